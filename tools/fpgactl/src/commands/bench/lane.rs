@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::time::Duration;
 
 use fpga_driver::pci::DmaArea;
 use fpga_driver::{
