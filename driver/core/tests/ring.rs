@@ -273,6 +273,27 @@ fn configurations_are_checked() {
     assert!(bad(|c| c.card_side = CardSide::StreamIn { writebacks: Iova::ZERO }).contains("direction"));
 }
 
+#[test]
+fn descriptor_ends_at_the_longest_length_below_a_page_border() {
+    for longest in [4096, 8192, MAX_DESCRIPTOR_LENGTH / 4096 * 4096] {
+        let mut config = config(8);
+        config.max_descriptor_length = longest;
+        for offset in [0, 1, 4094] {
+            let whole = u64::from(longest) - offset;
+            for (length, lengths) in
+                [(whole - 1, vec![whole - 1]), (whole, vec![whole]), (whole + 1, vec![whole, 1])]
+            {
+                let mut ring = Ring::new(config).unwrap();
+                let mut memory = Memory::new(&config);
+                submit(&mut ring, &[(0x10_0000 + offset, length)], 0).unwrap();
+                let run = ring.start_run(&mut memory).unwrap();
+                let found: Vec<_> = execute(&mut memory, run).iter().map(|d| u64::from(d.length())).collect();
+                assert_eq!(found, lengths, "{longest} {offset}");
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Submit(Vec<(u64, u64)>),
@@ -339,7 +360,7 @@ proptest! {
                 Step::Submit(list) => {
                     let host = ranges(&list);
                     let card = 0x4000_0000 + u64::from(next) * 0x100_0000;
-                    let free = ring.free_entries();
+                    let (free, entry) = (ring.free_entries(), ring.next_entry());
                     match ring.submit(Request { host: &host, card: CardAddr::new(card) }, next) {
                         Ok(token) => {
                             prop_assert_eq!(token.number() + 1, ring.submitted());
@@ -350,6 +371,7 @@ proptest! {
                             prop_assert_eq!(ring.free_entries(), free);
                         }
                     }
+                    prop_assert_eq!(ring.next_entry(), (entry + free - ring.free_entries()) % entries);
                     next += 1;
                 }
                 Step::Start => {
@@ -402,6 +424,8 @@ proptest! {
                     }
                 }
             }
+            prop_assert_eq!(ring.operations() as usize, expected.len());
+            prop_assert_eq!(ring.submitted() - ring.ended(), expected.len() as u64);
         }
         let rest: Vec<_> = ring.drain().filter_map(|d| d.payload).collect();
         let wanted: Vec<_> = expected.drain(..).map(|(payload, _)| payload).collect();
