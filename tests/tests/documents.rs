@@ -247,6 +247,51 @@ fn words_of_sources(folder: &Path, words: &mut BTreeSet<String>) {
     }
 }
 
+/// Paths of the project's files below `folder`, from the root.
+fn files_below(folder: &Path, root: &Path, files: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() {
+            if name != "target" && name != ".git" {
+                files_below(&path, root, files);
+            }
+        } else if let Ok(path) = path.strip_prefix(root) {
+            files.push(format!("/{}", path.display()));
+        }
+    }
+}
+
+/// Whether a quoted word names a file of the sources, in whole or by the end of its path.
+fn is_source_path(quoted: &str) -> bool {
+    let ending = Path::new(quoted).extension().and_then(|ending| ending.to_str());
+    quoted.contains('/')
+        && !quoted.starts_with(['/', '~'])
+        && quoted.chars().all(|c| c.is_alphanumeric() || "_-./".contains(c))
+        && ending.is_some_and(|ending| ["rs", "md", "toml", "canonical"].contains(&ending))
+}
+
+#[test]
+fn source_paths_in_documents_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut files = Vec::new();
+    files_below(&root, &root, &mut files);
+    assert!(files.iter().any(|file| file == "/tests/tests/documents.rs"));
+    let (mut seen, mut unknown) = (0, Vec::new());
+    for (name, text) in pages() {
+        for path in text.lines().flat_map(quoted).filter(|quoted| is_source_path(quoted)) {
+            seen += 1;
+            let end = format!("/{}", path.trim_start_matches("../"));
+            if !files.iter().any(|file| file.ends_with(&end)) {
+                unknown.push(format!("{name}: no file `{path}`"));
+            }
+        }
+    }
+    assert!(seen > 20, "{seen} paths found");
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+    assert!(is_source_path("driver/core/src/lib.rs") && is_source_path("map/ni.canonical"));
+    assert!(!is_source_path("lib.rs") && !is_source_path("/etc/a.toml") && !is_source_path("out/NAME.csv"));
+}
+
 /// The parts of a quoted Rust path such as `Endpoint::send`; `None` for anything else.
 fn rust_path(quoted: &str) -> Option<Vec<&str>> {
     let path = quoted.split_once('(').map_or(quoted, |(path, _)| path);
