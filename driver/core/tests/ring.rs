@@ -388,11 +388,13 @@ proptest! {
                         }
                         posted = run.descriptors;
                         reported = 0;
+                        prop_assert_eq!(ring.run_descriptors(), posted);
                     }
                 }
                 Step::Complete(count) => {
                     let sound = count >= reported && count <= posted;
                     let answer = ring.complete(count);
+                    prop_assert_eq!(ring.run_descriptors(), posted, "until the next run");
                     prop_assert_eq!(answer.is_ok(), sound);
                     if sound {
                         prop_assert_eq!(answer, Ok(count - reported));
