@@ -88,9 +88,10 @@ pub struct Backoff {
     contention: Contention,
 }
 
-/// What the last yields say of the CPU: it is contended for as long as sleeps are left.
-#[derive(Debug, Clone, Copy)]
-struct Contention {
+/// What a thread's yields say of its CPU. A yield that takes long has let another thread run: the CPU is contended, and the thread gets it
+/// back sooner if it sleeps, for the next 16 to 1024 times.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Contention {
     /// Sleeps until the next yield.
     left: u32,
     /// Sleeps after the last slow yield.
@@ -98,19 +99,31 @@ struct Contention {
 }
 
 impl Contention {
-    const NONE: Self = Self { left: 0, last: 0 };
+    /// A CPU that nobody else wants.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { left: 0, last: 0 }
+    }
+
+    /// Whether to sleep instead of yielding.
+    #[must_use]
+    #[inline]
+    pub const fn is_contended(&self) -> bool {
+        self.left > 0
+    }
 
     /// After a yield that took `span`.
-    fn yielded(&mut self, span: Duration) {
+    pub fn yielded(&mut self, span: Duration) {
         *self = if span < CONTENDED {
-            Self::NONE
+            Self::new()
         } else {
             let sleeps = self.last.saturating_mul(2).clamp(MIN_CONTENDED_SLEEPS, MAX_CONTENDED_SLEEPS);
             Self { left: sleeps, last: sleeps }
         };
     }
 
-    const fn slept(&mut self) {
+    /// After a sleep.
+    pub const fn slept(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 }
@@ -125,7 +138,7 @@ impl Backoff {
     /// A backoff that has not waited yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { since: None, sleep_after: SLEEP_AFTER_NS, max_sleep: MAX_SLEEP, contention: Contention::NONE }
+        Self { since: None, sleep_after: SLEEP_AFTER_NS, max_sleep: MAX_SLEEP, contention: Contention::new() }
     }
 
     /// Sets the maximum duration of one sleep (default 1 ms).
@@ -157,7 +170,7 @@ impl Backoff {
         if waited >= self.sleep_after {
             return Step::Sleep(Duration::from_nanos((waited / SLEEP_SHARE).min(left)).min(self.max_sleep));
         }
-        if self.contention.left > 0 {
+        if self.contention.is_contended() {
             return Step::Sleep(CONTENDED_SLEEP.min(Duration::from_nanos(left)));
         }
         Step::Yield

@@ -5,11 +5,12 @@ use crate::state::State;
 use crate::world::BuildError;
 use fpga_core::Nanos;
 use fpga_pci::OsError;
+use fpga_pci::wait::Contention;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Rounds between two looks at the clock, which takes as long as several descriptors.
 const ROUNDS_PER_LOOK: u32 = 16;
@@ -18,8 +19,6 @@ const QUIET_ROUNDS_PER_LOOK: u32 = 64;
 /// After so long without work others who wait for this CPU get it in between: what they would do may be what is waited for here. Whoever
 /// drives a card in a loop is back long before, and does not pay for it.
 const COURTESY: Nanos = Nanos::from_micros(10);
-/// A yield that takes this long has let another thread run: the CPU is contended, and sleeping gets it back sooner than yielding.
-const CONTENDED: Nanos = Nanos::from_micros(200);
 /// Longest sleep. Nothing rests on it: tests, which would not notice a wake-up that is lost, do without.
 const SLEEP: Duration = if cfg!(test) { Duration::MAX } else { Duration::from_millis(1) };
 
@@ -105,7 +104,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
     let single = threaded.single_cpu;
     // Whoever has something to do for the cards needs this CPU, if it is the only one.
     let courtesy = if single { Nanos::ZERO } else { COURTESY };
-    let mut contended = false;
+    let mut contention = Contention::new();
     // When there was work last, as far as the clock was looked at.
     let mut worked = Nanos::ZERO;
     loop {
@@ -138,8 +137,8 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
         quiet = true;
         gate.rest();
         // Only with the time of now can timers be said to have nothing to do.
-        if looked && (contended || state.now.saturating_sub(worked) >= spin) {
-            contended = false;
+        if looked && (contention.is_contended() || state.now.saturating_sub(worked) >= spin) {
+            contention.slept();
             let woken;
             (state, woken) = sleep(threaded, state, lock);
             served = gate.served();
@@ -150,9 +149,11 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
             }
         } else if looked && state.now.saturating_sub(worked) >= courtesy {
             drop(state);
-            let before = threaded.elapsed();
+            let before = Instant::now();
             std::thread::yield_now();
-            contended = !single && threaded.elapsed().saturating_sub(before) >= CONTENDED;
+            if !single {
+                contention.yielded(before.elapsed());
+            }
             state = lock();
             served = gate.served();
             // Somebody may have had the lock.
