@@ -123,6 +123,17 @@ fn what_is_allowed_in_block_tables() {
     let identity = accepted(Capabilities::ALL, &blocks).unwrap();
     assert_eq!(identity.blocks_of(BlockType::Cdma).count(), 2);
     assert_eq!(identity.block(BlockType::Cdma).unwrap().offset, 0x1000);
+    // A full table.
+    let mut full = blocks.clone();
+    for number in (0_u16..).take(62 - blocks.len()) {
+        full.push(Block {
+            type_number: 0x100 + number,
+            version: 1,
+            offset: 0xb000 + u32::from(number) * 4,
+            size: 4,
+        });
+    }
+    assert_eq!(accepted(Capabilities::ALL, &full).unwrap().blocks().len(), 62);
     // No fault log without the capability.
     blocks.remove(7);
     assert!(accepted(Capabilities::EVENT_PUSH, &blocks).is_ok());
