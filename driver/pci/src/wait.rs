@@ -24,7 +24,7 @@ pub const MIN_WALL_LIMIT: Duration = Duration::from_secs(60);
 /// Duration of a spin before the first yield, in nanoseconds.
 const SPIN_NS: u64 = 20_000;
 /// From this time on a wait sleeps. A sleep of any length takes some 60 us (Linux delays timers by up to 50 us), 3 % of the time that
-/// was waited by then: an engine that stands still until its driver looks again loses half of that on average.
+/// was waited by then: an engine that idles until the next poll loses half of that on average.
 const SLEEP_AFTER_NS: u64 = 2_000_000;
 /// A sleep takes this part of the time that was waited, so that a wait ends late by no more than that.
 const SLEEP_SHARE: u64 = 64;
@@ -99,7 +99,7 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// A CPU that nobody else wants.
+    /// An uncontended CPU.
     #[must_use]
     pub const fn new() -> Self {
         Self { left: 0, last: 0 }

@@ -109,7 +109,7 @@ impl Sending {
         self.endpoint.cancel(ticket);
         let (mut backoff, began) = (Backoff::new(), Instant::now());
         for _ in 0..WITHDRAWAL {
-            // A failure now concerns nobody: the transfer is withdrawn.
+            // Errors are ignored: the transfer is withdrawn.
             if self.endpoint.is_idle() || self.endpoint.poll().is_err() || began.elapsed() > WITHDRAWAL_TIME {
                 break;
             }
