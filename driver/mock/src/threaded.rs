@@ -23,6 +23,9 @@ use crossbeam::utils::{Backoff, CachePadded};
 /// How long an idle worker looks for work before it sleeps, unless it is told otherwise.
 const SPIN: Duration = Duration::from_micros(50);
 
+/// Maximum number of bursts that a waiting thread does for the worker before it looks for what it waits for.
+const HELP_ROUNDS: u32 = 16;
+
 /// The thread of a [`World`](crate::World) whose cards work by themselves; see
 /// [`WorldBuilder::threaded`](crate::WorldBuilder::threaded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,6 +151,27 @@ impl Threaded {
     /// Writes posted to all cards so far.
     fn tickets(&self) -> u64 {
         self.mailboxes.iter().map(|mailbox| mailbox.posted.tickets()).sum()
+    }
+
+    /// Does the worker's work, if the lock is free: the worker sleeps, or waits for a CPU. Returns whether there was any.
+    pub(crate) fn work(&self, state: &Mutex<State>) -> bool {
+        if !self.gate.is_alive() {
+            return false;
+        }
+        let Ok(mut state) = state.try_lock() else { return false };
+        let pass = self.gate.pass();
+        let mut worked = false;
+        state.now = state.now.max(self.elapsed());
+        for _ in 0..HELP_ROUNDS {
+            if self.apply(&mut state) + state.burst() == 0 {
+                break;
+            }
+            worked = true;
+        }
+        // The lock goes back first.
+        drop(state);
+        drop(pass);
+        worked
     }
 
     /// Waits until the worker has found nothing to do after the lock was given back, as `rests` and a release of the lock

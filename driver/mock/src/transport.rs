@@ -191,10 +191,13 @@ impl Transport for MockTransport {
         self.world.relax();
     }
 
-    /// Lets `span` of virtual time pass, in which the world works; sleeps if the world has a thread of its own.
+    /// Lets `span` of virtual time pass, in which the world works. If the world has a thread of its own, this one works in its place
+    /// while it has no CPU, and sleeps if there is nothing to do.
     fn pause(&self, span: core::time::Duration) {
         if self.world.is_threaded() {
-            std::thread::sleep(span);
+            if !self.world.work_for_thread() {
+                std::thread::sleep(span);
+            }
             return;
         }
         self.world.pause(Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));

@@ -454,6 +454,11 @@ impl World {
         }
     }
 
+    /// Does the work of the world's thread if that sleeps or waits for a CPU. Returns whether there was any.
+    pub(crate) fn work_for_thread(&self) -> bool {
+        self.threaded().is_some_and(|threaded| threaded.work(&self.shared.state))
+    }
+
     /// Works for `span` of virtual time. With a link to other processes time is real: then this thread sleeps whenever there is nothing
     /// to do, until a frame arrives, a timer runs out or `span` is over, and leaves the processor to those others.
     pub(crate) fn pause(&self, span: Nanos) {

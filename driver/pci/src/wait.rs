@@ -76,9 +76,10 @@ pub enum Step {
 }
 
 /// Backoff of a loop that polls: it spins for some microseconds, then yields, then sleeps for a part of the time that it has waited.
+/// On a [contended](Self::is_contended) CPU it sleeps at once.
 ///
-/// [`reset`](Self::reset) it when a poll finds work. No system call is made in the first 20 us after that, except by a simulated card whose
-/// thread shares the only CPU with the waiting one ([`Transport::relax`] yields there).
+/// [`reset`](Self::reset) it when a poll finds work. No system call is made in the first 20 us after that on a CPU that is not contended,
+/// except by a simulated card whose thread shares the only CPU with the waiting one ([`Transport::relax`] yields there).
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
     /// Time of the first [`rest`](Self::rest) after work was found.
@@ -89,12 +90,12 @@ pub struct Backoff {
 }
 
 /// What a thread's yields say of its CPU. A yield that takes long has let another thread run: the CPU is contended, and the thread gets it
-/// back sooner if it sleeps, for the next 16 to 1024 times.
+/// back sooner if it sleeps, for the next 16 to 1024 times: twice as many after each slow yield, half as many after each fast one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Contention {
     /// Sleeps until the next yield.
     left: u32,
-    /// Sleeps after the last slow yield.
+    /// Sleeps after the last slow yield, halved by each fast one.
     last: u32,
 }
 
@@ -115,7 +116,7 @@ impl Contention {
     /// After a yield that took `span`.
     pub fn yielded(&mut self, span: Duration) {
         *self = if span < CONTENDED {
-            Self::new()
+            Self { left: 0, last: self.last / 2 }
         } else {
             let sleeps = self.last.saturating_mul(2).clamp(MIN_CONTENDED_SLEEPS, MAX_CONTENDED_SLEEPS);
             Self { left: sleeps, last: sleeps }
@@ -155,6 +156,13 @@ impl Backoff {
         self
     }
 
+    /// Whether the CPU is contended, so that each wait sleeps at once.
+    #[must_use]
+    #[inline]
+    pub const fn is_contended(&self) -> bool {
+        self.contention.is_contended()
+    }
+
     /// A poll has found work: the next wait begins.
     #[inline]
     pub const fn reset(&mut self) {
@@ -164,7 +172,7 @@ impl Backoff {
     /// The step of a wait that has taken `waited` nanoseconds so far and may take `left` more.
     #[must_use]
     pub fn step(&self, waited: u64, left: u64) -> Step {
-        if waited < SPIN_NS || left == 0 {
+        if left == 0 {
             return Step::Spin;
         }
         if waited >= self.sleep_after {
@@ -173,7 +181,7 @@ impl Backoff {
         if self.contention.is_contended() {
             return Step::Sleep(CONTENDED_SLEEP.min(Duration::from_nanos(left)));
         }
-        Step::Yield
+        if waited < SPIN_NS { Step::Spin } else { Step::Yield }
     }
 
     /// Rests after a poll that has found nothing, for `left` nanoseconds of the card's clock at most. Returns whether the thread has
@@ -346,10 +354,25 @@ mod tests {
             backoff.contention.yielded(CONTENDED);
             assert_eq!(sleeps(&mut backoff), wanted);
         }
-        // And then no more.
+        // One fast yield does not prove that the others are gone; many do.
         backoff.contention.yielded(Duration::ZERO);
         assert_eq!(sleeps(&mut backoff), 0);
         backoff.contention.yielded(CONTENDED);
+        assert_eq!(sleeps(&mut backoff), 1024);
+        for _ in 0..11 {
+            backoff.contention.yielded(Duration::ZERO);
+        }
+        backoff.contention.yielded(CONTENDED);
         assert_eq!(sleeps(&mut backoff), 16);
+    }
+
+    #[test]
+    fn backoff_contended_cpu_is_not_spun_on() {
+        let mut backoff = Backoff::new();
+        assert_eq!(backoff.step(0, SECOND), Step::Spin);
+        backoff.contention.yielded(CONTENDED);
+        assert!(backoff.is_contended());
+        assert_eq!(backoff.step(0, SECOND), Step::Sleep(CONTENDED_SLEEP));
+        assert_eq!(backoff.step(0, 0), Step::Spin);
     }
 }

@@ -80,6 +80,11 @@ impl Gate {
         while self.turn.load(Ordering::Relaxed) && !backoff.is_completed() {
             backoff.snooze();
         }
+        self.pass()
+    }
+
+    /// With the lock held, which was free: as [`ask`](Self::ask), so that the worker is told of what this thread leaves to it.
+    pub(crate) fn pass(&self) -> Pass<'_> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         Pass(self)
     }

@@ -77,6 +77,27 @@ fn a_sleeping_worker_is_woken_every_time() {
 }
 
 #[test]
+fn waiting_thread_and_worker_share_the_work() {
+    let world = world(Duration::ZERO);
+    let rig = Rig::new(&world);
+    let gate = &world.threaded().unwrap().gate;
+    for round in 0..4000 {
+        if round % 2 == 0 {
+            until("asleep", || gate.is_parked());
+        }
+        rig.start();
+        // Now the one, now the other has the lock.
+        until("done", || {
+            world.work_for_thread();
+            rig.is_done()
+        });
+    }
+    // The worker was not left asleep with something to do.
+    rig.start();
+    until("woken", || rig.is_done());
+}
+
+#[test]
 fn a_sleeping_worker_is_woken_by_whoever_had_the_lock() {
     let world = world(Duration::ZERO);
     let rig = Rig::new(&world);

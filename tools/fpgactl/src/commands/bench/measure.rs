@@ -130,7 +130,7 @@ impl Patience {
             return Ok(false);
         }
         // The clock is not read while an operation may be about to end: that would be in its latency.
-        if self.fruitless < EAGER && !load.shared_cpu {
+        if self.fruitless < EAGER && !load.shared_cpu && !self.backoff.is_contended() {
             core::hint::spin_loop();
             return Ok(false);
         }
