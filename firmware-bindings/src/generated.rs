@@ -4,7 +4,7 @@
 //!
 //! Register offsets are `u32` bytes from the start of their block; layout offsets are `usize` bytes.
 
-use super::catalog::{AccessKind, BlockInfo, FieldInfo, RegisterInfo, UnknownValue, ValueName};
+use super::catalog::{AccessKind, BlockInfo, FieldInfo, RegisterInfo};
 
 /// Major version of the contract.
 pub const CONTRACT_MAJOR: u16 = 2;
@@ -45,1179 +45,249 @@ pub const MEMORY_COMMIT_INSTALL: u32 = 1;
 /// Value for the memory block's COMMIT: remove the entry at INDEX.
 pub const MEMORY_COMMIT_REMOVE: u32 = 2;
 
-/// What a block of the user BAR is, as the block table names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u16)]
-pub enum BlockType {
-    /// The identity block itself.
-    Identity = 1,
-    /// Registers of an AXI CDMA engine (PG034); this map does not describe them.
-    Cdma = 2,
-    /// Network interface: identity on the network, capabilities, settings, event ring.
-    Ni = 3,
-    /// Packet and operation counters.
-    Counters = 4,
-    /// Receive registry, one entry at a time.
-    Registry = 5,
-    /// Escape buffer, one slot at a time.
-    Escape = 6,
-    /// Memory windows: what each peer may write.
-    Memory = 7,
-    /// The last faults, one at a time.
-    FaultLog = 8,
-    /// Messages that the NI sends, one at a time.
-    Sending = 9,
-}
-
-impl BlockType {
-    /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[
-        Self::Identity,
-        Self::Cdma,
-        Self::Ni,
-        Self::Counters,
-        Self::Registry,
-        Self::Escape,
-        Self::Memory,
-        Self::FaultLog,
-        Self::Sending,
-    ];
-
-    /// Every value with its name.
-    pub const VALUES: &'static [ValueName] = &[
-        ValueName { value: 1, name: "Identity" },
-        ValueName { value: 2, name: "Cdma" },
-        ValueName { value: 3, name: "Ni" },
-        ValueName { value: 4, name: "Counters" },
-        ValueName { value: 5, name: "Registry" },
-        ValueName { value: 6, name: "Escape" },
-        ValueName { value: 7, name: "Memory" },
-        ValueName { value: 8, name: "FaultLog" },
-        ValueName { value: 9, name: "Sending" },
-    ];
-
-    /// The number that stands for the value.
-    #[must_use]
-    pub const fn value(self) -> u16 {
-        self as u16
+contract_enums! {
+    /// What a block of the user BAR is, as the block table names it.
+    pub enum BlockType: u16 {
+        /// The identity block itself.
+        Identity = 1,
+        /// Registers of an AXI CDMA engine (PG034); this map does not describe them.
+        Cdma = 2,
+        /// Network interface: identity on the network, capabilities, settings, event ring.
+        Ni = 3,
+        /// Packet and operation counters.
+        Counters = 4,
+        /// Receive registry, one entry at a time.
+        Registry = 5,
+        /// Escape buffer, one slot at a time.
+        Escape = 6,
+        /// Memory windows: what each peer may write.
+        Memory = 7,
+        /// The last faults, one at a time.
+        FaultLog = 8,
+        /// Messages that the NI sends, one at a time.
+        Sending = 9,
     }
 
-    /// The value's name in the map.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Identity => "Identity",
-            Self::Cdma => "Cdma",
-            Self::Ni => "Ni",
-            Self::Counters => "Counters",
-            Self::Registry => "Registry",
-            Self::Escape => "Escape",
-            Self::Memory => "Memory",
-            Self::FaultLog => "FaultLog",
-            Self::Sending => "Sending",
-        }
-    }
-}
-
-impl TryFrom<u16> for BlockType {
-    type Error = UnknownValue;
-
-    #[inline]
-    fn try_from(value: u16) -> Result<Self, UnknownValue> {
-        match value {
-            1 => Ok(Self::Identity),
-            2 => Ok(Self::Cdma),
-            3 => Ok(Self::Ni),
-            4 => Ok(Self::Counters),
-            5 => Ok(Self::Registry),
-            6 => Ok(Self::Escape),
-            7 => Ok(Self::Memory),
-            8 => Ok(Self::FaultLog),
-            9 => Ok(Self::Sending),
-            _ => Err(UnknownValue { of: "BlockType", value: value.into() }),
-        }
-    }
-}
-
-impl core::fmt::Display for BlockType {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Format of a packet: second byte of every packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum PacketKind {
-    /// Payload of a segment, any packet but its first.
-    Data = 1,
-    /// The first packet of a segment: payload, and what the registry needs to expect the rest.
-    Start = 2,
-    /// One packet's payload is in memory.
-    Ack = 3,
-    /// One packet was refused, with the reason.
-    Nack = 4,
-    /// All packets of a segment are in memory.
-    SegmentDone = 5,
-    /// The sender tells the receiver that a whole transfer is in its memory.
-    Arrived = 6,
-    /// What a node can do; asks for the same.
-    Hello = 7,
-    /// What a node can do; the answer to Hello.
-    HelloReply = 8,
-    /// Asks for a receive context for one message.
-    MessageRequest = 9,
-    /// Payload of a message whose context is known.
-    MessageData = 10,
-    /// Payload of a message, and all that the receiver needs to begin it.
-    MessageStart = 11,
-    /// What the receiver of a message, or of a read request, says.
-    MessageAnswer = 12,
-    /// As MessageAnswer, with all that the receiver has.
-    MessageMap = 13,
-    /// Asks a node to write a part of its memory into the asking node's.
-    ReadRequest = 14,
-    /// Asks every hop on the way to a receiver how its link does.
-    LinkInquiry = 15,
-    /// A hop's answer to LinkInquiry.
-    LinkPassive = 16,
-    /// Tells the controller of a congested link.
-    LinkActive = 17,
-    /// The controller asks a sender to send less to a receiver.
-    LinkSlow = 18,
-}
-
-impl PacketKind {
-    /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[
-        Self::Data,
-        Self::Start,
-        Self::Ack,
-        Self::Nack,
-        Self::SegmentDone,
-        Self::Arrived,
-        Self::Hello,
-        Self::HelloReply,
-        Self::MessageRequest,
-        Self::MessageData,
-        Self::MessageStart,
-        Self::MessageAnswer,
-        Self::MessageMap,
-        Self::ReadRequest,
-        Self::LinkInquiry,
-        Self::LinkPassive,
-        Self::LinkActive,
-        Self::LinkSlow,
-    ];
-
-    /// Every value with its name.
-    pub const VALUES: &'static [ValueName] = &[
-        ValueName { value: 1, name: "Data" },
-        ValueName { value: 2, name: "Start" },
-        ValueName { value: 3, name: "Ack" },
-        ValueName { value: 4, name: "Nack" },
-        ValueName { value: 5, name: "SegmentDone" },
-        ValueName { value: 6, name: "Arrived" },
-        ValueName { value: 7, name: "Hello" },
-        ValueName { value: 8, name: "HelloReply" },
-        ValueName { value: 9, name: "MessageRequest" },
-        ValueName { value: 10, name: "MessageData" },
-        ValueName { value: 11, name: "MessageStart" },
-        ValueName { value: 12, name: "MessageAnswer" },
-        ValueName { value: 13, name: "MessageMap" },
-        ValueName { value: 14, name: "ReadRequest" },
-        ValueName { value: 15, name: "LinkInquiry" },
-        ValueName { value: 16, name: "LinkPassive" },
-        ValueName { value: 17, name: "LinkActive" },
-        ValueName { value: 18, name: "LinkSlow" },
-    ];
-
-    /// The number that stands for the value.
-    #[must_use]
-    pub const fn value(self) -> u8 {
-        self as u8
+    /// Format of a packet: second byte of every packet.
+    pub enum PacketKind: u8 {
+        /// Payload of a segment, any packet but its first.
+        Data = 1,
+        /// The first packet of a segment: payload, and what the registry needs to expect the rest.
+        Start = 2,
+        /// One packet's payload is in memory.
+        Ack = 3,
+        /// One packet was refused, with the reason.
+        Nack = 4,
+        /// All packets of a segment are in memory.
+        SegmentDone = 5,
+        /// The sender tells the receiver that a whole transfer is in its memory.
+        Arrived = 6,
+        /// What a node can do; asks for the same.
+        Hello = 7,
+        /// What a node can do; the answer to Hello.
+        HelloReply = 8,
+        /// Asks for a receive context for one message.
+        MessageRequest = 9,
+        /// Payload of a message whose context is known.
+        MessageData = 10,
+        /// Payload of a message, and all that the receiver needs to begin it.
+        MessageStart = 11,
+        /// What the receiver of a message, or of a read request, says.
+        MessageAnswer = 12,
+        /// As MessageAnswer, with all that the receiver has.
+        MessageMap = 13,
+        /// Asks a node to write a part of its memory into the asking node's.
+        ReadRequest = 14,
+        /// Asks every hop on the way to a receiver how its link does.
+        LinkInquiry = 15,
+        /// A hop's answer to LinkInquiry.
+        LinkPassive = 16,
+        /// Tells the controller of a congested link.
+        LinkActive = 17,
+        /// The controller asks a sender to send less to a receiver.
+        LinkSlow = 18,
     }
 
-    /// The value's name in the map.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Data => "Data",
-            Self::Start => "Start",
-            Self::Ack => "Ack",
-            Self::Nack => "Nack",
-            Self::SegmentDone => "SegmentDone",
-            Self::Arrived => "Arrived",
-            Self::Hello => "Hello",
-            Self::HelloReply => "HelloReply",
-            Self::MessageRequest => "MessageRequest",
-            Self::MessageData => "MessageData",
-            Self::MessageStart => "MessageStart",
-            Self::MessageAnswer => "MessageAnswer",
-            Self::MessageMap => "MessageMap",
-            Self::ReadRequest => "ReadRequest",
-            Self::LinkInquiry => "LinkInquiry",
-            Self::LinkPassive => "LinkPassive",
-            Self::LinkActive => "LinkActive",
-            Self::LinkSlow => "LinkSlow",
-        }
+    /// Why a packet was refused.
+    pub enum NackReason: u8 {
+        /// The registry has no entry for this segment: back off and try again.
+        Busy = 1,
+        /// The segment is not registered and the escape buffer is full: try again.
+        EscapeFull = 2,
+        /// No memory window of the receiver allows this write: trying again does not help.
+        Violation = 3,
+        /// The packet contradicts its segment: trying again does not help.
+        BadPacket = 4,
+        /// The receiver knows nothing of this message, or not any more: it was reset, or has given the message up.
+        Unknown = 5,
+        /// The receiver does not go by this Scheme: trying again does not help.
+        Scheme = 6,
+        /// Receiver not ready: the transfer asks for a notification, and the event ring of the receiving host has no slot for it. Back off and try again until the transfer's deadline. Only the packet that would complete the transfer is refused; of a message, the last one of its transfer gets no context; and a new transfer with a notification does not begin while half of the receiver's records wait for slots.
+        NotReady = 7,
+    }
+
+    /// What a MessageAnswer or MessageMap packet says of its message.
+    pub enum AnswerKind: u8 {
+        /// It has a context: CONTEXT.
+        Accepted = 1,
+        /// It gets none: REASON.
+        Refused = 2,
+        /// Everything is in memory.
+        Done = 3,
+        /// Send FIRST to LAST again, or as many of them as there are.
+        Resend = 4,
+        /// Send no packet from FIRST on, yet.
+        Limit = 5,
+        /// FIRST is in memory.
+        Received = 6,
+        /// Not all packets of round FIRST have come.
+        Short = 7,
+        /// All below FIRST is in memory, and of the packets from there on those in HERE; MessageMap only.
+        Map = 8,
+        /// The read will be answered: MESSAGE is the read's number.
+        ReadAccepted = 9,
+        /// The read will not be answered: MESSAGE is the read's number, REASON says why.
+        ReadRefused = 10,
+    }
+
+    /// What an event of the event ring reports.
+    pub enum EventKind: u8 {
+        /// An acknowledgement arrived: node, op, transfer, segment, tries, generation = incarnation of the node that sent it (0: not told).
+        Ack = 1,
+        /// A negative acknowledgement arrived: as Ack, and reason (NackReason).
+        Nack = 2,
+        /// The receiver reports a segment complete: node, transfer, segment, generation as for Ack.
+        SegmentDone = 3,
+        /// A transmit window can be filled again: index; count = windows freed since reset.
+        WindowFree = 4,
+        /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length, op = segments of the transfer, tries = the SILENT, NOTIFY_RECEIVER and NO_NOTICE bits of its packets' Flags, and in bits 6:4 the Scheme by which it is received.
+        Registered = 5,
+        /// A packet set a mask bit (only if CONTROL.PACKET_EVENTS, and only of segments: messages are not told packet by packet): index, generation, count = bit.
+        Packet = 6,
+        /// A registry entry is complete and released: index, generation, node, incarnation, transfer, segment.
+        Completed = 7,
+        /// A registry entry was released because its sender fell silent: as Completed.
+        Expired = 8,
+        /// A whole transfer is in memory: node, incarnation, transfer, address, length; count = number of the read that it answers, 0 for none.
+        Notice = 9,
+        /// Something went wrong: reason (FaultReason), index = transmit window where one is concerned, generation = faults of the same reason since the last event of it that have none of their own. There is one event of a reason at a time: until the host has taken it (EVENT_CONSUMED), more are counted, and the last of them is told then.
+        Fault = 10,
+        /// A packet waits in the escape buffer: index = slot, node, incarnation, transfer, segment, address, length.
+        Escaped = 11,
+        /// An escape slot is free again: index = slot; count = 1 if the packet was delivered, 0 if it timed out.
+        EscapeReleased = 12,
+        /// How far a transfer is that the NI was told to make (WindowKind Command), or how it has ended: reason (Outcome), op = number of the command, node, transfer, segment = messages that are complete, count = packets sent again, generation = packets sent, length = packets of complete messages, address = where it failed, tries, index = NackReason of Refused.
+        Sent = 13,
+        /// Events of the kinds Registered, Packet, Completed, Expired, Escaped and EscapeReleased are dropped from here on, because the host has not taken earlier ones, until the host has taken this event (EVENT_CONSUMED). Then the tables have to be read anew: count = low 32 bits of EVENTS_DROPPED before this event. All other events are complete.
+        Dropped = 15,
+        /// A node says what it can do (HELLO_REPLY): node, generation = its incarnation, op = newest wire version, tries = packet size as a power of two, index = mask bits, count = Capabilities, segment = its schemes, bit n for Scheme n, length = its REGISTRY_TIMEOUT_US. One for each HELLO that was sent, at most.
+        Hello = 14,
+    }
+
+    /// How far a transfer is that the NI was told to make.
+    pub enum Outcome: u8 {
+        /// One more of its messages is complete, and others are not.
+        Progress = 1,
+        /// All of it is in the receiver's memory.
+        Done = 2,
+        /// The receiver was silent for GIVE_UP_US.
+        Unanswered = 3,
+        /// The receiver refused it, with a NackReason.
+        Refused = 4,
+        /// The receiver knew it once and does not any more.
+        Forgotten = 5,
+        /// Its own deadline passed.
+        Deadline = 6,
+        /// COMMAND_CANCEL named it.
+        Cancelled = 7,
+        /// The receiving host had no slot for the transfer's notification (NackReason NotReady) until the transfer's deadline; without one, for GIVE_UP_US.
+        NotReady = 9,
+        /// The NI cannot make it: no room, it does not go by this Scheme, or the source is not in its memory.
+        NotTaken = 8,
+    }
+
+    /// What a fault event or a fault log entry reports.
+    pub enum FaultReason: u8 {
+        /// A commit word does not equal the window header's sequence: the header is stale or half written. Nothing was sent.
+        TornHeader = 1,
+        /// A committed window header contradicts itself or this build. Nothing was sent.
+        BadHeader = 2,
+        /// A window was committed while it was still being sent. The second commit is ignored.
+        WindowBusy = 3,
+        /// Card memory refused an access: address, length.
+        MemoryFault = 4,
+        /// The event ring was full: count events were dropped.
+        EventLost = 5,
+        /// An event could not be written to the event ring.
+        EventWrite = 6,
+        /// A peer tried to write outside its memory windows: node, transfer, segment, address, length.
+        Violation = 7,
+        /// A packet with a good checksum broke a rule of its format, or contradicted its segment.
+        BadPacket = 8,
+        /// The host wrote a register value that the NI cannot use; the old value stays. count = register offset.
+        BadSetting = 9,
+    }
+
+    /// A pairing of sender and receiver rules.
+    pub enum Scheme: u32 {
+        /// Receive registry and escape channel: the default.
+        Registry = 0,
+        /// Sliding window at the receiver.
+        ReceiverWindow = 1,
+        /// Window of unacknowledged packets at the sender.
+        SenderWindow = 2,
+        /// The receiver counts packets of a try.
+        ReceiverCounter = 3,
+        /// Sender window adapted to link feedback.
+        AdaptiveWindow = 4,
+        /// Selective acknowledgement.
+        Selective = 5,
+    }
+
+    /// What a transmit window asks the NI to send.
+    pub enum WindowKind: u8 {
+        /// Packets of one segment, cut from the window's payload.
+        Data = 0,
+        /// One Arrived packet about the transfer; no payload, no op numbers.
+        Arrival = 1,
+        /// A whole transfer, which the NI makes by itself from its memory, by the rules of the header's SCHEME (not Registry); no payload, no op numbers. Ends in a Sent event.
+        Command = 2,
     }
 }
 
-impl TryFrom<u8> for PacketKind {
-    type Error = UnknownValue;
-
-    #[inline]
-    fn try_from(value: u8) -> Result<Self, UnknownValue> {
-        match value {
-            1 => Ok(Self::Data),
-            2 => Ok(Self::Start),
-            3 => Ok(Self::Ack),
-            4 => Ok(Self::Nack),
-            5 => Ok(Self::SegmentDone),
-            6 => Ok(Self::Arrived),
-            7 => Ok(Self::Hello),
-            8 => Ok(Self::HelloReply),
-            9 => Ok(Self::MessageRequest),
-            10 => Ok(Self::MessageData),
-            11 => Ok(Self::MessageStart),
-            12 => Ok(Self::MessageAnswer),
-            13 => Ok(Self::MessageMap),
-            14 => Ok(Self::ReadRequest),
-            15 => Ok(Self::LinkInquiry),
-            16 => Ok(Self::LinkPassive),
-            17 => Ok(Self::LinkActive),
-            18 => Ok(Self::LinkSlow),
-            _ => Err(UnknownValue { of: "PacketKind", value: value.into() }),
-        }
-    }
-}
-
-impl core::fmt::Display for PacketKind {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Why a packet was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum NackReason {
-    /// The registry has no entry for this segment: back off and try again.
-    Busy = 1,
-    /// The segment is not registered and the escape buffer is full: try again.
-    EscapeFull = 2,
-    /// No memory window of the receiver allows this write: trying again does not help.
-    Violation = 3,
-    /// The packet contradicts its segment: trying again does not help.
-    BadPacket = 4,
-    /// The receiver knows nothing of this message, or not any more: it was reset, or has given the message up.
-    Unknown = 5,
-    /// The receiver does not go by this Scheme: trying again does not help.
-    Scheme = 6,
-    /// Receiver not ready: the transfer asks for a notification, and the event ring of the receiving host has no slot for it. Back off and try again until the transfer's deadline. Only the packet that would complete the transfer is refused; of a message, the last one of its transfer gets no context; and a new transfer with a notification does not begin while half of the receiver's records wait for slots.
-    NotReady = 7,
-}
-
-impl NackReason {
-    /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[
-        Self::Busy,
-        Self::EscapeFull,
-        Self::Violation,
-        Self::BadPacket,
-        Self::Unknown,
-        Self::Scheme,
-        Self::NotReady,
-    ];
-
-    /// Every value with its name.
-    pub const VALUES: &'static [ValueName] = &[
-        ValueName { value: 1, name: "Busy" },
-        ValueName { value: 2, name: "EscapeFull" },
-        ValueName { value: 3, name: "Violation" },
-        ValueName { value: 4, name: "BadPacket" },
-        ValueName { value: 5, name: "Unknown" },
-        ValueName { value: 6, name: "Scheme" },
-        ValueName { value: 7, name: "NotReady" },
-    ];
-
-    /// The number that stands for the value.
-    #[must_use]
-    pub const fn value(self) -> u8 {
-        self as u8
+contract_bits! {
+    /// Flags of a packet's common header; the same bit numbers as in a window header.
+    pub struct Flags: u16 {
+        /// The segment's completion posts no notice at the sender.
+        [1] SILENT;
+        /// The receiver posts a notice when the whole transfer has arrived.
+        [2] NOTIFY_RECEIVER;
+        /// Nobody is told at the receiver that the whole transfer has arrived. Not together with NOTIFY_RECEIVER. Without either, the sender tells it by an ARRIVED packet; messages, which have no such packet, are told unless this is set.
+        [3] NO_NOTICE;
     }
 
-    /// The value's name in the map.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "Busy",
-            Self::EscapeFull => "EscapeFull",
-            Self::Violation => "Violation",
-            Self::BadPacket => "BadPacket",
-            Self::Unknown => "Unknown",
-            Self::Scheme => "Scheme",
-            Self::NotReady => "NotReady",
-        }
-    }
-}
-
-impl TryFrom<u8> for NackReason {
-    type Error = UnknownValue;
-
-    #[inline]
-    fn try_from(value: u8) -> Result<Self, UnknownValue> {
-        match value {
-            1 => Ok(Self::Busy),
-            2 => Ok(Self::EscapeFull),
-            3 => Ok(Self::Violation),
-            4 => Ok(Self::BadPacket),
-            5 => Ok(Self::Unknown),
-            6 => Ok(Self::Scheme),
-            7 => Ok(Self::NotReady),
-            _ => Err(UnknownValue { of: "NackReason", value: value.into() }),
-        }
-    }
-}
-
-impl core::fmt::Display for NackReason {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// What a MessageAnswer or MessageMap packet says of its message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum AnswerKind {
-    /// It has a context: CONTEXT.
-    Accepted = 1,
-    /// It gets none: REASON.
-    Refused = 2,
-    /// Everything is in memory.
-    Done = 3,
-    /// Send FIRST to LAST again, or as many of them as there are.
-    Resend = 4,
-    /// Send no packet from FIRST on, yet.
-    Limit = 5,
-    /// FIRST is in memory.
-    Received = 6,
-    /// Not all packets of round FIRST have come.
-    Short = 7,
-    /// All below FIRST is in memory, and of the packets from there on those in HERE; MessageMap only.
-    Map = 8,
-    /// The read will be answered: MESSAGE is the read's number.
-    ReadAccepted = 9,
-    /// The read will not be answered: MESSAGE is the read's number, REASON says why.
-    ReadRefused = 10,
-}
-
-impl AnswerKind {
-    /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[
-        Self::Accepted,
-        Self::Refused,
-        Self::Done,
-        Self::Resend,
-        Self::Limit,
-        Self::Received,
-        Self::Short,
-        Self::Map,
-        Self::ReadAccepted,
-        Self::ReadRefused,
-    ];
-
-    /// Every value with its name.
-    pub const VALUES: &'static [ValueName] = &[
-        ValueName { value: 1, name: "Accepted" },
-        ValueName { value: 2, name: "Refused" },
-        ValueName { value: 3, name: "Done" },
-        ValueName { value: 4, name: "Resend" },
-        ValueName { value: 5, name: "Limit" },
-        ValueName { value: 6, name: "Received" },
-        ValueName { value: 7, name: "Short" },
-        ValueName { value: 8, name: "Map" },
-        ValueName { value: 9, name: "ReadAccepted" },
-        ValueName { value: 10, name: "ReadRefused" },
-    ];
-
-    /// The number that stands for the value.
-    #[must_use]
-    pub const fn value(self) -> u8 {
-        self as u8
+    /// What a memory window allows.
+    pub struct Permissions: u32 {
+        /// The source may write into the window.
+        [0] WRITE;
+        /// The source may ask for the window's content.
+        [1] READ;
     }
 
-    /// The value's name in the map.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Accepted => "Accepted",
-            Self::Refused => "Refused",
-            Self::Done => "Done",
-            Self::Resend => "Resend",
-            Self::Limit => "Limit",
-            Self::Received => "Received",
-            Self::Short => "Short",
-            Self::Map => "Map",
-            Self::ReadAccepted => "ReadAccepted",
-            Self::ReadRefused => "ReadRefused",
-        }
-    }
-}
-
-impl TryFrom<u8> for AnswerKind {
-    type Error = UnknownValue;
-
-    #[inline]
-    fn try_from(value: u8) -> Result<Self, UnknownValue> {
-        match value {
-            1 => Ok(Self::Accepted),
-            2 => Ok(Self::Refused),
-            3 => Ok(Self::Done),
-            4 => Ok(Self::Resend),
-            5 => Ok(Self::Limit),
-            6 => Ok(Self::Received),
-            7 => Ok(Self::Short),
-            8 => Ok(Self::Map),
-            9 => Ok(Self::ReadAccepted),
-            10 => Ok(Self::ReadRefused),
-            _ => Err(UnknownValue { of: "AnswerKind", value: value.into() }),
-        }
-    }
-}
-
-impl core::fmt::Display for AnswerKind {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// What an event of the event ring reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum EventKind {
-    /// An acknowledgement arrived: node, op, transfer, segment, tries, generation = incarnation of the node that sent it (0: not told).
-    Ack = 1,
-    /// A negative acknowledgement arrived: as Ack, and reason (NackReason).
-    Nack = 2,
-    /// The receiver reports a segment complete: node, transfer, segment, generation as for Ack.
-    SegmentDone = 3,
-    /// A transmit window can be filled again: index; count = windows freed since reset.
-    WindowFree = 4,
-    /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length, op = segments of the transfer, tries = the SILENT, NOTIFY_RECEIVER and NO_NOTICE bits of its packets' Flags, and in bits 6:4 the Scheme by which it is received.
-    Registered = 5,
-    /// A packet set a mask bit (only if CONTROL.PACKET_EVENTS, and only of segments: messages are not told packet by packet): index, generation, count = bit.
-    Packet = 6,
-    /// A registry entry is complete and released: index, generation, node, incarnation, transfer, segment.
-    Completed = 7,
-    /// A registry entry was released because its sender fell silent: as Completed.
-    Expired = 8,
-    /// A whole transfer is in memory: node, incarnation, transfer, address, length; count = number of the read that it answers, 0 for none.
-    Notice = 9,
-    /// Something went wrong: reason (FaultReason), index = transmit window where one is concerned, generation = faults of the same reason since the last event of it that have none of their own. There is one event of a reason at a time: until the host has taken it (EVENT_CONSUMED), more are counted, and the last of them is told then.
-    Fault = 10,
-    /// A packet waits in the escape buffer: index = slot, node, incarnation, transfer, segment, address, length.
-    Escaped = 11,
-    /// An escape slot is free again: index = slot; count = 1 if the packet was delivered, 0 if it timed out.
-    EscapeReleased = 12,
-    /// How far a transfer is that the NI was told to make (WindowKind Command), or how it has ended: reason (Outcome), op = number of the command, node, transfer, segment = messages that are complete, count = packets sent again, generation = packets sent, length = packets of complete messages, address = where it failed, tries, index = NackReason of Refused.
-    Sent = 13,
-    /// Events of the kinds Registered, Packet, Completed, Expired, Escaped and EscapeReleased are dropped from here on, because the host has not taken earlier ones, until the host has taken this event (EVENT_CONSUMED). Then the tables have to be read anew: count = low 32 bits of EVENTS_DROPPED before this event. All other events are complete.
-    Dropped = 15,
-    /// A node says what it can do (HELLO_REPLY): node, generation = its incarnation, op = newest wire version, tries = packet size as a power of two, index = mask bits, count = Capabilities, segment = its schemes, bit n for Scheme n, length = its REGISTRY_TIMEOUT_US. One for each HELLO that was sent, at most.
-    Hello = 14,
-}
-
-impl EventKind {
-    /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[
-        Self::Ack,
-        Self::Nack,
-        Self::SegmentDone,
-        Self::WindowFree,
-        Self::Registered,
-        Self::Packet,
-        Self::Completed,
-        Self::Expired,
-        Self::Notice,
-        Self::Fault,
-        Self::Escaped,
-        Self::EscapeReleased,
-        Self::Sent,
-        Self::Dropped,
-        Self::Hello,
-    ];
-
-    /// Every value with its name.
-    pub const VALUES: &'static [ValueName] = &[
-        ValueName { value: 1, name: "Ack" },
-        ValueName { value: 2, name: "Nack" },
-        ValueName { value: 3, name: "SegmentDone" },
-        ValueName { value: 4, name: "WindowFree" },
-        ValueName { value: 5, name: "Registered" },
-        ValueName { value: 6, name: "Packet" },
-        ValueName { value: 7, name: "Completed" },
-        ValueName { value: 8, name: "Expired" },
-        ValueName { value: 9, name: "Notice" },
-        ValueName { value: 10, name: "Fault" },
-        ValueName { value: 11, name: "Escaped" },
-        ValueName { value: 12, name: "EscapeReleased" },
-        ValueName { value: 13, name: "Sent" },
-        ValueName { value: 15, name: "Dropped" },
-        ValueName { value: 14, name: "Hello" },
-    ];
-
-    /// The number that stands for the value.
-    #[must_use]
-    pub const fn value(self) -> u8 {
-        self as u8
-    }
-
-    /// The value's name in the map.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ack => "Ack",
-            Self::Nack => "Nack",
-            Self::SegmentDone => "SegmentDone",
-            Self::WindowFree => "WindowFree",
-            Self::Registered => "Registered",
-            Self::Packet => "Packet",
-            Self::Completed => "Completed",
-            Self::Expired => "Expired",
-            Self::Notice => "Notice",
-            Self::Fault => "Fault",
-            Self::Escaped => "Escaped",
-            Self::EscapeReleased => "EscapeReleased",
-            Self::Sent => "Sent",
-            Self::Dropped => "Dropped",
-            Self::Hello => "Hello",
-        }
-    }
-}
-
-impl TryFrom<u8> for EventKind {
-    type Error = UnknownValue;
-
-    #[inline]
-    fn try_from(value: u8) -> Result<Self, UnknownValue> {
-        match value {
-            1 => Ok(Self::Ack),
-            2 => Ok(Self::Nack),
-            3 => Ok(Self::SegmentDone),
-            4 => Ok(Self::WindowFree),
-            5 => Ok(Self::Registered),
-            6 => Ok(Self::Packet),
-            7 => Ok(Self::Completed),
-            8 => Ok(Self::Expired),
-            9 => Ok(Self::Notice),
-            10 => Ok(Self::Fault),
-            11 => Ok(Self::Escaped),
-            12 => Ok(Self::EscapeReleased),
-            13 => Ok(Self::Sent),
-            15 => Ok(Self::Dropped),
-            14 => Ok(Self::Hello),
-            _ => Err(UnknownValue { of: "EventKind", value: value.into() }),
-        }
-    }
-}
-
-impl core::fmt::Display for EventKind {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// How far a transfer is that the NI was told to make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum Outcome {
-    /// One more of its messages is complete, and others are not.
-    Progress = 1,
-    /// All of it is in the receiver's memory.
-    Done = 2,
-    /// The receiver was silent for GIVE_UP_US.
-    Unanswered = 3,
-    /// The receiver refused it, with a NackReason.
-    Refused = 4,
-    /// The receiver knew it once and does not any more.
-    Forgotten = 5,
-    /// Its own deadline passed.
-    Deadline = 6,
-    /// COMMAND_CANCEL named it.
-    Cancelled = 7,
-    /// The receiving host had no slot for the transfer's notification (NackReason NotReady) until the transfer's deadline; without one, for GIVE_UP_US.
-    NotReady = 9,
-    /// The NI cannot make it: no room, it does not go by this Scheme, or the source is not in its memory.
-    NotTaken = 8,
-}
-
-impl Outcome {
-    /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[
-        Self::Progress,
-        Self::Done,
-        Self::Unanswered,
-        Self::Refused,
-        Self::Forgotten,
-        Self::Deadline,
-        Self::Cancelled,
-        Self::NotReady,
-        Self::NotTaken,
-    ];
-
-    /// Every value with its name.
-    pub const VALUES: &'static [ValueName] = &[
-        ValueName { value: 1, name: "Progress" },
-        ValueName { value: 2, name: "Done" },
-        ValueName { value: 3, name: "Unanswered" },
-        ValueName { value: 4, name: "Refused" },
-        ValueName { value: 5, name: "Forgotten" },
-        ValueName { value: 6, name: "Deadline" },
-        ValueName { value: 7, name: "Cancelled" },
-        ValueName { value: 9, name: "NotReady" },
-        ValueName { value: 8, name: "NotTaken" },
-    ];
-
-    /// The number that stands for the value.
-    #[must_use]
-    pub const fn value(self) -> u8 {
-        self as u8
-    }
-
-    /// The value's name in the map.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Progress => "Progress",
-            Self::Done => "Done",
-            Self::Unanswered => "Unanswered",
-            Self::Refused => "Refused",
-            Self::Forgotten => "Forgotten",
-            Self::Deadline => "Deadline",
-            Self::Cancelled => "Cancelled",
-            Self::NotReady => "NotReady",
-            Self::NotTaken => "NotTaken",
-        }
-    }
-}
-
-impl TryFrom<u8> for Outcome {
-    type Error = UnknownValue;
-
-    #[inline]
-    fn try_from(value: u8) -> Result<Self, UnknownValue> {
-        match value {
-            1 => Ok(Self::Progress),
-            2 => Ok(Self::Done),
-            3 => Ok(Self::Unanswered),
-            4 => Ok(Self::Refused),
-            5 => Ok(Self::Forgotten),
-            6 => Ok(Self::Deadline),
-            7 => Ok(Self::Cancelled),
-            9 => Ok(Self::NotReady),
-            8 => Ok(Self::NotTaken),
-            _ => Err(UnknownValue { of: "Outcome", value: value.into() }),
-        }
-    }
-}
-
-impl core::fmt::Display for Outcome {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// What a fault event or a fault log entry reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum FaultReason {
-    /// A commit word does not equal the window header's sequence: the header is stale or half written. Nothing was sent.
-    TornHeader = 1,
-    /// A committed window header contradicts itself or this build. Nothing was sent.
-    BadHeader = 2,
-    /// A window was committed while it was still being sent. The second commit is ignored.
-    WindowBusy = 3,
-    /// Card memory refused an access: address, length.
-    MemoryFault = 4,
-    /// The event ring was full: count events were dropped.
-    EventLost = 5,
-    /// An event could not be written to the event ring.
-    EventWrite = 6,
-    /// A peer tried to write outside its memory windows: node, transfer, segment, address, length.
-    Violation = 7,
-    /// A packet with a good checksum broke a rule of its format, or contradicted its segment.
-    BadPacket = 8,
-    /// The host wrote a register value that the NI cannot use; the old value stays. count = register offset.
-    BadSetting = 9,
-}
-
-impl FaultReason {
-    /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[
-        Self::TornHeader,
-        Self::BadHeader,
-        Self::WindowBusy,
-        Self::MemoryFault,
-        Self::EventLost,
-        Self::EventWrite,
-        Self::Violation,
-        Self::BadPacket,
-        Self::BadSetting,
-    ];
-
-    /// Every value with its name.
-    pub const VALUES: &'static [ValueName] = &[
-        ValueName { value: 1, name: "TornHeader" },
-        ValueName { value: 2, name: "BadHeader" },
-        ValueName { value: 3, name: "WindowBusy" },
-        ValueName { value: 4, name: "MemoryFault" },
-        ValueName { value: 5, name: "EventLost" },
-        ValueName { value: 6, name: "EventWrite" },
-        ValueName { value: 7, name: "Violation" },
-        ValueName { value: 8, name: "BadPacket" },
-        ValueName { value: 9, name: "BadSetting" },
-    ];
-
-    /// The number that stands for the value.
-    #[must_use]
-    pub const fn value(self) -> u8 {
-        self as u8
-    }
-
-    /// The value's name in the map.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TornHeader => "TornHeader",
-            Self::BadHeader => "BadHeader",
-            Self::WindowBusy => "WindowBusy",
-            Self::MemoryFault => "MemoryFault",
-            Self::EventLost => "EventLost",
-            Self::EventWrite => "EventWrite",
-            Self::Violation => "Violation",
-            Self::BadPacket => "BadPacket",
-            Self::BadSetting => "BadSetting",
-        }
-    }
-}
-
-impl TryFrom<u8> for FaultReason {
-    type Error = UnknownValue;
-
-    #[inline]
-    fn try_from(value: u8) -> Result<Self, UnknownValue> {
-        match value {
-            1 => Ok(Self::TornHeader),
-            2 => Ok(Self::BadHeader),
-            3 => Ok(Self::WindowBusy),
-            4 => Ok(Self::MemoryFault),
-            5 => Ok(Self::EventLost),
-            6 => Ok(Self::EventWrite),
-            7 => Ok(Self::Violation),
-            8 => Ok(Self::BadPacket),
-            9 => Ok(Self::BadSetting),
-            _ => Err(UnknownValue { of: "FaultReason", value: value.into() }),
-        }
-    }
-}
-
-impl core::fmt::Display for FaultReason {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// A pairing of sender and receiver rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u32)]
-pub enum Scheme {
-    /// Receive registry and escape channel: the default.
-    Registry = 0,
-    /// Sliding window at the receiver.
-    ReceiverWindow = 1,
-    /// Window of unacknowledged packets at the sender.
-    SenderWindow = 2,
-    /// The receiver counts packets of a try.
-    ReceiverCounter = 3,
-    /// Sender window adapted to link feedback.
-    AdaptiveWindow = 4,
-    /// Selective acknowledgement.
-    Selective = 5,
-}
-
-impl Scheme {
-    /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[
-        Self::Registry,
-        Self::ReceiverWindow,
-        Self::SenderWindow,
-        Self::ReceiverCounter,
-        Self::AdaptiveWindow,
-        Self::Selective,
-    ];
-
-    /// Every value with its name.
-    pub const VALUES: &'static [ValueName] = &[
-        ValueName { value: 0, name: "Registry" },
-        ValueName { value: 1, name: "ReceiverWindow" },
-        ValueName { value: 2, name: "SenderWindow" },
-        ValueName { value: 3, name: "ReceiverCounter" },
-        ValueName { value: 4, name: "AdaptiveWindow" },
-        ValueName { value: 5, name: "Selective" },
-    ];
-
-    /// The number that stands for the value.
-    #[must_use]
-    pub const fn value(self) -> u32 {
-        self as u32
-    }
-
-    /// The value's name in the map.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Registry => "Registry",
-            Self::ReceiverWindow => "ReceiverWindow",
-            Self::SenderWindow => "SenderWindow",
-            Self::ReceiverCounter => "ReceiverCounter",
-            Self::AdaptiveWindow => "AdaptiveWindow",
-            Self::Selective => "Selective",
-        }
-    }
-}
-
-impl TryFrom<u32> for Scheme {
-    type Error = UnknownValue;
-
-    #[inline]
-    fn try_from(value: u32) -> Result<Self, UnknownValue> {
-        match value {
-            0 => Ok(Self::Registry),
-            1 => Ok(Self::ReceiverWindow),
-            2 => Ok(Self::SenderWindow),
-            3 => Ok(Self::ReceiverCounter),
-            4 => Ok(Self::AdaptiveWindow),
-            5 => Ok(Self::Selective),
-            _ => Err(UnknownValue { of: "Scheme", value }),
-        }
-    }
-}
-
-impl core::fmt::Display for Scheme {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// What a transmit window asks the NI to send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum WindowKind {
-    /// Packets of one segment, cut from the window's payload.
-    Data = 0,
-    /// One Arrived packet about the transfer; no payload, no op numbers.
-    Arrival = 1,
-    /// A whole transfer, which the NI makes by itself from its memory, by the rules of the header's SCHEME (not Registry); no payload, no op numbers. Ends in a Sent event.
-    Command = 2,
-}
-
-impl WindowKind {
-    /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[Self::Data, Self::Arrival, Self::Command];
-
-    /// Every value with its name.
-    pub const VALUES: &'static [ValueName] = &[
-        ValueName { value: 0, name: "Data" },
-        ValueName { value: 1, name: "Arrival" },
-        ValueName { value: 2, name: "Command" },
-    ];
-
-    /// The number that stands for the value.
-    #[must_use]
-    pub const fn value(self) -> u8 {
-        self as u8
-    }
-
-    /// The value's name in the map.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Data => "Data",
-            Self::Arrival => "Arrival",
-            Self::Command => "Command",
-        }
-    }
-}
-
-impl TryFrom<u8> for WindowKind {
-    type Error = UnknownValue;
-
-    #[inline]
-    fn try_from(value: u8) -> Result<Self, UnknownValue> {
-        match value {
-            0 => Ok(Self::Data),
-            1 => Ok(Self::Arrival),
-            2 => Ok(Self::Command),
-            _ => Err(UnknownValue { of: "WindowKind", value: value.into() }),
-        }
-    }
-}
-
-impl core::fmt::Display for WindowKind {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Flags of a packet's common header; the same bit numbers as in a window header.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Flags(u16);
-
-impl Flags {
-    /// No bit set.
-    pub const NONE: Self = Self(0);
-    /// The segment's completion posts no notice at the sender.
-    pub const SILENT: Self = Self(1 << 1);
-    /// The receiver posts a notice when the whole transfer has arrived.
-    pub const NOTIFY_RECEIVER: Self = Self(1 << 2);
-    /// Nobody is told at the receiver that the whole transfer has arrived. Not together with NOTIFY_RECEIVER. Without either, the sender tells it by an ARRIVED packet; messages, which have no such packet, are told unless this is set.
-    pub const NO_NOTICE: Self = Self(1 << 3);
-    /// Every bit that the map names.
-    pub const ALL: Self = Self(0x000e);
-    /// Every bit that the map names, with its name.
-    pub const NAMES: &'static [(Self, &'static str)] = &[
-        (Self::SILENT, "SILENT"),
-        (Self::NOTIFY_RECEIVER, "NOTIFY_RECEIVER"),
-        (Self::NO_NOTICE, "NO_NOTICE"),
-    ];
-
-    /// The set of these bits; bits that the map does not name are kept.
-    #[must_use]
-    #[inline]
-    pub const fn from_bits(bits: u16) -> Self {
-        Self(bits)
-    }
-
-    /// All bits.
-    #[must_use]
-    #[inline]
-    pub const fn bits(self) -> u16 {
-        self.0
-    }
-
-    /// Whether all bits of `other` are set.
-    #[must_use]
-    #[inline]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The bits of both.
-    #[must_use]
-    #[inline]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// The bits that the map does not name.
-    #[must_use]
-    #[inline]
-    pub const fn unknown(self) -> Self {
-        Self(self.0 & !Self::ALL.0)
-    }
-
-    /// Whether no bit is set.
-    #[must_use]
-    #[inline]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl core::ops::BitOr for Flags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        self.with(other)
-    }
-}
-
-impl core::fmt::Display for Flags {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        super::catalog::write_bits(
-            f,
-            u32::from(self.0),
-            Self::NAMES.iter().map(|(bit, name)| (u32::from(bit.0), *name)),
-        )
-    }
-}
-
-/// What a memory window allows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Permissions(u32);
-
-impl Permissions {
-    /// No bit set.
-    pub const NONE: Self = Self(0);
-    /// The source may write into the window.
-    pub const WRITE: Self = Self(1 << 0);
-    /// The source may ask for the window's content.
-    pub const READ: Self = Self(1 << 1);
-    /// Every bit that the map names.
-    pub const ALL: Self = Self(0x0003);
-    /// Every bit that the map names, with its name.
-    pub const NAMES: &'static [(Self, &'static str)] = &[(Self::WRITE, "WRITE"), (Self::READ, "READ")];
-
-    /// The set of these bits; bits that the map does not name are kept.
-    #[must_use]
-    #[inline]
-    pub const fn from_bits(bits: u32) -> Self {
-        Self(bits)
-    }
-
-    /// All bits.
-    #[must_use]
-    #[inline]
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Whether all bits of `other` are set.
-    #[must_use]
-    #[inline]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The bits of both.
-    #[must_use]
-    #[inline]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// The bits that the map does not name.
-    #[must_use]
-    #[inline]
-    pub const fn unknown(self) -> Self {
-        Self(self.0 & !Self::ALL.0)
-    }
-
-    /// Whether no bit is set.
-    #[must_use]
-    #[inline]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl core::ops::BitOr for Permissions {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        self.with(other)
-    }
-}
-
-impl core::fmt::Display for Permissions {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        super::catalog::write_bits(f, self.0, Self::NAMES.iter().map(|(bit, name)| (bit.0, *name)))
-    }
-}
-
-/// What this build of the bitstream can do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Capabilities(u32);
-
-impl Capabilities {
-    /// No bit set.
-    pub const NONE: Self = Self(0);
-    /// Events are pushed into host memory: EVENT_RING_BASE is an IOVA. Without it the ring is in card memory and EVENT_RING_BASE is a card address.
-    pub const EVENT_PUSH: Self = Self(1 << 0);
-    /// The NI keeps the op table itself.
-    pub const OP_TABLE: Self = Self(1 << 1);
-    /// The NI can report every packet (CONTROL.PACKET_EVENTS).
-    pub const PACKET_EVENTS: Self = Self(1 << 2);
-    /// The NI keeps a fault log.
-    pub const FAULT_LOG: Self = Self(1 << 3);
-    /// The NI can make transfers by itself: there are other schemes than Registry.
-    pub const COMMANDS: Self = Self(1 << 4);
-    /// The NI can go by several schemes at once (SCHEMES_ON).
-    pub const MIXED: Self = Self(1 << 5);
-    /// Every bit that the map names.
-    pub const ALL: Self = Self(0x003f);
-    /// Every bit that the map names, with its name.
-    pub const NAMES: &'static [(Self, &'static str)] = &[
-        (Self::EVENT_PUSH, "EVENT_PUSH"),
-        (Self::OP_TABLE, "OP_TABLE"),
-        (Self::PACKET_EVENTS, "PACKET_EVENTS"),
-        (Self::FAULT_LOG, "FAULT_LOG"),
-        (Self::COMMANDS, "COMMANDS"),
-        (Self::MIXED, "MIXED"),
-    ];
-
-    /// The set of these bits; bits that the map does not name are kept.
-    #[must_use]
-    #[inline]
-    pub const fn from_bits(bits: u32) -> Self {
-        Self(bits)
-    }
-
-    /// All bits.
-    #[must_use]
-    #[inline]
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Whether all bits of `other` are set.
-    #[must_use]
-    #[inline]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The bits of both.
-    #[must_use]
-    #[inline]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// The bits that the map does not name.
-    #[must_use]
-    #[inline]
-    pub const fn unknown(self) -> Self {
-        Self(self.0 & !Self::ALL.0)
-    }
-
-    /// Whether no bit is set.
-    #[must_use]
-    #[inline]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl core::ops::BitOr for Capabilities {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        self.with(other)
-    }
-}
-
-impl core::fmt::Display for Capabilities {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        super::catalog::write_bits(f, self.0, Self::NAMES.iter().map(|(bit, name)| (bit.0, *name)))
+    /// What this build of the bitstream can do.
+    pub struct Capabilities: u32 {
+        /// Events are pushed into host memory: EVENT_RING_BASE is an IOVA. Without it the ring is in card memory and EVENT_RING_BASE is a card address.
+        [0] EVENT_PUSH;
+        /// The NI keeps the op table itself.
+        [1] OP_TABLE;
+        /// The NI can report every packet (CONTROL.PACKET_EVENTS).
+        [2] PACKET_EVENTS;
+        /// The NI keeps a fault log.
+        [3] FAULT_LOG;
+        /// The NI can make transfers by itself: there are other schemes than Registry.
+        [4] COMMANDS;
+        /// The NI can go by several schemes at once (SCHEMES_ON).
+        [5] MIXED;
     }
 }
 

@@ -31,6 +31,9 @@
 
 extern crate alloc;
 
+#[macro_use]
+mod macros;
+
 mod bytes;
 pub mod catalog;
 pub mod crc;

@@ -32,10 +32,7 @@ pub(super) fn text(contract: &Contract, checksum: u32) -> String {
         s,
         "//!\n//! Register offsets are `u32` bytes from the start of their block; layout offsets are `usize` bytes.\n"
     );
-    out!(
-        s,
-        "use super::catalog::{{AccessKind, BlockInfo, FieldInfo, RegisterInfo, UnknownValue, ValueName}};\n"
-    );
+    out!(s, "use super::catalog::{{AccessKind, BlockInfo, FieldInfo, RegisterInfo}};\n");
     let (major, minor) = (contract.contract.major, contract.contract.minor);
     out!(s, "/// Major version of the contract.\npub const CONTRACT_MAJOR: u16 = {major};");
     out!(s, "/// Minor version of the contract.\npub const CONTRACT_MINOR: u16 = {minor};");
@@ -46,12 +43,8 @@ pub(super) fn text(contract: &Contract, checksum: u32) -> String {
     for c in &contract.constants {
         out!(s, "/// {}\npub const {}: {} = {};", c.doc, c.name, c.integer.name(), number(c.value));
     }
-    for enumeration in &contract.enums {
-        write_enum(&mut s, enumeration);
-    }
-    for bitset in &contract.bitsets {
-        write_bitset(&mut s, bitset);
-    }
+    write_enums(&mut s, &contract.enums);
+    write_bitsets(&mut s, &contract.bitsets);
     for block in &contract.blocks {
         write_block(&mut s, block);
     }
@@ -72,101 +65,37 @@ fn number(value: u64) -> String {
     if value < 1024 { value.to_string() } else { hex(value) }
 }
 
-fn write_enum(s: &mut String, e: &Enumeration) {
-    let (name, repr) = (&e.name, e.repr.name());
-    out!(s, "\n/// {}\n#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]", e.doc);
-    out!(s, "#[non_exhaustive]\n#[repr({repr})]\npub enum {name} {{");
-    for v in &e.variants {
-        out!(s, "/// {}\n{} = {},", v.doc, v.name, v.value);
+fn write_enums(s: &mut String, enums: &[Enumeration]) {
+    out!(s, "\ncontract_enums! {{");
+    for (index, e) in enums.iter().enumerate() {
+        separate(s, index);
+        out!(s, "    /// {}\n    pub enum {}: {} {{", e.doc, e.name, e.repr.name());
+        for v in &e.variants {
+            out!(s, "        /// {}\n        {} = {},", v.doc, v.name, v.value);
+        }
+        out!(s, "    }}");
     }
-    out!(s, "}}\n\nimpl {name} {{");
-    out!(s, "/// Every value, in map order.\npub const ALL: &'static [Self] = &[");
-    for v in &e.variants {
-        out!(s, "Self::{},", v.name);
-    }
-    out!(s, "];\n\n/// Every value with its name.\npub const VALUES: &'static [ValueName] = &[");
-    for v in &e.variants {
-        out!(s, "ValueName {{ value: {}, name: \"{}\" }},", v.value, v.name);
-    }
-    out!(
-        s,
-        "];\n\n/// The number that stands for the value.\n#[must_use]\npub const fn value(self) -> {repr} {{ self as {repr} }}"
-    );
-    out!(
-        s,
-        "\n/// The value's name in the map.\n#[must_use]\npub const fn name(self) -> &'static str {{ match self {{"
-    );
-    for v in &e.variants {
-        out!(s, "Self::{} => \"{}\",", v.name, v.name);
-    }
-    out!(s, "}} }} }}\n\nimpl TryFrom<{repr}> for {name} {{ type Error = UnknownValue;");
-    out!(s, "\n#[inline]\nfn try_from(value: {repr}) -> Result<Self, UnknownValue> {{ match value {{");
-    for v in &e.variants {
-        out!(s, "{} => Ok(Self::{}),", v.value, v.name);
-    }
-    let widened = if repr == "u32" { "value" } else { "value: value.into()" };
-    out!(s, "_ => Err(UnknownValue {{ of: \"{name}\", {widened} }}), }} }} }}");
-    out!(
-        s,
-        "\nimpl core::fmt::Display for {name} {{ fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {{ f.pad(self.name()) }} }}"
-    );
+    out!(s, "}}");
 }
 
-fn write_bitset(s: &mut String, b: &Bitset) {
-    let (name, repr) = (&b.name, b.repr.name());
-    // Clippy refuses a conversion of u32 to itself.
-    let widen = |value: &str| if repr == "u32" { value.to_string() } else { format!("u32::from({value})") };
-    out!(s, "\n/// {}\n#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]", b.doc);
-    out!(s, "pub struct {name}({repr});\n\nimpl {name} {{\n/// No bit set.\npub const NONE: Self = Self(0);");
-    for bit in &b.bits {
-        out!(s, "/// {}\npub const {}: Self = Self(1 << {});", bit.doc, bit.name, bit.bit);
+fn write_bitsets(s: &mut String, bitsets: &[Bitset]) {
+    out!(s, "\ncontract_bits! {{");
+    for (index, b) in bitsets.iter().enumerate() {
+        separate(s, index);
+        out!(s, "    /// {}\n    pub struct {}: {} {{", b.doc, b.name, b.repr.name());
+        for bit in &b.bits {
+            out!(s, "        /// {}\n        [{}] {};", bit.doc, bit.bit, bit.name);
+        }
+        out!(s, "    }}");
     }
-    let all: u64 = b.bits.iter().map(|bit| 1u64 << bit.bit).sum();
-    out!(s, "/// Every bit that the map names.\npub const ALL: Self = Self({});", hex(all));
-    out!(
-        s,
-        "/// Every bit that the map names, with its name.\npub const NAMES: &'static [(Self, &'static str)] = &["
-    );
-    for bit in &b.bits {
-        out!(s, "(Self::{}, \"{}\"),", bit.name, bit.name);
+    out!(s, "}}");
+}
+
+/// An empty line before every item but the first.
+fn separate(s: &mut String, index: usize) {
+    if index > 0 {
+        out!(s, "");
     }
-    out!(s, "];");
-    for (doc, item) in [
-        (
-            "The set of these bits; bits that the map does not name are kept.",
-            format!("pub const fn from_bits(bits: {repr}) -> Self {{ Self(bits) }}"),
-        ),
-        ("All bits.", format!("pub const fn bits(self) -> {repr} {{ self.0 }}")),
-        (
-            "Whether all bits of `other` are set.",
-            "pub const fn contains(self, other: Self) -> bool { self.0 & other.0 == other.0 }".into(),
-        ),
-        (
-            "The bits of both.",
-            "pub const fn with(self, other: Self) -> Self { Self(self.0 | other.0) }".into(),
-        ),
-        (
-            "The bits that the map does not name.",
-            "pub const fn unknown(self) -> Self { Self(self.0 & !Self::ALL.0) }".into(),
-        ),
-        ("Whether no bit is set.", "pub const fn is_empty(self) -> bool { self.0 == 0 }".into()),
-    ] {
-        out!(s, "\n/// {doc}\n#[must_use]\n#[inline]\n{item}");
-    }
-    out!(
-        s,
-        "}}\n\nimpl core::ops::BitOr for {name} {{ type Output = Self; fn bitor(self, other: Self) -> Self {{ self.with(other) }} }}"
-    );
-    out!(
-        s,
-        "\nimpl core::fmt::Display for {name} {{ fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {{"
-    );
-    out!(
-        s,
-        "super::catalog::write_bits(f, {}, Self::NAMES.iter().map(|(bit, name)| ({}, *name))) }} }}",
-        widen("self.0"),
-        widen("bit.0")
-    );
 }
 
 fn write_block(s: &mut String, block: &Block) {
