@@ -136,6 +136,11 @@ pub fn registers() -> impl Iterator<Item = (&'static BlockInfo, &'static Registe
     BLOCKS.iter().flat_map(|block| block.registers.iter().map(move |register| (block, register)))
 }
 
+/// The bits `high` to `low` of a register; both are at most 31.
+pub(crate) const fn mask(high: u8, low: u8) -> u32 {
+    (u32::MAX >> (31 - high)) & (u32::MAX << low)
+}
+
 /// Writes the names of the set bits, joined by `|`; bits without a name as one number; `-` for none.
 pub(crate) fn write_bits(
     f: &mut fmt::Formatter<'_>,

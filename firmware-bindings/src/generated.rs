@@ -4,8 +4,6 @@
 //!
 //! Register offsets are `u32` bytes from the start of their block; layout offsets are `usize` bytes.
 
-use super::catalog::{AccessKind, BlockInfo, FieldInfo, RegisterInfo};
-
 /// Major version of the contract.
 pub const CONTRACT_MAJOR: u16 = 2;
 /// Minor version of the contract.
@@ -291,552 +289,430 @@ contract_bits! {
     }
 }
 
-/// Block `identity`. Says whether software and bitstream belong together, and where every other block is. Always at offset 0 of the user BAR. Read it only on a card that is known to be ours: on another design these addresses may have read side effects.
-pub mod identity {
-    use super::BlockType;
-
-    /// The block's type in the block table.
-    pub const BLOCK_TYPE: BlockType = BlockType::Identity;
-    /// Version of the block.
-    pub const BLOCK_VERSION: u16 = 1;
-    /// Its default place in the user BAR, in bytes; the block table has the last word.
-    pub const BLOCK_OFFSET: u32 = 0x0000;
-    /// Its size in bytes.
-    pub const BLOCK_SIZE: u32 = 0x0400;
-    /// IDENTITY_MAGIC. (read only)
-    pub const MAGIC: u32 = 0x0000;
-    /// Version of this contract. Software refuses any version but its own; the two halves say how to go on. (read only)
-    pub const CONTRACT_VERSION: u32 = 0x0004;
-
-    /// Fields of [`CONTRACT_VERSION`].
-    pub mod contract_version {
-        /// Changes when old software would misread the card.
-        pub const MAJOR: u32 = 0xffff_0000;
-        /// Lowest bit of [`MAJOR`].
-        pub const MAJOR_SHIFT: u32 = 16;
-        /// Changes when something was added: newer software may choose to support older cards.
-        pub const MINOR: u32 = 0xffff;
-        /// Lowest bit of [`MINOR`].
-        pub const MINOR_SHIFT: u32 = 0;
+contract_blocks! {
+    /// Says whether software and bitstream belong together, and where every other block is. Always at offset 0 of the user BAR. Read it only on a card that is known to be ours: on another design these addresses may have read side effects.
+    pub mod identity: BlockType::Identity, version 1, offset 0x0000, size 0x0400 {
+        /// IDENTITY_MAGIC.
+        ro MAGIC: 0x0000 "magic" = 0x464e_4943;
+        /// Version of this contract. Software refuses any version but its own; the two halves say how to go on.
+        ro CONTRACT_VERSION: 0x0004 "contract_version" = 0x0002_0000 fields contract_version {
+            /// Changes when old software would misread the card.
+            [31:16] MAJOR MAJOR_SHIFT "major";
+            /// Changes when something was added: newer software may choose to support older cards.
+            [15:0] MINOR MINOR_SHIFT "minor";
+        };
+        /// CRC-32C of the canonical text of the map that the bitstream was built from.
+        ro CHECKSUM: 0x0008 "checksum";
+        /// Build number of the bitstream; for people.
+        ro BUILD: 0x000c "build";
+        /// What this build can do (bit set Capabilities).
+        ro CAPABILITIES: 0x0010 "capabilities" fields capabilities {
+            /// Events are pushed into host memory.
+            [0:0] EVENT_PUSH "event_push";
+            /// The NI keeps the op table.
+            [1:1] OP_TABLE "op_table";
+            /// Every packet can be reported.
+            [2:2] PACKET_EVENTS "packet_events";
+            /// There is a fault log.
+            [3:3] FAULT_LOG "fault_log";
+            /// The NI can make transfers by itself.
+            [4:4] COMMANDS "commands";
+            /// The NI can go by several schemes at once.
+            [5:5] MIXED "mixed";
+        };
+        /// Entries of the block table, at most IDENTITY_MAX_BLOCKS.
+        ro BLOCK_COUNT: 0x0014 "block_count";
+        /// First word of the block table: entries of layout block_entry, one after the other.
+        ro BLOCK_TABLE: 0x0018 "block_table";
     }
-    /// CRC-32C of the canonical text of the map that the bitstream was built from. (read only)
-    pub const CHECKSUM: u32 = 0x0008;
-    /// Build number of the bitstream; for people. (read only)
-    pub const BUILD: u32 = 0x000c;
-    /// What this build can do (bit set Capabilities). (read only)
-    pub const CAPABILITIES: u32 = 0x0010;
 
-    /// Fields of [`CAPABILITIES`].
-    pub mod capabilities {
-        /// Events are pushed into host memory.
-        pub const EVENT_PUSH: u32 = 0x0001;
-        /// The NI keeps the op table.
-        pub const OP_TABLE: u32 = 0x0002;
-        /// Every packet can be reported.
-        pub const PACKET_EVENTS: u32 = 0x0004;
-        /// There is a fault log.
-        pub const FAULT_LOG: u32 = 0x0008;
-        /// The NI can make transfers by itself.
-        pub const COMMANDS: u32 = 0x0010;
-        /// The NI can go by several schemes at once.
-        pub const MIXED: u32 = 0x0020;
+    /// An AXI CDMA engine's registers, as PG034 describes them.
+    pub mod cdma: BlockType::Cdma, version 1, offset 0x1000, size 0x1000 {
     }
-    /// Entries of the block table, at most IDENTITY_MAX_BLOCKS. (read only)
-    pub const BLOCK_COUNT: u32 = 0x0014;
-    /// First word of the block table: entries of layout block_entry, one after the other. (read only)
-    pub const BLOCK_TABLE: u32 = 0x0018;
-}
 
-/// Block `cdma`. An AXI CDMA engine's registers, as PG034 describes them.
-pub mod cdma {
-    use super::BlockType;
-
-    /// The block's type in the block table.
-    pub const BLOCK_TYPE: BlockType = BlockType::Cdma;
-    /// Version of the block.
-    pub const BLOCK_VERSION: u16 = 1;
-    /// Its default place in the user BAR, in bytes; the block table has the last word.
-    pub const BLOCK_OFFSET: u32 = 0x1000;
-    /// Its size in bytes.
-    pub const BLOCK_SIZE: u32 = 0x1000;
-}
-
-/// Block `ni`. The network interface itself.
-pub mod ni {
-    use super::BlockType;
-
-    /// The block's type in the block table.
-    pub const BLOCK_TYPE: BlockType = BlockType::Ni;
-    /// Version of the block.
-    pub const BLOCK_VERSION: u16 = 1;
-    /// Its default place in the user BAR, in bytes; the block table has the last word.
-    pub const BLOCK_OFFSET: u32 = 0x2000;
-    /// Its size in bytes.
-    pub const BLOCK_SIZE: u32 = 0x1000;
-    /// This node's id on the network. NODE_ANY is refused. (read and write)
-    pub const NODE_ID: u32 = 0x0000;
-    /// Random number of this life of the node: the host sets it when it opens the card; the NI puts it into every packet it makes. (read and write)
-    pub const INCARNATION: u32 = 0x0004;
-    /// Switches of the NI. (read and write)
-    pub const CONTROL: u32 = 0x0008;
-
-    /// Fields of [`CONTROL`].
-    pub mod control {
-        /// Take commits and packets. While 0 arriving packets are dropped.
-        pub const ENABLE: u32 = 0x0001;
-        /// Write 1: clear registry, escape buffer, tombstones, event counts and windows. Reads 0. Only valid bits are cleared: nothing may read an entry that is not valid.
-        pub const RESET: u32 = 0x0002;
-        /// Write events into the event ring.
-        pub const EVENT_ENABLE: u32 = 0x0004;
-        /// Report every packet that sets a mask bit.
-        pub const PACKET_EVENTS: u32 = 0x0008;
+    /// The network interface itself.
+    pub mod ni: BlockType::Ni, version 1, offset 0x2000, size 0x1000 {
+        /// This node's id on the network. NODE_ANY is refused.
+        rw NODE_ID: 0x0000 "node_id";
+        /// Random number of this life of the node: the host sets it when it opens the card; the NI puts it into every packet it makes.
+        rw INCARNATION: 0x0004 "incarnation" = 0;
+        /// Switches of the NI.
+        rw CONTROL: 0x0008 "control" = 0 fields control {
+            /// Take commits and packets. While 0 arriving packets are dropped.
+            [0:0] ENABLE "enable";
+            /// Write 1: clear registry, escape buffer, tombstones, event counts and windows. Reads 0. Only valid bits are cleared: nothing may read an entry that is not valid.
+            [1:1] RESET "reset";
+            /// Write events into the event ring.
+            [2:2] EVENT_ENABLE "event_enable";
+            /// Report every packet that sets a mask bit.
+            [3:3] PACKET_EVENTS "packet_events";
+        };
+        /// State of the NI.
+        ro STATUS: 0x000c "status" fields status {
+            /// The NI takes commits and packets.
+            [0:0] ENABLED "enabled";
+            /// At least one window is being sent.
+            [1:1] TRANSMITTING "transmitting";
+            /// EVENT_OVERFLOWS is not 0.
+            [2:2] EVENTS_LOST "events_lost";
+            /// The fault log is not empty.
+            [3:3] FAULTED "faulted";
+        };
+        /// Payload bytes of a full packet, as a power of two: 6 to 12.
+        ro PACKET_SIZE_LOG2: 0x0010 "packet_size_log2";
+        /// Bits of a reception mask: most packets of a segment, 1 to 256.
+        ro MASK_BITS: 0x0014 "mask_bits";
+        /// Entries of the receive registry; by the other schemes, contexts of messages that are received. Where Registry and others are on together, the lower half of the indices, rounded up, are the registry's entries, and the rest contexts, which all other schemes share.
+        ro REGISTRY_ENTRIES: 0x0018 "registry_entries";
+        /// Slots of the escape buffer, one packet each.
+        ro ESCAPE_SLOTS: 0x001c "escape_slots";
+        /// Entries of the NI's op table; 0 = the driver keeps it.
+        ro OP_TABLE_ENTRIES: 0x0020 "op_table_entries";
+        /// Entries of the memory window table.
+        ro MEMORY_WINDOW_COUNT: 0x0024 "memory_window_count";
+        /// Bit n set: Scheme n can be chosen.
+        ro SCHEMES: 0x0028 "schemes";
+        /// Faults that the fault log keeps.
+        ro FAULT_LOG_ENTRIES: 0x002c "fault_log_entries";
+        /// Transmit windows, 1 to 32.
+        ro WINDOW_COUNT: 0x0030 "window_count";
+        /// Bytes from one window's start to the next one's.
+        ro WINDOW_STRIDE: 0x0034 "window_stride";
+        /// Card address of the first transmit window.
+        ro WINDOW_BASE_LOW WINDOW_BASE_HIGH:
+            0x0038 "window_base_low",
+            0x003c "window_base_high";
+        /// Where a window's payload starts, in bytes from the window's start; at least 1152.
+        ro WINDOW_PAYLOAD_OFFSET: 0x0040 "window_payload_offset";
+        /// Payload bytes that a window holds.
+        ro WINDOW_PAYLOAD_SIZE: 0x0044 "window_payload_size";
+        /// Where a window's commit word is, in bytes from the window's start. Writing a nonzero word starts the transmission; the word must equal the window header's sequence.
+        ro WINDOW_COMMIT_OFFSET: 0x0048 "window_commit_offset";
+        /// Bit n set: window n can be filled.
+        ro WINDOW_FREE: 0x004c "window_free";
+        /// Card address of the memory that transfers use.
+        ro MEMORY_BASE_LOW MEMORY_BASE_HIGH:
+            0x0050 "memory_base_low",
+            0x0054 "memory_base_high";
+        /// Its size in bytes.
+        ro MEMORY_SIZE_LOW MEMORY_SIZE_HIGH:
+            0x0058 "memory_size_low",
+            0x005c "memory_size_high";
+        /// Longer transfers are big transfers, in bytes. The NI only keeps the number.
+        rw THRESHOLD: 0x0060 "threshold" = 0x4000;
+        /// How long a packet waits in the escape buffer, in microseconds.
+        rw ESCAPE_TIMEOUT_US: 0x0064 "escape_timeout_us" = 1000;
+        /// How long a registry entry waits for its sender, in microseconds. Longer than any sender's give-up time.
+        rw REGISTRY_TIMEOUT_US: 0x0068 "registry_timeout_us" = 0x001e_8480;
+        /// Longest time that a packet may wander, in microseconds: how long a tombstone is kept.
+        rw PACKET_LIFETIME_US: 0x006c "packet_lifetime_us" = 0x2710;
+        /// The Scheme in use, and the one of commands that name none; only while CONTROL.ENABLE is 0. A change forgets everything but settings and memory windows.
+        rw SCHEME: 0x0070 "scheme" = 0 values Scheme;
+        /// Transfers that the NI can have by itself, queued or under way (WindowKind Command); 0: none, and no scheme but Registry.
+        ro COMMAND_ENTRIES: 0x0074 "command_entries";
+        /// Silence of a receiver after which the NI gives a transfer up, in microseconds. Shorter than REGISTRY_TIMEOUT_US at every receiver.
+        rw GIVE_UP_US: 0x0078 "give_up_us" = 0x000f_4240;
+        /// Round trip that the timers of the schemes but Registry are made for, in nanoseconds; not 0. Only while CONTROL.ENABLE is 0.
+        rw ROUND_TRIP_NS: 0x007c "round_trip_ns" = 0x0001_86a0;
+        /// Start of the event ring, 64-byte aligned: an IOVA with the capability EVENT_PUSH, else a card address. Set before CONTROL.EVENT_ENABLE.
+        rw EVENT_RING_BASE_LOW EVENT_RING_BASE_HIGH:
+            0x0080 "event_ring_base_low" = 0,
+            0x0084 "event_ring_base_high" = 0;
+        /// Entries of the event ring: a power of two, at most EVENT_RING_ENTRIES_MAX.
+        rw EVENT_RING_SIZE: 0x0088 "event_ring_size" = 0;
+        /// Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it, counted from the next write to this register. What they are decides how far they may fill the ring. A quarter: Registered, Packet, Completed, Expired, Escaped and EscapeReleased, which only describe tables that can be read; beyond it they are dropped and counted (EVENTS_DROPPED), and one Dropped event says so. The same quarter: Sent events with the Outcome Progress, of which the latest count is told when there is room again. A half: Notice events; a transfer that would need one more is refused as NotReady. All: what comes of the host's own packets and commands, of which it has only so many in flight, one Dropped event, and one fault of each reason. Nothing else waits for the host: packets are written, acknowledged and registered whatever it has taken. The host writes here at the latest when it has taken an eighth of the ring.
+        rw EVENT_CONSUMED: 0x008c "event_consumed" = 0;
+        /// Events written since EVENT_ENABLE; a running count that wraps at 2^32.
+        ro EVENT_PRODUCED: 0x0090 "event_produced" = 0;
+        /// Events dropped because the ring was full.
+        ro EVENT_OVERFLOWS: 0x0094 "event_overflows" = 0;
+        /// User interrupt for events.
+        rw EVENT_INTERRUPT: 0x0098 "event_interrupt" = 0 fields event_interrupt {
+            /// Raise the user interrupt line when EVENT_PRODUCED passes EVENT_CONSUMED.
+            [0:0] ENABLE "enable";
+            /// User interrupt request line, 0 to 15.
+            [11:8] LINE LINE_SHIFT "line";
+        };
+        /// Events since EVENT_ENABLE, those that wait to be written among them; a running count that wraps at 2^32. What has happened before a read of it is told by events up to this count.
+        ro EVENT_POSTED: 0x009c "event_posted" = 0;
+        /// Packets of a message, at most: 1 to 4096. Longer transfers become several messages. Only while CONTROL.ENABLE is 0.
+        rw MESSAGE_PACKETS: 0x00a0 "message_packets" = 256;
+        /// Messages that the NI can send at once: entries of the sending block.
+        ro SENDING_CONTEXTS: 0x00a4 "sending_contexts";
+        /// Number of a command to be given up. Its end is reported either way; a number that is not under way is ignored.
+        wo COMMAND_CANCEL: 0x00a8 "command_cancel";
+        /// Node to be asked what it can do: the NI sends it a HELLO, and its answer is a Hello event. Nothing tells if either is lost. Refused while CONTROL.ENABLE is 0, and for NODE_ANY.
+        wo HELLO: 0x00ac "hello";
+        /// Bit n set: the NI goes by Scheme n, too, besides SCHEME, as receiver and as sender; 0: by SCHEME alone. Only while CONTROL.ENABLE is 0, only what SCHEMES has, and more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change forgets everything but settings and memory windows, which are the same for all schemes.
+        rw SCHEMES_ON: 0x00b0 "schemes_on" = 0;
+        /// Events about the registry and the escape buffer that were dropped since EVENT_ENABLE (EVENT_CONSUMED); a running count that wraps at 2^32.
+        ro EVENTS_DROPPED: 0x00b4 "events_dropped" = 0;
+        /// Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.
+        rw SCHEME_WINDOW[SCHEME_WINDOW_COUNT = 6]:
+            0x00c0 "scheme_window_0" = 0,
+            0x00c4 "scheme_window_1" = 0,
+            0x00c8 "scheme_window_2" = 0,
+            0x00cc "scheme_window_3" = 0,
+            0x00d0 "scheme_window_4" = 0,
+            0x00d4 "scheme_window_5" = 0;
+        /// More of the scheme ReceiverWindow.
+        rw RECEIVER_WINDOW_OPTIONS: 0x00d8 "receiver_window_options" = 0 fields receiver_window_options {
+            /// The receiver tells the sender how far it may send.
+            [0:0] CREDIT "credit";
+            /// Requests for one hole before everything from there on is asked for (K); 0: 3.
+            [15:8] RESEND_AFTER RESEND_AFTER_SHIFT "resend_after";
+        };
+        /// More of the scheme AdaptiveWindow.
+        rw ADAPTIVE_OPTIONS: 0x00dc "adaptive_options" = 0 fields adaptive_options {
+            /// Mean and one deviation as the timeout, which sends much again for nothing, in place of the safe one.
+            [0:0] LITERAL "literal";
+            /// Delay samples that count (N), 1 to 256; 0: 64.
+            [16:8] SAMPLES SAMPLES_SHIFT "samples";
+        };
+        /// Scheme AdaptiveWindow: time between two walks of the window (k), in nanoseconds; 0: a quarter of ROUND_TRIP_NS.
+        rw ADAPTIVE_WALK_NS: 0x00e0 "adaptive_walk_ns" = 0;
     }
-    /// State of the NI. (read only)
-    pub const STATUS: u32 = 0x000c;
 
-    /// Fields of [`STATUS`].
-    pub mod status {
-        /// The NI takes commits and packets.
-        pub const ENABLED: u32 = 0x0001;
-        /// At least one window is being sent.
-        pub const TRANSMITTING: u32 = 0x0002;
-        /// EVENT_OVERFLOWS is not 0.
-        pub const EVENTS_LOST: u32 = 0x0004;
-        /// The fault log is not empty.
-        pub const FAULTED: u32 = 0x0008;
+    /// Running counts since reset; each wraps at 2^32. Reading clears nothing.
+    pub mod counters: BlockType::Counters, version 1, offset 0x3000, size 0x1000 {
+        /// Packets received, good or bad.
+        ro RX_PACKETS: 0x0000 "rx_packets" = 0;
+        /// Packets sent.
+        ro TX_PACKETS: 0x0004 "tx_packets" = 0;
+        /// Packets whose mask bit was set already: dropped and acknowledged again.
+        ro DUPLICATES: 0x0008 "duplicates" = 0;
+        /// Segments that entered the registry, or messages that got a context.
+        ro REGISTRATIONS: 0x000c "registrations" = 0;
+        /// Segments or messages that became complete.
+        ro COMPLETIONS: 0x0010 "completions" = 0;
+        /// Packets that entered the escape buffer.
+        ro ESCAPE_HITS: 0x0014 "escape_hits" = 0;
+        /// Packets that timed out in the escape buffer, or found it full.
+        ro ESCAPE_DROPPED: 0x0018 "escape_dropped" = 0;
+        /// Start packets or messages refused because no entry was free, or no room for events.
+        ro REGISTRY_FULL: 0x001c "registry_full" = 0;
+        /// Packets dropped for their checksum.
+        ro BAD_CRC: 0x0020 "bad_crc" = 0;
+        /// Packets dropped for a field.
+        ro BAD_PACKET: 0x0024 "bad_packet" = 0;
+        /// Packets that no memory window allowed.
+        ro VIOLATIONS: 0x0028 "violations" = 0;
+        /// Late packets of completed segments: acknowledged and dropped. Of messages: packets of any that have ended or been followed by another.
+        ro TOMBSTONE_HITS: 0x002c "tombstone_hits" = 0;
+        /// Registry entries released because their sender fell silent; contexts also where it has gone on to another message.
+        ro EXPIRED: 0x0030 "expired" = 0;
+        /// Negative acknowledgements sent.
+        ro NACKS_SENT: 0x0034 "nacks_sent" = 0;
+        /// Acknowledgements sent.
+        ro ACKS_SENT: 0x0038 "acks_sent" = 0;
     }
-    /// Payload bytes of a full packet, as a power of two: 6 to 12. (read only)
-    pub const PACKET_SIZE_LOG2: u32 = 0x0010;
-    /// Bits of a reception mask: most packets of a segment, 1 to 256. (read only)
-    pub const MASK_BITS: u32 = 0x0014;
-    /// Entries of the receive registry; by the other schemes, contexts of messages that are received. Where Registry and others are on together, the lower half of the indices, rounded up, are the registry's entries, and the rest contexts, which all other schemes share. (read only)
-    pub const REGISTRY_ENTRIES: u32 = 0x0018;
-    /// Slots of the escape buffer, one packet each. (read only)
-    pub const ESCAPE_SLOTS: u32 = 0x001c;
-    /// Entries of the NI's op table; 0 = the driver keeps it. (read only)
-    pub const OP_TABLE_ENTRIES: u32 = 0x0020;
-    /// Entries of the memory window table. (read only)
-    pub const MEMORY_WINDOW_COUNT: u32 = 0x0024;
-    /// Bit n set: Scheme n can be chosen. (read only)
-    pub const SCHEMES: u32 = 0x0028;
-    /// Faults that the fault log keeps. (read only)
-    pub const FAULT_LOG_ENTRIES: u32 = 0x002c;
-    /// Transmit windows, 1 to 32. (read only)
-    pub const WINDOW_COUNT: u32 = 0x0030;
-    /// Bytes from one window's start to the next one's. (read only)
-    pub const WINDOW_STRIDE: u32 = 0x0034;
-    /// Card address of the first transmit window. Bits 31:0. (read only)
-    pub const WINDOW_BASE_LOW: u32 = 0x0038;
-    /// Card address of the first transmit window. Bits 63:32. (read only)
-    pub const WINDOW_BASE_HIGH: u32 = 0x003c;
-    /// Where a window's payload starts, in bytes from the window's start; at least 1152. (read only)
-    pub const WINDOW_PAYLOAD_OFFSET: u32 = 0x0040;
-    /// Payload bytes that a window holds. (read only)
-    pub const WINDOW_PAYLOAD_SIZE: u32 = 0x0044;
-    /// Where a window's commit word is, in bytes from the window's start. Writing a nonzero word starts the transmission; the word must equal the window header's sequence. (read only)
-    pub const WINDOW_COMMIT_OFFSET: u32 = 0x0048;
-    /// Bit n set: window n can be filled. (read only)
-    pub const WINDOW_FREE: u32 = 0x004c;
-    /// Card address of the memory that transfers use. Bits 31:0. (read only)
-    pub const MEMORY_BASE_LOW: u32 = 0x0050;
-    /// Card address of the memory that transfers use. Bits 63:32. (read only)
-    pub const MEMORY_BASE_HIGH: u32 = 0x0054;
-    /// Its size in bytes. Bits 31:0. (read only)
-    pub const MEMORY_SIZE_LOW: u32 = 0x0058;
-    /// Its size in bytes. Bits 63:32. (read only)
-    pub const MEMORY_SIZE_HIGH: u32 = 0x005c;
-    /// Longer transfers are big transfers, in bytes. The NI only keeps the number. (read and write)
-    pub const THRESHOLD: u32 = 0x0060;
-    /// How long a packet waits in the escape buffer, in microseconds. (read and write)
-    pub const ESCAPE_TIMEOUT_US: u32 = 0x0064;
-    /// How long a registry entry waits for its sender, in microseconds. Longer than any sender's give-up time. (read and write)
-    pub const REGISTRY_TIMEOUT_US: u32 = 0x0068;
-    /// Longest time that a packet may wander, in microseconds: how long a tombstone is kept. (read and write)
-    pub const PACKET_LIFETIME_US: u32 = 0x006c;
-    /// The Scheme in use, and the one of commands that name none; only while CONTROL.ENABLE is 0. A change forgets everything but settings and memory windows. (read and write)
-    pub const SCHEME: u32 = 0x0070;
-    /// Transfers that the NI can have by itself, queued or under way (WindowKind Command); 0: none, and no scheme but Registry. (read only)
-    pub const COMMAND_ENTRIES: u32 = 0x0074;
-    /// Silence of a receiver after which the NI gives a transfer up, in microseconds. Shorter than REGISTRY_TIMEOUT_US at every receiver. (read and write)
-    pub const GIVE_UP_US: u32 = 0x0078;
-    /// Round trip that the timers of the schemes but Registry are made for, in nanoseconds; not 0. Only while CONTROL.ENABLE is 0. (read and write)
-    pub const ROUND_TRIP_NS: u32 = 0x007c;
-    /// Start of the event ring, 64-byte aligned: an IOVA with the capability EVENT_PUSH, else a card address. Set before CONTROL.EVENT_ENABLE. Bits 31:0. (read and write)
-    pub const EVENT_RING_BASE_LOW: u32 = 0x0080;
-    /// Start of the event ring, 64-byte aligned: an IOVA with the capability EVENT_PUSH, else a card address. Set before CONTROL.EVENT_ENABLE. Bits 63:32. (read and write)
-    pub const EVENT_RING_BASE_HIGH: u32 = 0x0084;
-    /// Entries of the event ring: a power of two, at most EVENT_RING_ENTRIES_MAX. (read and write)
-    pub const EVENT_RING_SIZE: u32 = 0x0088;
-    /// Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it, counted from the next write to this register. What they are decides how far they may fill the ring. A quarter: Registered, Packet, Completed, Expired, Escaped and EscapeReleased, which only describe tables that can be read; beyond it they are dropped and counted (EVENTS_DROPPED), and one Dropped event says so. The same quarter: Sent events with the Outcome Progress, of which the latest count is told when there is room again. A half: Notice events; a transfer that would need one more is refused as NotReady. All: what comes of the host's own packets and commands, of which it has only so many in flight, one Dropped event, and one fault of each reason. Nothing else waits for the host: packets are written, acknowledged and registered whatever it has taken. The host writes here at the latest when it has taken an eighth of the ring. (read and write)
-    pub const EVENT_CONSUMED: u32 = 0x008c;
-    /// Events written since EVENT_ENABLE; a running count that wraps at 2^32. (read only)
-    pub const EVENT_PRODUCED: u32 = 0x0090;
-    /// Events dropped because the ring was full. (read only)
-    pub const EVENT_OVERFLOWS: u32 = 0x0094;
-    /// User interrupt for events. (read and write)
-    pub const EVENT_INTERRUPT: u32 = 0x0098;
 
-    /// Fields of [`EVENT_INTERRUPT`].
-    pub mod event_interrupt {
-        /// Raise the user interrupt line when EVENT_PRODUCED passes EVENT_CONSUMED.
-        pub const ENABLE: u32 = 0x0001;
-        /// User interrupt request line, 0 to 15.
-        pub const LINE: u32 = 0x0f00;
-        /// Lowest bit of [`LINE`].
-        pub const LINE_SHIFT: u32 = 8;
+    /// The receive registry, the receive contexts of the other schemes, or both (REGISTRY_ENTRIES says which indices are whose): write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.
+    pub mod registry: BlockType::Registry, version 1, offset 0x4000, size 0x1000 {
+        /// Latches the entry of this index into the shadow words. An index that is out of range latches an entry that is not valid.
+        rw INDEX: 0x0000 "index" = 0;
+        /// State of the entry. If VALID is 0 all other shadow words read 0.
+        ro FLAGS: 0x0004 "flags" = 0 fields flags {
+            /// The entry is in use.
+            [0:0] VALID "valid";
+            /// All expected packets are in memory.
+            [1:1] COMPLETE "complete";
+            /// The segment's packets carry the silent flag.
+            [2:2] SILENT "silent";
+            /// The segment's packets carry the notify-receiver flag.
+            [3:3] NOTIFY "notify";
+            /// The Scheme by which it is received.
+            [10:8] SCHEME SCHEME_SHIFT "scheme";
+        };
+        /// Counts how often the entry was used; tells two occupants apart.
+        ro GENERATION: 0x0008 "generation" = 0;
+        /// Sender.
+        ro SOURCE_NODE: 0x000c "source_node" = 0;
+        /// Incarnation of the sender.
+        ro INCARNATION: 0x0010 "incarnation" = 0;
+        /// Transfer id at the sender.
+        ro TRANSFER: 0x0014 "transfer" = 0;
+        /// Index of the segment within its transfer. Of a message: its number, as in MESSAGE of its packets.
+        ro SEGMENT: 0x0018 "segment" = 0;
+        /// Segments of the transfer. Of a message: it and the others of its transfer that were not complete when it began.
+        ro SEGMENT_COUNT: 0x001c "segment_count" = 0;
+        /// Card address of the segment's first byte.
+        ro BASE_LOW BASE_HIGH:
+            0x0020 "base_low" = 0,
+            0x0024 "base_high" = 0;
+        /// Bytes of the segment.
+        ro LENGTH: 0x0028 "length" = 0;
+        /// Packets of the segment.
+        ro EXPECTED: 0x002c "expected" = 0;
+        /// Microseconds since the entry's last packet when it was latched; stops at 2^32-1.
+        ro AGE_US: 0x0030 "age_us" = 0;
+        /// The packet that bit 0 of MASK_0 stands for; all before it are in memory. 0 for a segment.
+        ro FIRST: 0x0034 "first" = 0;
+        /// Bytes of the whole transfer.
+        ro TRANSFER_LENGTH_LOW TRANSFER_LENGTH_HIGH:
+            0x0038 "transfer_length_low" = 0,
+            0x003c "transfer_length_high" = 0;
+        /// Reception mask, bit 0 of MASK_0 first. A set bit is a packet in memory or a bit beyond the expected count.
+        ro MASK[MASK_COUNT = 8]:
+            0x0040 "mask_0" = 0,
+            0x0044 "mask_1" = 0,
+            0x0048 "mask_2" = 0,
+            0x004c "mask_3" = 0,
+            0x0050 "mask_4" = 0,
+            0x0054 "mask_5" = 0,
+            0x0058 "mask_6" = 0,
+            0x005c "mask_7" = 0;
+        /// Valid entries now.
+        ro OCCUPANCY: 0x0080 "occupancy" = 0;
+        /// Most entries that were valid at once since reset.
+        ro HIGH_WATER: 0x0084 "high_water" = 0;
     }
-    /// Events since EVENT_ENABLE, those that wait to be written among them; a running count that wraps at 2^32. What has happened before a read of it is told by events up to this count. (read only)
-    pub const EVENT_POSTED: u32 = 0x009c;
-    /// Packets of a message, at most: 1 to 4096. Longer transfers become several messages. Only while CONTROL.ENABLE is 0. (read and write)
-    pub const MESSAGE_PACKETS: u32 = 0x00a0;
-    /// Messages that the NI can send at once: entries of the sending block. (read only)
-    pub const SENDING_CONTEXTS: u32 = 0x00a4;
-    /// Number of a command to be given up. Its end is reported either way; a number that is not under way is ignored. (write only)
-    pub const COMMAND_CANCEL: u32 = 0x00a8;
-    /// Node to be asked what it can do: the NI sends it a HELLO, and its answer is a Hello event. Nothing tells if either is lost. Refused while CONTROL.ENABLE is 0, and for NODE_ANY. (write only)
-    pub const HELLO: u32 = 0x00ac;
-    /// Bit n set: the NI goes by Scheme n, too, besides SCHEME, as receiver and as sender; 0: by SCHEME alone. Only while CONTROL.ENABLE is 0, only what SCHEMES has, and more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change forgets everything but settings and memory windows, which are the same for all schemes. (read and write)
-    pub const SCHEMES_ON: u32 = 0x00b0;
-    /// Events about the registry and the escape buffer that were dropped since EVENT_ENABLE (EVENT_CONSUMED); a running count that wraps at 2^32. (read only)
-    pub const EVENTS_DROPPED: u32 = 0x00b4;
-    /// Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below. First of 6 words (read and write).
-    pub const SCHEME_WINDOW: u32 = 0x00c0;
-    /// Number of `SCHEME_WINDOW` words.
-    pub const SCHEME_WINDOW_COUNT: u32 = 6;
-    /// More of the scheme ReceiverWindow. (read and write)
-    pub const RECEIVER_WINDOW_OPTIONS: u32 = 0x00d8;
 
-    /// Fields of [`RECEIVER_WINDOW_OPTIONS`].
-    pub mod receiver_window_options {
-        /// The receiver tells the sender how far it may send.
-        pub const CREDIT: u32 = 0x0001;
-        /// Requests for one hole before everything from there on is asked for (K); 0: 3.
-        pub const RESEND_AFTER: u32 = 0xff00;
-        /// Lowest bit of [`RESEND_AFTER`].
-        pub const RESEND_AFTER_SHIFT: u32 = 8;
+    /// The escape buffer, read like the registry: write INDEX, then read the shadow words.
+    pub mod escape: BlockType::Escape, version 1, offset 0x5000, size 0x1000 {
+        /// Latches the slot of this index into the shadow words.
+        rw INDEX: 0x0000 "index" = 0;
+        /// 1: the slot holds a packet. If 0 all other shadow words read 0.
+        ro VALID: 0x0004 "valid" = 0;
+        /// Sender.
+        ro SOURCE_NODE: 0x0008 "source_node" = 0;
+        /// Incarnation of the sender.
+        ro INCARNATION: 0x000c "incarnation" = 0;
+        /// Transfer id at the sender.
+        ro TRANSFER: 0x0010 "transfer" = 0;
+        /// Index of the segment within its transfer.
+        ro SEGMENT: 0x0014 "segment" = 0;
+        /// Card address of the packet's first byte.
+        ro ADDRESS_LOW ADDRESS_HIGH:
+            0x0018 "address_low" = 0,
+            0x001c "address_high" = 0;
+        /// Payload bytes of the packet.
+        ro LENGTH: 0x0020 "length" = 0;
+        /// Microseconds that the packet had waited when it was latched; stops at 2^32-1.
+        ro AGE_US: 0x0024 "age_us" = 0;
+        /// Op number of the packet.
+        ro OP: 0x0028 "op" = 0;
+        /// Used slots now.
+        ro OCCUPANCY: 0x0080 "occupancy" = 0;
+        /// Most slots that were used at once since reset.
+        ro HIGH_WATER: 0x0084 "high_water" = 0;
     }
-    /// More of the scheme AdaptiveWindow. (read and write)
-    pub const ADAPTIVE_OPTIONS: u32 = 0x00dc;
 
-    /// Fields of [`ADAPTIVE_OPTIONS`].
-    pub mod adaptive_options {
-        /// Mean and one deviation as the timeout, which sends much again for nothing, in place of the safe one.
-        pub const LITERAL: u32 = 0x0001;
-        /// Delay samples that count (N), 1 to 256; 0: 64.
-        pub const SAMPLES: u32 = 0x0001_ff00;
-        /// Lowest bit of [`SAMPLES`].
-        pub const SAMPLES_SHIFT: u32 = 8;
+    /// Memory windows: the address ranges that peers may write. Writing INDEX latches the entry into the shadow words; the host changes them and writes COMMIT. A change takes effect as a whole at COMMIT.
+    pub mod memory: BlockType::Memory, version 1, offset 0x6000, size 0x1000 {
+        /// Latches the entry of this index into the shadow words.
+        rw INDEX: 0x0000 "index" = 0;
+        /// Node that may use the window; NODE_ANY = every node.
+        rw SOURCE_NODE: 0x0004 "source_node" = 0;
+        /// Card address of the window's first byte.
+        rw BASE_LOW BASE_HIGH:
+            0x0008 "base_low" = 0,
+            0x000c "base_high" = 0;
+        /// Bytes of the window; BASE + LENGTH must not exceed 2^64 - 1.
+        rw LENGTH_LOW LENGTH_HIGH:
+            0x0010 "length_low" = 0,
+            0x0014 "length_high" = 0;
+        /// Random key that packets must carry. It protects against accidents and strangers that cannot listen; it is not cryptography.
+        rw KEY_LOW KEY_HIGH:
+            0x0018 "key_low" = 0,
+            0x001c "key_high" = 0;
+        /// What the window allows (bit set Permissions).
+        rw PERMISSIONS: 0x0020 "permissions" = 0 fields permissions {
+            /// The source may write.
+            [0:0] WRITE "write";
+            /// The source may ask for the content.
+            [1:1] READ "read";
+        };
+        /// MEMORY_COMMIT_INSTALL or MEMORY_COMMIT_REMOVE for the entry at INDEX; anything else is a BadSetting fault.
+        wo COMMIT: 0x0024 "commit";
+        /// 1: the entry at INDEX is installed.
+        ro VALID: 0x0028 "valid" = 0;
+        /// Installed entries now.
+        ro OCCUPANCY: 0x0080 "occupancy" = 0;
     }
-    /// Scheme AdaptiveWindow: time between two walks of the window (k), in nanoseconds; 0: a quarter of ROUND_TRIP_NS. (read and write)
-    pub const ADAPTIVE_WALK_NS: u32 = 0x00e0;
-}
 
-/// Block `counters`. Running counts since reset; each wraps at 2^32. Reading clears nothing.
-pub mod counters {
-    use super::BlockType;
-
-    /// The block's type in the block table.
-    pub const BLOCK_TYPE: BlockType = BlockType::Counters;
-    /// Version of the block.
-    pub const BLOCK_VERSION: u16 = 1;
-    /// Its default place in the user BAR, in bytes; the block table has the last word.
-    pub const BLOCK_OFFSET: u32 = 0x3000;
-    /// Its size in bytes.
-    pub const BLOCK_SIZE: u32 = 0x1000;
-    /// Packets received, good or bad. (read only)
-    pub const RX_PACKETS: u32 = 0x0000;
-    /// Packets sent. (read only)
-    pub const TX_PACKETS: u32 = 0x0004;
-    /// Packets whose mask bit was set already: dropped and acknowledged again. (read only)
-    pub const DUPLICATES: u32 = 0x0008;
-    /// Segments that entered the registry, or messages that got a context. (read only)
-    pub const REGISTRATIONS: u32 = 0x000c;
-    /// Segments or messages that became complete. (read only)
-    pub const COMPLETIONS: u32 = 0x0010;
-    /// Packets that entered the escape buffer. (read only)
-    pub const ESCAPE_HITS: u32 = 0x0014;
-    /// Packets that timed out in the escape buffer, or found it full. (read only)
-    pub const ESCAPE_DROPPED: u32 = 0x0018;
-    /// Start packets or messages refused because no entry was free, or no room for events. (read only)
-    pub const REGISTRY_FULL: u32 = 0x001c;
-    /// Packets dropped for their checksum. (read only)
-    pub const BAD_CRC: u32 = 0x0020;
-    /// Packets dropped for a field. (read only)
-    pub const BAD_PACKET: u32 = 0x0024;
-    /// Packets that no memory window allowed. (read only)
-    pub const VIOLATIONS: u32 = 0x0028;
-    /// Late packets of completed segments: acknowledged and dropped. Of messages: packets of any that have ended or been followed by another. (read only)
-    pub const TOMBSTONE_HITS: u32 = 0x002c;
-    /// Registry entries released because their sender fell silent; contexts also where it has gone on to another message. (read only)
-    pub const EXPIRED: u32 = 0x0030;
-    /// Negative acknowledgements sent. (read only)
-    pub const NACKS_SENT: u32 = 0x0034;
-    /// Acknowledgements sent. (read only)
-    pub const ACKS_SENT: u32 = 0x0038;
-}
-
-/// Block `registry`. The receive registry, the receive contexts of the other schemes, or both (REGISTRY_ENTRIES says which indices are whose): write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.
-pub mod registry {
-    use super::BlockType;
-
-    /// The block's type in the block table.
-    pub const BLOCK_TYPE: BlockType = BlockType::Registry;
-    /// Version of the block.
-    pub const BLOCK_VERSION: u16 = 1;
-    /// Its default place in the user BAR, in bytes; the block table has the last word.
-    pub const BLOCK_OFFSET: u32 = 0x4000;
-    /// Its size in bytes.
-    pub const BLOCK_SIZE: u32 = 0x1000;
-    /// Latches the entry of this index into the shadow words. An index that is out of range latches an entry that is not valid. (read and write)
-    pub const INDEX: u32 = 0x0000;
-    /// State of the entry. If VALID is 0 all other shadow words read 0. (read only)
-    pub const FLAGS: u32 = 0x0004;
-
-    /// Fields of [`FLAGS`].
-    pub mod flags {
-        /// The entry is in use.
-        pub const VALID: u32 = 0x0001;
-        /// All expected packets are in memory.
-        pub const COMPLETE: u32 = 0x0002;
-        /// The segment's packets carry the silent flag.
-        pub const SILENT: u32 = 0x0004;
-        /// The segment's packets carry the notify-receiver flag.
-        pub const NOTIFY: u32 = 0x0008;
-        /// The Scheme by which it is received.
-        pub const SCHEME: u32 = 0x0700;
-        /// Lowest bit of [`SCHEME`].
-        pub const SCHEME_SHIFT: u32 = 8;
+    /// The last faults, newest first: write INDEX (0 = newest), then read the shadow words.
+    pub mod fault_log: BlockType::FaultLog, version 1, offset 0x7000, size 0x1000 {
+        /// Latches the fault of this age into the shadow words.
+        rw INDEX: 0x0000 "index" = 0;
+        /// 1: there is such a fault. If 0 all other shadow words read 0.
+        ro VALID: 0x0004 "valid" = 0;
+        /// A FaultReason.
+        ro REASON: 0x0008 "reason" = 0 values FaultReason;
+        /// Transmit window concerned, else 0.
+        ro WINDOW: 0x000c "window" = 0;
+        /// Peer concerned, else 0.
+        ro NODE: 0x0010 "node" = 0;
+        /// Transfer concerned, else 0.
+        ro TRANSFER: 0x0014 "transfer" = 0;
+        /// Segment concerned, else 0.
+        ro SEGMENT: 0x0018 "segment" = 0;
+        /// What the reason says: a count or a register offset, else 0.
+        ro DETAIL: 0x001c "detail" = 0;
+        /// Card address concerned, else 0.
+        ro ADDRESS_LOW ADDRESS_HIGH:
+            0x0020 "address_low" = 0,
+            0x0024 "address_high" = 0;
+        /// Bytes concerned, else 0.
+        ro LENGTH_LOW LENGTH_HIGH:
+            0x0028 "length_low" = 0,
+            0x002c "length_high" = 0;
+        /// Nanoseconds since the card's reset.
+        ro TIME_LOW TIME_HIGH:
+            0x0030 "time_low" = 0,
+            0x0034 "time_high" = 0;
+        /// Faults since reset, also those that the log no longer holds.
+        ro COUNT: 0x0080 "count" = 0;
     }
-    /// Counts how often the entry was used; tells two occupants apart. (read only)
-    pub const GENERATION: u32 = 0x0008;
-    /// Sender. (read only)
-    pub const SOURCE_NODE: u32 = 0x000c;
-    /// Incarnation of the sender. (read only)
-    pub const INCARNATION: u32 = 0x0010;
-    /// Transfer id at the sender. (read only)
-    pub const TRANSFER: u32 = 0x0014;
-    /// Index of the segment within its transfer. Of a message: its number, as in MESSAGE of its packets. (read only)
-    pub const SEGMENT: u32 = 0x0018;
-    /// Segments of the transfer. Of a message: it and the others of its transfer that were not complete when it began. (read only)
-    pub const SEGMENT_COUNT: u32 = 0x001c;
-    /// Card address of the segment's first byte. Bits 31:0. (read only)
-    pub const BASE_LOW: u32 = 0x0020;
-    /// Card address of the segment's first byte. Bits 63:32. (read only)
-    pub const BASE_HIGH: u32 = 0x0024;
-    /// Bytes of the segment. (read only)
-    pub const LENGTH: u32 = 0x0028;
-    /// Packets of the segment. (read only)
-    pub const EXPECTED: u32 = 0x002c;
-    /// Microseconds since the entry's last packet when it was latched; stops at 2^32-1. (read only)
-    pub const AGE_US: u32 = 0x0030;
-    /// The packet that bit 0 of MASK_0 stands for; all before it are in memory. 0 for a segment. (read only)
-    pub const FIRST: u32 = 0x0034;
-    /// Bytes of the whole transfer. Bits 31:0. (read only)
-    pub const TRANSFER_LENGTH_LOW: u32 = 0x0038;
-    /// Bytes of the whole transfer. Bits 63:32. (read only)
-    pub const TRANSFER_LENGTH_HIGH: u32 = 0x003c;
-    /// Reception mask, bit 0 of MASK_0 first. A set bit is a packet in memory or a bit beyond the expected count. First of 8 words (read only).
-    pub const MASK: u32 = 0x0040;
-    /// Number of `MASK` words.
-    pub const MASK_COUNT: u32 = 8;
-    /// Valid entries now. (read only)
-    pub const OCCUPANCY: u32 = 0x0080;
-    /// Most entries that were valid at once since reset. (read only)
-    pub const HIGH_WATER: u32 = 0x0084;
-}
 
-/// Block `escape`. The escape buffer, read like the registry: write INDEX, then read the shadow words.
-pub mod escape {
-    use super::BlockType;
-
-    /// The block's type in the block table.
-    pub const BLOCK_TYPE: BlockType = BlockType::Escape;
-    /// Version of the block.
-    pub const BLOCK_VERSION: u16 = 1;
-    /// Its default place in the user BAR, in bytes; the block table has the last word.
-    pub const BLOCK_OFFSET: u32 = 0x5000;
-    /// Its size in bytes.
-    pub const BLOCK_SIZE: u32 = 0x1000;
-    /// Latches the slot of this index into the shadow words. (read and write)
-    pub const INDEX: u32 = 0x0000;
-    /// 1: the slot holds a packet. If 0 all other shadow words read 0. (read only)
-    pub const VALID: u32 = 0x0004;
-    /// Sender. (read only)
-    pub const SOURCE_NODE: u32 = 0x0008;
-    /// Incarnation of the sender. (read only)
-    pub const INCARNATION: u32 = 0x000c;
-    /// Transfer id at the sender. (read only)
-    pub const TRANSFER: u32 = 0x0010;
-    /// Index of the segment within its transfer. (read only)
-    pub const SEGMENT: u32 = 0x0014;
-    /// Card address of the packet's first byte. Bits 31:0. (read only)
-    pub const ADDRESS_LOW: u32 = 0x0018;
-    /// Card address of the packet's first byte. Bits 63:32. (read only)
-    pub const ADDRESS_HIGH: u32 = 0x001c;
-    /// Payload bytes of the packet. (read only)
-    pub const LENGTH: u32 = 0x0020;
-    /// Microseconds that the packet had waited when it was latched; stops at 2^32-1. (read only)
-    pub const AGE_US: u32 = 0x0024;
-    /// Op number of the packet. (read only)
-    pub const OP: u32 = 0x0028;
-    /// Used slots now. (read only)
-    pub const OCCUPANCY: u32 = 0x0080;
-    /// Most slots that were used at once since reset. (read only)
-    pub const HIGH_WATER: u32 = 0x0084;
-}
-
-/// Block `memory`. Memory windows: the address ranges that peers may write. Writing INDEX latches the entry into the shadow words; the host changes them and writes COMMIT. A change takes effect as a whole at COMMIT.
-pub mod memory {
-    use super::BlockType;
-
-    /// The block's type in the block table.
-    pub const BLOCK_TYPE: BlockType = BlockType::Memory;
-    /// Version of the block.
-    pub const BLOCK_VERSION: u16 = 1;
-    /// Its default place in the user BAR, in bytes; the block table has the last word.
-    pub const BLOCK_OFFSET: u32 = 0x6000;
-    /// Its size in bytes.
-    pub const BLOCK_SIZE: u32 = 0x1000;
-    /// Latches the entry of this index into the shadow words. (read and write)
-    pub const INDEX: u32 = 0x0000;
-    /// Node that may use the window; NODE_ANY = every node. (read and write)
-    pub const SOURCE_NODE: u32 = 0x0004;
-    /// Card address of the window's first byte. Bits 31:0. (read and write)
-    pub const BASE_LOW: u32 = 0x0008;
-    /// Card address of the window's first byte. Bits 63:32. (read and write)
-    pub const BASE_HIGH: u32 = 0x000c;
-    /// Bytes of the window; BASE + LENGTH must not exceed 2^64 - 1. Bits 31:0. (read and write)
-    pub const LENGTH_LOW: u32 = 0x0010;
-    /// Bytes of the window; BASE + LENGTH must not exceed 2^64 - 1. Bits 63:32. (read and write)
-    pub const LENGTH_HIGH: u32 = 0x0014;
-    /// Random key that packets must carry. It protects against accidents and strangers that cannot listen; it is not cryptography. Bits 31:0. (read and write)
-    pub const KEY_LOW: u32 = 0x0018;
-    /// Random key that packets must carry. It protects against accidents and strangers that cannot listen; it is not cryptography. Bits 63:32. (read and write)
-    pub const KEY_HIGH: u32 = 0x001c;
-    /// What the window allows (bit set Permissions). (read and write)
-    pub const PERMISSIONS: u32 = 0x0020;
-
-    /// Fields of [`PERMISSIONS`].
-    pub mod permissions {
-        /// The source may write.
-        pub const WRITE: u32 = 0x0001;
-        /// The source may ask for the content.
-        pub const READ: u32 = 0x0002;
+    /// The messages that the NI sends (capability COMMANDS), read like the registry: write INDEX, then read the shadow words.
+    pub mod sending: BlockType::Sending, version 1, offset 0x8000, size 0x1000 {
+        /// Latches the context of this index into the shadow words.
+        rw INDEX: 0x0000 "index" = 0;
+        /// State of the context. If VALID is 0 all other shadow words read 0.
+        ro FLAGS: 0x0004 "flags" = 0 fields flags {
+            /// A message is being sent.
+            [0:0] VALID "valid";
+            /// The receiver was asked for a context and has not answered.
+            [1:1] ASKING "asking";
+            /// The receiver had no room; the message begins again later.
+            [2:2] HELD "held";
+            /// The Scheme by which it is sent.
+            [10:8] SCHEME SCHEME_SHIFT "scheme";
+        };
+        /// Receiver.
+        ro NODE: 0x0008 "node" = 0;
+        /// The message, as its packets name it.
+        ro MESSAGE: 0x000c "message" = 0;
+        /// The receiver's context (CID); all ones: not known.
+        ro CONTEXT: 0x0010 "context" = 0;
+        /// Transfer id.
+        ro TRANSFER: 0x0014 "transfer" = 0;
+        /// Number of the command that the transfer was made for.
+        ro COMMAND: 0x0018 "command" = 0;
+        /// Card address of the message's first byte at the receiver.
+        ro BASE_LOW BASE_HIGH:
+            0x0020 "base_low" = 0,
+            0x0024 "base_high" = 0;
+        /// Bytes of the message.
+        ro LENGTH: 0x0028 "length" = 0;
+        /// Packets of the message.
+        ro PACKETS: 0x002c "packets" = 0;
+        /// The first packet that was never sent.
+        ro FRESH: 0x0030 "fresh" = 0;
+        /// The first packet that is not known to have arrived; 0 where the scheme does not tell.
+        ro BASE_PACKET: 0x0034 "base_packet" = 0;
+        /// Packets sent, repeated ones included.
+        ro SENT: 0x0038 "sent" = 0;
+        /// Requests, or beginnings, in a row.
+        ro TRIES: 0x003c "tries" = 0;
+        /// Microseconds since the receiver was last heard; stops at 2^32-1.
+        ro AGE_US: 0x0040 "age_us" = 0;
+        /// Contexts in use now.
+        ro OCCUPANCY: 0x0080 "occupancy" = 0;
+        /// Commands that have not ended.
+        ro QUEUED: 0x0084 "queued" = 0;
     }
-    /// MEMORY_COMMIT_INSTALL or MEMORY_COMMIT_REMOVE for the entry at INDEX; anything else is a BadSetting fault. (write only)
-    pub const COMMIT: u32 = 0x0024;
-    /// 1: the entry at INDEX is installed. (read only)
-    pub const VALID: u32 = 0x0028;
-    /// Installed entries now. (read only)
-    pub const OCCUPANCY: u32 = 0x0080;
-}
-
-/// Block `fault_log`. The last faults, newest first: write INDEX (0 = newest), then read the shadow words.
-pub mod fault_log {
-    use super::BlockType;
-
-    /// The block's type in the block table.
-    pub const BLOCK_TYPE: BlockType = BlockType::FaultLog;
-    /// Version of the block.
-    pub const BLOCK_VERSION: u16 = 1;
-    /// Its default place in the user BAR, in bytes; the block table has the last word.
-    pub const BLOCK_OFFSET: u32 = 0x7000;
-    /// Its size in bytes.
-    pub const BLOCK_SIZE: u32 = 0x1000;
-    /// Latches the fault of this age into the shadow words. (read and write)
-    pub const INDEX: u32 = 0x0000;
-    /// 1: there is such a fault. If 0 all other shadow words read 0. (read only)
-    pub const VALID: u32 = 0x0004;
-    /// A FaultReason. (read only)
-    pub const REASON: u32 = 0x0008;
-    /// Transmit window concerned, else 0. (read only)
-    pub const WINDOW: u32 = 0x000c;
-    /// Peer concerned, else 0. (read only)
-    pub const NODE: u32 = 0x0010;
-    /// Transfer concerned, else 0. (read only)
-    pub const TRANSFER: u32 = 0x0014;
-    /// Segment concerned, else 0. (read only)
-    pub const SEGMENT: u32 = 0x0018;
-    /// What the reason says: a count or a register offset, else 0. (read only)
-    pub const DETAIL: u32 = 0x001c;
-    /// Card address concerned, else 0. Bits 31:0. (read only)
-    pub const ADDRESS_LOW: u32 = 0x0020;
-    /// Card address concerned, else 0. Bits 63:32. (read only)
-    pub const ADDRESS_HIGH: u32 = 0x0024;
-    /// Bytes concerned, else 0. Bits 31:0. (read only)
-    pub const LENGTH_LOW: u32 = 0x0028;
-    /// Bytes concerned, else 0. Bits 63:32. (read only)
-    pub const LENGTH_HIGH: u32 = 0x002c;
-    /// Nanoseconds since the card's reset. Bits 31:0. (read only)
-    pub const TIME_LOW: u32 = 0x0030;
-    /// Nanoseconds since the card's reset. Bits 63:32. (read only)
-    pub const TIME_HIGH: u32 = 0x0034;
-    /// Faults since reset, also those that the log no longer holds. (read only)
-    pub const COUNT: u32 = 0x0080;
-}
-
-/// Block `sending`. The messages that the NI sends (capability COMMANDS), read like the registry: write INDEX, then read the shadow words.
-pub mod sending {
-    use super::BlockType;
-
-    /// The block's type in the block table.
-    pub const BLOCK_TYPE: BlockType = BlockType::Sending;
-    /// Version of the block.
-    pub const BLOCK_VERSION: u16 = 1;
-    /// Its default place in the user BAR, in bytes; the block table has the last word.
-    pub const BLOCK_OFFSET: u32 = 0x8000;
-    /// Its size in bytes.
-    pub const BLOCK_SIZE: u32 = 0x1000;
-    /// Latches the context of this index into the shadow words. (read and write)
-    pub const INDEX: u32 = 0x0000;
-    /// State of the context. If VALID is 0 all other shadow words read 0. (read only)
-    pub const FLAGS: u32 = 0x0004;
-
-    /// Fields of [`FLAGS`].
-    pub mod flags {
-        /// A message is being sent.
-        pub const VALID: u32 = 0x0001;
-        /// The receiver was asked for a context and has not answered.
-        pub const ASKING: u32 = 0x0002;
-        /// The receiver had no room; the message begins again later.
-        pub const HELD: u32 = 0x0004;
-        /// The Scheme by which it is sent.
-        pub const SCHEME: u32 = 0x0700;
-        /// Lowest bit of [`SCHEME`].
-        pub const SCHEME_SHIFT: u32 = 8;
-    }
-    /// Receiver. (read only)
-    pub const NODE: u32 = 0x0008;
-    /// The message, as its packets name it. (read only)
-    pub const MESSAGE: u32 = 0x000c;
-    /// The receiver's context (CID); all ones: not known. (read only)
-    pub const CONTEXT: u32 = 0x0010;
-    /// Transfer id. (read only)
-    pub const TRANSFER: u32 = 0x0014;
-    /// Number of the command that the transfer was made for. (read only)
-    pub const COMMAND: u32 = 0x0018;
-    /// Card address of the message's first byte at the receiver. Bits 31:0. (read only)
-    pub const BASE_LOW: u32 = 0x0020;
-    /// Card address of the message's first byte at the receiver. Bits 63:32. (read only)
-    pub const BASE_HIGH: u32 = 0x0024;
-    /// Bytes of the message. (read only)
-    pub const LENGTH: u32 = 0x0028;
-    /// Packets of the message. (read only)
-    pub const PACKETS: u32 = 0x002c;
-    /// The first packet that was never sent. (read only)
-    pub const FRESH: u32 = 0x0030;
-    /// The first packet that is not known to have arrived; 0 where the scheme does not tell. (read only)
-    pub const BASE_PACKET: u32 = 0x0034;
-    /// Packets sent, repeated ones included. (read only)
-    pub const SENT: u32 = 0x0038;
-    /// Requests, or beginnings, in a row. (read only)
-    pub const TRIES: u32 = 0x003c;
-    /// Microseconds since the receiver was last heard; stops at 2^32-1. (read only)
-    pub const AGE_US: u32 = 0x0040;
-    /// Contexts in use now. (read only)
-    pub const OCCUPANCY: u32 = 0x0080;
-    /// Commands that have not ended. (read only)
-    pub const QUEUED: u32 = 0x0084;
 }
 
 /// Byte offsets of everything that lies in memory or on the wire. All integers are little-endian.
@@ -1486,1703 +1362,3 @@ pub mod layout {
         pub const RECEIVER: usize = 16;
     }
 }
-
-/// Every block of the contract with its registers, in address order of the default places.
-pub static BLOCKS: &[BlockInfo] = &[
-    BlockInfo {
-        block_type: BlockType::Identity,
-        name: "identity",
-        version: 1,
-        default_offset: 0x0000,
-        size: 0x0400,
-        doc: "Says whether software and bitstream belong together, and where every other block is. Always at offset 0 of the user BAR. Read it only on a card that is known to be ours: on another design these addresses may have read side effects.",
-        registers: &[
-            RegisterInfo {
-                name: "magic",
-                offset: 0x0000,
-                access: AccessKind::ReadOnly,
-                reset: Some(0x464e_4943),
-                values: &[],
-                doc: "IDENTITY_MAGIC.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "contract_version",
-                offset: 0x0004,
-                access: AccessKind::ReadOnly,
-                reset: Some(0x0002_0000),
-                values: &[],
-                doc: "Version of this contract. Software refuses any version but its own; the two halves say how to go on.",
-                fields: &[
-                    FieldInfo {
-                        name: "major",
-                        high: 31,
-                        low: 16,
-                        doc: "Changes when old software would misread the card.",
-                    },
-                    FieldInfo {
-                        name: "minor",
-                        high: 15,
-                        low: 0,
-                        doc: "Changes when something was added: newer software may choose to support older cards.",
-                    },
-                ],
-            },
-            RegisterInfo {
-                name: "checksum",
-                offset: 0x0008,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "CRC-32C of the canonical text of the map that the bitstream was built from.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "build",
-                offset: 0x000c,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Build number of the bitstream; for people.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "capabilities",
-                offset: 0x0010,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "What this build can do (bit set Capabilities).",
-                fields: &[
-                    FieldInfo {
-                        name: "event_push",
-                        high: 0,
-                        low: 0,
-                        doc: "Events are pushed into host memory.",
-                    },
-                    FieldInfo { name: "op_table", high: 1, low: 1, doc: "The NI keeps the op table." },
-                    FieldInfo {
-                        name: "packet_events",
-                        high: 2,
-                        low: 2,
-                        doc: "Every packet can be reported.",
-                    },
-                    FieldInfo { name: "fault_log", high: 3, low: 3, doc: "There is a fault log." },
-                    FieldInfo {
-                        name: "commands",
-                        high: 4,
-                        low: 4,
-                        doc: "The NI can make transfers by itself.",
-                    },
-                    FieldInfo {
-                        name: "mixed",
-                        high: 5,
-                        low: 5,
-                        doc: "The NI can go by several schemes at once.",
-                    },
-                ],
-            },
-            RegisterInfo {
-                name: "block_count",
-                offset: 0x0014,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Entries of the block table, at most IDENTITY_MAX_BLOCKS.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "block_table",
-                offset: 0x0018,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "First word of the block table: entries of layout block_entry, one after the other.",
-                fields: &[],
-            },
-        ],
-    },
-    BlockInfo {
-        block_type: BlockType::Cdma,
-        name: "cdma",
-        version: 1,
-        default_offset: 0x1000,
-        size: 0x1000,
-        doc: "An AXI CDMA engine's registers, as PG034 describes them.",
-        registers: &[],
-    },
-    BlockInfo {
-        block_type: BlockType::Ni,
-        name: "ni",
-        version: 1,
-        default_offset: 0x2000,
-        size: 0x1000,
-        doc: "The network interface itself.",
-        registers: &[
-            RegisterInfo {
-                name: "node_id",
-                offset: 0x0000,
-                access: AccessKind::ReadWrite,
-                reset: None,
-                values: &[],
-                doc: "This node's id on the network. NODE_ANY is refused.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "incarnation",
-                offset: 0x0004,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Random number of this life of the node: the host sets it when it opens the card; the NI puts it into every packet it makes.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "control",
-                offset: 0x0008,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Switches of the NI.",
-                fields: &[
-                    FieldInfo {
-                        name: "enable",
-                        high: 0,
-                        low: 0,
-                        doc: "Take commits and packets. While 0 arriving packets are dropped.",
-                    },
-                    FieldInfo {
-                        name: "reset",
-                        high: 1,
-                        low: 1,
-                        doc: "Write 1: clear registry, escape buffer, tombstones, event counts and windows. Reads 0. Only valid bits are cleared: nothing may read an entry that is not valid.",
-                    },
-                    FieldInfo {
-                        name: "event_enable",
-                        high: 2,
-                        low: 2,
-                        doc: "Write events into the event ring.",
-                    },
-                    FieldInfo {
-                        name: "packet_events",
-                        high: 3,
-                        low: 3,
-                        doc: "Report every packet that sets a mask bit.",
-                    },
-                ],
-            },
-            RegisterInfo {
-                name: "status",
-                offset: 0x000c,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "State of the NI.",
-                fields: &[
-                    FieldInfo { name: "enabled", high: 0, low: 0, doc: "The NI takes commits and packets." },
-                    FieldInfo {
-                        name: "transmitting",
-                        high: 1,
-                        low: 1,
-                        doc: "At least one window is being sent.",
-                    },
-                    FieldInfo { name: "events_lost", high: 2, low: 2, doc: "EVENT_OVERFLOWS is not 0." },
-                    FieldInfo { name: "faulted", high: 3, low: 3, doc: "The fault log is not empty." },
-                ],
-            },
-            RegisterInfo {
-                name: "packet_size_log2",
-                offset: 0x0010,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Payload bytes of a full packet, as a power of two: 6 to 12.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "mask_bits",
-                offset: 0x0014,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Bits of a reception mask: most packets of a segment, 1 to 256.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "registry_entries",
-                offset: 0x0018,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Entries of the receive registry; by the other schemes, contexts of messages that are received. Where Registry and others are on together, the lower half of the indices, rounded up, are the registry's entries, and the rest contexts, which all other schemes share.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "escape_slots",
-                offset: 0x001c,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Slots of the escape buffer, one packet each.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "op_table_entries",
-                offset: 0x0020,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Entries of the NI's op table; 0 = the driver keeps it.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "memory_window_count",
-                offset: 0x0024,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Entries of the memory window table.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "schemes",
-                offset: 0x0028,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Bit n set: Scheme n can be chosen.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "fault_log_entries",
-                offset: 0x002c,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Faults that the fault log keeps.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "window_count",
-                offset: 0x0030,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Transmit windows, 1 to 32.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "window_stride",
-                offset: 0x0034,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Bytes from one window's start to the next one's.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "window_base_low",
-                offset: 0x0038,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Card address of the first transmit window.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "window_base_high",
-                offset: 0x003c,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Card address of the first transmit window.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "window_payload_offset",
-                offset: 0x0040,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Where a window's payload starts, in bytes from the window's start; at least 1152.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "window_payload_size",
-                offset: 0x0044,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Payload bytes that a window holds.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "window_commit_offset",
-                offset: 0x0048,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Where a window's commit word is, in bytes from the window's start. Writing a nonzero word starts the transmission; the word must equal the window header's sequence.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "window_free",
-                offset: 0x004c,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Bit n set: window n can be filled.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "memory_base_low",
-                offset: 0x0050,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Card address of the memory that transfers use.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "memory_base_high",
-                offset: 0x0054,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Card address of the memory that transfers use.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "memory_size_low",
-                offset: 0x0058,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Its size in bytes.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "memory_size_high",
-                offset: 0x005c,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Its size in bytes.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "threshold",
-                offset: 0x0060,
-                access: AccessKind::ReadWrite,
-                reset: Some(0x4000),
-                values: &[],
-                doc: "Longer transfers are big transfers, in bytes. The NI only keeps the number.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "escape_timeout_us",
-                offset: 0x0064,
-                access: AccessKind::ReadWrite,
-                reset: Some(1000),
-                values: &[],
-                doc: "How long a packet waits in the escape buffer, in microseconds.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "registry_timeout_us",
-                offset: 0x0068,
-                access: AccessKind::ReadWrite,
-                reset: Some(0x001e_8480),
-                values: &[],
-                doc: "How long a registry entry waits for its sender, in microseconds. Longer than any sender's give-up time.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "packet_lifetime_us",
-                offset: 0x006c,
-                access: AccessKind::ReadWrite,
-                reset: Some(0x2710),
-                values: &[],
-                doc: "Longest time that a packet may wander, in microseconds: how long a tombstone is kept.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "scheme",
-                offset: 0x0070,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: Scheme::VALUES,
-                doc: "The Scheme in use, and the one of commands that name none; only while CONTROL.ENABLE is 0. A change forgets everything but settings and memory windows.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "command_entries",
-                offset: 0x0074,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Transfers that the NI can have by itself, queued or under way (WindowKind Command); 0: none, and no scheme but Registry.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "give_up_us",
-                offset: 0x0078,
-                access: AccessKind::ReadWrite,
-                reset: Some(0x000f_4240),
-                values: &[],
-                doc: "Silence of a receiver after which the NI gives a transfer up, in microseconds. Shorter than REGISTRY_TIMEOUT_US at every receiver.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "round_trip_ns",
-                offset: 0x007c,
-                access: AccessKind::ReadWrite,
-                reset: Some(0x0001_86a0),
-                values: &[],
-                doc: "Round trip that the timers of the schemes but Registry are made for, in nanoseconds; not 0. Only while CONTROL.ENABLE is 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "event_ring_base_low",
-                offset: 0x0080,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Start of the event ring, 64-byte aligned: an IOVA with the capability EVENT_PUSH, else a card address. Set before CONTROL.EVENT_ENABLE.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "event_ring_base_high",
-                offset: 0x0084,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Start of the event ring, 64-byte aligned: an IOVA with the capability EVENT_PUSH, else a card address. Set before CONTROL.EVENT_ENABLE.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "event_ring_size",
-                offset: 0x0088,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Entries of the event ring: a power of two, at most EVENT_RING_ENTRIES_MAX.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "event_consumed",
-                offset: 0x008c,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it, counted from the next write to this register. What they are decides how far they may fill the ring. A quarter: Registered, Packet, Completed, Expired, Escaped and EscapeReleased, which only describe tables that can be read; beyond it they are dropped and counted (EVENTS_DROPPED), and one Dropped event says so. The same quarter: Sent events with the Outcome Progress, of which the latest count is told when there is room again. A half: Notice events; a transfer that would need one more is refused as NotReady. All: what comes of the host's own packets and commands, of which it has only so many in flight, one Dropped event, and one fault of each reason. Nothing else waits for the host: packets are written, acknowledged and registered whatever it has taken. The host writes here at the latest when it has taken an eighth of the ring.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "event_produced",
-                offset: 0x0090,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Events written since EVENT_ENABLE; a running count that wraps at 2^32.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "event_overflows",
-                offset: 0x0094,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Events dropped because the ring was full.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "event_interrupt",
-                offset: 0x0098,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "User interrupt for events.",
-                fields: &[
-                    FieldInfo {
-                        name: "enable",
-                        high: 0,
-                        low: 0,
-                        doc: "Raise the user interrupt line when EVENT_PRODUCED passes EVENT_CONSUMED.",
-                    },
-                    FieldInfo {
-                        name: "line",
-                        high: 11,
-                        low: 8,
-                        doc: "User interrupt request line, 0 to 15.",
-                    },
-                ],
-            },
-            RegisterInfo {
-                name: "event_posted",
-                offset: 0x009c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Events since EVENT_ENABLE, those that wait to be written among them; a running count that wraps at 2^32. What has happened before a read of it is told by events up to this count.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "message_packets",
-                offset: 0x00a0,
-                access: AccessKind::ReadWrite,
-                reset: Some(256),
-                values: &[],
-                doc: "Packets of a message, at most: 1 to 4096. Longer transfers become several messages. Only while CONTROL.ENABLE is 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "sending_contexts",
-                offset: 0x00a4,
-                access: AccessKind::ReadOnly,
-                reset: None,
-                values: &[],
-                doc: "Messages that the NI can send at once: entries of the sending block.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "command_cancel",
-                offset: 0x00a8,
-                access: AccessKind::WriteOnly,
-                reset: None,
-                values: &[],
-                doc: "Number of a command to be given up. Its end is reported either way; a number that is not under way is ignored.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "hello",
-                offset: 0x00ac,
-                access: AccessKind::WriteOnly,
-                reset: None,
-                values: &[],
-                doc: "Node to be asked what it can do: the NI sends it a HELLO, and its answer is a Hello event. Nothing tells if either is lost. Refused while CONTROL.ENABLE is 0, and for NODE_ANY.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "schemes_on",
-                offset: 0x00b0,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Bit n set: the NI goes by Scheme n, too, besides SCHEME, as receiver and as sender; 0: by SCHEME alone. Only while CONTROL.ENABLE is 0, only what SCHEMES has, and more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change forgets everything but settings and memory windows, which are the same for all schemes.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "events_dropped",
-                offset: 0x00b4,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Events about the registry and the escape buffer that were dropped since EVENT_ENABLE (EVENT_CONSUMED); a running count that wraps at 2^32.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "scheme_window_0",
-                offset: 0x00c0,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "scheme_window_1",
-                offset: 0x00c4,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "scheme_window_2",
-                offset: 0x00c8,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "scheme_window_3",
-                offset: 0x00cc,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "scheme_window_4",
-                offset: 0x00d0,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "scheme_window_5",
-                offset: 0x00d4,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "receiver_window_options",
-                offset: 0x00d8,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "More of the scheme ReceiverWindow.",
-                fields: &[
-                    FieldInfo {
-                        name: "credit",
-                        high: 0,
-                        low: 0,
-                        doc: "The receiver tells the sender how far it may send.",
-                    },
-                    FieldInfo {
-                        name: "resend_after",
-                        high: 15,
-                        low: 8,
-                        doc: "Requests for one hole before everything from there on is asked for (K); 0: 3.",
-                    },
-                ],
-            },
-            RegisterInfo {
-                name: "adaptive_options",
-                offset: 0x00dc,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "More of the scheme AdaptiveWindow.",
-                fields: &[
-                    FieldInfo {
-                        name: "literal",
-                        high: 0,
-                        low: 0,
-                        doc: "Mean and one deviation as the timeout, which sends much again for nothing, in place of the safe one.",
-                    },
-                    FieldInfo {
-                        name: "samples",
-                        high: 16,
-                        low: 8,
-                        doc: "Delay samples that count (N), 1 to 256; 0: 64.",
-                    },
-                ],
-            },
-            RegisterInfo {
-                name: "adaptive_walk_ns",
-                offset: 0x00e0,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Scheme AdaptiveWindow: time between two walks of the window (k), in nanoseconds; 0: a quarter of ROUND_TRIP_NS.",
-                fields: &[],
-            },
-        ],
-    },
-    BlockInfo {
-        block_type: BlockType::Counters,
-        name: "counters",
-        version: 1,
-        default_offset: 0x3000,
-        size: 0x1000,
-        doc: "Running counts since reset; each wraps at 2^32. Reading clears nothing.",
-        registers: &[
-            RegisterInfo {
-                name: "rx_packets",
-                offset: 0x0000,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets received, good or bad.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "tx_packets",
-                offset: 0x0004,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets sent.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "duplicates",
-                offset: 0x0008,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets whose mask bit was set already: dropped and acknowledged again.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "registrations",
-                offset: 0x000c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Segments that entered the registry, or messages that got a context.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "completions",
-                offset: 0x0010,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Segments or messages that became complete.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "escape_hits",
-                offset: 0x0014,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets that entered the escape buffer.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "escape_dropped",
-                offset: 0x0018,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets that timed out in the escape buffer, or found it full.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "registry_full",
-                offset: 0x001c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Start packets or messages refused because no entry was free, or no room for events.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "bad_crc",
-                offset: 0x0020,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets dropped for their checksum.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "bad_packet",
-                offset: 0x0024,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets dropped for a field.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "violations",
-                offset: 0x0028,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets that no memory window allowed.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "tombstone_hits",
-                offset: 0x002c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Late packets of completed segments: acknowledged and dropped. Of messages: packets of any that have ended or been followed by another.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "expired",
-                offset: 0x0030,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Registry entries released because their sender fell silent; contexts also where it has gone on to another message.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "nacks_sent",
-                offset: 0x0034,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Negative acknowledgements sent.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "acks_sent",
-                offset: 0x0038,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Acknowledgements sent.",
-                fields: &[],
-            },
-        ],
-    },
-    BlockInfo {
-        block_type: BlockType::Registry,
-        name: "registry",
-        version: 1,
-        default_offset: 0x4000,
-        size: 0x1000,
-        doc: "The receive registry, the receive contexts of the other schemes, or both (REGISTRY_ENTRIES says which indices are whose): write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.",
-        registers: &[
-            RegisterInfo {
-                name: "index",
-                offset: 0x0000,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Latches the entry of this index into the shadow words. An index that is out of range latches an entry that is not valid.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "flags",
-                offset: 0x0004,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "State of the entry. If VALID is 0 all other shadow words read 0.",
-                fields: &[
-                    FieldInfo { name: "valid", high: 0, low: 0, doc: "The entry is in use." },
-                    FieldInfo {
-                        name: "complete",
-                        high: 1,
-                        low: 1,
-                        doc: "All expected packets are in memory.",
-                    },
-                    FieldInfo {
-                        name: "silent",
-                        high: 2,
-                        low: 2,
-                        doc: "The segment's packets carry the silent flag.",
-                    },
-                    FieldInfo {
-                        name: "notify",
-                        high: 3,
-                        low: 3,
-                        doc: "The segment's packets carry the notify-receiver flag.",
-                    },
-                    FieldInfo {
-                        name: "scheme",
-                        high: 10,
-                        low: 8,
-                        doc: "The Scheme by which it is received.",
-                    },
-                ],
-            },
-            RegisterInfo {
-                name: "generation",
-                offset: 0x0008,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Counts how often the entry was used; tells two occupants apart.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "source_node",
-                offset: 0x000c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Sender.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "incarnation",
-                offset: 0x0010,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Incarnation of the sender.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "transfer",
-                offset: 0x0014,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Transfer id at the sender.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "segment",
-                offset: 0x0018,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Index of the segment within its transfer. Of a message: its number, as in MESSAGE of its packets.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "segment_count",
-                offset: 0x001c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Segments of the transfer. Of a message: it and the others of its transfer that were not complete when it began.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "base_low",
-                offset: 0x0020,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Card address of the segment's first byte.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "base_high",
-                offset: 0x0024,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Card address of the segment's first byte.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "length",
-                offset: 0x0028,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Bytes of the segment.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "expected",
-                offset: 0x002c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets of the segment.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "age_us",
-                offset: 0x0030,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Microseconds since the entry's last packet when it was latched; stops at 2^32-1.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "first",
-                offset: 0x0034,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "The packet that bit 0 of MASK_0 stands for; all before it are in memory. 0 for a segment.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "transfer_length_low",
-                offset: 0x0038,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Bytes of the whole transfer.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "transfer_length_high",
-                offset: 0x003c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Bytes of the whole transfer.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "mask_0",
-                offset: 0x0040,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Reception mask, bit 0 of MASK_0 first. A set bit is a packet in memory or a bit beyond the expected count.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "mask_1",
-                offset: 0x0044,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Reception mask, bit 0 of MASK_0 first. A set bit is a packet in memory or a bit beyond the expected count.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "mask_2",
-                offset: 0x0048,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Reception mask, bit 0 of MASK_0 first. A set bit is a packet in memory or a bit beyond the expected count.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "mask_3",
-                offset: 0x004c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Reception mask, bit 0 of MASK_0 first. A set bit is a packet in memory or a bit beyond the expected count.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "mask_4",
-                offset: 0x0050,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Reception mask, bit 0 of MASK_0 first. A set bit is a packet in memory or a bit beyond the expected count.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "mask_5",
-                offset: 0x0054,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Reception mask, bit 0 of MASK_0 first. A set bit is a packet in memory or a bit beyond the expected count.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "mask_6",
-                offset: 0x0058,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Reception mask, bit 0 of MASK_0 first. A set bit is a packet in memory or a bit beyond the expected count.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "mask_7",
-                offset: 0x005c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Reception mask, bit 0 of MASK_0 first. A set bit is a packet in memory or a bit beyond the expected count.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "occupancy",
-                offset: 0x0080,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Valid entries now.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "high_water",
-                offset: 0x0084,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Most entries that were valid at once since reset.",
-                fields: &[],
-            },
-        ],
-    },
-    BlockInfo {
-        block_type: BlockType::Escape,
-        name: "escape",
-        version: 1,
-        default_offset: 0x5000,
-        size: 0x1000,
-        doc: "The escape buffer, read like the registry: write INDEX, then read the shadow words.",
-        registers: &[
-            RegisterInfo {
-                name: "index",
-                offset: 0x0000,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Latches the slot of this index into the shadow words.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "valid",
-                offset: 0x0004,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "1: the slot holds a packet. If 0 all other shadow words read 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "source_node",
-                offset: 0x0008,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Sender.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "incarnation",
-                offset: 0x000c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Incarnation of the sender.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "transfer",
-                offset: 0x0010,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Transfer id at the sender.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "segment",
-                offset: 0x0014,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Index of the segment within its transfer.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "address_low",
-                offset: 0x0018,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Card address of the packet's first byte.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "address_high",
-                offset: 0x001c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Card address of the packet's first byte.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "length",
-                offset: 0x0020,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Payload bytes of the packet.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "age_us",
-                offset: 0x0024,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Microseconds that the packet had waited when it was latched; stops at 2^32-1.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "op",
-                offset: 0x0028,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Op number of the packet.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "occupancy",
-                offset: 0x0080,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Used slots now.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "high_water",
-                offset: 0x0084,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Most slots that were used at once since reset.",
-                fields: &[],
-            },
-        ],
-    },
-    BlockInfo {
-        block_type: BlockType::Memory,
-        name: "memory",
-        version: 1,
-        default_offset: 0x6000,
-        size: 0x1000,
-        doc: "Memory windows: the address ranges that peers may write. Writing INDEX latches the entry into the shadow words; the host changes them and writes COMMIT. A change takes effect as a whole at COMMIT.",
-        registers: &[
-            RegisterInfo {
-                name: "index",
-                offset: 0x0000,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Latches the entry of this index into the shadow words.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "source_node",
-                offset: 0x0004,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Node that may use the window; NODE_ANY = every node.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "base_low",
-                offset: 0x0008,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Card address of the window's first byte.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "base_high",
-                offset: 0x000c,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Card address of the window's first byte.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "length_low",
-                offset: 0x0010,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Bytes of the window; BASE + LENGTH must not exceed 2^64 - 1.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "length_high",
-                offset: 0x0014,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Bytes of the window; BASE + LENGTH must not exceed 2^64 - 1.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "key_low",
-                offset: 0x0018,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Random key that packets must carry. It protects against accidents and strangers that cannot listen; it is not cryptography.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "key_high",
-                offset: 0x001c,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Random key that packets must carry. It protects against accidents and strangers that cannot listen; it is not cryptography.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "permissions",
-                offset: 0x0020,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "What the window allows (bit set Permissions).",
-                fields: &[
-                    FieldInfo { name: "write", high: 0, low: 0, doc: "The source may write." },
-                    FieldInfo { name: "read", high: 1, low: 1, doc: "The source may ask for the content." },
-                ],
-            },
-            RegisterInfo {
-                name: "commit",
-                offset: 0x0024,
-                access: AccessKind::WriteOnly,
-                reset: None,
-                values: &[],
-                doc: "MEMORY_COMMIT_INSTALL or MEMORY_COMMIT_REMOVE for the entry at INDEX; anything else is a BadSetting fault.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "valid",
-                offset: 0x0028,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "1: the entry at INDEX is installed.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "occupancy",
-                offset: 0x0080,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Installed entries now.",
-                fields: &[],
-            },
-        ],
-    },
-    BlockInfo {
-        block_type: BlockType::FaultLog,
-        name: "fault_log",
-        version: 1,
-        default_offset: 0x7000,
-        size: 0x1000,
-        doc: "The last faults, newest first: write INDEX (0 = newest), then read the shadow words.",
-        registers: &[
-            RegisterInfo {
-                name: "index",
-                offset: 0x0000,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Latches the fault of this age into the shadow words.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "valid",
-                offset: 0x0004,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "1: there is such a fault. If 0 all other shadow words read 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "reason",
-                offset: 0x0008,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: FaultReason::VALUES,
-                doc: "A FaultReason.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "window",
-                offset: 0x000c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Transmit window concerned, else 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "node",
-                offset: 0x0010,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Peer concerned, else 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "transfer",
-                offset: 0x0014,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Transfer concerned, else 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "segment",
-                offset: 0x0018,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Segment concerned, else 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "detail",
-                offset: 0x001c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "What the reason says: a count or a register offset, else 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "address_low",
-                offset: 0x0020,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Card address concerned, else 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "address_high",
-                offset: 0x0024,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Card address concerned, else 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "length_low",
-                offset: 0x0028,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Bytes concerned, else 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "length_high",
-                offset: 0x002c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Bytes concerned, else 0.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "time_low",
-                offset: 0x0030,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Nanoseconds since the card's reset.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "time_high",
-                offset: 0x0034,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Nanoseconds since the card's reset.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "count",
-                offset: 0x0080,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Faults since reset, also those that the log no longer holds.",
-                fields: &[],
-            },
-        ],
-    },
-    BlockInfo {
-        block_type: BlockType::Sending,
-        name: "sending",
-        version: 1,
-        default_offset: 0x8000,
-        size: 0x1000,
-        doc: "The messages that the NI sends (capability COMMANDS), read like the registry: write INDEX, then read the shadow words.",
-        registers: &[
-            RegisterInfo {
-                name: "index",
-                offset: 0x0000,
-                access: AccessKind::ReadWrite,
-                reset: Some(0),
-                values: &[],
-                doc: "Latches the context of this index into the shadow words.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "flags",
-                offset: 0x0004,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "State of the context. If VALID is 0 all other shadow words read 0.",
-                fields: &[
-                    FieldInfo { name: "valid", high: 0, low: 0, doc: "A message is being sent." },
-                    FieldInfo {
-                        name: "asking",
-                        high: 1,
-                        low: 1,
-                        doc: "The receiver was asked for a context and has not answered.",
-                    },
-                    FieldInfo {
-                        name: "held",
-                        high: 2,
-                        low: 2,
-                        doc: "The receiver had no room; the message begins again later.",
-                    },
-                    FieldInfo { name: "scheme", high: 10, low: 8, doc: "The Scheme by which it is sent." },
-                ],
-            },
-            RegisterInfo {
-                name: "node",
-                offset: 0x0008,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Receiver.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "message",
-                offset: 0x000c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "The message, as its packets name it.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "context",
-                offset: 0x0010,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "The receiver's context (CID); all ones: not known.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "transfer",
-                offset: 0x0014,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Transfer id.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "command",
-                offset: 0x0018,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Number of the command that the transfer was made for.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "base_low",
-                offset: 0x0020,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Card address of the message's first byte at the receiver.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "base_high",
-                offset: 0x0024,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Card address of the message's first byte at the receiver.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "length",
-                offset: 0x0028,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Bytes of the message.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "packets",
-                offset: 0x002c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets of the message.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "fresh",
-                offset: 0x0030,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "The first packet that was never sent.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "base_packet",
-                offset: 0x0034,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "The first packet that is not known to have arrived; 0 where the scheme does not tell.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "sent",
-                offset: 0x0038,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Packets sent, repeated ones included.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "tries",
-                offset: 0x003c,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Requests, or beginnings, in a row.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "age_us",
-                offset: 0x0040,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Microseconds since the receiver was last heard; stops at 2^32-1.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "occupancy",
-                offset: 0x0080,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Contexts in use now.",
-                fields: &[],
-            },
-            RegisterInfo {
-                name: "queued",
-                offset: 0x0084,
-                access: AccessKind::ReadOnly,
-                reset: Some(0),
-                values: &[],
-                doc: "Commands that have not ended.",
-                fields: &[],
-            },
-        ],
-    },
-];

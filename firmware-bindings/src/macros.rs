@@ -1,16 +1,19 @@
 //! Macros in which [`generated`](crate::generated) states the contract.
 //!
 //! `cargo xtask generate` writes one statement per item of `map/ni.yaml`. The macros derive everything else from that
-//! statement, so that each name, number and doc text stands in the generated file once:
+//! statement, so that each number and each doc text stands in the generated file once:
 //!
 //! | Macro | States | Derives |
 //! |---|---|---|
 //! | `contract_enums!` | number and name of each value | the enum, its lists of values, conversions, `Display` |
 //! | `contract_bits!` | number and name of each bit | the bit set, its operations, `Display` |
+//! | `contract_blocks!` | words and fields of each register | constants for offsets and masks, `BLOCKS` |
 //!
 //! A doc comment precedes every item and every part of it. The macros do not check numbers: the generator refuses a map
 //! with duplicate, overlapping or misaligned items.
 
+#[macro_use]
+mod offsets;
 #[macro_use]
 mod values;
 

@@ -6,7 +6,8 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use crate::catalog::UnknownValue;
+use crate::catalog::{AccessKind, UnknownValue};
+use crate::generated::BlockType;
 
 contract_enums! {
     /// Phases, numbered with gaps and not in ascending order.
@@ -33,6 +34,39 @@ contract_bits! {
         [7] STRICT;
         /// Lowest bit.
         [0] FAST;
+    }
+}
+
+contract_blocks! {
+    /// Control of a pump. "Quotes" and \ stay as they are.
+    pub mod pump: BlockType::Ni, version 3, offset 0x2000, size 0x0100 {
+        /// State.
+        ro STATE: 0x0000 "state" = 4 values Phase;
+        /// Commands.
+        wo COMMAND: 0x0004 "command" fields command {
+            /// All but the flag.
+            [31:1] CODE CODE_SHIFT "code";
+            /// Repeat it.
+            [0:0] REPEAT "repeat";
+        };
+        /// Volume.
+        rw VOLUME_LOW VOLUME_HIGH:
+            0x0008 "volume_low" = 0xffff_ffff,
+            0x000c "volume_high" = 1;
+        /// Pressures.
+        rw PRESSURE[PRESSURE_COUNT = 3]:
+            0x0010 "pressure_0",
+            0x0014 "pressure_1",
+            0x0018 "pressure_2";
+        /// The whole register is one field.
+        rw LIMIT: 0x0020 "limit" = 0 fields limit {
+            /// All bits.
+            [31:0] VALUE VALUE_SHIFT "value";
+        };
+    }
+
+    /// Without registers, at a lower offset.
+    pub mod empty: BlockType::Cdma, version 1, offset 0x1000, size 0x0010 {
     }
 }
 
@@ -123,4 +157,79 @@ fn bits_display_names_then_unknown_bits_as_number() {
     assert_eq!(Modes::ALL.to_string(), "STRICT|FAST");
     assert_eq!(Modes::from_bits(0x47).to_string(), "FAST|0x46");
     assert_eq!(Modes::from_bits(0x06).to_string(), "0x6");
+}
+
+#[test]
+fn block_constants_are_those_of_statement() {
+    const FACTS: (BlockType, u16, u32, u32) =
+        (pump::BLOCK_TYPE, pump::BLOCK_VERSION, pump::BLOCK_OFFSET, pump::BLOCK_SIZE);
+    assert_eq!(FACTS, (BlockType::Ni, 3, 0x2000, 0x100));
+}
+
+#[test]
+fn block_list_keeps_statement_order() {
+    let listed: Vec<_> =
+        BLOCKS.iter().map(|block| (block.name, block.block_type, block.default_offset)).collect();
+    assert_eq!(listed, [("pump", BlockType::Ni, 0x2000), ("empty", BlockType::Cdma, 0x1000)]);
+    assert_eq!((BLOCKS[0].version, BLOCKS[0].size), (3, 0x100));
+    assert!(BLOCKS[1].registers.is_empty());
+}
+
+#[test]
+fn register_constants_are_offsets_of_first_words() {
+    const OFFSETS: [u32; 6] =
+        [pump::STATE, pump::COMMAND, pump::VOLUME_LOW, pump::VOLUME_HIGH, pump::PRESSURE, pump::LIMIT];
+    assert_eq!(OFFSETS, [0, 4, 8, 12, 16, 32]);
+    assert_eq!(pump::PRESSURE_COUNT, 3);
+}
+
+#[test]
+fn register_words_are_listed_with_access_and_reset() {
+    let listed: Vec<_> = BLOCKS[0]
+        .registers
+        .iter()
+        .map(|register| (register.offset, register.name, register.access, register.reset))
+        .collect();
+    let expected = [
+        (0, "state", AccessKind::ReadOnly, Some(4)),
+        (4, "command", AccessKind::WriteOnly, None),
+        (8, "volume_low", AccessKind::ReadWrite, Some(u32::MAX)),
+        (12, "volume_high", AccessKind::ReadWrite, Some(1)),
+        (16, "pressure_0", AccessKind::ReadWrite, None),
+        (20, "pressure_1", AccessKind::ReadWrite, None),
+        (24, "pressure_2", AccessKind::ReadWrite, None),
+        (32, "limit", AccessKind::ReadWrite, Some(0)),
+    ];
+    assert_eq!(listed, expected);
+}
+
+#[test]
+fn register_value_name_comes_from_stated_enum() {
+    let state = BLOCKS[0].register_at(pump::STATE).unwrap();
+    assert_eq!((state.value_name(0x200), state.value_name(2)), (Some("Running"), None));
+    assert!(BLOCKS[0].register_at(pump::COMMAND).unwrap().values.is_empty());
+}
+
+#[test]
+fn doc_texts_have_no_leading_space() {
+    assert_eq!(BLOCKS[0].doc, "Control of a pump. \"Quotes\" and \\ stay as they are.");
+    let volumes = [BLOCKS[0].registers[2].doc, BLOCKS[0].registers[3].doc];
+    assert_eq!(volumes, ["Volume.", "Volume."]);
+    assert_eq!(BLOCKS[0].registers[1].fields[1].doc, "Repeat it.");
+}
+
+#[test]
+fn field_masks_cover_stated_bits() {
+    assert_eq!((pump::command::CODE, pump::command::CODE_SHIFT), (0xffff_fffe, 1));
+    assert_eq!(pump::command::REPEAT, 1);
+    assert_eq!((pump::limit::VALUE, pump::limit::VALUE_SHIFT), (u32::MAX, 0));
+}
+
+#[test]
+fn field_decode_agrees_with_masks() {
+    let command = BLOCKS[0].register_at(pump::COMMAND).unwrap();
+    let raw = 0x8000_0005;
+    let decoded: Vec<_> = command.decode(raw).map(|(field, value)| (field.name, value)).collect();
+    let expected = (raw & pump::command::CODE) >> pump::command::CODE_SHIFT;
+    assert_eq!(decoded, [("code", expected), ("repeat", raw & pump::command::REPEAT)]);
 }

@@ -197,7 +197,7 @@ pub(crate) enum ContractError {
     #[error("{what}: {source}")]
     Register { what: String, source: RegisterFault },
     #[error(
-        "{what}: the contract knows ro, rw and wo, arrays without gaps, and fields that are like their register: keep it simple for the hardware"
+        "{what}: the contract knows ro, rw and wo, arrays without gaps and without fields, and fields that are like their register: keep it simple for the hardware"
     )]
     Beyond { what: String },
     #[error("{what} or one of its fields has no doc: say what it is for, the manual is made of it")]
@@ -306,6 +306,7 @@ impl Contract {
             let plain = |field: &Field| field.access.is_none() && field.values.is_none();
             if !matches!(register.access, Access::Ro | Access::Rw | Access::Wo)
                 || register.stride.is_some()
+                || (register.elements() > 1 && !register.fields.is_empty())
                 || !register.fields.iter().all(plain)
             {
                 return Err(ContractError::Beyond { what });

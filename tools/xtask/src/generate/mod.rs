@@ -136,4 +136,16 @@ mod tests {
         assert_ne!(moved, yaml);
         assert_ne!(canonical_of(&moved), original);
     }
+
+    #[test]
+    fn array_register_with_fields_is_refused() {
+        let yaml = fs::read_to_string(crate::workspace_root().join(MAP)).unwrap();
+        let plain = "{name: MASK, offset: 0x40, access: ro, count: 8,";
+        let changed =
+            yaml.replacen(plain, &format!("{plain} fields: [{{name: LOW, bits: 0, doc: Lowest.}}],"), 1);
+        assert_ne!(changed, yaml);
+        let contract: Contract = serde_yaml::from_str(&changed).unwrap();
+        let refused = ContractError::Beyond { what: "register registry.MASK".into() };
+        assert_eq!(contract.validate(), Err(refused));
+    }
 }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use fpga_register_map::schema::{Access, Register};
+use fpga_register_map::schema::Register;
 
 use super::GenerateError;
 use super::contract::{Bitset, Block, Contract, Enumeration, words};
@@ -32,7 +32,6 @@ pub(super) fn text(contract: &Contract, checksum: u32) -> String {
         s,
         "//!\n//! Register offsets are `u32` bytes from the start of their block; layout offsets are `usize` bytes.\n"
     );
-    out!(s, "use super::catalog::{{AccessKind, BlockInfo, FieldInfo, RegisterInfo}};\n");
     let (major, minor) = (contract.contract.major, contract.contract.minor);
     out!(s, "/// Major version of the contract.\npub const CONTRACT_MAJOR: u16 = {major};");
     out!(s, "/// Minor version of the contract.\npub const CONTRACT_MINOR: u16 = {minor};");
@@ -45,11 +44,8 @@ pub(super) fn text(contract: &Contract, checksum: u32) -> String {
     }
     write_enums(&mut s, &contract.enums);
     write_bitsets(&mut s, &contract.bitsets);
-    for block in &contract.blocks {
-        write_block(&mut s, block);
-    }
+    write_blocks(&mut s, &contract.blocks);
     write_layouts(&mut s, contract);
-    write_catalog(&mut s, contract);
     s
 }
 
@@ -98,66 +94,59 @@ fn separate(s: &mut String, index: usize) {
     }
 }
 
-fn write_block(s: &mut String, block: &Block) {
-    out!(s, "\n/// Block `{}`. {}\npub mod {} {{", block.name, block.doc, block.name);
-    out!(s, "use super::BlockType;\n");
-    out!(
-        s,
-        "/// The block's type in the block table.\npub const BLOCK_TYPE: BlockType = BlockType::{};",
-        block.block_type
-    );
-    out!(s, "/// Version of the block.\npub const BLOCK_VERSION: u16 = {};", block.version);
-    out!(
-        s,
-        "/// Its default place in the user BAR, in bytes; the block table has the last word.\npub const BLOCK_OFFSET: u32 = {};",
-        hex(block.offset.into())
-    );
-    out!(s, "/// Its size in bytes.\npub const BLOCK_SIZE: u32 = {};", hex(block.size.into()));
-    for register in &block.registers {
-        write_register(s, register);
+fn write_blocks(s: &mut String, blocks: &[Block]) {
+    out!(s, "\ncontract_blocks! {{");
+    for (index, block) in blocks.iter().enumerate() {
+        separate(s, index);
+        out!(
+            s,
+            "    /// {}\n    pub mod {}: BlockType::{}, version {}, offset {}, size {} {{",
+            block.doc,
+            block.name,
+            block.block_type,
+            block.version,
+            hex(block.offset.into()),
+            hex(block.size.into())
+        );
+        for register in &block.registers {
+            write_register(s, register);
+        }
+        out!(s, "    }}");
     }
     out!(s, "}}");
 }
 
 fn write_register(s: &mut String, register: &Register) {
-    let access = match register.access {
-        Access::Ro => "read only",
-        Access::Wo => "write only",
-        // The contract has no others.
-        _ => "read and write",
+    let Register { name, doc, .. } = register;
+    let names = match (register.width, register.elements()) {
+        (64, _) => format!("{name}_LOW {name}_HIGH"),
+        (_, 0 | 1) => name.to_string(),
+        (_, count) => format!("{name}[{name}_COUNT = {count}]"),
     };
-    let name = &register.name;
-    if register.elements() > 1 {
-        out!(
-            s,
-            "/// {} First of {} words ({access}).\npub const {name}: u32 = {};",
-            register.doc,
-            register.elements(),
-            hex(register.offset.into())
-        );
-        out!(s, "/// Number of `{name}` words.\npub const {name}_COUNT: u32 = {};", register.elements());
-    } else {
-        for (word, offset, _) in words(register) {
-            let half = match word.strip_prefix(&**name) {
-                Some("_LOW") => " Bits 31:0.",
-                Some("_HIGH") => " Bits 63:32.",
-                _ => "",
-            };
-            out!(s, "/// {}{half} ({access})\npub const {word}: u32 = {};", register.doc, hex(offset.into()));
-        }
-    }
+    let words: Vec<_> = words(register).into_iter().map(|word| word_text(register, word)).collect();
+    // The words of a pair or an array have a line each.
+    let (first, next) = if words.len() > 1 { ("\n            ", ",\n            ") } else { (" ", "") };
+    let (access, words) = (register.access.name(), words.join(next));
+    out!(s, "        /// {doc}");
     if register.fields.is_empty() {
+        out!(s, "        {access} {names}:{first}{words};");
         return;
     }
-    out!(s, "\n/// Fields of [`{name}`].\npub mod {} {{", name.to_lowercase());
+    out!(s, "        {access} {names}:{first}{words} fields {} {{", name.to_lowercase());
     for field in &register.fields {
-        let (mask, low) = (field.bits.mask(), field.bits.low());
-        out!(s, "/// {}\npub const {}: u32 = {};", field.doc, field.name, hex(mask.into()));
-        if mask.count_ones() > 1 {
-            out!(s, "/// Lowest bit of [`{}`].\npub const {}_SHIFT: u32 = {low};", field.name, field.name);
-        }
+        let (high, low, field_name) = (field.bits.high(), field.bits.low(), &field.name);
+        let shift = if high > low { format!(" {field_name}_SHIFT") } else { String::new() };
+        out!(s, "            /// {}", field.doc);
+        out!(s, "            [{high}:{low}] {field_name}{shift} \"{}\";", field_name.to_lowercase());
     }
-    out!(s, "}}");
+    out!(s, "        }};");
+}
+
+/// Offset, name, reset value and enum of one word.
+fn word_text(register: &Register, (name, offset, reset): (String, u32, Option<u64>)) -> String {
+    let reset = reset.map_or_else(String::new, |reset| format!(" = {}", number(reset)));
+    let values = register.values.as_ref().map_or_else(String::new, |values| format!(" values {values}"));
+    format!("{} \"{}\"{reset}{values}", hex(offset.into()), name.to_lowercase())
 }
 
 fn write_layouts(s: &mut String, contract: &Contract) {
@@ -181,50 +170,6 @@ fn write_layouts(s: &mut String, contract: &Contract) {
         out!(s, "}}");
     }
     out!(s, "}}");
-}
-
-fn write_catalog(s: &mut String, contract: &Contract) {
-    out!(s, "\n/// Every block of the contract with its registers, in address order of the default places.");
-    out!(s, "pub static BLOCKS: &[BlockInfo] = &[");
-    for block in &contract.blocks {
-        out!(
-            s,
-            "BlockInfo {{ block_type: BlockType::{}, name: \"{}\", version: {}, default_offset: {}, size: {}, doc: {:?}, registers: &[",
-            block.block_type,
-            block.name,
-            block.version,
-            hex(block.offset.into()),
-            hex(block.size.into()),
-            block.doc
-        );
-        for register in &block.registers {
-            let access = register.access.kind();
-            for (name, offset, reset) in words(register) {
-                let reset = reset.map_or_else(|| "None".into(), |v| format!("Some({})", number(v)));
-                let values =
-                    register.values.as_ref().map_or_else(|| "&[]".into(), |v| format!("{v}::VALUES"));
-                out!(
-                    s,
-                    "RegisterInfo {{ name: \"{}\", offset: {}, access: AccessKind::{access:?}, reset: {reset}, values: {values}, doc: {:?}, fields: &[",
-                    name.to_lowercase(),
-                    hex(offset.into()),
-                    register.doc
-                );
-                for field in &register.fields {
-                    let (high, low) = (field.bits.high(), field.bits.low());
-                    out!(
-                        s,
-                        "FieldInfo {{ name: \"{}\", high: {high}, low: {low}, doc: {:?} }},",
-                        field.name.to_lowercase(),
-                        field.doc
-                    );
-                }
-                out!(s, "] }},");
-            }
-        }
-        out!(s, "] }},");
-    }
-    out!(s, "];");
 }
 
 /// The text as rustfmt of this workspace leaves it, so that a formatting check of the tree stays quiet.

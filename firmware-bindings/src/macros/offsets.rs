@@ -1,0 +1,172 @@
+//! Register blocks: constants for their offsets and masks, and their entries of the catalogue.
+
+/// Declares register blocks, and `BLOCKS`, the catalogue of them in the order of the statement.
+///
+/// A register is stated as `access NAME: word;`, where a word is `offset "name" = reset`, without `= reset` where the
+/// contract fixes none. The name in the catalogue is stated, too, because a macro cannot change the case of an identifier.
+/// More forms:
+///
+/// * `access LOW_NAME HIGH_NAME: word, word;` is a 64-bit register, lower half first;
+/// * `access NAME[COUNT_NAME = count]: word, word, ...;` is an array; only the offset of its first word is a constant;
+/// * a word ends with `values Enum` if it holds a value of that enum;
+/// * a word ends with `fields module { ... }` if it has fields, each stated as `[high:low] NAME "name";`. A field of
+///   several bits has the name of its shift constant after `NAME`.
+///
+/// `BlockType` and the enums are those of the module that invokes the macro.
+macro_rules! contract_blocks {
+    ($(
+        #[doc = $doc:literal]
+        pub mod $block:ident: BlockType::$block_type:ident, version $version:literal,
+            offset $start:literal, size $size:literal
+        {
+            $(
+                #[doc = $register_doc:literal]
+                $access:ident $register:ident $($high_half:ident)? $([$count_name:ident = $count:literal])? : $(
+                    $offset:literal $name:literal $(= $reset:literal)? $(values $values:ident)?
+                    $(fields $fields:ident {
+                        $(
+                            #[doc = $field_doc:literal]
+                            [$high:literal : $low:literal] $field:ident $($shift:ident)? $field_name:literal;
+                        )*
+                    })?
+                ),+ ;
+            )*
+        }
+    )*) => {
+        $(
+            #[doc = concat!(" Block `", stringify!($block), "`.", $doc)]
+            pub mod $block {
+                use super::BlockType;
+
+                /// The block's type in the block table.
+                pub const BLOCK_TYPE: BlockType = BlockType::$block_type;
+                /// Version of the block.
+                pub const BLOCK_VERSION: u16 = $version;
+                /// Its default place in the user BAR, in bytes; the block table has the last word.
+                pub const BLOCK_OFFSET: u32 = $start;
+                /// Its size in bytes.
+                pub const BLOCK_SIZE: u32 = $size;
+
+                $(
+                    register_offset! {
+                        $register_doc, $access, $register $($high_half)? $([$count_name = $count])? : $($offset)+
+                    }
+
+                    $($(
+                        #[doc = concat!(" Fields of [`", stringify!($register), "`].")]
+                        pub mod $fields {
+                            $(
+                                #[doc = $field_doc]
+                                pub const $field: u32 = $crate::catalog::mask($high, $low);
+                                $(
+                                    #[doc = concat!(" Lowest bit of [`", stringify!($field), "`].")]
+                                    pub const $shift: u32 = $low;
+                                )?
+                            )*
+                        }
+                    )?)+
+                )*
+
+                // The entry of the catalogue.
+                pub(super) const BLOCK_INFO: $crate::catalog::BlockInfo = $crate::catalog::BlockInfo {
+                    block_type: BLOCK_TYPE,
+                    name: stringify!($block),
+                    version: BLOCK_VERSION,
+                    default_offset: BLOCK_OFFSET,
+                    size: BLOCK_SIZE,
+                    doc: $doc.trim_ascii_start(),
+                    registers: &[$($(
+                        $crate::catalog::RegisterInfo {
+                            name: $name,
+                            offset: $offset,
+                            access: access_kind!($access),
+                            reset: reset_value!($($reset)?),
+                            values: enum_values!($($values)?),
+                            doc: $register_doc.trim_ascii_start(),
+                            fields: &[$($(
+                                $crate::catalog::FieldInfo {
+                                    name: $field_name,
+                                    high: $high,
+                                    low: $low,
+                                    doc: $field_doc.trim_ascii_start(),
+                                },
+                            )*)?],
+                        },
+                    )+)*],
+                };
+            }
+        )*
+
+        /// Every block of the contract with its registers, in address order of the default places.
+        pub static BLOCKS: &[$crate::catalog::BlockInfo] = &[$( $block::BLOCK_INFO, )*];
+    };
+}
+
+/// The offset constants of one register, given its documentation, access, names and the offsets of its words.
+macro_rules! register_offset {
+    ($doc:literal, $access:ident, $register:ident : $offset:literal) => {
+        #[doc = concat!($doc, " (", access_text!($access), ")")]
+        pub const $register: u32 = $offset;
+    };
+    ($doc:literal, $access:ident, $low:ident $high:ident : $low_offset:literal $high_offset:literal) => {
+        #[doc = concat!($doc, " Bits 31:0. (", access_text!($access), ")")]
+        pub const $low: u32 = $low_offset;
+        #[doc = concat!($doc, " Bits 63:32. (", access_text!($access), ")")]
+        pub const $high: u32 = $high_offset;
+    };
+    (
+        $doc:literal, $access:ident, $first:ident [$count_name:ident = $count:literal] :
+        $offset:literal $($more:literal)*
+    ) => {
+        #[doc = concat!($doc, " First of ", $count, " words (", access_text!($access), ").")]
+        pub const $first: u32 = $offset;
+        #[doc = concat!(" Number of `", stringify!($first), "` words.")]
+        pub const $count_name: u32 = $count;
+    };
+}
+
+/// The access kind of a register.
+macro_rules! access_kind {
+    (ro) => {
+        $crate::catalog::AccessKind::ReadOnly
+    };
+    (rw) => {
+        $crate::catalog::AccessKind::ReadWrite
+    };
+    (wo) => {
+        $crate::catalog::AccessKind::WriteOnly
+    };
+}
+
+/// The access kind of a register, as its documentation names it.
+macro_rules! access_text {
+    (ro) => {
+        "read only"
+    };
+    (rw) => {
+        "read and write"
+    };
+    (wo) => {
+        "write only"
+    };
+}
+
+/// A reset value that the contract fixes, or none.
+macro_rules! reset_value {
+    () => {
+        None
+    };
+    ($reset:literal) => {
+        Some($reset)
+    };
+}
+
+/// The named values of an enum, or none.
+macro_rules! enum_values {
+    () => {
+        &[]
+    };
+    ($name:ident) => {
+        super::$name::VALUES
+    };
+}
