@@ -717,648 +717,383 @@ contract_blocks! {
 
 /// Byte offsets of everything that lies in memory or on the wire. All integers are little-endian.
 pub mod layout {
-    /// One entry of the block table. Its words are: version in the high and type in the low half, offset, size, reserved.
-    pub mod block_entry {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 16;
-        /// A BlockType; a type that software does not know is skipped. (`u16`)
-        pub const TYPE: usize = 0;
-        /// Version of that block. (`u16`)
-        pub const VERSION: usize = 2;
-        /// First byte of the block in the user BAR; a multiple of 4. (`u32`)
-        pub const OFFSET: usize = 4;
-        /// Bytes of the block; a multiple of 4, not 0. (`u32`)
-        pub const SIZE: usize = 8;
-        /// 0. (`u32`)
-        pub const RESERVED: usize = 12;
-    }
-    /// Header block at the start of a transmit window; followed by PACKET_COUNT op numbers (u32 each).
-    pub mod window_header {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 128;
-        /// Nonzero; the commit word must equal it. (`u32`)
-        pub const SEQUENCE: usize = 0;
-        /// Flags for the packets (bit set Flags). (`u32`)
-        pub const FLAGS: usize = 4;
-        /// Destination node. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Transfer id. (`u32`)
-        pub const TRANSFER: usize = 12;
-        /// The sender's oldest transfer that is not complete. (`u32`)
-        pub const OLDEST_LIVE: usize = 16;
-        /// Index of the segment within its transfer. (`u32`)
-        pub const SEGMENT: usize = 20;
-        /// Segments of the transfer. (`u32`)
-        pub const SEGMENT_COUNT: usize = 24;
-        /// Bytes of the whole segment. (`u32`)
-        pub const SEGMENT_LENGTH: usize = 28;
-        /// Card address of the segment at the destination. Command: of the source. (`u64`)
-        pub const BASE: usize = 32;
-        /// Key of the destination's memory window. (`u64`)
-        pub const KEY: usize = 40;
-        /// Card address of the transfer at the destination. (`u64`)
-        pub const TRANSFER_BASE: usize = 48;
-        /// Bytes of the whole transfer. (`u64`)
-        pub const TRANSFER_LENGTH: usize = 56;
-        /// Index within the segment of the window's first packet; the window's payload starts with that packet's first byte. (`u16`)
-        pub const FIRST_PACKET: usize = 64;
-        /// Packets to send from this window. (`u16`)
-        pub const PACKET_COUNT: usize = 66;
-        /// Payload bytes of a full packet, as a power of two. (`u8`)
-        pub const PACKET_SIZE_LOG2: usize = 68;
-        /// A WindowKind. (`u8`)
-        pub const KIND: usize = 69;
-        /// Packets of the whole segment. (`u16`)
-        pub const SEGMENT_PACKETS: usize = 70;
-        /// Try count that the packets carry. (`u8`)
-        pub const TRIES: usize = 72;
-        /// Command: goes before waiting ones of a lower number; else 0. (`u8`)
-        pub const PRIORITY: usize = 73;
-        /// Command: the Scheme by which the transfer goes, which has to be on; 0: by SCHEME. Else 0. (`u8`)
-        pub const SCHEME: usize = 74;
-        /// 0. (`u8`)
-        pub const RESERVED: usize = 75;
-        /// Command: its number, which comes back in Sent events; else 0. (`u32`)
-        pub const COMMAND: usize = 76;
-        /// Command: nanoseconds after which it is given up whatever the progress, from when the NI takes it; 0: none, and for all other kinds. (`u64`)
-        pub const PATIENCE: usize = 80;
-        /// 0. (`bytes[40]`)
-        pub const RESERVED2: usize = 88;
-    }
-    /// One event. SEQUENCE is the last word so that it lands last. Fields that a kind does not use are 0.
-    pub mod event {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 64;
-        /// An EventKind. (`u8`)
-        pub const KIND: usize = 0;
-        /// A NackReason for Nack, a FaultReason for Fault, an Outcome for Sent, else 0. (`u8`)
-        pub const REASON: usize = 1;
-        /// Registry entry, escape slot or transmit window. (`u16`)
-        pub const INDEX: usize = 2;
-        /// Peer. (`u32`)
-        pub const NODE: usize = 4;
-        /// Incarnation of the sender of the transfer. (`u32`)
-        pub const INCARNATION: usize = 8;
-        /// Transfer id. (`u32`)
-        pub const TRANSFER: usize = 12;
-        /// Index of the segment within its transfer. (`u32`)
-        pub const SEGMENT: usize = 16;
-        /// Op number. (`u32`)
-        pub const OP: usize = 20;
-        /// A count; its meaning depends on KIND. (`u32`)
-        pub const COUNT: usize = 24;
-        /// Generation of the registry entry. (`u32`)
-        pub const GENERATION: usize = 28;
-        /// Card address. (`u64`)
-        pub const ADDRESS: usize = 32;
-        /// Bytes. (`u64`)
-        pub const LENGTH: usize = 40;
-        /// Nanoseconds since the card's reset. (`u64`)
-        pub const TIME: usize = 48;
-        /// Try count echoed by the receiver. (`u8`)
-        pub const TRIES: usize = 56;
-        /// 0. (`bytes[3]`)
-        pub const RESERVED: usize = 57;
-        /// 1, 2, 3, ...; wraps from 2^32-1 to 1. 0 = never written. (`u32`)
-        pub const SEQUENCE: usize = 60;
-    }
-    /// Common header of every packet. After the last field of every packet follows its CRC-32C (4 bytes, little-endian) over all bytes before.
-    pub mod common {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 16;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-    }
-    /// DATA: a packet of a segment, but not its first. Followed by PAYLOAD_LENGTH bytes of payload.
-    pub mod data {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 56;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Transfer id. (`u32`)
-        pub const TRANSFER: usize = 16;
-        /// The sender's oldest transfer that is not complete; TRANSFER is not older. (`u32`)
-        pub const OLDEST_LIVE: usize = 20;
-        /// Index of the segment, below SEGMENT_COUNT. (`u32`)
-        pub const SEGMENT: usize = 24;
-        /// Segments of the transfer. (`u32`)
-        pub const SEGMENT_COUNT: usize = 28;
-        /// Card address of the payload's first byte. (`u64`)
-        pub const ADDRESS: usize = 32;
-        /// Key of the destination's memory window. (`u64`)
-        pub const KEY: usize = 40;
-        /// Op number; comes back in the acknowledgement. (`u32`)
-        pub const OP: usize = 48;
-        /// Payload bytes, 1 to the packet size. (`u16`)
-        pub const PAYLOAD_LENGTH: usize = 52;
-        /// Try count; comes back in the acknowledgement. (`u8`)
-        pub const TRIES: usize = 54;
-        /// Payload bytes of a full packet, as a power of two: 6 to 12. (`u8`)
-        pub const PACKET_SIZE_LOG2: usize = 55;
-    }
-    /// START: the first packet of a segment; the fields of DATA, then these. Followed by the payload.
-    pub mod start {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 88;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Transfer id. (`u32`)
-        pub const TRANSFER: usize = 16;
-        /// The sender's oldest transfer that is not complete; TRANSFER is not older. (`u32`)
-        pub const OLDEST_LIVE: usize = 20;
-        /// Index of the segment, below SEGMENT_COUNT. (`u32`)
-        pub const SEGMENT: usize = 24;
-        /// Segments of the transfer. (`u32`)
-        pub const SEGMENT_COUNT: usize = 28;
-        /// Card address of the payload's first byte. (`u64`)
-        pub const ADDRESS: usize = 32;
-        /// Key of the destination's memory window. (`u64`)
-        pub const KEY: usize = 40;
-        /// Op number; comes back in the acknowledgement. (`u32`)
-        pub const OP: usize = 48;
-        /// Payload bytes, 1 to the packet size. (`u16`)
-        pub const PAYLOAD_LENGTH: usize = 52;
-        /// Try count; comes back in the acknowledgement. (`u8`)
-        pub const TRIES: usize = 54;
-        /// Payload bytes of a full packet, as a power of two: 6 to 12. (`u8`)
-        pub const PACKET_SIZE_LOG2: usize = 55;
-        /// Card address of the segment's first byte; equals ADDRESS. (`u64`)
-        pub const BASE: usize = 56;
-        /// Bytes of the segment. (`u32`)
-        pub const SEGMENT_LENGTH: usize = 64;
-        /// Packets of the segment: SEGMENT_LENGTH / packet size, rounded up; 1 to 256. (`u16`)
-        pub const PACKETS: usize = 68;
-        /// 0. (`u16`)
-        pub const RESERVED: usize = 70;
-        /// Card address of the transfer's first byte. (`u64`)
-        pub const TRANSFER_BASE: usize = 72;
-        /// Bytes of the transfer; the segment lies within it. (`u64`)
-        pub const TRANSFER_LENGTH: usize = 80;
-    }
-    /// ACK and NACK.
-    pub mod ack {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 36;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Op number of the packet that is answered. (`u32`)
-        pub const OP: usize = 16;
-        /// Its transfer id. (`u32`)
-        pub const TRANSFER: usize = 20;
-        /// Its segment. (`u32`)
-        pub const SEGMENT: usize = 24;
-        /// Incarnation that it carried. (`u32`)
-        pub const PEER_INCARNATION: usize = 28;
-        /// Try count that it carried. (`u8`)
-        pub const TRIES: usize = 32;
-        /// NACK: a NackReason. ACK: 0. (`u8`)
-        pub const REASON: usize = 33;
-        /// 0. (`u16`)
-        pub const RESERVED: usize = 34;
-    }
-    /// SEGMENT_DONE: every packet of a segment is in the receiver's memory.
-    pub mod segment_done {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 32;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Transfer id. (`u32`)
-        pub const TRANSFER: usize = 16;
-        /// Segment. (`u32`)
-        pub const SEGMENT: usize = 20;
-        /// Incarnation that its packets carried. (`u32`)
-        pub const PEER_INCARNATION: usize = 24;
-        /// 0. (`u32`)
-        pub const RESERVED: usize = 28;
-    }
-    /// ARRIVED: a whole transfer is in the receiver's memory, says the sender.
-    pub mod arrived {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 48;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Transfer id. (`u32`)
-        pub const TRANSFER: usize = 16;
-        /// 0. (`u32`)
-        pub const RESERVED: usize = 20;
-        /// Card address of the transfer's first byte at the receiver. (`u64`)
-        pub const ADDRESS: usize = 24;
-        /// Bytes of the transfer, not 0. (`u64`)
-        pub const LENGTH: usize = 32;
-        /// Key of the receiver's memory window. (`u64`)
-        pub const KEY: usize = 40;
-    }
-    /// HELLO and HELLO_REPLY: what the node that made the packet can do.
-    pub mod hello {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 32;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Payload bytes of a full packet, as a power of two: 6 to 12. (`u8`)
-        pub const PACKET_SIZE_LOG2: usize = 16;
-        /// Newest wire version that the node speaks, not 0. (`u8`)
-        pub const WIRE_VERSION: usize = 17;
-        /// Most packets of a segment that it can receive: 1 to 256. (`u16`)
-        pub const MASK_BITS: usize = 18;
-        /// Bit set Capabilities. (`u32`)
-        pub const CAPABILITIES: usize = 20;
-        /// Bit n set: the node goes by Scheme n now. (`u32`)
-        pub const SCHEMES: usize = 24;
-        /// How long its registry waits for a silent sender, in microseconds: a more patient sender must not send to it. (`u32`)
-        pub const REGISTRY_TIMEOUT_US: usize = 28;
-    }
-    /// MESSAGE_REQUEST: asks for a receive context (RDMA_RQT of the receiver window). Repeated until it is answered; the same one gets the same answer.
-    pub mod message_request {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 72;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// The message: the sender's context in bits 31:20, its running number there (MSGID) in bits 19:0. (`u32`)
-        pub const MESSAGE: usize = 16;
-        /// Bytes of the message, not 0; at most 4096 packets. (`u32`)
-        pub const LENGTH: usize = 20;
-        /// Card address of the message's first byte at the destination. (`u64`)
-        pub const BASE: usize = 24;
-        /// Key of the destination's memory window. (`u64`)
-        pub const KEY: usize = 32;
-        /// Card address of the transfer's first byte. (`u64`)
-        pub const TRANSFER_BASE: usize = 40;
-        /// Bytes of the transfer; the message lies within it. (`u64`)
-        pub const TRANSFER_LENGTH: usize = 48;
-        /// Transfer id. (`u32`)
-        pub const TRANSFER: usize = 56;
-        /// Number of the read that the transfer answers; 0: none. (`u32`)
-        pub const READ: usize = 60;
-        /// Other messages of the transfer that are not complete. The last one begins when all others are complete, so 0 says: with this one the transfer is. (`u32`)
-        pub const LEFT: usize = 64;
-        /// A Scheme, not Registry. (`u8`)
-        pub const SCHEME: usize = 68;
-        /// Payload bytes of a full packet, as a power of two: 6 to 12. (`u8`)
-        pub const PACKET_SIZE_LOG2: usize = 69;
-        /// 0. (`u16`)
-        pub const RESERVED: usize = 70;
-    }
-    /// MESSAGE_DATA: a packet of a message. Followed by PAYLOAD_LENGTH bytes of payload.
-    pub mod message_data {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 36;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// The message, as in MESSAGE_REQUEST. (`u32`)
-        pub const MESSAGE: usize = 16;
-        /// The receiver's context (CID), as it was answered; all ones: none was. (`u32`)
-        pub const CONTEXT: usize = 20;
-        /// Number of this sending of a packet; comes back in LAST of MESSAGE_MAP. (`u32`)
-        pub const SEQUENCE: usize = 24;
-        /// Index of the packet within the message (PIDX), 0 to 4095. (`u16`)
-        pub const INDEX: usize = 28;
-        /// Payload bytes, 1 to the packet size. (`u16`)
-        pub const PAYLOAD_LENGTH: usize = 30;
-        /// Which sending of the whole message the packet belongs to; 0 in schemes without rounds. (`u8`)
-        pub const ROUND: usize = 32;
-        /// 1: the message's last packet, whenever it is sent. 0: any other. (`u8`)
-        pub const TAIL: usize = 33;
-        /// A Scheme, not Registry. (`u8`)
-        pub const SCHEME: usize = 34;
-        /// Payload bytes of a full packet, as a power of two: 6 to 12. (`u8`)
-        pub const PACKET_SIZE_LOG2: usize = 35;
-    }
-    /// MESSAGE_START: the fields of MESSAGE_DATA, then those that let any packet begin its message. Followed by the payload.
-    pub mod message_start {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 84;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// The message, as in MESSAGE_REQUEST. (`u32`)
-        pub const MESSAGE: usize = 16;
-        /// The receiver's context (CID), as it was answered; all ones: none was. (`u32`)
-        pub const CONTEXT: usize = 20;
-        /// Number of this sending of a packet; comes back in LAST of MESSAGE_MAP. (`u32`)
-        pub const SEQUENCE: usize = 24;
-        /// Index of the packet within the message (PIDX), 0 to 4095. (`u16`)
-        pub const INDEX: usize = 28;
-        /// Payload bytes, 1 to the packet size. (`u16`)
-        pub const PAYLOAD_LENGTH: usize = 30;
-        /// Which sending of the whole message the packet belongs to; 0 in schemes without rounds. (`u8`)
-        pub const ROUND: usize = 32;
-        /// 1: the message's last packet, whenever it is sent. 0: any other. (`u8`)
-        pub const TAIL: usize = 33;
-        /// A Scheme, not Registry. (`u8`)
-        pub const SCHEME: usize = 34;
-        /// Payload bytes of a full packet, as a power of two: 6 to 12. (`u8`)
-        pub const PACKET_SIZE_LOG2: usize = 35;
-        /// Bytes of the message, as in MESSAGE_REQUEST. (`u32`)
-        pub const LENGTH: usize = 36;
-        /// Card address of the message's first byte at the destination. (`u64`)
-        pub const BASE: usize = 40;
-        /// Key of the destination's memory window. (`u64`)
-        pub const KEY: usize = 48;
-        /// Card address of the transfer's first byte. (`u64`)
-        pub const TRANSFER_BASE: usize = 56;
-        /// Bytes of the transfer. (`u64`)
-        pub const TRANSFER_LENGTH: usize = 64;
-        /// Transfer id. (`u32`)
-        pub const TRANSFER: usize = 72;
-        /// Number of the read that the transfer answers; 0: none. (`u32`)
-        pub const READ: usize = 76;
-        /// Other messages of the transfer that are not complete. (`u32`)
-        pub const LEFT: usize = 80;
-    }
-    /// MESSAGE_ANSWER: what the receiver says of a message or a read (RDMA_RSP, RESEND and DONE of the receiver window among them).
-    pub mod message_answer {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 40;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// The message or the read that is answered. (`u32`)
-        pub const MESSAGE: usize = 16;
-        /// Incarnation that its packets carried. (`u32`)
-        pub const PEER_INCARNATION: usize = 20;
-        /// The receiver's context (CID); all ones: it has none. (`u32`)
-        pub const CONTEXT: usize = 24;
-        /// By ANSWER, else 0. (`u32`)
-        pub const FIRST: usize = 28;
-        /// By ANSWER, else 0. Map: SEQUENCE of the packet that is answered. (`u32`)
-        pub const LAST: usize = 32;
-        /// An AnswerKind. (`u8`)
-        pub const ANSWER: usize = 36;
-        /// Refused, ReadRefused: a NackReason. Map: 1 if the packet had been here before. Else 0. (`u8`)
-        pub const REASON: usize = 37;
-        /// Map: HERE begins with packet FIRST + AHEAD. Else 0. (`u16`)
-        pub const AHEAD: usize = 38;
-    }
-    /// MESSAGE_MAP: the fields of MESSAGE_ANSWER with ANSWER = Map, then these.
-    pub mod message_map {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 72;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// The message or the read that is answered. (`u32`)
-        pub const MESSAGE: usize = 16;
-        /// Incarnation that its packets carried. (`u32`)
-        pub const PEER_INCARNATION: usize = 20;
-        /// The receiver's context (CID); all ones: it has none. (`u32`)
-        pub const CONTEXT: usize = 24;
-        /// By ANSWER, else 0. (`u32`)
-        pub const FIRST: usize = 28;
-        /// By ANSWER, else 0. Map: SEQUENCE of the packet that is answered. (`u32`)
-        pub const LAST: usize = 32;
-        /// An AnswerKind. (`u8`)
-        pub const ANSWER: usize = 36;
-        /// Refused, ReadRefused: a NackReason. Map: 1 if the packet had been here before. Else 0. (`u8`)
-        pub const REASON: usize = 37;
-        /// Map: HERE begins with packet FIRST + AHEAD. Else 0. (`u16`)
-        pub const AHEAD: usize = 38;
-        /// Bit i: packet FIRST + AHEAD + i is in memory. (`u64`)
-        pub const HERE_LOW: usize = 40;
-        /// Bit i: packet FIRST + AHEAD + 64 + i is in memory. (`u64`)
-        pub const HERE_HIGH: usize = 48;
-        /// Bit i: packet FIRST + i is wanted at once. (`u64`)
-        pub const WANTED_LOW: usize = 56;
-        /// Bit i: packet FIRST + 64 + i is wanted at once. (`u64`)
-        pub const WANTED_HIGH: usize = 64;
-    }
-    /// READ_REQUEST: asks the destination to write LENGTH bytes from its FROM to the asking node's BASE, as a transfer with READ. Repeated until it is answered.
-    pub mod read_request {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 64;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Number of the read, not 0: the asking node's slot in bits 31:20, its running number there in bits 19:0. (`u32`)
-        pub const READ: usize = 16;
-        /// 0. (`u32`)
-        pub const RESERVED: usize = 20;
-        /// Card address at the node that is asked. (`u64`)
-        pub const FROM: usize = 24;
-        /// Key of its memory window, which has to allow reading. (`u64`)
-        pub const FROM_KEY: usize = 32;
-        /// Card address at the node that asks. (`u64`)
-        pub const BASE: usize = 40;
-        /// Key of its memory window for the answer. (`u64`)
-        pub const KEY: usize = 48;
-        /// Bytes, not 0. (`u64`)
-        pub const LENGTH: usize = 56;
-    }
-    /// LINK_INQUIRY: from a sender to a receiver. Every hop that understands it answers with LINK_PASSIVE and passes it on. Nothing about links is acknowledged or repeated: any of these packets may be lost.
-    pub mod link_inquiry {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 20;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Comes back in the answers. (`u32`)
-        pub const NUMBER: usize = 16;
-    }
-    /// LINK_PASSIVE: from a hop to the sender that has asked. A hop is no node: SOURCE is the receiver's.
-    pub mod link_passive {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 32;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Of the inquiry that is answered. (`u32`)
-        pub const NUMBER: usize = 16;
-        /// Node that the inquiry was for. (`u32`)
-        pub const RECEIVER: usize = 20;
-        /// The link: a number that is its alone in its network. (`u32`)
-        pub const LINK: usize = 24;
-        /// Rate at which the link takes packets away, in parts of its own: 0 to LINK_WHOLE. (`u16`)
-        pub const RATE: usize = 28;
-        /// How full its queue is: 0 to LINK_WHOLE. (`u16`)
-        pub const QUEUE: usize = 30;
-    }
-    /// LINK_ACTIVE: to the controller, from a hop by itself (SOURCE is the receiver's) or from a sender that has heard of a congested link.
-    pub mod link_active {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 32;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Node that sends over the link. (`u32`)
-        pub const SENDER: usize = 16;
-        /// Node that it sends to. (`u32`)
-        pub const RECEIVER: usize = 20;
-        /// The link, as in LINK_PASSIVE. (`u32`)
-        pub const LINK: usize = 24;
-        /// As in LINK_PASSIVE. (`u16`)
-        pub const RATE: usize = 28;
-        /// As in LINK_PASSIVE. (`u16`)
-        pub const QUEUE: usize = 30;
-    }
-    /// LINK_SLOW: from the controller to a sender, where there is no way round the link.
-    pub mod link_slow {
-        /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 20;
-        /// WIRE_VERSION. (`u8`)
-        pub const VERSION: usize = 0;
-        /// A PacketKind. (`u8`)
-        pub const KIND: usize = 1;
-        /// Bit set Flags. (`u16`)
-        pub const FLAGS: usize = 2;
-        /// Node that made the packet. (`u32`)
-        pub const SOURCE: usize = 4;
-        /// Node that the packet is for. (`u32`)
-        pub const DESTINATION: usize = 8;
-        /// Incarnation of the node that made the packet. (`u32`)
-        pub const INCARNATION: usize = 12;
-        /// Node to which less is to be sent. (`u32`)
-        pub const RECEIVER: usize = 16;
+    contract_layouts! {
+        /// One entry of the block table. Its words are: version in the high and type in the low half, offset, size, reserved.
+        pub mod block_entry [16] {
+            /// A BlockType; a type that software does not know is skipped.
+            u16 TYPE: 0;
+            /// Version of that block.
+            u16 VERSION: 2;
+            /// First byte of the block in the user BAR; a multiple of 4.
+            u32 OFFSET: 4;
+            /// Bytes of the block; a multiple of 4, not 0.
+            u32 SIZE: 8;
+            /// 0.
+            u32 RESERVED: 12;
+        }
+
+        /// Header block at the start of a transmit window; followed by PACKET_COUNT op numbers (u32 each).
+        pub mod window_header [128] {
+            /// Nonzero; the commit word must equal it.
+            u32 SEQUENCE: 0;
+            /// Flags for the packets (bit set Flags).
+            u32 FLAGS: 4;
+            /// Destination node.
+            u32 DESTINATION: 8;
+            /// Transfer id.
+            u32 TRANSFER: 12;
+            /// The sender's oldest transfer that is not complete.
+            u32 OLDEST_LIVE: 16;
+            /// Index of the segment within its transfer.
+            u32 SEGMENT: 20;
+            /// Segments of the transfer.
+            u32 SEGMENT_COUNT: 24;
+            /// Bytes of the whole segment.
+            u32 SEGMENT_LENGTH: 28;
+            /// Card address of the segment at the destination. Command: of the source.
+            u64 BASE: 32;
+            /// Key of the destination's memory window.
+            u64 KEY: 40;
+            /// Card address of the transfer at the destination.
+            u64 TRANSFER_BASE: 48;
+            /// Bytes of the whole transfer.
+            u64 TRANSFER_LENGTH: 56;
+            /// Index within the segment of the window's first packet; the window's payload starts with that packet's first byte.
+            u16 FIRST_PACKET: 64;
+            /// Packets to send from this window.
+            u16 PACKET_COUNT: 66;
+            /// Payload bytes of a full packet, as a power of two.
+            u8 PACKET_SIZE_LOG2: 68;
+            /// A WindowKind.
+            u8 KIND: 69;
+            /// Packets of the whole segment.
+            u16 SEGMENT_PACKETS: 70;
+            /// Try count that the packets carry.
+            u8 TRIES: 72;
+            /// Command: goes before waiting ones of a lower number; else 0.
+            u8 PRIORITY: 73;
+            /// Command: the Scheme by which the transfer goes, which has to be on; 0: by SCHEME. Else 0.
+            u8 SCHEME: 74;
+            /// 0.
+            u8 RESERVED: 75;
+            /// Command: its number, which comes back in Sent events; else 0.
+            u32 COMMAND: 76;
+            /// Command: nanoseconds after which it is given up whatever the progress, from when the NI takes it; 0: none, and for all other kinds.
+            u64 PATIENCE: 80;
+            /// 0.
+            bytes[40] RESERVED2: 88;
+        }
+
+        /// One event. SEQUENCE is the last word so that it lands last. Fields that a kind does not use are 0.
+        pub mod event [64] {
+            /// An EventKind.
+            u8 KIND: 0;
+            /// A NackReason for Nack, a FaultReason for Fault, an Outcome for Sent, else 0.
+            u8 REASON: 1;
+            /// Registry entry, escape slot or transmit window.
+            u16 INDEX: 2;
+            /// Peer.
+            u32 NODE: 4;
+            /// Incarnation of the sender of the transfer.
+            u32 INCARNATION: 8;
+            /// Transfer id.
+            u32 TRANSFER: 12;
+            /// Index of the segment within its transfer.
+            u32 SEGMENT: 16;
+            /// Op number.
+            u32 OP: 20;
+            /// A count; its meaning depends on KIND.
+            u32 COUNT: 24;
+            /// Generation of the registry entry.
+            u32 GENERATION: 28;
+            /// Card address.
+            u64 ADDRESS: 32;
+            /// Bytes.
+            u64 LENGTH: 40;
+            /// Nanoseconds since the card's reset.
+            u64 TIME: 48;
+            /// Try count echoed by the receiver.
+            u8 TRIES: 56;
+            /// 0.
+            bytes[3] RESERVED: 57;
+            /// 1, 2, 3, ...; wraps from 2^32-1 to 1. 0 = never written.
+            u32 SEQUENCE: 60;
+        }
+
+        /// Common header of every packet. After the last field of every packet follows its CRC-32C (4 bytes, little-endian) over all bytes before.
+        pub mod common [16] {
+            /// WIRE_VERSION.
+            u8 VERSION: 0;
+            /// A PacketKind.
+            u8 KIND: 1;
+            /// Bit set Flags.
+            u16 FLAGS: 2;
+            /// Node that made the packet.
+            u32 SOURCE: 4;
+            /// Node that the packet is for.
+            u32 DESTINATION: 8;
+            /// Incarnation of the node that made the packet.
+            u32 INCARNATION: 12;
+        }
+
+        /// DATA: a packet of a segment, but not its first. Followed by PAYLOAD_LENGTH bytes of payload.
+        pub mod data: common [56] {
+            /// Transfer id.
+            u32 TRANSFER: 16;
+            /// The sender's oldest transfer that is not complete; TRANSFER is not older.
+            u32 OLDEST_LIVE: 20;
+            /// Index of the segment, below SEGMENT_COUNT.
+            u32 SEGMENT: 24;
+            /// Segments of the transfer.
+            u32 SEGMENT_COUNT: 28;
+            /// Card address of the payload's first byte.
+            u64 ADDRESS: 32;
+            /// Key of the destination's memory window.
+            u64 KEY: 40;
+            /// Op number; comes back in the acknowledgement.
+            u32 OP: 48;
+            /// Payload bytes, 1 to the packet size.
+            u16 PAYLOAD_LENGTH: 52;
+            /// Try count; comes back in the acknowledgement.
+            u8 TRIES: 54;
+            /// Payload bytes of a full packet, as a power of two: 6 to 12.
+            u8 PACKET_SIZE_LOG2: 55;
+        }
+
+        /// START: the first packet of a segment; the fields of DATA, then these. Followed by the payload.
+        pub mod start: data [88] {
+            /// Card address of the segment's first byte; equals ADDRESS.
+            u64 BASE: 56;
+            /// Bytes of the segment.
+            u32 SEGMENT_LENGTH: 64;
+            /// Packets of the segment: SEGMENT_LENGTH / packet size, rounded up; 1 to 256.
+            u16 PACKETS: 68;
+            /// 0.
+            u16 RESERVED: 70;
+            /// Card address of the transfer's first byte.
+            u64 TRANSFER_BASE: 72;
+            /// Bytes of the transfer; the segment lies within it.
+            u64 TRANSFER_LENGTH: 80;
+        }
+
+        /// ACK and NACK.
+        pub mod ack: common [36] {
+            /// Op number of the packet that is answered.
+            u32 OP: 16;
+            /// Its transfer id.
+            u32 TRANSFER: 20;
+            /// Its segment.
+            u32 SEGMENT: 24;
+            /// Incarnation that it carried.
+            u32 PEER_INCARNATION: 28;
+            /// Try count that it carried.
+            u8 TRIES: 32;
+            /// NACK: a NackReason. ACK: 0.
+            u8 REASON: 33;
+            /// 0.
+            u16 RESERVED: 34;
+        }
+
+        /// SEGMENT_DONE: every packet of a segment is in the receiver's memory.
+        pub mod segment_done: common [32] {
+            /// Transfer id.
+            u32 TRANSFER: 16;
+            /// Segment.
+            u32 SEGMENT: 20;
+            /// Incarnation that its packets carried.
+            u32 PEER_INCARNATION: 24;
+            /// 0.
+            u32 RESERVED: 28;
+        }
+
+        /// ARRIVED: a whole transfer is in the receiver's memory, says the sender.
+        pub mod arrived: common [48] {
+            /// Transfer id.
+            u32 TRANSFER: 16;
+            /// 0.
+            u32 RESERVED: 20;
+            /// Card address of the transfer's first byte at the receiver.
+            u64 ADDRESS: 24;
+            /// Bytes of the transfer, not 0.
+            u64 LENGTH: 32;
+            /// Key of the receiver's memory window.
+            u64 KEY: 40;
+        }
+
+        /// HELLO and HELLO_REPLY: what the node that made the packet can do.
+        pub mod hello: common [32] {
+            /// Payload bytes of a full packet, as a power of two: 6 to 12.
+            u8 PACKET_SIZE_LOG2: 16;
+            /// Newest wire version that the node speaks, not 0.
+            u8 WIRE_VERSION: 17;
+            /// Most packets of a segment that it can receive: 1 to 256.
+            u16 MASK_BITS: 18;
+            /// Bit set Capabilities.
+            u32 CAPABILITIES: 20;
+            /// Bit n set: the node goes by Scheme n now.
+            u32 SCHEMES: 24;
+            /// How long its registry waits for a silent sender, in microseconds: a more patient sender must not send to it.
+            u32 REGISTRY_TIMEOUT_US: 28;
+        }
+
+        /// MESSAGE_REQUEST: asks for a receive context (RDMA_RQT of the receiver window). Repeated until it is answered; the same one gets the same answer.
+        pub mod message_request: common [72] {
+            /// The message: the sender's context in bits 31:20, its running number there (MSGID) in bits 19:0.
+            u32 MESSAGE: 16;
+            /// Bytes of the message, not 0; at most 4096 packets.
+            u32 LENGTH: 20;
+            /// Card address of the message's first byte at the destination.
+            u64 BASE: 24;
+            /// Key of the destination's memory window.
+            u64 KEY: 32;
+            /// Card address of the transfer's first byte.
+            u64 TRANSFER_BASE: 40;
+            /// Bytes of the transfer; the message lies within it.
+            u64 TRANSFER_LENGTH: 48;
+            /// Transfer id.
+            u32 TRANSFER: 56;
+            /// Number of the read that the transfer answers; 0: none.
+            u32 READ: 60;
+            /// Other messages of the transfer that are not complete. The last one begins when all others are complete, so 0 says: with this one the transfer is.
+            u32 LEFT: 64;
+            /// A Scheme, not Registry.
+            u8 SCHEME: 68;
+            /// Payload bytes of a full packet, as a power of two: 6 to 12.
+            u8 PACKET_SIZE_LOG2: 69;
+            /// 0.
+            u16 RESERVED: 70;
+        }
+
+        /// MESSAGE_DATA: a packet of a message. Followed by PAYLOAD_LENGTH bytes of payload.
+        pub mod message_data: common [36] {
+            /// The message, as in MESSAGE_REQUEST.
+            u32 MESSAGE: 16;
+            /// The receiver's context (CID), as it was answered; all ones: none was.
+            u32 CONTEXT: 20;
+            /// Number of this sending of a packet; comes back in LAST of MESSAGE_MAP.
+            u32 SEQUENCE: 24;
+            /// Index of the packet within the message (PIDX), 0 to 4095.
+            u16 INDEX: 28;
+            /// Payload bytes, 1 to the packet size.
+            u16 PAYLOAD_LENGTH: 30;
+            /// Which sending of the whole message the packet belongs to; 0 in schemes without rounds.
+            u8 ROUND: 32;
+            /// 1: the message's last packet, whenever it is sent. 0: any other.
+            u8 TAIL: 33;
+            /// A Scheme, not Registry.
+            u8 SCHEME: 34;
+            /// Payload bytes of a full packet, as a power of two: 6 to 12.
+            u8 PACKET_SIZE_LOG2: 35;
+        }
+
+        /// MESSAGE_START: the fields of MESSAGE_DATA, then those that let any packet begin its message. Followed by the payload.
+        pub mod message_start: message_data [84] {
+            /// Bytes of the message, as in MESSAGE_REQUEST.
+            u32 LENGTH: 36;
+            /// Card address of the message's first byte at the destination.
+            u64 BASE: 40;
+            /// Key of the destination's memory window.
+            u64 KEY: 48;
+            /// Card address of the transfer's first byte.
+            u64 TRANSFER_BASE: 56;
+            /// Bytes of the transfer.
+            u64 TRANSFER_LENGTH: 64;
+            /// Transfer id.
+            u32 TRANSFER: 72;
+            /// Number of the read that the transfer answers; 0: none.
+            u32 READ: 76;
+            /// Other messages of the transfer that are not complete.
+            u32 LEFT: 80;
+        }
+
+        /// MESSAGE_ANSWER: what the receiver says of a message or a read (RDMA_RSP, RESEND and DONE of the receiver window among them).
+        pub mod message_answer: common [40] {
+            /// The message or the read that is answered.
+            u32 MESSAGE: 16;
+            /// Incarnation that its packets carried.
+            u32 PEER_INCARNATION: 20;
+            /// The receiver's context (CID); all ones: it has none.
+            u32 CONTEXT: 24;
+            /// By ANSWER, else 0.
+            u32 FIRST: 28;
+            /// By ANSWER, else 0. Map: SEQUENCE of the packet that is answered.
+            u32 LAST: 32;
+            /// An AnswerKind.
+            u8 ANSWER: 36;
+            /// Refused, ReadRefused: a NackReason. Map: 1 if the packet had been here before. Else 0.
+            u8 REASON: 37;
+            /// Map: HERE begins with packet FIRST + AHEAD. Else 0.
+            u16 AHEAD: 38;
+        }
+
+        /// MESSAGE_MAP: the fields of MESSAGE_ANSWER with ANSWER = Map, then these.
+        pub mod message_map: message_answer [72] {
+            /// Bit i: packet FIRST + AHEAD + i is in memory.
+            u64 HERE_LOW: 40;
+            /// Bit i: packet FIRST + AHEAD + 64 + i is in memory.
+            u64 HERE_HIGH: 48;
+            /// Bit i: packet FIRST + i is wanted at once.
+            u64 WANTED_LOW: 56;
+            /// Bit i: packet FIRST + 64 + i is wanted at once.
+            u64 WANTED_HIGH: 64;
+        }
+
+        /// READ_REQUEST: asks the destination to write LENGTH bytes from its FROM to the asking node's BASE, as a transfer with READ. Repeated until it is answered.
+        pub mod read_request: common [64] {
+            /// Number of the read, not 0: the asking node's slot in bits 31:20, its running number there in bits 19:0.
+            u32 READ: 16;
+            /// 0.
+            u32 RESERVED: 20;
+            /// Card address at the node that is asked.
+            u64 FROM: 24;
+            /// Key of its memory window, which has to allow reading.
+            u64 FROM_KEY: 32;
+            /// Card address at the node that asks.
+            u64 BASE: 40;
+            /// Key of its memory window for the answer.
+            u64 KEY: 48;
+            /// Bytes, not 0.
+            u64 LENGTH: 56;
+        }
+
+        /// LINK_INQUIRY: from a sender to a receiver. Every hop that understands it answers with LINK_PASSIVE and passes it on. Nothing about links is acknowledged or repeated: any of these packets may be lost.
+        pub mod link_inquiry: common [20] {
+            /// Comes back in the answers.
+            u32 NUMBER: 16;
+        }
+
+        /// LINK_PASSIVE: from a hop to the sender that has asked. A hop is no node: SOURCE is the receiver's.
+        pub mod link_passive: common [32] {
+            /// Of the inquiry that is answered.
+            u32 NUMBER: 16;
+            /// Node that the inquiry was for.
+            u32 RECEIVER: 20;
+            /// The link: a number that is its alone in its network.
+            u32 LINK: 24;
+            /// Rate at which the link takes packets away, in parts of its own: 0 to LINK_WHOLE.
+            u16 RATE: 28;
+            /// How full its queue is: 0 to LINK_WHOLE.
+            u16 QUEUE: 30;
+        }
+
+        /// LINK_ACTIVE: to the controller, from a hop by itself (SOURCE is the receiver's) or from a sender that has heard of a congested link.
+        pub mod link_active: common [32] {
+            /// Node that sends over the link.
+            u32 SENDER: 16;
+            /// Node that it sends to.
+            u32 RECEIVER: 20;
+            /// The link, as in LINK_PASSIVE.
+            u32 LINK: 24;
+            /// As in LINK_PASSIVE.
+            u16 RATE: 28;
+            /// As in LINK_PASSIVE.
+            u16 QUEUE: 30;
+        }
+
+        /// LINK_SLOW: from the controller to a sender, where there is no way round the link.
+        pub mod link_slow: common [20] {
+            /// Node to which less is to be sent.
+            u32 RECEIVER: 16;
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Register blocks: constants for their offsets and masks, and their entries of the catalogue.
+//! Register blocks and layouts: constants for offsets and masks, and the catalogue of registers.
 
 /// Declares register blocks, and `BLOCKS`, the catalogue of them in the order of the statement.
 ///
@@ -169,4 +169,39 @@ macro_rules! enum_values {
     ($name:ident) => {
         super::$name::VALUES
     };
+}
+
+/// Declares layouts, as one module each: `type NAME: offset;` per member, where the type is `u8` to `u64` or
+/// `bytes[length]`.
+///
+/// A layout `child: parent` starts with all members of `parent`, which must precede it; its size includes them. The module of
+/// the child has constants for them, too: each layout also becomes a macro of its name, which declares the constants of
+/// all its members and which the modules of the layout and of its children invoke.
+macro_rules! contract_layouts {
+    ($(
+        $(#[$doc:meta])*
+        pub mod $layout:ident $(: $parent:ident)? [$size:literal] {
+            $(
+                #[doc = $member_doc:literal]
+                $type:ident $([$length:literal])? $member:ident: $offset:literal;
+            )*
+        }
+    )*) => {$(
+        macro_rules! $layout {
+            () => {
+                $( $parent! {} )?
+                $(
+                    #[doc = concat!($member_doc, " (`", stringify!($type), $("[", stringify!($length), "]",)? "`)")]
+                    pub const $member: usize = $offset;
+                )*
+            };
+        }
+
+        $(#[$doc])*
+        pub mod $layout {
+            /// Size in bytes.
+            pub const LAYOUT_SIZE: usize = $size;
+            $layout! {}
+        }
+    )*};
 }

@@ -70,6 +70,30 @@ contract_blocks! {
     }
 }
 
+contract_layouts! {
+    /// Two integers and a reserved rest.
+    pub mod record [16] {
+        /// Kind.
+        u8 KIND: 0;
+        /// Reserved.
+        bytes[7] RESERVED: 1;
+        /// Address.
+        u64 ADDRESS: 8;
+    }
+
+    /// As a record, and a count.
+    pub mod counted: record [20] {
+        /// Count.
+        u32 COUNT: 16;
+    }
+
+    /// As a counted record, and a flag.
+    pub mod flagged: counted [21] {
+        /// Flag.
+        u8 FLAG: 20;
+    }
+}
+
 #[test]
 fn enum_lists_keep_statement_order() {
     assert_eq!(Phase::ALL, [Phase::Idle, Phase::Running, Phase::Stopped]);
@@ -232,4 +256,17 @@ fn field_decode_agrees_with_masks() {
     let decoded: Vec<_> = command.decode(raw).map(|(field, value)| (field.name, value)).collect();
     let expected = (raw & pump::command::CODE) >> pump::command::CODE_SHIFT;
     assert_eq!(decoded, [("code", expected), ("repeat", raw & pump::command::REPEAT)]);
+}
+
+#[test]
+fn layout_constants_are_size_and_offsets() {
+    const FACTS: [usize; 4] = [record::LAYOUT_SIZE, record::KIND, record::RESERVED, record::ADDRESS];
+    assert_eq!(FACTS, [16, 0, 1, 8]);
+}
+
+#[test]
+fn layout_child_has_members_of_all_ancestors_and_own_size() {
+    const FACTS: [usize; 4] = [flagged::LAYOUT_SIZE, flagged::FLAG, flagged::COUNT, flagged::ADDRESS];
+    assert_eq!(FACTS, [21, 20, 16, 8]);
+    assert_eq!((counted::LAYOUT_SIZE, counted::KIND), (20, 0));
 }

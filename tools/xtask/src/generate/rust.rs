@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use fpga_register_map::schema::Register;
 
 use super::GenerateError;
-use super::contract::{Bitset, Block, Contract, Enumeration, words};
+use super::contract::{Bitset, Block, Contract, Enumeration, Layout, words};
 
 macro_rules! out {
     ($text:expr, $($arguments:tt)*) => {{
@@ -45,7 +45,7 @@ pub(super) fn text(contract: &Contract, checksum: u32) -> String {
     write_enums(&mut s, &contract.enums);
     write_bitsets(&mut s, &contract.bitsets);
     write_blocks(&mut s, &contract.blocks);
-    write_layouts(&mut s, contract);
+    write_layouts(&mut s, &contract.layouts);
     s
 }
 
@@ -149,27 +149,23 @@ fn word_text(register: &Register, (name, offset, reset): (String, u32, Option<u6
     format!("{} \"{}\"{reset}{values}", hex(offset.into()), name.to_lowercase())
 }
 
-fn write_layouts(s: &mut String, contract: &Contract) {
+fn write_layouts(s: &mut String, layouts: &[Layout]) {
     out!(
         s,
-        "\n/// Byte offsets of everything that lies in memory or on the wire. All integers are little-endian.\npub mod layout {{"
+        "\n/// Byte offsets of everything that lies in memory or on the wire. All integers are little-endian."
     );
-    for layout in &contract.layouts {
-        out!(s, "/// {}\npub mod {} {{", layout.doc, layout.name);
-        out!(s, "/// Size in bytes.\npub const LAYOUT_SIZE: usize = {};", layout.size);
-        for member in contract.members(layout) {
-            out!(
-                s,
-                "/// {} (`{}`)\npub const {}: usize = {};",
-                member.doc,
-                member.type_name(),
-                member.name,
-                member.offset
-            );
+    out!(s, "pub mod layout {{\n    contract_layouts! {{");
+    for (index, layout) in layouts.iter().enumerate() {
+        separate(s, index);
+        let parent = layout.extends.as_ref().map_or_else(String::new, |parent| format!(": {parent}"));
+        out!(s, "        /// {}\n        pub mod {}{parent} [{}] {{", layout.doc, layout.name, layout.size);
+        for member in &layout.fields {
+            let (kind, name, offset) = (member.type_name(), &member.name, member.offset);
+            out!(s, "            /// {}\n            {kind} {name}: {offset};", member.doc);
         }
-        out!(s, "}}");
+        out!(s, "        }}");
     }
-    out!(s, "}}");
+    out!(s, "    }}\n}}");
 }
 
 /// The text as rustfmt of this workspace leaves it, so that a formatting check of the tree stays quiet.
