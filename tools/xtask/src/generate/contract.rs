@@ -329,9 +329,11 @@ impl Contract {
         {
             return Err(ContractError::Unknown { what, name: name.clone() });
         }
+        let mut names = BTreeSet::new();
         let mut end = 0;
         for member in self.members(layout) {
             let what = format!("{what}, member {}", member.name);
+            once(&mut names, what.clone())?;
             if member.offset < end {
                 return Err(ContractError::Overlap { what });
             }

@@ -148,4 +148,16 @@ mod tests {
         let refused = ContractError::Beyond { what: "register registry.MASK".into() };
         assert_eq!(contract.validate(), Err(refused));
     }
+
+    #[test]
+    fn layout_member_named_as_inherited_one_is_refused() {
+        let yaml = fs::read_to_string(crate::workspace_root().join(MAP)).unwrap();
+        let (layouts, packet) = yaml.split_once("  - name: link_inquiry\n").unwrap();
+        let changed = packet.replacen("{name: NUMBER,", "{name: KIND,", 1);
+        assert_ne!(changed, packet);
+        let changed = format!("{layouts}  - name: link_inquiry\n{changed}");
+        let contract: Contract = serde_yaml::from_str(&changed).unwrap();
+        let refused = ContractError::Twice { what: "layout link_inquiry, member KIND".into() };
+        assert_eq!(contract.validate(), Err(refused));
+    }
 }
