@@ -38,9 +38,6 @@ pub(crate) enum GenerateError {
     /// The map contradicts itself.
     #[error("{}: {source}", path.display())]
     Contract { path: PathBuf, source: ContractError },
-    /// rustfmt is missing or refused the generated text.
-    #[error("rustfmt failed on the generated bindings: {0}; install it with `rustup component add rustfmt`")]
-    Format(String),
     /// `--check` found a difference.
     #[error("{} is not what map/ni.yaml says: run `cargo xtask generate` and commit the result", path.display())]
     Stale { path: PathBuf },
@@ -89,10 +86,7 @@ fn outputs(root: &Path) -> Result<[Output; 3], GenerateError> {
     let canonical = canonical::text(&contract);
     let checksum = crc32c::crc32c(canonical.as_bytes());
     Ok([
-        Output {
-            path: "firmware-bindings/src/generated.rs",
-            text: rust::format(root, &rust::text(&contract, checksum))?,
-        },
+        Output { path: "firmware-bindings/src/generated.rs", text: rust::text(&contract, checksum) },
         Output { path: "firmware-bindings/map/ni.md", text: manual::text(&contract, checksum) },
         Output { path: "firmware-bindings/map/ni.canonical", text: canonical },
     ])
