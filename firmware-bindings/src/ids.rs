@@ -184,6 +184,7 @@ mod tests {
 
     #[test]
     fn message_numbers_wrap() {
+        assert_eq!(MessageId::CONTEXTS, 0x1000);
         let last = MessageId::from_parts(0xfff, 0xf_ffff);
         assert_eq!((last.context(), last.number(), last.get()), (0xfff, 0xf_ffff, u32::MAX));
         let next = MessageId::from_parts(0xfff, last.number() + 1);

@@ -213,12 +213,6 @@ fn scheme_byte(scheme: Option<Scheme>) -> u8 {
     scheme.and_then(|scheme| u8::try_from(scheme.value()).ok()).unwrap_or(0)
 }
 
-/// The sequence number after `sequence`: 0 is left out.
-#[must_use]
-pub const fn next_sequence(sequence: u32) -> u32 {
-    crate::event::next_sequence(sequence)
-}
-
 impl WindowHeader {
     /// Bytes of the header with its op numbers: what has to be written before the commit.
     #[must_use]

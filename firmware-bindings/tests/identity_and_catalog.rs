@@ -91,6 +91,10 @@ fn wrong_block_tables_are_refused() {
     );
     assert!(matches!(refused_blocks(|blocks| blocks[2].offset += 2), E::MisplacedBlock { .. }));
     assert!(matches!(refused_blocks(|blocks| blocks[7].size = 0x9004), E::OutsideBar { bar_size: BAR, .. }));
+    let mut blocks = identity::usual_blocks();
+    blocks[7].offset = 0x9000;
+    blocks[7].size = 0x7000;
+    assert_eq!(identity::check(&words_of(&blocks), BAR).map(drop), Ok(()), "a block that ends with the BAR");
     assert!(matches!(refused_blocks(|blocks| blocks[7].offset = u32::MAX - 3), E::OutsideBar { .. }));
     let overlap = refused_blocks(|blocks| blocks[3].offset = 0x2ffc);
     assert!(

@@ -291,6 +291,12 @@ fn events_that_are_none() {
 }
 
 #[test]
+fn longest_header_block_has_most_op_numbers() {
+    let window = WindowHeader { packet_count: 256, segment_packets: 256, ..window() };
+    assert_eq!((window.block_length(), MAX_HEADER_BLOCK), (HEADER_LENGTH + 1024, HEADER_LENGTH + 1024));
+}
+
+#[test]
 fn sequence_leaves_zero_out() {
     assert_eq!((event::next_sequence(0), event::next_sequence(1), event::next_sequence(u32::MAX)), (1, 2, 1));
 }

@@ -6,8 +6,8 @@ use fpga_firmware::generated::{Capabilities, layout};
 use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::wire::{
     Ack, Arrived, Common, Control, DATA_HEADER_LENGTH, DataHeader, EncodeError, Flags, Hello, LinkPacket,
-    LinkState, LinkWord, MAX_PACKET_LENGTH, Nack, NackReason, Packet, PacketKind, SegmentDone, SegmentName,
-    StartFields, WireError,
+    LinkState, LinkWord, MAX_CONTROL_LENGTH, MAX_PACKET_LENGTH, Nack, NackReason, Packet, PacketKind,
+    SegmentDone, SegmentName, StartFields, WireError,
 };
 use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
@@ -66,6 +66,18 @@ fn legal_start_packets() {
         let Ok(Packet::Data(data)) = Packet::parse(&bytes) else { panic!("segment {segment}") };
         assert_eq!((data.header(), data.payload().len()), (header, length));
     }
+}
+
+#[test]
+fn longest_packets_fill_their_buffers() {
+    let (mut header, _) = start_of(0);
+    header.packet_size_log2 = 12;
+    header.start = header.start.map(|start| StartFields { packets: 4, ..start });
+    let mut buffer = [0; MAX_PACKET_LENGTH];
+    assert_eq!(header.encode(&[0; 4096], &mut buffer), Ok(MAX_PACKET_LENGTH));
+    let common = Common { source: NodeId::new(1), destination: NodeId::new(2), ..Common::default() };
+    let arrived = Control::Arrived(Arrived { common, length: 1, ..Arrived::default() });
+    assert_eq!(arrived.encode(&mut buffer), Ok(MAX_CONTROL_LENGTH));
 }
 
 #[test]

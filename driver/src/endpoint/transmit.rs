@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use fpga_core::Nanos;
 use fpga_core::sender::{Transmit, TransmitKind};
+use fpga_firmware::event;
 use fpga_firmware::generated::Flags;
 use fpga_firmware::window::{self, CommandFields, WindowHeader, WindowKind};
 use fpga_pci::{Backoff, Deadline, DmaArea, DmaBuffer};
@@ -216,7 +217,7 @@ impl TransmitPath {
     fn fill_from(&mut self, transmit: &Transmit, staging: &DmaArea) -> Result<(), EndpointError> {
         let window = self.free.trailing_zeros();
         let slot = self.chain.place(self.filled);
-        self.sequence = window::next_sequence(self.sequence);
+        self.sequence = event::next_sequence(self.sequence);
         let header = header(transmit, self.sequence);
         let length = header
             .encode(transmit.ops.as_slice(), &mut self.scratch[..])

@@ -5,7 +5,7 @@ use fpga_registers::CardAddr;
 use super::{CRC_LENGTH, Common, EncodeError, NackReason, PacketKind, WireError, exact, finish};
 use crate::bytes::{Image, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::layout::{ack, arrived, hello, segment_done};
-use crate::generated::{Capabilities, SEGMENT_PACKETS_MAX, Scheme, WIRE_VERSION};
+use crate::generated::{Capabilities, SEGMENT_PACKETS_MAX, WIRE_VERSION};
 use crate::geometry::{packet_size, range_end};
 use crate::ids::{Incarnation, OpNumber, SegmentIndex, TransferId};
 
@@ -86,7 +86,7 @@ pub struct Hello {
     pub mask_bits: u16,
     /// What its card can do. Bits that this software does not know are kept.
     pub capabilities: Capabilities,
-    /// Bit n: it speaks the scheme with this number ([`Hello::speaks`]).
+    /// Bit n: it speaks the scheme with this number.
     pub schemes: u32,
     /// How long its registry waits for a silent sender, in microseconds.
     pub registry_timeout_us: u32,
@@ -230,12 +230,6 @@ impl Arrived {
 }
 
 impl Hello {
-    /// Whether the node speaks `scheme`.
-    #[must_use]
-    pub const fn speaks(&self, scheme: Scheme) -> bool {
-        self.schemes >> scheme.value() & 1 == 1
-    }
-
     fn check(&self) -> Result<(), WireError> {
         packet_size(self.packet_size_log2)?;
         if self.wire_version < WIRE_VERSION || !(1..=SEGMENT_PACKETS_MAX).contains(&self.mask_bits) {
