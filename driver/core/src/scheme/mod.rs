@@ -11,7 +11,6 @@
 //! | [`messages`] | contexts, requests, tombstones, transfers: what makes a node of the ends | spec 3 |
 //! | [`commands`] | transfers that an interface makes by itself: the host's half | |
 //! | [`side`] | the two traits of every scheme's sender and receiver, the registry's included | |
-//! | [`literal`] | receiver windows as the documents word them, which hang or complete falsely | spec 3 |
 //!
 //! A *message* is what a scheme makes reliable at a time: [`Outgoing`] and [`Incoming`] are its two ends, state machines for
 //! one message each. They know packets by number alone; whoever carries them binds numbers to bytes and ends to contexts, and
@@ -24,7 +23,6 @@ pub mod adaptive_window;
 pub mod bits;
 pub mod commands;
 pub mod ends;
-pub mod literal;
 pub mod mapping;
 pub mod messages;
 pub mod receiver_counter;

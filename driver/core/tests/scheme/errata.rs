@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::literal_receivers::{self as literal, AnyPacketTimer, Reading};
 use fpga_core::Nanos;
-use fpga_core::scheme::literal::{self, AnyPacketTimer, Reading};
 use fpga_core::scheme::receiver_window::{Config, Receiver, Sender};
 use fpga_core::scheme::{
     Answer, Fate, Incoming, MOST_PACKETS, Map, Outgoing, Packet, adaptive_window, mapping, selective,

@@ -1,7 +1,7 @@
 //! The documents' receiver windows read literally: all arrival orders of six packets, without loss (spec 3).
 
+use crate::literal_receivers::{Reading, Receiver};
 use fpga_core::Nanos;
-use fpga_core::scheme::literal::{Reading, Receiver};
 use fpga_core::scheme::receiver_window::{self, Config};
 use fpga_core::scheme::{Fate, Incoming, Packet};
 

@@ -6,4 +6,5 @@ mod errata;
 mod explore;
 mod listed;
 mod literal;
+mod literal_receivers;
 mod small;

@@ -1,8 +1,8 @@
 //! Messages of a few packets, and everything that can happen to them.
 
 use crate::explore::{Found, Mischief, explore};
+use crate::literal_receivers::{self as literal, Reading};
 use fpga_core::Nanos;
-use fpga_core::scheme::literal::{self, Reading};
 use fpga_core::scheme::receiver_counter::Counting;
 use fpga_core::scheme::{
     Incoming, Outgoing, adaptive_window, mapping, receiver_counter, receiver_window, selective, sender_window,

@@ -1,16 +1,16 @@
 //! Receiver windows as documents 000 and 004 word them: specimens, of which tests show that they hang or complete falsely.
 //!
-//! Nothing else may use them. Common to all (spec 3): a packet below the base is dropped; the tail at the base completes at
+//! Common to all (spec 3): a packet below the base is dropped; the tail at the base completes at
 //! once; a packet above the base sets its bit and, if it is the tail, completes if all ones of the vector lie together from its
 //! start. They differ in where the vector starts and in what a packet at the base does.
 
-use super::bits::{bit, down};
-use super::{Answer, Answers, Fate, Incoming, Packet, receiver_window};
-use crate::time::Nanos;
+use fpga_core::Nanos;
+use fpga_core::scheme::bits::{bit, down};
+use fpga_core::scheme::{Answer, Fate, Incoming, Packet, receiver_window};
 
 /// Which document is read literally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reading {
+pub(crate) enum Reading {
     /// Document 000: bit `i` is packet `base + i`, and nobody sets bit 0 [E0-2].
     Document000,
     /// The same with bit 0 set before the ones are counted: no completion after a slide [E0-4].
@@ -21,29 +21,20 @@ pub enum Reading {
 
 /// A receiving end without timers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Receiver {
+pub(crate) struct Receiver {
     reading: Reading,
     window: u32,
     base: u32,
     vector: u128,
     tail_seen: bool,
     complete: bool,
-    answers: Answers,
+    answer: Option<Answer>,
 }
 
 impl Receiver {
     /// With a vector of `window` bits, up to 128.
-    #[must_use]
-    pub const fn new(reading: Reading, window: u32) -> Self {
-        Self {
-            reading,
-            window,
-            base: 0,
-            vector: 0,
-            tail_seen: false,
-            complete: false,
-            answers: Answers::NONE,
-        }
+    pub(crate) const fn new(reading: Reading, window: u32) -> Self {
+        Self { reading, window, base: 0, vector: 0, tail_seen: false, complete: false, answer: None }
     }
 
     /// Where in the vector the packet `ahead` of the base has its bit.
@@ -57,7 +48,7 @@ impl Receiver {
 
     fn complete(&mut self) {
         self.complete = true;
-        self.answers.say(Answer::Done);
+        self.answer = Some(Answer::Done);
     }
 }
 
@@ -89,7 +80,7 @@ impl Incoming for Receiver {
     }
 
     fn poll_answer(&mut self) -> Option<Answer> {
-        self.answers.take()
+        self.answer.take()
     }
 
     fn is_complete(&self) -> bool {
@@ -103,7 +94,7 @@ impl Incoming for Receiver {
 /// What lies beyond the window is dropped, asked for, sent again and dropped again, and as long as that goes on the timer does not run
 /// out, so nobody asks for the one packet that would end it: a storm of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AnyPacketTimer {
+pub(crate) struct AnyPacketTimer {
     window: receiver_window::Receiver,
     span: Nanos,
     deadline: Nanos,
@@ -111,8 +102,7 @@ pub struct AnyPacketTimer {
 
 impl AnyPacketTimer {
     /// For a message that was announced at `now`.
-    #[must_use]
-    pub fn new(config: receiver_window::Config, now: Nanos) -> Self {
+    pub(crate) fn new(config: receiver_window::Config, now: Nanos) -> Self {
         let span = config.hole_timeout;
         let config = receiver_window::Config { ask_again: Nanos::ZERO, ..config };
         let deadline = now.saturating_add(span);
