@@ -46,12 +46,21 @@ struct Subscriber {
     failed: u64,
     /// Why it was one no more before the end; `null` if it stayed.
     gone: Option<String>,
+    /// It ended its subscription itself: what had not arrived then is not missed.
+    #[serde(skip)]
+    left: bool,
 }
 
 impl Subscriber {
-    fn new(id: String, node: u32, counts: SubscriberStatistics, gone: Option<String>) -> Self {
+    fn new(id: String, node: u32, counts: SubscriberStatistics, gone: Option<&DropReason>) -> Self {
         let SubscriberStatistics { sent, arrived, skipped, failed, .. } = counts;
-        Self { id, node, sent, arrived, skipped, failed, gone }
+        let left = matches!(gone, Some(DropReason::Left | DropReason::Replaced));
+        Self { id, node, sent, arrived, skipped, failed, gone: gone.map(ToString::to_string), left }
+    }
+
+    /// Frames sent to it that neither arrived nor are among the `failed` ones of an earlier time, unless it left.
+    const fn missing(&self, failed: u64) -> u64 {
+        if self.left { 0 } else { self.sent.saturating_sub(self.arrived).saturating_sub(failed) }
     }
 }
 
@@ -269,11 +278,10 @@ impl Job<'_> {
                             statistics.sent
                         ),
                     }
-                    let reason = Some(reason.to_string());
                     if self.gone.len() >= MAX_GONE {
                         self.gone.remove(0);
                     }
-                    self.gone.push(Subscriber::new(id.to_string(), node.get(), statistics, reason));
+                    self.gone.push(Subscriber::new(id.to_string(), node.get(), statistics, Some(&reason)));
                 }
                 PublisherEvent::Rejected { peer, why } => {
                     tracing::info!(%peer, why, "rejected");
@@ -419,10 +427,12 @@ impl Job<'_> {
             let stayed = after
                 .iter()
                 .find(|it| it.id == view.id)
-                .map(|it| (it.statistics.sent, it.statistics.arrived));
-            let gone = self.gone.iter().rfind(|it| it.id == id).map(|it| (it.sent, it.arrived));
-            let Some((sent, arrived)) = stayed.or(gone) else { continue };
-            let missing = sent.saturating_sub(arrived).saturating_sub(view.statistics.failed);
+                .map(|it| Subscriber::new(id.clone(), it.node.get(), it.statistics, None));
+            let Some(subscriber) = stayed.as_ref().or_else(|| self.gone.iter().rfind(|it| it.id == id))
+            else {
+                continue;
+            };
+            let missing = subscriber.missing(view.statistics.failed);
             self.undelivered.frames += missing;
             self.undelivered.subscribers += usize::from(missing > 0);
         }
@@ -497,5 +507,31 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) 
     match job.undelivered {
         Undelivered { frames: 0, .. } => Ok(()),
         Undelivered { frames, subscribers } => Err(CliError::Undelivered { frames, subscribers }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subscriber(sent: u64, arrived: u64, gone: Option<&DropReason>) -> Subscriber {
+        let mut subscriber =
+            Subscriber::new("subscriber 1".to_owned(), 2, SubscriberStatistics::default(), gone);
+        (subscriber.sent, subscriber.arrived) = (sent, arrived);
+        subscriber
+    }
+
+    #[test]
+    fn missing_frames_subscriber_left_counts_none() {
+        let unreadable = DropReason::Unreadable(fpga_frames::cells::BlockError::Short { found: 0 });
+        for (gone, missing) in [
+            (None, 2),
+            (Some(&unreadable), 2),
+            (Some(&DropReason::Left), 0),
+            (Some(&DropReason::Replaced), 0),
+        ] {
+            assert_eq!(subscriber(10, 5, gone).missing(3), missing, "{gone:?}");
+        }
+        assert_eq!(subscriber(10, 10, None).missing(3), 0);
     }
 }
