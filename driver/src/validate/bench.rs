@@ -8,9 +8,10 @@ use std::rc::Rc;
 use fpga_pci::{DmaArea, QuarantineReason, SharedSlice};
 use fpga_registers::{CardAddr, Iova};
 
+use super::Status;
 use super::pattern::GUARD;
 use super::problem::{Problem, Verdict};
-use super::result::{Findings, Report, Status, TestResult};
+use super::result::{Findings, Report, TestResult};
 use super::rig::Rig;
 use super::{SCRATCH_BYTES, SCRATCH_MIN, ValidateOptions};
 use crate::Direction;

@@ -64,7 +64,8 @@ use crate::card::Card;
 use crate::range::CardRange;
 
 pub use disturbs::disturbs;
-pub use result::{Report, Status, TestResult};
+pub use fpga_pci::host::Status;
+pub use result::{Report, TestResult};
 
 use bench::{Bench, Recorder};
 

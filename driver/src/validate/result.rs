@@ -3,39 +3,9 @@
 use core::fmt;
 use core::time::Duration;
 
+use fpga_pci::host::Status;
+
 use crate::range::CardRange;
-
-/// How a test ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// It works.
-    Pass,
-    /// Something optional does not; the message says which setting to keep away from.
-    Warn,
-    /// It does not work.
-    Fail,
-    /// It was not tried.
-    Skip,
-}
-
-impl Status {
-    /// One word: `pass`, `warn`, `fail`, `skip`.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-            Self::Skip => "skip",
-        }
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
 
 /// The result of one test.
 #[derive(Debug, Clone, PartialEq, Eq)]

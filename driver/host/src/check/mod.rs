@@ -10,21 +10,21 @@ use core::fmt;
 
 use crate::{Caller, HostError, PciAddress, PciFunction, Roots, functions};
 
-/// How a check ended.
+/// Result of a check of the machine, or of a test of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
-    /// All is as it should be.
+    /// As it should be.
     Pass,
-    /// It works, but not as well or not as safely as it could.
+    /// It works, but not as well or not as safely as it could; the message says what to avoid.
     Warn,
-    /// No card can be used like that.
+    /// It does not work.
     Fail,
-    /// It does not apply, or cannot be found out.
+    /// It does not apply, or was not tested.
     Skip,
 }
 
 impl Status {
-    /// One word.
+    /// `pass`, `warn`, `fail`, `skip`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

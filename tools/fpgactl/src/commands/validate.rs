@@ -59,7 +59,7 @@ impl ValidateReport {
     /// Of a card that cannot be opened, so that nothing else could be tested.
     fn not_opened(card: String, error: &OpenError) -> Self {
         let message = in_cli_terms(format!("{error}; nothing else could be tested"));
-        let test = Test { name: "card.open".to_owned(), status: Status::Fail.word(), message, card_us: 0.0 };
+        let test = Test { name: "card.open".to_owned(), status: Status::Fail.name(), message, card_us: 0.0 };
         Self {
             command: "validate",
             card,
@@ -79,7 +79,7 @@ impl ValidateReport {
     fn new(outcome: &Outcome) -> Self {
         let test = |test: &TestResult| Test {
             name: test.name.clone(),
-            status: test.status.word(),
+            status: test.status.name(),
             message: in_cli_terms(test.message.as_str()),
             card_us: micros(u64::try_from(test.duration.as_nanos()).unwrap_or(u64::MAX)),
         };
