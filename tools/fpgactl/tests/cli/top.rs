@@ -98,11 +98,12 @@ impl OnTerminal {
         String::from_utf8_lossy(&seen).into_owned()
     }
 
-    /// Gives the window another size and back until a whole picture has `wanted` in it: otherwise only what has changed is drawn.
+    /// Enlarges the window until a whole picture has `wanted` in it: otherwise only what has changed is drawn. A size that was there
+    /// before would do only if the program has seen the one in between.
     fn until_whole(&mut self, wanted: &str) {
         for _ in 0..200 {
             let now = tcgetwinsize(&self.slave).unwrap();
-            let rows = if now.ws_row == 24 { 25 } else { 24 };
+            let rows = now.ws_row + 1;
             tcsetwinsize(&self.slave, Winsize { ws_row: rows, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })
                 .unwrap();
             // The last word of each page; what is blank is jumped over, so only words are whole.
