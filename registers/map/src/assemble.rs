@@ -8,11 +8,10 @@ use fpga_registers::BarOffset;
 
 use crate::check::{WORD, key};
 use crate::error::{MapError, Problem};
-use crate::locate::{Step, dotted, locate};
+use crate::locate::{Place, Step, dotted, locate};
 use crate::map::{MapField, MapRegister, RegisterMap, Shape, Values};
 use crate::name::{in_order, is_name, nearest};
 use crate::schema::{Block, Enumeration, File, Register, SCHEMA_VERSION, Variant};
-use crate::yaml::{self, Place, Yaml};
 
 /// Most registers of a map: a mebibyte of them.
 const MOST: usize = 1 << 18;
@@ -43,8 +42,11 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<RegisterMap, MapError> {
 /// A file that makes a map, and the map without what its registers are for, which is moved there.
 pub(crate) fn check(path: &Path, text: &str) -> Result<(File, RegisterMap), MapError> {
     let file = deserialize(text).map_err(|(way, error)| {
-        let Place { line, column } = error.place().unwrap_or(Place::START);
-        let (key, message) = (dotted(&way), error.to_string());
+        let Place { line, column } = Place::of(&error);
+        let key = dotted(&way);
+        // The key and the place are said once.
+        let message = error.to_string().replace(&format!(" at line {line} column {column}"), "");
+        let message = message.strip_prefix(&format!("{key}: ")).unwrap_or(&message).to_owned();
         MapError::Syntax { file: path.to_owned(), line, column, key, message }
     })?;
     let map = assemble(&file).map_err(|Wrong { way, what, problem }| {
@@ -55,14 +57,11 @@ pub(crate) fn check(path: &Path, text: &str) -> Result<(File, RegisterMap), MapE
 }
 
 /// What the text says; an error has the way to its key.
-fn deserialize(text: &str) -> Result<File, (Vec<Step>, yaml::Error)> {
-    let mut yaml = Yaml::new(text);
-    let file = serde_path_to_error::deserialize(&mut yaml).map_err(|error| {
+fn deserialize(text: &str) -> Result<File, (Vec<Step>, serde_yaml::Error)> {
+    serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
         let way = error.path().iter().filter_map(step).collect();
         (way, error.into_inner())
-    })?;
-    yaml.finish().map_err(|error| (Vec::new(), error))?;
-    Ok(file)
+    })
 }
 
 fn step(segment: &serde_path_to_error::Segment) -> Option<Step> {

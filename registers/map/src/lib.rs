@@ -21,7 +21,6 @@ mod locate;
 mod map;
 mod name;
 pub mod schema;
-mod yaml;
 
 pub use access::{AccessError, Registers, rest};
 pub use check::RegisterFault;

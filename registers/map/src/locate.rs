@@ -7,7 +7,22 @@ use core::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::yaml::{Place, Yaml};
+/// Line and column, both from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+impl Place {
+    /// The start of every text.
+    const START: Self = Self { line: 1, column: 1 };
+
+    /// The place that an error names, or the start of the text.
+    pub(crate) fn of(error: &serde_yaml::Error) -> Self {
+        error.location().map_or(Self::START, |at| Self { line: at.line(), column: at.column() })
+    }
+}
 
 /// One step of the way from the top of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +53,10 @@ pub(crate) fn dotted(way: &[Step]) -> String {
 pub(crate) fn locate(text: &str, way: &[Step]) -> Place {
     for length in (0..=way.len()).rev() {
         let seed = Walk(way.get(..length).unwrap_or_default());
-        if let Err(error) = seed.deserialize(&mut Yaml::new(text))
-            && let Some(at) = error.place()
+        if let Err(error) = seed.deserialize(serde_yaml::Deserializer::from_str(text))
+            && error.location().is_some()
         {
-            return at;
+            return Place::of(&error);
         }
     }
     Place::START
@@ -184,7 +199,7 @@ name: x
             (&["blocks", "1", "deep", "er"], (9, 9)),
             // What is not there is where it would be.
             (&["blocks", "0", "missing"], (4, 3)),
-            (&["blocks", "7"], (4, 3)),
+            (&["blocks", "7"], (4, 1)),
             (&["nothing"], (2, 1)),
         ] {
             let (line, column) = place;

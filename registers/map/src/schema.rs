@@ -311,7 +311,6 @@ impl Access {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::yaml::Yaml;
 
     /// What [`Bits`] is read from, for the schema.
     #[derive(schemars::JsonSchema)]
@@ -341,7 +340,7 @@ mod tests {
         for (text, high, low) in
             [("5", 5, 5), ("\"5\"", 5, 5), ("7:4", 7, 4), ("'31:0'", 31, 0), ("\" 7 : 4 \"", 7, 4)]
         {
-            let bits = Bits::deserialize(&mut Yaml::new(text)).unwrap();
+            let bits: Bits = serde_yaml::from_str(text).unwrap();
             assert_eq!((bits.high(), bits.low()), (high, low), "{text}");
         }
         for text in [
@@ -358,7 +357,7 @@ mod tests {
             "1.5",
             "300",
         ] {
-            let error = Bits::deserialize(&mut Yaml::new(text)).unwrap_err().to_string();
+            let error = serde_yaml::from_str::<Bits>(text).unwrap_err().to_string();
             assert!(error.contains("\"high:low\""), "{text}: {error}");
         }
     }

@@ -87,7 +87,8 @@ fn what_is_wrong_is_said_with_its_place() {
     let block = |registers: &str| blocks(&format!("- name: b\n  offset: 0\n  registers:\n{registers}"));
     for (text, place, parts) in [
         ("".to_owned(), "m.yaml:1:1", &["missing field `schema_version`"][..]),
-        ("blocks: [{".to_owned(), "m.yaml:1:10", &["key `blocks`", "unclosed bracket"]),
+        ("blocks: [{".to_owned(), "m.yaml:2:1", &["key `blocks[0]`", "did not find expected node content"]),
+        (blocks("- {name: b, offset: 0}\n---\nname: y\n"), "m.yaml:1:1", &["more than one document"]),
         (
             "schema_version: 2\nname: x\nblocks: []".to_owned(),
             "m.yaml:1:17",
@@ -101,7 +102,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (
             format!("{head}blocks: 5\n"),
             "m.yaml:3:9",
-            &["key `blocks`", "invalid type: integer `5`, expected a sequence"],
+            &["m.yaml:3:9: key `blocks`: invalid type: integer `5`, expected a sequence"],
         ),
         (blocks("- {name: b, offset: -4}\n"), "m.yaml:4:21", &["key `blocks[0].offset`", "u64"]),
         (blocks("- {name: b, offset: 2}\n"), "m.yaml:4:21", &["block b", "0x2 is no multiple of 4"]),
@@ -166,7 +167,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (block("  - {name: r, offset: 0, stride: 4}\n"), "m.yaml:7:34", &["stride without a count"]),
         (
             block("  - {name: r, offset: 0, count: 4000000000}\n"),
-            "m.yaml:7:5",
+            "m.yaml:7:3",
             &["more than 262144 registers"],
         ),
         (
