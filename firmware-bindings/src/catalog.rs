@@ -1,16 +1,18 @@
 //! Registers as data: names, places, access kinds and fields, for listings, dumps and the simulated card.
 //!
-//! The data is [`crate::generated::BLOCKS`]; here are its types and the ways to search it. Names are lower case, blocks
+//! The data is [`crate::generated::BLOCKS`], of registers as [`fpga_registers`] describes those of the Xilinx cores; here are the
+//! ways to search it. Names are lower case, blocks
 //! and registers are joined by a point: `ni.node_id`, `registry.mask_3`.
 
 use core::fmt;
 
 pub use fpga_registers::AccessKind;
+use fpga_registers::catalog::RegisterSpec;
 
 use crate::generated::{BLOCKS, BlockType};
 
 /// One block of the user BAR.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct BlockInfo {
     /// What the block table calls it.
     pub block_type: BlockType,
@@ -25,48 +27,7 @@ pub struct BlockInfo {
     /// What it is for.
     pub doc: &'static str,
     /// Its registers, in ascending order of offset.
-    pub registers: &'static [RegisterInfo],
-}
-
-/// One 32-bit register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RegisterInfo {
-    /// Name, lower case, unique within its block.
-    pub name: &'static str,
-    /// Bytes from the start of its block.
-    pub offset: u32,
-    /// What reading and writing does.
-    pub access: AccessKind,
-    /// Value after reset, where the contract fixes one.
-    pub reset: Option<u32>,
-    /// Names of its values, where it holds an enum; else empty.
-    pub values: &'static [ValueName],
-    /// What it is for.
-    pub doc: &'static str,
-    /// Its fields, where it has any.
-    pub fields: &'static [FieldInfo],
-}
-
-/// Some bits of a register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FieldInfo {
-    /// Name, lower case, unique within its register.
-    pub name: &'static str,
-    /// Highest bit, 0 to 31.
-    pub high: u8,
-    /// Lowest bit, 0 to `high`.
-    pub low: u8,
-    /// What it is for.
-    pub doc: &'static str,
-}
-
-/// The name of an enum's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ValueName {
-    /// The number.
-    pub value: u32,
-    /// What the map calls it.
-    pub name: &'static str,
+    pub registers: &'static [RegisterSpec],
 }
 
 /// A number that an enum of the contract does not have.
@@ -79,39 +40,17 @@ pub struct UnknownValue {
     pub value: u32,
 }
 
-impl FieldInfo {
-    /// The field's bits of a register value, moved down to bit 0.
-    #[must_use]
-    pub const fn extract(&self, value: u32) -> u32 {
-        // Both bits are at most 31: the generator refuses others.
-        (value << (31 - self.high)) >> (31 - self.high + self.low)
-    }
-}
-
-impl RegisterInfo {
-    /// Fields of `value` with their content.
-    pub fn decode(&self, value: u32) -> impl Iterator<Item = (&'static FieldInfo, u32)> {
-        self.fields.iter().map(move |field| (field, field.extract(value)))
-    }
-
-    /// The name of `value`, where the register holds an enum that has it.
-    #[must_use]
-    pub fn value_name(&self, value: u32) -> Option<&'static str> {
-        self.values.iter().find(|known| known.value == value).map(|known| known.name)
-    }
-}
-
 impl BlockInfo {
     /// Bytes from the block's start to the end of its last register: the least that a card may claim.
     #[must_use]
     pub fn span(&self) -> u32 {
-        self.registers.last().map_or(0, |last| last.offset + 4)
+        self.registers.last().map_or(0, |last| last.offset() + 4)
     }
 
     /// The register at `offset` bytes from the block's start.
     #[must_use]
-    pub fn register_at(&self, offset: u32) -> Option<&'static RegisterInfo> {
-        let index = self.registers.binary_search_by_key(&offset, |register| register.offset).ok()?;
+    pub fn register_at(&self, offset: u32) -> Option<&'static RegisterSpec> {
+        let index = self.registers.binary_search_by_key(&offset, RegisterSpec::offset).ok()?;
         self.registers.get(index)
     }
 }
@@ -124,15 +63,15 @@ pub fn block(block_type: BlockType) -> Option<&'static BlockInfo> {
 
 /// The register of this name: `ni.node_id`, in any case.
 #[must_use]
-pub fn find(name: &str) -> Option<(&'static BlockInfo, &'static RegisterInfo)> {
+pub fn find(name: &str) -> Option<(&'static BlockInfo, &'static RegisterSpec)> {
     let (block, register) = name.split_once('.')?;
     let block = BLOCKS.iter().find(|known| known.name.eq_ignore_ascii_case(block))?;
-    let register = block.registers.iter().find(|known| known.name.eq_ignore_ascii_case(register))?;
+    let register = block.registers.iter().find(|known| known.name().eq_ignore_ascii_case(register))?;
     Some((block, register))
 }
 
 /// Every register with its block.
-pub fn registers() -> impl Iterator<Item = (&'static BlockInfo, &'static RegisterInfo)> {
+pub fn registers() -> impl Iterator<Item = (&'static BlockInfo, &'static RegisterSpec)> {
     BLOCKS.iter().flat_map(|block| block.registers.iter().map(move |register| (block, register)))
 }
 

@@ -22,8 +22,8 @@ pub struct RegisterSpec {
     offset: u32,
     access: AccessKind,
     reset: Option<u32>,
-    decode: fn(u32) -> Decoded,
     fields: &'static [Field],
+    values: &'static [(u32, &'static str)],
     doc: Doc,
 }
 
@@ -35,15 +35,33 @@ impl RegisterSpec {
         reset: Option<u32>,
         doc: &'static str,
     ) -> Self {
-        Self {
-            name,
-            offset: block_offset(offset),
-            access: C::ACCESS,
-            reset,
-            decode: decode_as::<C::Value>,
-            fields: C::Value::FIELDS,
-            doc: Doc::new(doc),
-        }
+        Self::plain(name, block_offset(offset), C::ACCESS, reset, doc).with_fields(C::Value::FIELDS)
+    }
+
+    /// A register `offset` bytes from the start of its block that holds a number.
+    #[must_use]
+    pub const fn plain(
+        name: &'static str,
+        offset: u32,
+        access: AccessKind,
+        reset: Option<u32>,
+        doc: &'static str,
+    ) -> Self {
+        Self { name, offset, access, reset, fields: &[], values: &[], doc: Doc::new(doc) }
+    }
+
+    /// The same with these fields, in ascending order of their bits.
+    #[must_use]
+    pub const fn with_fields(mut self, fields: &'static [Field]) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    /// The same with names of its values.
+    #[must_use]
+    pub const fn with_values(mut self, values: &'static [(u32, &'static str)]) -> Self {
+        self.values = values;
+        self
     }
 
     /// The register's name within its block.
@@ -76,21 +94,29 @@ impl RegisterSpec {
         self.doc
     }
 
-    /// Its fields, reserved ones among them; empty for a plain number.
+    /// Its fields; empty for a plain number. Those of the Xilinx cores include reserved ones and leave no gap.
     #[must_use]
     pub const fn fields(&self) -> &'static [Field] {
         self.fields
     }
 
+    /// Numbers and names of its values, where they have names.
+    #[must_use]
+    pub const fn values(&self) -> &'static [(u32, &'static str)] {
+        self.values
+    }
+
+    /// The name of the value `raw`.
+    #[must_use]
+    pub fn value_name(&self, raw: u32) -> Option<&'static str> {
+        self.values.iter().find(|(value, _)| *value == raw).map(|(_, name)| *name)
+    }
+
     /// `raw` as fields.
     #[must_use]
-    pub fn decode(&self, raw: u32) -> Decoded {
-        (self.decode)(raw)
+    pub const fn decode(&self, raw: u32) -> Decoded {
+        Decoded::new(raw, self.fields)
     }
-}
-
-fn decode_as<V: RegisterValue>(raw: u32) -> Decoded {
-    Decoded::of::<V>(raw)
 }
 
 /// Which BAR a register is reached through.
@@ -202,6 +228,12 @@ impl RegisterInfo {
     #[must_use]
     pub const fn name(&self) -> RegisterName {
         RegisterName { block: self.block, register: self.spec.name }
+    }
+
+    /// The register, as every block of its kind has it.
+    #[must_use]
+    pub const fn spec(&self) -> &'static RegisterSpec {
+        self.spec
     }
 
     /// The block that the register is in.

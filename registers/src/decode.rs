@@ -19,7 +19,7 @@ pub trait RegisterValue: Copy {
     /// The value as fields.
     #[must_use]
     fn decoded(self) -> Decoded {
-        Decoded { raw: self.into_register(), fields: Self::FIELDS, direction: None }
+        Decoded::new(self.into_register(), Self::FIELDS)
     }
 }
 
@@ -112,6 +112,13 @@ impl Field {
         Self { name, low: 0, width, kind, doc: Doc::new("") }
     }
 
+    /// A field of the bits `high` to `low`, both at most 31: a flag if it is one bit, else a number.
+    #[must_use]
+    pub const fn at(name: &'static str, high: u8, low: u8, doc: &'static str) -> Self {
+        let kind = if high == low { FieldKind::Flag } else { FieldKind::Number };
+        Self { name, low, width: high - low + 1, kind, doc: Doc::new(doc) }
+    }
+
     /// The same, with what it is for.
     #[must_use]
     pub const fn with_doc(mut self, text: &'static str) -> Self {
@@ -197,10 +204,10 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// `raw` read as a value of type `V`.
+    /// `raw` read by these fields.
     #[must_use]
-    pub fn of<V: RegisterValue>(raw: u32) -> Self {
-        Self { raw, fields: V::FIELDS, direction: None }
+    pub const fn new(raw: u32, fields: &'static [Field]) -> Self {
+        Self { raw, fields, direction: None }
     }
 
     /// The same, with the bit names of a channel of this direction.

@@ -5,7 +5,7 @@ use fpga_registers::xdma::descriptor::{MAX_BLOCK, MAX_LEN, block_length, next_ad
 use fpga_registers::xdma::{
     ChannelControl, ChannelStatus, Descriptor, DescriptorControl, Direction, PollWriteback, StreamWriteback,
 };
-use fpga_registers::{CardAddr, Decoded, Iova, RegisterValue};
+use fpga_registers::{CardAddr, Iova, RegisterValue};
 use proptest::prelude::*;
 
 proptest! {
@@ -65,7 +65,7 @@ proptest! {
 
     #[test]
     fn decoded_fields_add_up_to_the_word(raw: u32) {
-        let sum = Decoded::of::<ChannelStatus>(raw)
+        let sum = ChannelStatus::from_register(raw).decoded()
             .fields()
             .fold(0, |sum, decoded| sum | decoded.value() << decoded.field().low());
         prop_assert_eq!(sum, raw);

@@ -76,22 +76,17 @@ macro_rules! contract_blocks {
                     size: BLOCK_SIZE,
                     doc: $doc.trim_ascii_start(),
                     registers: &[$($(
-                        $crate::catalog::RegisterInfo {
-                            name: $name,
-                            offset: $offset,
-                            access: access_kind!($access),
-                            reset: reset_value!($($reset)?),
-                            values: enum_values!($($values)?),
-                            doc: $register_doc.trim_ascii_start(),
-                            fields: &[$($(
-                                $crate::catalog::FieldInfo {
-                                    name: $field_name,
-                                    high: $high,
-                                    low: $low,
-                                    doc: $field_doc.trim_ascii_start(),
-                                },
-                            )*)?],
-                        },
+                        fpga_registers::catalog::RegisterSpec::plain(
+                            $name,
+                            $offset,
+                            access_kind!($access),
+                            reset_value!($($reset)?),
+                            $register_doc,
+                        )
+                        $(.with_values(super::$values::VALUES))?
+                        $(.with_fields(const {
+                            &[$( fpga_registers::Field::at($field_name, $high, $low, $field_doc), )*]
+                        }))?,
                     )+)*],
                 };
             }
@@ -158,16 +153,6 @@ macro_rules! reset_value {
     };
     ($reset:literal) => {
         Some($reset)
-    };
-}
-
-/// The named values of an enum, or none.
-macro_rules! enum_values {
-    () => {
-        &[]
-    };
-    ($name:ident) => {
-        super::$name::VALUES
     };
 }
 

@@ -23,9 +23,8 @@ macro_rules! contract_enums {
             /// Every value, in map order.
             pub const ALL: &'static [Self] = &[$( Self::$variant, )*];
 
-            /// Every value with its name.
-            pub const VALUES: &'static [$crate::catalog::ValueName] =
-                &[$( $crate::catalog::ValueName { value: $value, name: stringify!($variant) }, )*];
+            /// The number and the name of every value.
+            pub const VALUES: &'static [(u32, &'static str)] = &[$( ($value, stringify!($variant)), )*];
 
             /// The number that stands for the value.
             #[must_use]

@@ -10,8 +10,8 @@ use fpga_driver::firmware::catalog as ni_catalog;
 use fpga_driver::firmware::generated::BlockType;
 use fpga_driver::firmware::identity::Identity;
 use fpga_driver::pci::{Bar, MmioError};
-use fpga_driver::registers::catalog::{self, BarRole, CardLayout};
-use fpga_driver::registers::{AccessKind, DecodedField, FieldKind};
+use fpga_driver::registers::catalog::{self, BarRole, CardLayout, RegisterSpec};
+use fpga_driver::registers::{AccessKind, Decoded, DecodedField, FieldKind};
 use fpga_driver::{BarOffset, Card};
 use fpga_register_map::RegisterMap;
 use fpga_register_map::schema::Bits;
@@ -44,8 +44,8 @@ impl RegisterBar {
 
 #[derive(Debug, Clone)]
 enum Origin {
-    Core(catalog::RegisterInfo),
-    Interface(&'static ni_catalog::RegisterInfo),
+    /// Of the contract of the network interface, or of a block of the Xilinx cores.
+    Known(&'static RegisterSpec, Option<catalog::Block>),
     /// Number of a register of the map.
     Mapped(Arc<RegisterMap>, usize),
 }
@@ -91,22 +91,18 @@ impl Register {
             address: info.address(),
             access: info.access(),
             reset: info.reset(),
-            origin: Origin::Core(info),
+            origin: Origin::Known(info.spec(), Some(info.block())),
         }
     }
 
-    fn interface(
-        block: &ni_catalog::BlockInfo,
-        base: BarOffset,
-        info: &'static ni_catalog::RegisterInfo,
-    ) -> Self {
+    fn interface(block: &ni_catalog::BlockInfo, base: BarOffset, spec: &'static RegisterSpec) -> Self {
         Self {
-            name: format!("{}.{}", block.name, info.name),
+            name: format!("{}.{}", block.name, spec.name()),
             bar: RegisterBar::User,
-            address: base.offset_by(info.offset),
-            access: info.access,
-            reset: info.reset,
-            origin: Origin::Interface(info),
+            address: base.offset_by(spec.offset()),
+            access: spec.access(),
+            reset: spec.reset(),
+            origin: Origin::Known(spec, None),
         }
     }
 
@@ -114,8 +110,8 @@ impl Register {
     #[must_use]
     pub const fn block(&self) -> Option<catalog::Block> {
         match self.origin {
-            Origin::Core(info) => Some(info.block()),
-            Origin::Interface(_) | Origin::Mapped(..) => None,
+            Origin::Known(_, block) => block,
+            Origin::Mapped(..) => None,
         }
     }
 
@@ -129,8 +125,7 @@ impl Register {
     #[must_use]
     pub fn doc(&self) -> Cow<'_, str> {
         match &self.origin {
-            Origin::Core(info) => info.doc().to_string().into(),
-            Origin::Interface(info) => info.doc.into(),
+            Origin::Known(spec, _) => spec.doc().to_string().into(),
             Origin::Mapped(map, index) => {
                 map.registers().get(*index).map_or("", |register| map.doc_of(register)).into()
             }
@@ -193,8 +188,7 @@ impl Register {
     #[must_use]
     pub fn fields(&self, raw: u32) -> Vec<FieldValue> {
         match &self.origin {
-            Origin::Core(info) => info
-                .decode(raw)
+            Origin::Known(spec, block) => decode(spec, *block, raw)
                 .fields()
                 .map(|decoded| FieldValue {
                     name: decoded.name().to_owned(),
@@ -203,17 +197,6 @@ impl Register {
                     value: decoded.value(),
                     meaning: meaning(&decoded),
                     doc: decoded.field().doc().to_string(),
-                })
-                .collect(),
-            Origin::Interface(info) => info
-                .decode(raw)
-                .map(|(field, value)| FieldValue {
-                    name: field.name.to_owned(),
-                    high: field.high,
-                    low: field.low,
-                    value,
-                    meaning: None,
-                    doc: field.doc.to_owned(),
                 })
                 .collect(),
             Origin::Mapped(map, index) => {
@@ -246,8 +229,7 @@ impl Register {
     #[must_use]
     pub fn meaning(&self, raw: u32) -> Option<String> {
         match &self.origin {
-            Origin::Core(_) => None,
-            Origin::Interface(info) => info.value_name(raw).map(str::to_owned),
+            Origin::Known(spec, _) => spec.value_name(raw).map(str::to_owned),
             Origin::Mapped(map, index) => {
                 let named = fpga_register_map::Named { register: map.registers().get(*index)?, field: None };
                 map.values(named)?.name_of(raw).map(str::to_owned)
@@ -258,12 +240,12 @@ impl Register {
     /// `raw` in one line, without the word itself.
     #[must_use]
     pub fn decoded(&self, raw: u32) -> String {
-        if let Origin::Core(info) = &self.origin {
-            let text = info.decode(raw).to_string();
-            return text.split_once(' ').map_or_else(String::new, |(_, fields)| fields.to_owned());
-        }
         if let Some(name) = self.meaning(raw) {
             return name;
+        }
+        if let Origin::Known(spec, block) = &self.origin {
+            let text = decode(spec, *block, raw).to_string();
+            return text.split_once(' ').map_or_else(String::new, |(_, fields)| fields.to_owned());
         }
         let fields = self.fields(raw);
         let told = fields
@@ -302,6 +284,15 @@ impl FieldValue {
             (None, true) => name.clone(),
             (None, false) => format!("{name}={value}"),
         }
+    }
+}
+
+/// `raw` as fields, with bit names that fit the direction of the block's channel.
+fn decode(spec: &RegisterSpec, block: Option<catalog::Block>, raw: u32) -> Decoded {
+    let decoded = spec.decode(raw);
+    match block.and_then(catalog::Block::direction) {
+        Some(direction) => decoded.on(direction),
+        None => decoded,
     }
 }
 

@@ -108,8 +108,8 @@ impl Named<'_> {
     /// Names of values, with their numbers.
     fn value_names(&self) -> Vec<(String, u32)> {
         match &self.register.origin {
-            Origin::Interface(info) if self.field.is_none() => {
-                info.values.iter().map(|known| (known.name.to_owned(), known.value)).collect()
+            Origin::Known(spec, _) if self.field.is_none() && !spec.values().is_empty() => {
+                spec.values().iter().map(|(value, name)| ((*name).to_owned(), *value)).collect()
             }
             Origin::Mapped(map, index) => {
                 let Some(register) = map.registers().get(*index) else { return Vec::new() };
@@ -119,7 +119,7 @@ impl Named<'_> {
                 values.map_or_else(Vec::new, |values| values.names.clone())
             }
             // Codes of the cores are few bits wide.
-            Origin::Core(_) if self.bits().width() <= 8 => (0..=self.bits().most())
+            Origin::Known(..) if self.bits().width() <= 8 => (0..=self.bits().most())
                 .filter_map(|value| Some((self.value(self.bits().insert(0, value)).1?, value)))
                 .collect(),
             _ => Vec::new(),
