@@ -65,6 +65,9 @@ fn legal_start_packets() {
         let bytes = encoded(&header, length).unwrap();
         let Ok(Packet::Data(data)) = Packet::parse(&bytes) else { panic!("segment {segment}") };
         assert_eq!((data.header(), data.payload().len()), (header, length));
+        let base = header.address.get();
+        let index = |distance| data.packet_index(CardAddr::new(base - distance));
+        assert_eq!((index(0), index(512), index(1)), (Some(0), Some(1), None));
     }
 }
 

@@ -170,6 +170,19 @@ fn truncation_at_every_length_is_refused() {
     }
 }
 
+/// Cut short with a right checksum: the error tells the length that was expected at least.
+#[test]
+fn packet_without_whole_header_tells_expected_length() {
+    for kind in [PacketKind::Data, PacketKind::Start] {
+        let body = golden(kind);
+        let header = body.len() - 8;
+        for length in [16, header - 1] {
+            let (expected, found) = (header + 4, length + 4);
+            assert_eq!(refusal(&body[..length]), WireError::Length { kind, expected, found });
+        }
+    }
+}
+
 #[test]
 fn every_single_bit_flip_is_refused() {
     for (kind, body) in GOLDEN {
