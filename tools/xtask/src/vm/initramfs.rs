@@ -1,10 +1,12 @@
 //! The guest's first and only file system.
 
 use std::fs;
+use std::io::{self, Cursor};
 use std::path::Path;
 
+use cpio::{NewcBuilder, newc::ModeFileType, write_cpio};
+
 use super::cache::{CacheError, at};
-use super::cpio::{Archive, TooLong};
 use super::kernel::Bootable;
 use super::machine::Address;
 use super::modules::{self, ModuleError};
@@ -30,9 +32,27 @@ pub(crate) enum InitramfsError {
     /// A module is missing.
     #[error(transparent)]
     Module(#[from] ModuleError),
-    /// A file is too large.
-    #[error(transparent)]
-    TooLong(#[from] TooLong),
+    /// The archive could not be written.
+    #[error("the archive of the guest's files: {0}")]
+    Archive(#[from] io::Error),
+}
+
+/// The members of the archive that the kernel unpacks. All belong to root and have no date: the same members give the same bytes.
+#[derive(Default)]
+struct Members(Vec<(NewcBuilder, Cursor<Vec<u8>>)>);
+
+impl Members {
+    /// A directory, which must precede its files.
+    fn directory(&mut self, path: &str) {
+        let member = NewcBuilder::new(path).mode(0o755).set_mode_file_type(ModeFileType::Directory);
+        self.0.push((member, Cursor::default()));
+    }
+
+    /// A file with its permission bits.
+    fn file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) {
+        let member = NewcBuilder::new(path).mode(mode).set_mode_file_type(ModeFileType::Regular);
+        self.0.push((member, Cursor::new(content.into())));
+    }
 }
 
 /// What goes into every guest.
@@ -52,18 +72,18 @@ pub(crate) fn build(
     addresses: &[Address],
 ) -> Result<Vec<u8>, InitramfsError> {
     let read = |path: &Path| fs::read(path).map_err(at("read", path));
-    let mut archive = Archive::default();
+    let mut archive = Members::default();
     for folder in ["bin", "modules", "steps"] {
-        archive.directory(folder)?;
+        archive.directory(folder);
     }
-    archive.file("bin/busybox", 0o755, &read(contents.busybox)?)?;
-    archive.file("init", 0o755, INIT.as_bytes())?;
+    archive.file("bin/busybox", 0o755, read(contents.busybox)?);
+    archive.file("init", 0o755, INIT.as_bytes());
     for (name, text) in SCRIPTS {
-        archive.file(&format!("bin/{name}"), 0o755, text.as_bytes())?;
+        archive.file(&format!("bin/{name}"), 0o755, text.as_bytes());
     }
     for program in contents.programs {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
-        archive.file(&format!("bin/{name}"), 0o755, &read(program)?)?;
+        archive.file(&format!("bin/{name}"), 0o755, read(program)?);
     }
     let modules = match &kernel.modules {
         Some(folder) => modules::with_dependencies(folder, &MODULES)?,
@@ -71,20 +91,20 @@ pub(crate) fn build(
     };
     let mut order = String::new();
     for module in modules {
-        archive.file(&format!("modules/{}.ko", module.name), 0o644, &module.content)?;
+        archive.file(&format!("modules/{}.ko", module.name), 0o644, module.content);
         order.push_str(&module.name);
         order.push('\n');
     }
-    archive.file("modules/order", 0o644, order.as_bytes())?;
+    archive.file("modules/order", 0o644, order.as_bytes());
 
     let mut order = String::new();
     for step in &job.steps {
-        archive.file(&format!("steps/{}", step.name), 0o644, step.run.as_bytes())?;
+        archive.file(&format!("steps/{}", step.name), 0o644, step.run.as_bytes());
         order.push_str(&format!("{} {}\n", step.name, step.seconds));
     }
-    archive.file("steps/order", 0o644, order.as_bytes())?;
-    archive.file("environment", 0o644, environment(job, addresses).as_bytes())?;
-    Ok(archive.finish()?)
+    archive.file("steps/order", 0o644, order.as_bytes());
+    archive.file("environment", 0o644, environment(job, addresses).as_bytes());
+    Ok(write_cpio(archive.0.into_iter(), Vec::new())?)
 }
 
 /// Where devices are (CARD, or CARD0, CARD1 ...), and what the guest sets.

@@ -5,7 +5,6 @@
 //! which guest is data: `tools/xtask/vm/guests.yaml`.
 
 mod cache;
-mod cpio;
 mod debian;
 mod doors;
 mod initramfs;
