@@ -6,7 +6,9 @@ use fpga_card::CardDescription;
 use fpga_driver::core::Nanos;
 use fpga_driver::mock::World;
 use fpga_driver::pci::DmaPoolStats;
-use fpga_driver::registers::xdma::{ChannelBlock, MAX_CHANNELS, channel_base};
+use fpga_driver::registers::xdma::{
+    ChannelBlock, MAX_CHANNELS, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,
+};
 use fpga_driver::{BarOffset, Card, CardAddr, Direction, OpenOptions};
 use proptest::test_runner::{Config, RngSeed};
 
@@ -84,6 +86,14 @@ pub fn channels_idle(world: &World, card: usize) -> bool {
                 && read(ChannelBlock::STATUS.address(base)) & 1 == 0
         })
     })
+}
+
+/// Channel 0 of this direction may not fetch descriptors: its engine is busy and does nothing, until it may again.
+pub fn halt(card: &Card, direction: Direction, on: bool) {
+    let register =
+        if on { SgdmaCommonBlock::HALT_SET.offset() } else { SgdmaCommonBlock::HALT_CLEAR.offset() };
+    let channel = PerChannel::one(direction, 0).into_bits();
+    card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(register), channel).expect("the register");
 }
 
 /// After the last handle is gone: no memory mapped, no right to do DMA, no interrupts, no channel running.

@@ -9,8 +9,8 @@ use fpga_card::fault_plan::FaultEntry;
 use fpga_driver::mock::World;
 use fpga_driver::mock::served::MessageCount;
 use fpga_driver::{
-    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, OpenOptions, RecoveryLevel,
-    RecoveryOptions, ResourceError, RunMode, Transport, WaitOptions, recovery,
+    AttachedMemory, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, OpenOptions,
+    RecoveryLevel, RecoveryOptions, ResourceError, RunMode, Transport, WaitOptions, recovery,
 };
 
 use super::{Ability, Build, Cost, Door, Skip, Stand, UserLevel, Verdict, faults};
@@ -329,6 +329,32 @@ impl Lane {
     #[must_use]
     pub fn moved(&mut self, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
         if self.way.to_card() { self.read(at, data.len()) == data } else { buffer.to_vec() == data }
+    }
+
+    /// Puts `data` where a transfer between attached memory and `at` takes it from.
+    pub fn put(&mut self, memory: AttachedMemory, offset: usize, at: CardAddr, data: &[u8]) {
+        let host = if self.way.to_card() { data } else { &vec![0xEE; data.len()] };
+        self.channel.memory(memory).expect("attached").write(offset, host).expect("inside the memory");
+        if !self.way.to_card() {
+            self.write(at, data);
+        }
+    }
+
+    /// Whether `data` has gone its way between attached memory and `at`.
+    #[must_use]
+    pub fn arrived(&mut self, memory: AttachedMemory, offset: usize, at: CardAddr, data: &[u8]) -> bool {
+        if self.way.to_card() {
+            return self.read(at, data.len()) == data;
+        }
+        let mut found = vec![0; data.len()];
+        self.channel.memory(memory).expect("attached").read(offset, &mut found).expect("inside the memory");
+        found == data
+    }
+
+    /// The channel under test alone.
+    #[must_use]
+    pub fn into_channel(self) -> Channel {
+        self.channel
     }
 
     /// One transfer that has to arrive, waited for as `options` say.

@@ -4,10 +4,11 @@
 //! A posted write has no answer: of a C2H transfer that goes nowhere the engine knows nothing (PG195 has no bit for it). It shows
 //! in the IOMMU's log, in a simulated card's fault log, and in the self-test, which looks at what has arrived.
 
+use fpga_card::FaultKind;
 use fpga_driver::pci::{DmaAccess, DmaPoolOptions, SharedMemory};
 use fpga_driver::registers::xdma::ChannelError as StatusBit;
 use fpga_driver::validate::Status;
-use fpga_driver::{AttachedMemory, CardAddr, ChannelFault, FaultCause, OpenOptions, Ticket};
+use fpga_driver::{AttachedMemory, CardAddr, ChannelFault, FaultCause, OpenOptions, Piece, Ticket};
 
 use super::{Bench, Case, Verdict, case};
 use crate::bytes;
@@ -48,19 +49,29 @@ fn attach(opened: &Opened, lane: &mut Lane) -> (AttachedMemory, Mapping) {
     (lane.channel.attach(area).expect("attached"), mapping.expect("a mapping"))
 }
 
-/// The first that failed, and why; those after it were not executed.
-fn failed(lane: &mut Lane, last: Ticket) -> (Ticket, ChannelFault) {
+/// The first that failed, and why; those after it, which were not executed.
+fn failed(lane: &mut Lane, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) {
     lane.channel.wait_ended(last, patient()).expect("they end");
     let first = lane.channel.next_completion().expect("one has failed");
-    while let Some(later) = lane.channel.next_completion() {
-        assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::Earlier));
-    }
+    let later = core::iter::from_fn(|| lane.channel.next_completion())
+        .map(|later| {
+            assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::Earlier));
+            later.ticket
+        })
+        .collect();
     match first.outcome {
-        Err(fault) => (first.ticket, *fault),
+        Err(fault) => (first.ticket, *fault, later),
         Ok(_) => panic!("{:?}: it went well", lane.way),
     }
 }
 
+/// How often a card in this process has logged this; 0 elsewhere.
+fn logged(bench: &Bench<'_>, kind: FaultKind) -> usize {
+    let logged = |card: &mut fpga_card::Card| card.faults().iter().filter(|fault| fault.kind == kind).count();
+    bench.simulated().and_then(|(world, number)| world.with_card(number, logged)).unwrap_or(0)
+}
+
+/// The piece of a list that cannot be read is named, whatever went before it on its channel.
 fn unmapped_source(bench: &mut Bench<'_>) -> Verdict {
     let opened = open(bench);
     opened.needs(1 << 20)?;
@@ -74,11 +85,25 @@ fn unmapped_source(bench: &mut Bench<'_>) -> Verdict {
         lane.write(later_at, &untouched);
         lane.channel.memory(good).expect("attached").write(0, &data).expect("inside");
         opened.seam.take_away(&gone).expect("unmapped");
+        for _ in 0..10 {
+            let ticket = lane.channel.submit_at(good, 0, 64, first_at).expect("accepted");
+            lane.channel.wait_ended(ticket, patient()).expect("it ends");
+        }
+        // Each of one descriptor so far; then come the first one and the first piece of the list.
+        let before = u32::try_from(lane.channel.ended() + 2).expect("an index in the ring");
+        let log = logged(bench, FaultKind::HostReadRefused);
         let first = lane.channel.submit_at(good, 0, LENGTH, first_at).expect("accepted");
-        let bad = lane.channel.submit_at(lost, 64, 2000, bad_at).expect("accepted");
-        let later = lane.channel.submit_at(good, 0, LENGTH, later_at).expect("accepted");
-        let (ticket, fault) = failed(&mut lane, later);
-        assert_eq!(ticket, bad, "{way:?}: {fault}");
+        let pieces = [
+            Piece { memory: good, offset: 100, length: 1000, card: lane.at(0x3_0000) },
+            Piece { memory: lost, offset: 64, length: 2000, card: bad_at },
+            Piece { memory: good, offset: 0, length: 50, card: lane.at(0x4_0000) },
+        ];
+        let bad = lane.channel.submit_list(&pieces).expect("accepted");
+        let later = [0, 1].map(|_| lane.channel.submit_at(good, 0, LENGTH, later_at).expect("accepted"));
+        let (ticket, fault, after) = failed(&mut lane, later[1]);
+        assert_eq!((ticket, after), (bad, later.to_vec()), "{way:?}: {fault}");
+        let refused = usize::from(bench.simulated().is_some());
+        assert_eq!(logged(bench, FaultKind::HostReadRefused) - log, refused, "{way:?}: the card's log");
         assert!(lane.channel.has_ended(first));
         let bits: Vec<_> = fault.status_errors().collect();
         assert!(
@@ -87,10 +112,19 @@ fn unmapped_source(bench: &mut Bench<'_>) -> Verdict {
         );
         let place = fault.place.expect("it says where");
         assert_eq!((place.host.get(), place.card), (gone.iova.get() + 64, Some(bad_at)), "{way:?}: {fault}");
+        assert_eq!(
+            (place.descriptor, place.length, place.bytes_done),
+            (before, 2000, 1000),
+            "{way:?}: {fault}"
+        );
+        assert!(fault.to_string().contains(&format!("descriptor {before}")), "{fault}");
         assert!(lane.read(first_at, LENGTH) == data, "{way:?}: what came before is there");
         assert!(lane.read(bad_at, LENGTH) == untouched, "{way:?}: no byte of it was written");
         assert!(lane.read(later_at, LENGTH) == untouched, "{way:?}: what came after was not executed");
         lane.assert_works(1);
+        for memory in [good, lost] {
+            drop(lane.channel.detach(memory).expect("nothing is in flight"));
+        }
     }
     opened.assert_pool(0, 0);
     opened.close();
@@ -103,7 +137,7 @@ fn assert_logged(bench: &Bench<'_>, at: u64) {
         let logged = world.with_card(number, |card| {
             card.faults()
                 .iter()
-                .filter(|fault| fault.kind == fpga_card::FaultKind::HostWriteLost)
+                .filter(|fault| fault.kind == FaultKind::HostWriteLost)
                 .any(|fault| fault.address == at)
         });
         assert_eq!(logged, Some(true), "the card's log names {at:#x}");
@@ -126,7 +160,7 @@ fn refused_destination(bench: &mut Bench<'_>, refuse: fn(&Opened, &Mapping)) -> 
         let bad = lane.channel.submit_at(lost, 0, LENGTH, at).expect("accepted");
         let behind = lane.channel.submit_at(good, 0, LENGTH, at).expect("accepted");
         lane.channel.wait_ended(behind, patient()).expect("the engine knows nothing of it");
-        assert!(lane.channel.has_ended(bad));
+        assert!(lane.channel.has_ended(bad) && lane.channel.next_completion().is_none(), "{way:?}: a fault");
         let mut now = vec![0; LENGTH];
         lane.channel.memory(lost).expect("attached").read(0, &mut now).expect("inside");
         assert!(now == untouched, "{way:?}: memory that the card may not write has changed");
@@ -150,20 +184,25 @@ fn read_only_destination(bench: &mut Bench<'_>) -> Verdict {
     })
 }
 
-/// The ring itself cannot be fetched any more. Its channel says so, and works as soon as it can be.
+/// The ring itself cannot be fetched any more, at the start of its run or in the middle. Its channel says so, and works as soon as it
+/// can be; its neighbour does not notice.
 fn unmapped_descriptors(bench: &mut Bench<'_>) -> Verdict {
     let probe = bench.open();
     let ways = probe.ways();
     probe.close();
-    for way in ways {
+    for (way, before) in ways.into_iter().flat_map(|way| [(way, 0), (way, 3)]) {
         let opened = open(bench);
         opened.needs(1 << 20)?;
         // The first memory that the card is asked for, so that it is mapped for itself.
         let (channel, ring) = mapping(&opened, || way.take(&opened.card, 0, way.options()));
         let (Ok(mut channel), Some(ring)) = (channel, ring) else { continue };
         let memory = channel.attach(opened.card.area(LENGTH).expect("DMA memory")).expect("attached");
-        opened.seam.take_away(&ring).expect("unmapped");
         let place: CardAddr = opened.at(0);
+        for _ in 0..before {
+            let ticket = channel.submit_at(memory, 0, 64, place).expect("accepted");
+            channel.wait_ended(ticket, patient()).expect("it ends");
+        }
+        opened.seam.take_away(&ring).expect("unmapped");
         let tickets = [0, 1].map(|_| channel.submit_at(memory, 0, 64, place).expect("accepted"));
         channel.wait_ended(tickets[1], patient()).expect("they end");
         let first = channel.next_completion().expect("it has failed");
@@ -177,13 +216,20 @@ fn unmapped_descriptors(bench: &mut Bench<'_>) -> Verdict {
             ),
             "{way:?}: {fault}"
         );
-        assert_eq!(fault.place.expect("it says where").descriptor, 0);
-        let later = channel.next_completion().expect("so has the next").outcome;
-        assert_eq!(later.map_err(|fault| fault.cause), Err(FaultCause::Earlier));
+        assert_eq!(fault.place.expect("it says where").descriptor, before);
+        let later = channel.next_completion().expect("so has the next");
+        assert_eq!(later.ticket, tickets[1]);
+        assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::Earlier));
+        if opened.card.info().xdma.count(way.direction) > 1 {
+            let mut other = way.take(&opened.card, 1, way.options()).expect("a free channel");
+            let buffer = opened.card.buffer(5000).expect("DMA memory");
+            other.transfer(buffer, place, patient()).unwrap_or_else(|failed| panic!("{way:?}: {failed}"));
+        }
         opened.seam.give_back(&ring).expect("mapped again");
         let ticket = channel.submit_at(memory, 0, 64, place).expect("accepted");
         channel.wait_ended(ticket, patient()).expect("it ends");
         assert!(channel.next_completion().is_none(), "{way:?}: it goes well");
+        drop(channel.detach(memory).expect("nothing is in flight"));
         drop(channel);
         opened.lane(way)?.assert_works(3);
         opened.assert_pool(0, 0);

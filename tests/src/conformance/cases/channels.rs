@@ -1,5 +1,6 @@
 //! Several channels of one card at once.
 
+use std::sync::mpsc;
 use std::thread;
 
 use super::{Bench, Case, Verdict, case};
@@ -7,10 +8,13 @@ use crate::bytes;
 use crate::conformance::Skip;
 use crate::conformance::bench::{Opened, patient};
 use crate::rig::{Channel, Way};
-use fpga_driver::{CardAddr, Direction, DmaBuffer, RunMode, Ticket};
+use fpga_driver::{CardAddr, Direction, DmaBuffer, RunMode, Ticket, WaitMode};
 
-pub(super) const CASES: &[Case] =
-    &[case("channels.all_at_once", &[], all_at_once), case("channels.a_thread_each", &[], a_thread_each)];
+pub(super) const CASES: &[Case] = &[
+    case("channels.all_at_once", &[], all_at_once),
+    case("channels.a_thread_each", &[], a_thread_each),
+    case("channels.writes_visible_to_other_threads", &[], writes_visible),
+];
 
 /// Bytes of card memory for each channel.
 const ROOM: u64 = 1 << 20;
@@ -62,14 +66,17 @@ fn buffer(opened: &Opened, n: usize, way: Way, length: usize) -> DmaBuffer {
     buffer
 }
 
-/// One thread keeps all of them busy.
+/// One thread keeps all of them busy, and waits for each by polling and by its own interrupt.
 fn all_at_once(bench: &mut Bench<'_>) -> Verdict {
     const LENGTH: usize = 200_001;
     let opened = bench.open();
+    let interrupts = opened.interrupts().is_ok();
     let known = places(&all(&opened)?);
     prepare(&opened, &known, LENGTH);
     let mut channels = all(&opened)?;
-    for _ in 0..4 {
+    for round in 0..4 {
+        let by_interrupt = interrupts && round % 2 == 1;
+        let wait = patient().mode(if by_interrupt { WaitMode::Interrupt } else { WaitMode::Poll });
         let tickets: Vec<Ticket> = channels
             .iter_mut()
             .enumerate()
@@ -80,7 +87,7 @@ fn all_at_once(bench: &mut Bench<'_>) -> Verdict {
             })
             .collect();
         for ((n, (way, channel, _)), ticket) in channels.iter_mut().enumerate().zip(tickets) {
-            let done = channel.wait(ticket, patient()).expect("it ends");
+            let done = channel.wait(ticket, wait).expect("it ends");
             assert_eq!(done.outcome, Ok(LENGTH as u64), "channel {n}");
             if way.direction == Direction::C2h {
                 let buffer = done.buffer.expect("it comes back");
@@ -95,29 +102,81 @@ fn all_at_once(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-/// A channel belongs to whoever holds it; nothing is shared between two of them.
+/// One transfer through a channel that is its place's only user.
+fn carry(opened: &Opened, n: usize, way: Way, channel: &mut Channel, at: CardAddr, length: usize) {
+    let buffer = match channel.transfer(buffer(opened, n, way, length), at, patient()) {
+        Ok(buffer) => buffer,
+        Err(failed) => panic!("channel {n}: {failed}"),
+    };
+    assert!(buffer.to_vec() == bytes(n as u64, length), "channel {n}");
+}
+
+/// A channel belongs to whoever holds it; nothing is shared between two of them. It may go to a thread and come back.
 fn a_thread_each(bench: &mut Bench<'_>) -> Verdict {
     const LENGTH: usize = 30_001;
     let opened = bench.open();
     let known = places(&all(&opened)?);
     prepare(&opened, &known, LENGTH);
     let channels = all(&opened)?;
-    thread::scope(|scope| {
-        for (n, (way, mut channel, at)) in channels.into_iter().enumerate() {
+    let channels: Vec<_> = thread::scope(|scope| {
+        let start = |(n, (way, mut channel, at)): (usize, (Way, Channel, CardAddr))| {
             let opened = &opened;
             scope.spawn(move || {
                 for _ in 0..20 {
-                    let buffer = match channel.transfer(buffer(opened, n, way, LENGTH), at, patient()) {
-                        Ok(buffer) => buffer,
-                        Err(failed) => panic!("channel {n}: {failed}"),
-                    };
-                    assert!(buffer.to_vec() == bytes(n as u64, LENGTH), "channel {n}");
+                    carry(opened, n, way, &mut channel, at, LENGTH);
                 }
-            });
-        }
+                (way, channel, at)
+            })
+        };
+        let threads: Vec<_> = channels.into_iter().enumerate().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("its transfers arrive")).collect()
     });
+    for (n, (way, mut channel, at)) in channels.into_iter().enumerate() {
+        carry(&opened, n, way, &mut channel, at, LENGTH);
+    }
     compare(&opened, &known, LENGTH);
     opened.assert_pool(0, 0);
     opened.close();
+    Ok(())
+}
+
+/// One thread writes card memory, another one reads it: a write that has ended is there for every channel.
+fn writes_visible(bench: &mut Bench<'_>) -> Verdict {
+    const LENGTH: usize = 4096;
+    const TRANSFERS: u64 = 200;
+    // Fewer than transfers, so that each is used many times.
+    const PLACES: u64 = 8;
+    let own = bench.open();
+    let opened = &own;
+    opened.needs(PLACES * LENGTH as u64)?;
+    let no_channel = |error| Skip(format!("no channel each way: {error}"));
+    let mut h2c = opened.card.h2c(0).map_err(no_channel)?;
+    let mut c2h = opened.card.c2h(0).map_err(no_channel)?;
+    let (filled, to_read) = mpsc::sync_channel::<(u64, CardAddr)>(1);
+    let (emptied, to_write) = mpsc::channel::<CardAddr>();
+    for place in 0..PLACES {
+        emptied.send(opened.at(place * LENGTH as u64)).expect("the receiver is here");
+    }
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for number in 0..TRANSFERS {
+                let place = to_write.recv().expect("the reader gives places back");
+                let buffer = opened.card.buffer_from(&bytes(number, LENGTH)).expect("DMA memory");
+                h2c.write_with(buffer, place, patient()).expect("it arrives");
+                filled.send((number, place)).expect("the reader takes it");
+            }
+        });
+        scope.spawn(move || {
+            let mut buffer = opened.card.buffer(LENGTH).expect("DMA memory");
+            for (number, place) in to_read {
+                buffer = c2h.read_with(buffer, place, patient()).expect("it comes");
+                assert!(buffer.to_vec() == bytes(number, LENGTH), "transfer {number}");
+                // The writer needs no more places at the end.
+                let _ = emptied.send(place);
+            }
+        });
+    });
+    opened.assert_pool(0, 0);
+    own.close();
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Resets under load, handles from before, the recovery ladder, re-opening.
 
 use fpga_driver::pci::{MmioError, ResetError, ResetLevel};
+use fpga_driver::recovery::RungOutcome;
 use fpga_driver::{
     ChannelError, FaultCause, RecoveryLevel, RecoveryOptions, RunMode, SubmitError, TransferError, Transport,
 };
@@ -23,8 +24,23 @@ const LENGTH: usize = 100_001;
 
 fn well(bench: &mut Bench<'_>) -> Verdict {
     let opened = bench.open();
-    let report = opened.card.recover(RecoveryLevel::Bus).expect("a ladder");
-    assert!(report.well && !report.reopen, "{report:?}");
+    let mut names: Vec<_> = opened.card.info().xdma.channels().map(|name| name.to_string()).collect();
+    names.extend(["ni", "cdma", "interrupts"].map(str::to_owned));
+    for level in [RecoveryLevel::Channel, RecoveryLevel::Function, RecoveryLevel::Bus] {
+        let report = opened.card.recover(level).expect("a ladder");
+        assert!(report.well && !report.reopen, "{report:?}");
+        // What a card that was there already holds, and in what state it was left, is not known.
+        if bench.simulated().is_some() {
+            assert!(report.rungs.iter().all(|rung| rung.outcome == RungOutcome::NotNeeded), "{report:?}");
+            assert!(
+                report.rungs.iter().map(|rung| rung.rung.to_string()).eq(names.iter().cloned()),
+                "{report:?}"
+            );
+            assert_eq!(report.outcome(RecoveryLevel::Channel), Some(&RungOutcome::NotNeeded));
+        }
+        assert_eq!(report.outcome(RecoveryLevel::Bus), None, "no further than needed");
+    }
+    // The handles are as good as before.
     opened.lane(opened.ways()[0])?.assert_works(1);
     opened.close();
     Ok(())

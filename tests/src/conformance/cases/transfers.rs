@@ -1,7 +1,11 @@
 //! Data: every direction and run mode, every way to wait, buffers, parts of attached memory, lists, memory of the caller's.
 
+use std::collections::VecDeque;
+
 use fpga_driver::pci::{DmaAccess, SharedMemory};
-use fpga_driver::{AttachedMemory, Piece, RunMode, WaitMode, WaitOptions, bulk};
+use fpga_driver::{
+    AttachedMemory, ChannelOptions, Piece, RunMode, SubmitError, Ticket, WaitMode, WaitOptions, bulk,
+};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -72,7 +76,10 @@ impl Dice {
     }
 }
 
-/// Host memory, card memory, and two arrays that say what has to be in them.
+/// Bytes that a ring of any shape moves at once.
+const PAGE: usize = 4096;
+
+/// Host memory, card memory, and two arrays that say what has to be in them: whole pages.
 struct Model {
     memory: AttachedMemory,
     host: Vec<u8>,
@@ -84,7 +91,9 @@ impl Model {
         let area = opened.card.area(size).expect("DMA memory");
         let memory = lane.channel.attach(area).expect("attached");
         let (host, card) = (bytes(seed, size), bytes(seed + 1, size));
-        lane.write(lane.at(0), &card);
+        for (n, page) in card.chunks(PAGE).enumerate() {
+            lane.write(lane.at((n * PAGE) as u64), page);
+        }
         lane.channel.memory(memory).expect("attached").write(0, &host).expect("inside");
         Self { memory, host, card }
     }
@@ -102,74 +111,162 @@ impl Model {
         let mut host = vec![0; self.host.len()];
         lane.channel.memory(self.memory).expect("attached").read(0, &mut host).expect("inside");
         assert!(host == self.host, "{:?}: host memory is not what it has to be", lane.way);
-        let card = lane.read(lane.at(0), self.card.len());
+        let mut card = Vec::new();
+        while card.len() < self.card.len() {
+            card.extend(lane.read(lane.at(card.len() as u64), PAGE));
+        }
         assert!(card == self.card, "{:?}: card memory is not what it has to be", lane.way);
     }
 }
 
-/// Parts of any place and length, many in flight, in one direction; they are executed in order.
+/// Buffers under way on a channel whose other transfers are parts: ticket, length, and what has to arrive in host memory.
+type Buffers = VecDeque<(Ticket, usize, Option<Vec<u8>>)>;
+
+/// Submits as soon as there is room.
+fn submit(lane: &mut Lane, mut transfer: impl FnMut(&mut Lane) -> Result<Ticket, SubmitError>) -> Ticket {
+    loop {
+        match transfer(lane) {
+            Ok(ticket) => return ticket,
+            Err(refused) => assert!(refused.is_full(), "{refused}"),
+        }
+        lane.channel.poll().expect("the channel works");
+        lane.channel.relax();
+    }
+}
+
+/// Takes the completions there are: those of buffers, in order; success of parts is only counted.
+fn take(lane: &mut Lane, buffers: &mut Buffers) {
+    while let Some(done) = lane.channel.next_completion() {
+        let (ticket, length, data) = buffers.pop_front().expect("a buffer makes a completion, a part none");
+        assert_eq!((done.ticket, done.outcome), (ticket, Ok(length as u64)), "{:?}", lane.way);
+        let buffer = done.buffer.expect("it comes back");
+        assert!(
+            data.is_none_or(|data| buffer.to_vec() == data),
+            "{:?}: a buffer of {length} bytes",
+            lane.way
+        );
+    }
+}
+
+/// Parts of any place and length and buffers between them, many in flight, in one direction; they are executed in order, in rings
+/// that turn over many times.
 fn attached(bench: &mut Bench<'_>) -> Verdict {
     let opened = bench.open();
-    let size = 64 << 10;
-    opened.needs(size as u64)?;
+    opened.needs(64 << 10)?;
     for way in opened.ways() {
-        let mut lane = opened.lane(way)?;
-        let mut model = Model::begin(&mut lane, &opened, size, 1);
-        let mut dice = Dice::new(7);
-        for _ in 0..8 {
-            let mut last = None;
-            for _ in 0..50 {
-                let most = [64, 4096, 9000][dice.below(3)];
-                let length = 1 + dice.below(most);
-                let (offset, card) = (dice.below(size - length), dice.below(size - length));
-                let at = lane.at(card as u64);
-                match lane.channel.submit_at(model.memory, offset, length, at) {
-                    Ok(ticket) => last = Some(ticket),
-                    Err(refused) => panic!("{refused}"),
-                }
-                model.copied(way.to_card(), offset, card, length);
-            }
-            lane.channel.wait_ended(last.expect("submitted"), patient()).expect("they end");
-            assert!(lane.channel.next_completion().is_none(), "success is only counted");
+        let options = way.options();
+        for options in [
+            options,
+            options.descriptors(64).transfers(16).max_descriptor_length(1 << 20),
+            options.descriptors(8).transfers(8).max_descriptor_length(4096),
+            options.descriptors(2).transfers(1),
+        ] {
+            parts(&opened, way, options)?;
+            parts(&opened, way, options.report_each(true))?;
         }
-        model.check(&mut lane);
-        drop(lane.channel.detach(model.memory).expect("nothing is in flight"));
     }
     opened.assert_pool(0, 0);
     opened.close();
     Ok(())
 }
 
-/// Lists of scattered pieces, each list one transfer.
+fn parts(opened: &Opened, way: Way, options: ChannelOptions) -> Verdict {
+    const SIZE: usize = 64 << 10;
+    let mut lane = opened.lane_with(way, options)?;
+    let mut model = Model::begin(&mut lane, opened, SIZE, 1);
+    let memory = model.memory;
+    let mut dice = Dice::new(7);
+    let mut buffers = Buffers::new();
+    let before = lane.channel.ended();
+    for _ in 0..6 {
+        let mut last = None;
+        for n in 0..50 {
+            let most = [64, 4096, 9000][dice.below(3)];
+            let length = 1 + dice.below(most);
+            let (offset, card) = (dice.below(SIZE - length), dice.below(SIZE - length));
+            let at = lane.at(card as u64);
+            if n % 3 > 0 {
+                last = Some(submit(&mut lane, |lane| lane.channel.submit_at(memory, offset, length, at)));
+                model.copied(way.to_card(), offset, card, length);
+                continue;
+            }
+            let data = bytes(n, length);
+            let mut buffer = Some(opened.card.buffer_from(&data).expect("DMA memory"));
+            let ticket = submit(&mut lane, |lane| {
+                let given = buffer.take().expect("it comes back");
+                lane.channel.submit(given, at).map_err(|refused| {
+                    buffer = Some(refused.buffer);
+                    refused.error
+                })
+            });
+            let place = &mut model.card[card..card + length];
+            let brings = if way.to_card() {
+                place.copy_from_slice(&data);
+                None
+            } else {
+                Some(place.to_vec())
+            };
+            buffers.push_back((ticket, length, brings));
+            last = Some(ticket);
+            take(&mut lane, &mut buffers);
+        }
+        lane.channel.wait_ended(last.expect("submitted"), patient()).expect("they end");
+        take(&mut lane, &mut buffers);
+        assert!(buffers.is_empty(), "{way:?}: {} buffers did not come back", buffers.len());
+    }
+    assert_eq!(lane.channel.ended() - before, 300, "{way:?}");
+    model.check(&mut lane);
+    drop(lane.channel.detach(memory).expect("nothing is in flight"));
+    Ok(())
+}
+
+/// Lists of scattered pieces, each list one transfer, one at a time and several in a small ring.
 fn lists(bench: &mut Bench<'_>) -> Verdict {
     let opened = bench.open();
-    let (size, step) = (128 << 10, 4096);
-    opened.needs(size as u64)?;
+    opened.needs(LISTS as u64)?;
     for way in opened.ways() {
-        let mut lane = opened.lane(way)?;
-        let mut model = Model::begin(&mut lane, &opened, size, 3);
-        let mut dice = Dice::new(11);
-        for _ in 0..20 {
-            let mut pieces = Vec::new();
-            // One piece a page on either side, so that destinations do not overlap.
-            let turn = dice.below(size / step);
-            for page in 0..size / step {
-                if dice.below(3) == 0 {
-                    continue;
-                }
-                let length = dice.below(step / 2);
-                let offset = page * step + dice.below(step / 2);
-                let card = (page + turn) % (size / step) * step + dice.below(step / 2);
-                pieces.push(Piece { memory: model.memory, offset, length, card: lane.at(card as u64) });
-                model.copied(way.to_card(), offset, card, length);
-            }
-            let ticket = lane.channel.submit_list(&pieces).expect("accepted");
-            lane.channel.wait_ended(ticket, patient()).expect("it ends");
-        }
-        model.check(&mut lane);
+        scattered(&opened, way, way.options(), 1)?;
+        scattered(&opened, way, way.options().descriptors(64).transfers(8), 4)?;
     }
     opened.assert_pool(0, 0);
     opened.close();
+    Ok(())
+}
+
+/// Bytes on either side between which lists go.
+const LISTS: usize = 128 << 10;
+
+/// Lists of which one in `wait` is waited for.
+fn scattered(opened: &Opened, way: Way, options: ChannelOptions, wait: usize) -> Verdict {
+    const PAGES: usize = LISTS / PAGE;
+    let mut lane = opened.lane_with(way, options)?;
+    let mut model = Model::begin(&mut lane, opened, LISTS, 3);
+    let memory = model.memory;
+    let mut dice = Dice::new(11);
+    let mut last = None;
+    for _ in 0..20 * wait {
+        let mut pieces = Vec::new();
+        // One piece a page on either side, so that destinations do not overlap.
+        let turn = dice.below(PAGES);
+        for page in 0..PAGES {
+            if dice.below(3) == 0 {
+                continue;
+            }
+            let length = dice.below(PAGE / 2);
+            let offset = page * PAGE + dice.below(PAGE / 2);
+            let card = (page + turn) % PAGES * PAGE + dice.below(PAGE / 2);
+            pieces.push(Piece { memory, offset, length, card: lane.at(card as u64) });
+            model.copied(way.to_card(), offset, card, length);
+        }
+        let ticket = submit(&mut lane, |lane| lane.channel.submit_list(&pieces));
+        if dice.below(wait) == 0 {
+            lane.channel.wait_ended(ticket, patient()).expect("it ends");
+        }
+        last = Some(ticket);
+    }
+    lane.channel.wait_ended(last.expect("submitted"), patient()).expect("it ends");
+    assert!(lane.channel.next_completion().is_none(), "success is only counted");
+    model.check(&mut lane);
     Ok(())
 }
 
@@ -199,6 +296,7 @@ fn callers_memory(bench: &mut Bench<'_>) -> Verdict {
         assert!(lane.read(at, size) == expected, "{way:?}: card memory");
         drop(lane.channel.detach(attached).expect("nothing is in flight"));
         assert_eq!(opened.seam.mappings().len(), mapped, "unmapped with its area");
+        assert_eq!(opened.card.memory().stats().caller_areas, 0);
     }
     opened.assert_pool(0, 0);
     opened.close();
