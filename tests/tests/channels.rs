@@ -1,4 +1,4 @@
-//! DMA channels in good weather: every channel, every size, every way to wait, and what each costs.
+//! DMA channels without faults: every channel, every size, order, refusals, futures.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
@@ -10,7 +10,7 @@ use fpga_driver::core::ring::RefusalReason;
 use fpga_driver::mock::World;
 use fpga_driver::pci::{DmaAccess, HugePages, SharedMemory};
 use fpga_driver::{
-    C2hChannel, Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, H2cChannel,
+    Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, H2cChannel,
     ResourceError, SubmitError, WaitMode, WaitOptions,
 };
 use fpga_tests::bytes;
@@ -46,12 +46,14 @@ fn every_channel_of_every_card() {
         let world = world(with_channels(h2c, c2h));
         let card = open(&world);
         assert_eq!((card.info().xdma.h2c_channels, card.info().xdma.c2h_channels), (h2c, c2h));
+        card.enable_interrupts().unwrap();
+        let by_interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
         for number in 0..h2c {
             let data = bytes(number.into(), 10_001);
             let at = CardAddr::new(0x12_3457 + 0x1_0000 * u64::from(number));
             let mut channel = card.h2c(number).unwrap();
             assert_eq!(channel.name().to_string(), format!("h2c{number}"));
-            channel.write(filled(&card, &data), at).unwrap();
+            channel.write_with(filled(&card, &data), at, by_interrupt).unwrap();
             assert_eq!(peek(&world, 0, at, data.len()), data, "{h2c}+{c2h} h2c{number}");
         }
         for number in 0..c2h {
@@ -60,7 +62,7 @@ fn every_channel_of_every_card() {
             poke(&world, 0, at, &data);
             let mut channel = card.c2h(number).unwrap();
             assert_eq!(channel.name().to_string(), format!("c2h{number}"));
-            let buffer = channel.read(card.buffer(data.len()).unwrap(), at).unwrap();
+            let buffer = channel.read_with(card.buffer(data.len()).unwrap(), at, by_interrupt).unwrap();
             assert_eq!(buffer.to_vec(), data, "{h2c}+{c2h} c2h{number}");
         }
         assert!(
@@ -72,36 +74,6 @@ fn every_channel_of_every_card() {
         assert_pool(&card, 0, 0);
         drop(card);
         assert_closed(&world, 0);
-    }
-}
-
-#[test]
-fn all_channels_of_a_card_at_the_same_time() {
-    let world = world(with_channels(4, 4));
-    let card = open(&world);
-    let data: Vec<_> = (0..4).map(|seed| bytes(seed, 300_000)).collect();
-    let at = |number: usize| CardAddr::new(0x100_0000 + 0x10_0000 * number as u64);
-    let mut writers: Vec<H2cChannel> = (0..4).map(|number| card.h2c(number).unwrap()).collect();
-    let mut readers: Vec<C2hChannel> = (0..4).map(|number| card.c2h(number).unwrap()).collect();
-    // While one half of the memory is written, the other half is read.
-    for (number, data) in data.iter().enumerate() {
-        poke(&world, 0, at(4 + number), data);
-    }
-    let mut tickets = Vec::new();
-    for (number, (writer, reader)) in writers.iter_mut().zip(&mut readers).enumerate() {
-        let write = writer.submit(filled(&card, &data[number]), at(number)).unwrap();
-        let read = reader.submit(card.buffer(300_000).unwrap(), at(4 + number)).unwrap();
-        tickets.push((write, read));
-        writer.poll().unwrap();
-        reader.poll().unwrap();
-    }
-    for (number, (writer, reader)) in writers.iter_mut().zip(&mut readers).enumerate() {
-        let (write, read) = tickets[number];
-        assert_eq!(writer.wait(write, WaitOptions::default()).unwrap().outcome, Ok(300_000));
-        let done = reader.wait(read, WaitOptions::default()).unwrap();
-        assert_eq!(done.outcome, Ok(300_000));
-        assert!(done.buffer.unwrap().to_vec() == data[number]);
-        assert!(peek(&world, 0, at(number), 300_000) == data[number]);
     }
 }
 
@@ -428,88 +400,6 @@ fn a_dropped_future_leaves_the_buffer_in_flight() {
     assert_eq!(finish(&world, &mut channel, 1).pop().unwrap().ticket, ticket);
 }
 
-/// Registers cost a bus round trip (read) or half of one (write): poll mode reads none, and writes a handful per run.
-#[test]
-fn poll_mode_reads_no_register() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
-    let mut channel = card.h2c(0).unwrap();
-    channel.write(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
-    for depth in [1, 2, 64, 256] {
-        let before = card.counters().unwrap();
-        for _ in 0..depth {
-            channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
-        }
-        let done = finish(&world, &mut channel, depth);
-        assert!(done.iter().all(|done| done.outcome == Ok(4096)));
-        let after = card.counters().unwrap();
-        assert_eq!(after.mmio_reads, before.mmio_reads, "depth {depth}");
-        let writes = after.mmio_writes - before.mmio_writes;
-        assert!((1..=5).contains(&writes), "{writes} writes for one run of {depth}");
-        assert_eq!(after.descriptors - before.descriptors, depth as u64);
-        assert_eq!(after.interrupts, before.interrupts);
-    }
-    // `wait` is no different as long as the card keeps up.
-    let before = card.counters().unwrap();
-    for _ in 0..10 {
-        let ticket = channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
-        channel.wait(ticket, WaitOptions::default()).unwrap().outcome.unwrap();
-    }
-    let after = card.counters().unwrap();
-    assert_eq!(after.mmio_reads, before.mmio_reads);
-    assert!(after.mmio_writes - before.mmio_writes <= 5 * 10);
-}
-
-#[test]
-fn interrupt_mode_costs_one_interrupt_per_batch() {
-    let world = world(with_channels(2, 3));
-    let card = open(&world);
-    card.enable_interrupts().unwrap();
-    card.enable_interrupts().unwrap();
-    let interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
-    for number in 0..3 {
-        let mut reader = card.c2h(number).unwrap();
-        let data = bytes(u64::from(number), 5000);
-        poke(&world, 0, CardAddr::new(0x999), &data);
-        for _ in 0..5 {
-            let ticket = reader.submit(card.buffer(5000).unwrap(), CardAddr::new(0x999)).unwrap();
-            let done = reader.wait(ticket, interrupt).unwrap();
-            assert!(done.buffer.unwrap().to_vec() == data, "c2h{number}");
-        }
-    }
-    for number in 0..2 {
-        let mut channel = card.h2c(number).unwrap();
-        for depth in [1, 8, 64] {
-            let before = card.counters().unwrap();
-            let mut last = None;
-            for _ in 0..depth {
-                last = Some(channel.submit(card.buffer(512).unwrap(), CardAddr::ZERO).unwrap());
-            }
-            channel.wait(last.unwrap(), interrupt).unwrap().outcome.unwrap();
-            assert_eq!(std::iter::from_fn(|| channel.next_completion()).count(), depth - 1);
-            let after = card.counters().unwrap();
-            assert_eq!(after.interrupts - before.interrupts, 1, "h2c{number}, depth {depth}");
-            assert!(after.mmio_reads - before.mmio_reads <= 1, "h2c{number}, depth {depth}");
-            // Five for the run, and one for the first wait by interrupt: it enables it.
-            assert!(after.mmio_writes - before.mmio_writes <= 6, "h2c{number}, depth {depth}");
-        }
-    }
-    drop(card);
-    assert_closed(&world, 0);
-}
-
-#[test]
-fn waiting_by_interrupt_needs_interrupts() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
-    let mut channel = card.h2c(0).unwrap();
-    let ticket = channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
-    let interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
-    assert!(matches!(channel.wait(ticket, interrupt), Err(ChannelError::NoInterrupt { .. })));
-    // The transfer is still there to be waited for otherwise.
-    assert_eq!(channel.wait(ticket, WaitOptions::default()).unwrap().outcome, Ok(4096));
-}
-
 #[test]
 fn channels_share_vectors_where_there_are_too_few() {
     for vectors in [1, 3, 7] {
@@ -567,20 +457,4 @@ fn memory_is_taken_only_by_channels_that_may_do_with_it_what_they_do() {
     h2c.write(source, CardAddr::ZERO).unwrap();
     let back = c2h.read(card.buffer_for(from_card, 64).unwrap(), CardAddr::ZERO).unwrap();
     assert_eq!(back.to_vec(), [0x5A; 64]);
-}
-
-#[test]
-fn a_channel_may_move_to_another_thread() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
-    let mut channel = card.h2c(0).unwrap();
-    let data = bytes(1, 100_000);
-    let buffer = filled(&card, &data);
-    let channel = std::thread::spawn(move || {
-        drop(channel.write(buffer, CardAddr::ZERO).unwrap());
-        channel
-    });
-    drop(channel.join().unwrap());
-    assert!(peek(&world, 0, CardAddr::ZERO, 100_000) == data);
-    assert_pool(&card, 0, 0);
 }
