@@ -151,22 +151,6 @@ fn a_buffer_outlives_its_card() {
 }
 
 #[test]
-fn completions_that_nobody_took_go_back_to_the_pool() {
-    let world = two_cards();
-    let card = open(&world);
-    let mut channel = card.h2c(0).unwrap();
-    for _ in 0..10 {
-        channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
-    }
-    channel.poll().unwrap();
-    world.step_until_idle();
-    assert_eq!(channel.poll().unwrap(), 10);
-    assert_pool(&card, 11, 0);
-    drop(channel);
-    assert_pool(&card, 0, 0);
-}
-
-#[test]
 fn a_dropped_channel_is_free_and_leaves_no_run() {
     let world = two_cards();
     let card = open(&world);
