@@ -73,26 +73,6 @@ fn killed_in_a_run(world: &World, options: ChannelOptions) {
 }
 
 #[test]
-fn a_card_that_is_well_needs_nothing() {
-    let world = world(CardDescription::default());
-    let card = open(&world);
-    for level in [RecoveryLevel::Channel, RecoveryLevel::Function, RecoveryLevel::Bus] {
-        let report = card.recover(level).unwrap();
-        assert!(report.well && !report.reopen);
-        assert_eq!(active(&report), [""; 0]);
-        let rungs: Vec<String> = report.rungs.iter().map(|report| report.rung.to_string()).collect();
-        assert_eq!(
-            rungs,
-            ["h2c0", "h2c1", "h2c2", "h2c3", "c2h0", "c2h1", "c2h2", "c2h3", "ni", "cdma", "interrupts"]
-        );
-        assert_eq!(report.outcome(RecoveryLevel::Channel), Some(&RungOutcome::NotNeeded));
-        assert_eq!(report.outcome(RecoveryLevel::Bus), None, "no further than needed");
-    }
-    // The handles are as good as before.
-    assert_works(&world, &card);
-}
-
-#[test]
 fn what_a_killed_owner_left_running_is_stopped_and_told() {
     let world = world(CardDescription::default());
     killed_in_a_run(&world, ChannelOptions::default());
