@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
-use fpga_driver::mock::{CardFailure, ThreadOptions, World};
+use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::pci::QuarantineReason;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
 use fpga_driver::validate::{self, Report, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
@@ -434,21 +434,5 @@ fn a_card_that_leaves_ends_the_test_wherever_it_does() {
                 assert_only(&validate(&open(&world), ValidateOptions::default()), &[], &[]);
             }
         }
-    }
-}
-
-#[test]
-fn a_card_with_a_thread_of_its_own_passes_too() {
-    let world =
-        World::builder().card(with_channels(2, 2)).threaded(ThreadOptions::default()).build().unwrap();
-    let card = open(&world);
-    // The clock is the machine's here, and the machine may be busy: what has a limit of its own (a CDMA reset, an answer from
-    // the network) is not asked about.
-    let report = validate(&card, ValidateOptions::default().timeout(Duration::from_secs(60)));
-    assert!(!report.has_failed(), "{report:#?}");
-    for name in
-        ["transfer.h2c1", "transfer.c2h1", "transfer.together", "writeback", "credits.run", "memory.restore"]
-    {
-        assert_test(&report, name, Status::Pass, &[]);
     }
 }
