@@ -19,12 +19,11 @@ use fpga_driver::pci::vfio_user::{
 use fpga_driver::pci::{DmaAccess, HugePages, MmioError, ResetLevel, SharedMemory};
 use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_driver::{
-    BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, ChannelOptions, DescriptorPath,
-    Direction, Endpoint, OpenOptions, RecoveryLevel, RecoveryOptions, RunMode, Transport, WaitMode,
-    WaitOptions, recovery,
+    BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction, Endpoint,
+    OpenOptions, RecoveryLevel, RecoveryOptions, Transport, WaitMode, WaitOptions, recovery,
 };
 use fpga_tests::bytes;
-use fpga_tests::cards::{assert_closed, assert_pool, described, peek, poke, with_channels};
+use fpga_tests::cards::{assert_closed, described, peek, poke, with_channels};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// So long nothing takes that works.
@@ -83,94 +82,6 @@ fn waits() -> [WaitOptions; 3] {
         .map(|mode| WaitOptions::default().mode(mode).timeout(LONG))
 }
 
-#[test]
-fn data_goes_both_ways_in_every_mode() {
-    let served = Served::start(with_channels(2, 2));
-    let card = served.open();
-    card.enable_interrupts().unwrap();
-    let mut seed = 0;
-    for run_mode in [RunMode::StopRuns, RunMode::CreditRing] {
-        for wait in waits() {
-            let options = ChannelOptions::default().run_mode(run_mode);
-            let (mut writer, mut reader) =
-                (card.h2c_with(1, options).unwrap(), card.c2h_with(0, options).unwrap());
-            for length in [1, 64, 4096, 10_001, 1 << 20] {
-                seed += 1;
-                let data = bytes(seed, length);
-                let at = CardAddr::new(0x12_3457 + seed * 0x20_0000);
-                let ticket = writer.submit(card.buffer_from(&data).unwrap(), at).unwrap();
-                assert_eq!(writer.wait(ticket, wait).unwrap().outcome, Ok(length as u64));
-                assert!(peek(&served.world, 0, at, length) == data, "{run_mode:?} {wait:?} {length}");
-                let ticket = reader.submit(card.buffer(length).unwrap(), at).unwrap();
-                let done = reader.wait(ticket, wait).unwrap();
-                assert_eq!(done.outcome, Ok(length as u64));
-                assert!(done.buffer.unwrap().to_vec() == data, "{run_mode:?} {wait:?} {length}");
-            }
-        }
-    }
-    assert_pool(&card, 0, 0);
-    drop(card);
-    served.finish();
-}
-
-#[test]
-fn many_transfers_of_attached_memory() {
-    const SLOTS: usize = 64;
-    let served = Served::start(with_channels(1, 1));
-    let card = served.open();
-    let mut channel = card.h2c(0).unwrap();
-    let area = card.area(SLOTS * 4096).unwrap();
-    let data = bytes(3, SLOTS * 4096);
-    area.memory().write(0, &data).unwrap();
-    let memory = channel.attach(area).unwrap();
-    for round in 0..20 {
-        let mut last = None;
-        for slot in 0..SLOTS {
-            let at = CardAddr::new((round * SLOTS + slot) as u64 * 4096);
-            last = Some(channel.submit_at(memory, slot * 4096, 4096, at).unwrap());
-        }
-        channel.wait_ended(last.unwrap(), WaitOptions::default().timeout(LONG)).unwrap();
-        assert!(peek(&served.world, 0, CardAddr::new((round * SLOTS * 4096) as u64), data.len()) == data);
-    }
-    drop((channel, card));
-    served.finish();
-}
-
-#[test]
-fn copies_inside_the_card() {
-    let served = Served::start(described(""));
-    let card = served.open();
-    let data = bytes(5, 100_000);
-    poke(&served.world, 0, CardAddr::new(0x1000), &data);
-    let mut cdma = card.cdma().unwrap();
-    cdma.copy(CardAddr::new(0x1000), CardAddr::new(0x40_0000), data.len() as u64).unwrap();
-    assert!(peek(&served.world, 0, CardAddr::new(0x40_0000), data.len()) == data);
-    drop((cdma, card));
-    served.finish();
-}
-
-/// A file that the caller has, mapped as it is: what the card writes is in the file.
-#[test]
-fn memory_of_the_caller_is_mapped_with_its_rights() {
-    let served = Served::start(with_channels(1, 1));
-    let card = served.open();
-    let memory = SharedMemory::memfd("caller", 1 << 16).unwrap();
-    let data = bytes(8, 1 << 16);
-    poke(&served.world, 0, CardAddr::new(0x8000), &data);
-    let area = card.map_memory(memory.clone(), DmaAccess::WriteByDevice).unwrap();
-    let mut channel = card.c2h(0).unwrap();
-    let attached = channel.attach(area).unwrap();
-    let ticket = channel.submit_at(attached, 0, 1 << 16, CardAddr::new(0x8000)).unwrap();
-    channel.wait_ended(ticket, WaitOptions::default().timeout(LONG)).unwrap();
-    let mut seen = vec![0; 1 << 16];
-    memory.read(0, &mut seen).unwrap();
-    assert!(seen == data);
-    drop(channel.detach(attached).unwrap());
-    assert_eq!(card.memory().stats().caller_areas, 0);
-    drop((channel, card));
-    served.finish();
-}
-
 /// Memory without a file is reached by messages that this process answers, also while it waits for answers itself.
 #[test]
 fn memory_that_cannot_be_passed_on_is_read_and_written_by_messages() {
@@ -205,33 +116,8 @@ fn memory_that_cannot_be_passed_on_is_read_and_written_by_messages() {
     served.finish();
 }
 
-/// A card with nothing but its interrupt pin: the line is a level, masked when it fires and unmasked by a message.
-#[test]
-fn a_card_with_a_line_and_no_messages_interrupts() {
-    let served = Served::start(described("interrupts: { msix_vectors: 0, msi_vectors: 0, pin: 1 }"));
-    // Without the table of MSI-X nothing tells which BAR is the engine's.
-    let card = Card::open_with(served.transport(), OpenOptions::default().dma_bar(1)).unwrap();
-    card.enable_interrupts().unwrap();
-    let (mut writer, mut reader) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
-    let wait = WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG);
-    for seed in 0..8 {
-        let data = bytes(seed, 10_000);
-        let at = CardAddr::new(0x4000 * seed);
-        // Before it starts: what has ended when somebody begins to listen does not signal.
-        writer.arm().unwrap();
-        let ticket = writer.submit(card.buffer_from(&data).unwrap(), at).unwrap();
-        assert_eq!(writer.wait(ticket, wait).unwrap().outcome, Ok(10_000));
-        let ticket = reader.submit(card.buffer(10_000).unwrap(), at).unwrap();
-        assert!(reader.wait(ticket, wait).unwrap().buffer.unwrap().to_vec() == data);
-    }
-    let interrupts = served.world.with_card(0, |card| card.counters().interrupts).unwrap();
-    // The line is one level for both channels: how often it rises is not said.
-    assert!(interrupts > 0);
-    drop((writer, reader, card));
-    served.finish();
-}
-
-/// A card with `channels` in each direction that has an interrupt pin, this one, and no messages.
+/// A card with `channels` in each direction that has this interrupt pin and no messages: the line is a level, masked when it fires and
+/// unmasked by a message.
 fn with_a_line(channels: u8, pin: u8) -> (Served, Card) {
     let served = Served::start(described(&format!(
         "xdma: {{ h2c_channels: {channels}, c2h_channels: {channels} }}\ninterrupts: {{ msix_vectors: 0, msi_vectors: 0, pin: {pin} }}"
@@ -328,6 +214,8 @@ fn an_owner_that_takes_its_time_does_not_keep_others_awake() {
         assert_eq!(slow.wait(ticket, wait).unwrap().outcome, Ok(3000));
         assert!(peek(&served.world, 0, at, 3000) == data);
     }
+    // The line is one level for both channels: how often it rises is not said.
+    assert_ne!(served.world.with_card(0, |card| card.counters().interrupts), Some(0));
     drop((slow, sleeper, card));
     served.finish();
 }
