@@ -14,7 +14,7 @@ const AT: CardAddr = CardAddr::new(0x40_0000);
 
 /// Parts anywhere, of any length, over and over: both sides must look like an array that the same copies were made in, to the
 /// last byte in between.
-pub(crate) fn parts(way: Way, options: ChannelOptions, count: usize) {
+fn parts(way: Way, options: ChannelOptions, count: usize) {
     let mut rig = Rig::with(way, options);
     let memory = rig.attach(SIZE);
     let (mut host, mut card) = (bytes(1, SIZE), bytes(2, SIZE));
@@ -291,7 +291,7 @@ fn parts_that_are_not_inside() {
     }
 }
 
-pub(crate) fn mixed(way: Way) {
+fn mixed(way: Way) {
     let mut rig = Rig::with(way, way.options().descriptors(32).transfers(16));
     let memory = rig.attach(1 << 20);
     let mut dice = Dice::new(4);

@@ -4,20 +4,11 @@ use core::time::Duration;
 
 use fpga_card::fault_plan::Moment;
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
-use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_driver::{ChannelOptions, RunMode, TransferError, WaitMode, bulk};
-use fpga_tests::cards::{hurried_world, open, with_channels};
+use fpga_tests::cards::{halt, hurried_world, open, with_channels};
 use fpga_tests::rig::Way;
 
 use super::*;
-
-/// The engine may not fetch descriptors: it is busy for ever.
-fn halt(rig: &Rig, on: bool) {
-    let register =
-        if on { SgdmaCommonBlock::HALT_SET.offset() } else { SgdmaCommonBlock::HALT_CLEAR.offset() };
-    let channel = PerChannel::one(rig.way.direction, 0);
-    rig.card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(register), channel.into_bits()).unwrap();
-}
 
 fn within(limit: Duration) -> WaitOptions {
     WaitOptions::default().timeout(limit)
@@ -28,35 +19,6 @@ fn rig(way: Way) -> Rig {
     let card = open(&world);
     card.enable_interrupts().unwrap();
     Rig::on(world, card, way, way.options().max_descriptor_length(4096))
-}
-
-#[test]
-fn the_buffer_comes_back_and_the_channel_works() {
-    for way in WAYS {
-        for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(1) }]
-        {
-            let mut rig = rig(way);
-            halt(&rig, true);
-            for _ in 0..2 {
-                let buffer = rig.buffer(CardAddr::ZERO, &[7; 5000]);
-                let iova = buffer.iova();
-                let failed = rig
-                    .channel
-                    .transfer(buffer, CardAddr::ZERO, within(Duration::from_millis(5)).mode(mode))
-                    .unwrap_err();
-                let TransferError::Channel(ChannelError::TimedOut { waited_us, .. }) = failed.error else {
-                    panic!("{way:?} {mode:?}: {failed}")
-                };
-                assert!((5000..100_000).contains(&waited_us), "{waited_us}");
-                assert_eq!(failed.buffer.map(|buffer| buffer.iova()), Some(iova), "{way:?} {mode:?}");
-                assert_eq!(rig.channel.in_flight(), 0);
-                assert!(rig.channel.next_completion().is_none());
-            }
-            halt(&rig, false);
-            rig.assert_works(1);
-            assert_pool(&rig.card, AREA, 0);
-        }
-    }
 }
 
 /// Interrupts that nothing has asked for, one for every access of a register: time goes on, so that a deadline is kept where
@@ -74,7 +36,7 @@ fn a_storm_of_interrupts_stands_no_deadline_still() {
                 rig.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
             };
             storm(true);
-            halt(&rig, true);
+            halt(&rig.card, way.direction, true);
             let wait = within(Duration::from_millis(2)).mode(mode);
             let buffer = rig.buffer(CardAddr::ZERO, &[7; 5000]);
             let failed = rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
@@ -83,7 +45,7 @@ fn a_storm_of_interrupts_stands_no_deadline_still() {
             };
             assert!((2000..10_000).contains(&waited_us), "{way:?} {mode:?}: {waited_us}");
             assert!(failed.buffer.is_some_and(|buffer| buffer.len() == 5000));
-            halt(&rig, false);
+            halt(&rig.card, way.direction, false);
             let struck =
                 rig.world.with_card(0, |card| card.fault_progress().map(|(_, struck)| struck).sum::<u64>());
             assert!(struck.unwrap() > 20, "{way:?} {mode:?}: {struck:?} interrupts are no storm");
@@ -141,54 +103,8 @@ fn streams_of_bytes_by_any_channel() {
     }
 }
 
-/// Others are in flight, before it on the same channel: they stay, and end as if nothing had happened.
-#[test]
-fn others_in_flight_are_left_alone() {
-    for way in WAYS {
-        for posted in [false, true] {
-            let mut rig = rig(way);
-            let memory = rig.attach(1 << 16);
-            halt(&rig, true);
-            let data = bytes(1, 20_000);
-            let at = CardAddr::new(0x10_0000);
-            let buffer = rig.buffer(at, &data);
-            let first = rig.channel.submit(buffer, at).unwrap();
-            rig.put(memory, 5, CardAddr::new(0x20_0000), &data);
-            let second = rig.channel.submit_at(memory, 5, 20_000, CardAddr::new(0x20_0000)).unwrap();
-            if posted {
-                rig.channel.poll().unwrap();
-            }
-            let buffer = rig.buffer(CardAddr::ZERO, &[9; 9000]);
-            let iova = buffer.iova();
-            let failed =
-                rig.channel.transfer(buffer, CardAddr::ZERO, within(Duration::from_millis(5))).unwrap_err();
-            assert!(
-                matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })),
-                "{failed}"
-            );
-            assert_eq!(
-                failed.buffer.map(|buffer| buffer.iova()),
-                Some(iova),
-                "{way:?}: it can be reached by nobody any more"
-            );
-            halt(&rig, false);
-            let behind = rig.channel.submit_at(memory, 0x8000, 64, CardAddr::new(0x30_0000)).unwrap();
-            rig.channel.wait_ended(behind, WaitOptions::default()).unwrap();
-            assert!(rig.channel.has_ended(second));
-            let mut done = rig.completions();
-            assert_eq!(done.len(), 1, "{way:?}: {done:?}");
-            let done = done.remove(0);
-            assert_eq!((done.ticket, done.outcome), (first, Ok(20_000)));
-            assert!(rig.moved(&done.buffer.unwrap(), at, &data));
-            assert!(rig.arrived(memory, 5, CardAddr::new(0x20_0000), 20_000) == data, "{way:?}");
-            rig.assert_works(2);
-            assert_pool(&rig.card, 1 + AREA, 0);
-        }
-    }
-}
-
 /// A transfer that may take `limit`; whether it did it in time.
-pub(crate) fn deadline(way: Way, limit: Duration) -> bool {
+fn deadline(way: Way, limit: Duration) -> bool {
     let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
     let data = bytes(2, 60_000);
     let at = CardAddr::new(0x10_0003);

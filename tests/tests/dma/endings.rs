@@ -1,10 +1,8 @@
 //! Channels that end in the middle of their work: by request, by being dropped, by a thread's panic, by a reset, because the card
 //! leaves, because the engine does not stop. Memory that the card may still reach stays away from everybody; all other comes back.
 
-use std::any::Any;
-
 use fpga_driver::mock::{CardFailure, World};
-use fpga_driver::pci::{DmaPool, MmioError, QuarantineReason, ResetLevel};
+use fpga_driver::pci::{MmioError, QuarantineReason, ResetLevel};
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
 use fpga_driver::{AttachedMemory, Card, FaultCause, Piece, ResourceError, RunMode, Ticket, Transport};
 use fpga_tests::cards::{DMA_BAR, channels_idle, hurried_world, open, with_channels, world};
@@ -116,7 +114,7 @@ fn short(way: Way) -> fpga_driver::ChannelOptions {
 }
 
 /// Aborts after `steps` units of work.
-pub(crate) fn aborted(way: Way, steps: usize) {
+fn aborted(way: Way, steps: usize) {
     let mut rig = Rig::with(way, short(way));
     let work = Work::begin(&mut rig, steps);
     assert_eq!(rig.channel.abort().unwrap(), 6, "{way:?} after {steps} steps");
@@ -170,39 +168,6 @@ fn assert_opens(world: &World, way: Way) {
     rig.assert_works(9);
     drop(rig);
     assert_closed(world, 0);
-}
-
-/// Drops channel, card, buffer and area in `order` after `steps` units of work.
-pub(crate) fn dropped(way: Way, order: &[usize], steps: usize) {
-    let mut rig = Rig::with(way, short(way));
-    Work::begin(&mut rig, steps);
-    let Rig { channel, card, world, .. } = rig;
-    let pool: DmaPool = card.memory().clone();
-    let (buffer, area) = (card.buffer(5000).unwrap(), card.area(5000).unwrap());
-    let mut things: [Option<Box<dyn Any>>; 4] =
-        [Some(Box::new(channel)), Some(Box::new(card)), Some(Box::new(buffer)), Some(Box::new(area))];
-    for index in order {
-        things[*index] = None;
-        // Between the drops the card goes on with whatever it still may do.
-        for _ in 0..3 {
-            world.step();
-        }
-    }
-    let stats = pool.stats();
-    assert_eq!((stats.in_use, stats.quarantined), (0, 0), "{way:?} {order:?}");
-    assert!(channels_idle(&world, 0), "{way:?} {order:?}");
-    drop(pool);
-    assert_closed(&world, 0);
-    assert_opens(&world, way);
-}
-
-#[test]
-fn dropped_in_every_order() {
-    for (n, (way, order)) in
-        WAYS.into_iter().flat_map(|way| orders(4).into_iter().map(move |order| (way, order))).enumerate()
-    {
-        dropped(way, &order, [0, 3, 10, 25, 40, 300][n % 6]);
-    }
 }
 
 #[test]

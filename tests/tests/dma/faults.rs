@@ -5,15 +5,13 @@ use core::time::Duration;
 
 use fpga_card::FaultKind;
 use fpga_driver::core::ring::CountFault;
-use fpga_driver::pci::DmaPoolOptions;
 use fpga_driver::registers::xdma::{
     ChannelBlock, ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,
 };
 use fpga_driver::{
-    AttachedMemory, Card, ChannelFault, FaultCause, NetworkInterface, OpenOptions, Piece, ResourceError,
-    RunMode, Ticket, Transport,
+    Card, ChannelFault, FaultCause, NetworkInterface, OpenOptions, ResourceError, RunMode, Ticket,
 };
-use fpga_tests::cards::{DMA_BAR, described, hurried_world, open_with, peek, with_channels, world};
+use fpga_tests::cards::{DMA_BAR, described, hurried_world, open_with, with_channels, world};
 use fpga_tests::rig::Way;
 use fpga_tests::tampered::{Replaced, Tampered};
 
@@ -28,29 +26,11 @@ fn bits(fault: &ChannelFault) -> Vec<StatusBit> {
     fault.status_errors().collect()
 }
 
-/// Each allocation its own mapping, so that a test can take one away.
-fn small_regions(way: Way) -> Rig {
-    let world = world(with_channels(2, 2));
-    let mut memory = DmaPoolOptions::default();
-    memory.region_size = 4096;
-    let card = open_with(&world, OpenOptions::default().memory(memory));
-    Rig::on(world, card, way, way.options())
-}
-
 /// A card without network interface: where its memory of 1 MiB ends, nobody knows but the AXI bus.
 fn unknown_memory(way: Way) -> Rig {
     let world = way.world(described("memory: { size: 0x100000 }"));
     let card = open_with(&world, OpenOptions::default().network_interface(NetworkInterface::Ignored));
     Rig::on(world, card, way, way.options().max_descriptor_length(4096))
-}
-
-/// Attaches `length` bytes that the card cannot reach.
-fn attach_lost(rig: &mut Rig, length: usize) -> (AttachedMemory, u64) {
-    let area = rig.card.area(length).unwrap();
-    let iova = area.iova();
-    let mapped = length.next_multiple_of(4096) as u64;
-    rig.world.transport(0).unmap_dma(iova, mapped).unwrap();
-    (rig.channel.attach(area).unwrap(), iova.get())
 }
 
 /// Waits until `last` has ended; the completions of what failed: the first of them, and whether all others are `Earlier`.
@@ -68,74 +48,6 @@ fn first_fault(rig: &mut Rig, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket
         })
         .collect();
     (first.ticket, fault, later)
-}
-
-#[test]
-fn host_memory_that_cannot_be_read() {
-    for way in WAYS.into_iter().filter(|way| way.to_card()) {
-        let mut rig = small_regions(way);
-        let good = rig.attach(8192);
-        let (lost, iova) = attach_lost(&mut rig, 8192);
-        // Some batches before, so that the place is not the first.
-        for n in 0..10 {
-            let ticket = rig.channel.submit_at(good, 0, 64, CardAddr::new(n << 12)).unwrap();
-            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        }
-        let data = bytes(1, 8192);
-        rig.put(good, 0, CardAddr::ZERO, &data);
-        let first = rig.channel.submit_at(good, 0, 8192, CardAddr::new(0x1_0000)).unwrap();
-        let pieces = [
-            Piece { memory: good, offset: 100, length: 1000, card: CardAddr::new(0x2_0000) },
-            Piece { memory: lost, offset: 64, length: 2000, card: CardAddr::new(0x3_0000) },
-            Piece { memory: good, offset: 0, length: 50, card: CardAddr::new(0x4_0000) },
-        ];
-        let bad = rig.channel.submit_list(&pieces).unwrap();
-        let later = [0, 1].map(|_| rig.channel.submit_at(good, 0, 8192, CardAddr::new(0x5_0000)).unwrap());
-        let (ticket, fault, after) = first_fault(&mut rig, later[1]);
-        assert_eq!((ticket, after), (bad, later.to_vec()), "{way:?}");
-        assert!(rig.channel.has_ended(first));
-        assert_eq!(bits(&fault), [StatusBit::HostReadUnsupportedRequest]);
-        let place = fault.place.unwrap();
-        // Ten alone, one, and the list's first piece came before.
-        assert_eq!((place.descriptor, place.host.get()), (12, iova + 64), "{way:?}");
-        assert_eq!((place.card, place.length, place.bytes_done), (Some(CardAddr::new(0x3_0000)), 2000, 1000));
-        assert!(fault.to_string().contains("descriptor 12"), "{fault}");
-        assert_eq!(logged(&rig, FaultKind::HostReadRefused), 1);
-        assert!(peek(&rig.world, 0, CardAddr::new(0x1_0000), 8192) == data, "what came before is there");
-        assert_eq!(peek(&rig.world, 0, CardAddr::new(0x5_0000), 8192), [0; 8192], "what came after is not");
-        rig.assert_works(1);
-        for memory in [good, lost] {
-            drop(rig.channel.detach(memory).unwrap());
-        }
-        assert_pool(&rig.card, AREA, 0);
-    }
-}
-
-#[test]
-fn host_memory_that_cannot_be_written_shows_in_the_cards_log_alone() {
-    for way in WAYS.into_iter().filter(|way| !way.to_card()) {
-        let mut rig = small_regions(way);
-        let good = rig.attach(4096);
-        let (lost, iova) = attach_lost(&mut rig, 4096);
-        rig.memory(lost).write(0, &[0xEE; 4096]).unwrap();
-        let data = bytes(2, 4096);
-        rig.put(good, 0, CardAddr::ZERO, &data);
-        let bad = rig.channel.submit_at(lost, 0, 4096, CardAddr::ZERO).unwrap();
-        let behind = rig.channel.submit_at(good, 0, 4096, CardAddr::ZERO).unwrap();
-        rig.channel.wait_ended(behind, WaitOptions::default()).unwrap();
-        // PCIe gives no answer to a write: the engine reports success.
-        assert!(rig.completions().is_empty() && rig.channel.has_ended(bad));
-        assert_eq!(rig.arrived(lost, 0, CardAddr::ZERO, 4096), [0xEE; 4096]);
-        assert!(rig.arrived(good, 0, CardAddr::ZERO, 4096) == data, "{way:?}");
-        let at = rig.world.with_card(0, |card| {
-            card.faults()
-                .iter()
-                .find(|fault| fault.kind == FaultKind::HostWriteLost)
-                .map(|fault| fault.address)
-        });
-        assert_eq!(at, Some(Some(iova)));
-        rig.assert_works(2);
-    }
 }
 
 #[test]
@@ -385,41 +297,6 @@ fn write_backs_that_get_lost() {
         assert!(rig.channel.has_ended(good));
         assert_eq!(bits(&fault).len(), 1);
         rig.assert_works(9);
-    }
-}
-
-/// Descriptors that the card cannot fetch any more, in the middle of an endless run as at the beginning.
-#[test]
-fn descriptors_that_cannot_be_fetched() {
-    for way in WAYS {
-        for before in [0, 3] {
-            let mut rig = small_regions(way);
-            let memory = rig.attach(4096);
-            for _ in 0..before {
-                let ticket = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-                rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-            }
-            // The ring was the first piece of memory that the card gave out.
-            let word = |low: fpga_driver::BarOffset| {
-                u64::from(fpga_tests::cards::register(&rig.world, 0, DMA_BAR, low))
-            };
-            let base = channel_base(way.direction, 0);
-            let writeback = word(ChannelBlock::POLL_ADDRESS_LOW.address(base))
-                | word(ChannelBlock::POLL_ADDRESS_HIGH.address(base)) << 32;
-            let ring = (writeback - 64) - 1024 * 32;
-            let mapped = (1024 * 32 + 4096) as u64;
-            rig.world.transport(0).unmap_dma(fpga_driver::Iova::new(ring), mapped).unwrap();
-            let tickets = [0, 1].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
-            let (ticket, fault, later) = first_fault(&mut rig, tickets[1]);
-            assert_eq!((ticket, later), (tickets[0], vec![tickets[1]]), "{way:?}");
-            assert_eq!(bits(&fault), [StatusBit::DescriptorUnsupportedRequest]);
-            assert_eq!(fault.place.unwrap().descriptor, before);
-            assert!(rig.channel.detach(memory).is_ok());
-            // Its neighbour's descriptors are elsewhere.
-            let mut other = way.take(&rig.card, 1, way.options()).unwrap();
-            let buffer = rig.card.buffer(5000).unwrap();
-            other.transfer(buffer, CardAddr::ZERO, WaitOptions::default()).unwrap();
-        }
     }
 }
 

@@ -19,7 +19,7 @@ fn descriptors(rig: &Rig) -> u64 {
 }
 
 /// Lists at random, compared with the same copies in an array.
-pub(crate) fn lists(way: Way, longest: u32) {
+fn lists(way: Way, longest: u32) {
     const SIZE: usize = 64 << 10;
     let options = way.options().descriptors(64).transfers(8).max_descriptor_length(longest);
     let mut rig = Rig::with(way, options);

@@ -1,7 +1,6 @@
 //! The same cases with a card that works by itself, in a thread of its own and in real time: posted writes arrive when they
 //! arrive, write-backs and interrupts come whenever. No two runs are the same; what must hold, holds in all of them.
 
-use core::time::Duration;
 use std::os::fd::AsFd;
 
 use fpga_driver::ChannelEvents;
@@ -10,35 +9,12 @@ use fpga_tests::rig::THREADED;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
-use crate::{attached, cancel, deadlines, endings, faults, lists, waits};
+use crate::{cancel, endings, faults};
 
 /// Lets the card work for a moment that differs from case to case.
 fn moment(n: usize) {
     for _ in 0..n {
         std::thread::yield_now();
-    }
-}
-
-#[test]
-fn attached_memory() {
-    for way in THREADED {
-        for (descriptors, transfers, longest) in [(8, 8, 4096), (64, 16, 1 << 20), (1024, 256, 1 << 20)] {
-            let options = way.options().descriptors(descriptors).transfers(transfers);
-            let options = options.max_descriptor_length(longest);
-            attached::parts(way, options, 300);
-            attached::parts(way, options.report_each(true), 300);
-        }
-        attached::parts(way, way.options().descriptors(2).transfers(1), 100);
-        attached::mixed(way);
-    }
-}
-
-#[test]
-fn scattered_lists() {
-    for way in THREADED {
-        for longest in [4096, 1 << 20] {
-            lists::lists(way, longest);
-        }
     }
 }
 
@@ -60,18 +36,6 @@ fn cancelling() {
 }
 
 #[test]
-fn aborting_and_dropping() {
-    for way in THREADED {
-        for n in 0..4 {
-            endings::aborted(way, n);
-        }
-        for (n, order) in orders(4).into_iter().enumerate().step_by(8) {
-            endings::dropped(way, &order, n);
-        }
-    }
-}
-
-#[test]
 fn resets_and_cards_that_leave() {
     for way in THREADED {
         for (n, look) in endings::LOOKS.into_iter().enumerate() {
@@ -86,22 +50,6 @@ fn resets_and_cards_that_leave() {
 fn errors_in_a_stream() {
     for way in THREADED {
         faults::bad_stream(way);
-    }
-}
-
-#[test]
-fn every_way_to_wait() {
-    for way in THREADED {
-        waits::every_mode(way);
-    }
-}
-
-#[test]
-fn every_deadline() {
-    for way in THREADED {
-        for n in 0..20 {
-            deadlines::deadline(way, Duration::from_micros(n * 3));
-        }
     }
 }
 

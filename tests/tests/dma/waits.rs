@@ -7,7 +7,6 @@ use fpga_driver::core::Nanos;
 use fpga_driver::mock::World;
 use fpga_driver::{Card, ChannelEvents, WaitMode};
 use fpga_tests::cards::{open, with_channels, world};
-use fpga_tests::rig::Way;
 use fpga_tests::tampered::Tampered;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -117,34 +116,6 @@ fn a_slow_batch_is_no_fault() {
     }
 }
 
-pub(crate) fn every_mode(way: Way) {
-    let mut rig = Rig::with_interrupts(way);
-    let memory = rig.attach(1 << 20);
-    let modes = [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }];
-    let mut dice = Dice::new(5);
-    for n in 0..200 {
-        let mode = dice.one_of(&modes);
-        let length = dice.one_of(&[1, 64, 4096, 300_000]);
-        for _ in 0..dice.below(3) {
-            rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        }
-        let data = bytes(n, length);
-        let at = CardAddr::new(0x10_0000);
-        rig.put(memory, 100, at, &data);
-        let ticket = rig.channel.submit_at(memory, 100, length, at).unwrap();
-        rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
-        assert!(rig.arrived(memory, 100, at, length) == data, "{way:?} {mode:?}");
-    }
-    assert!(rig.channel.next_completion().is_none());
-}
-
-#[test]
-fn every_mode_after_every_other() {
-    for way in WAYS {
-        every_mode(way);
-    }
-}
-
 /// An engine that was stopped and started again in between interrupts as before.
 #[test]
 fn waits_by_interrupt_between_cancels() {
@@ -196,37 +167,6 @@ fn readable(events: &ChannelEvents) -> bool {
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now)).unwrap() == 1
 }
 
-#[test]
-fn a_descriptor_is_readable_when_something_has_ended() {
-    for way in WAYS {
-        let mut rig = Rig::with_interrupts(way);
-        let memory = rig.attach(1 << 16);
-        let events = rig.channel.events().unwrap();
-        for n in 0..10_u64 {
-            let data = bytes(n, 5000);
-            let at = CardAddr::new(0x1000);
-            rig.put(memory, 0, at, &data);
-            let ticket = rig.channel.submit_at(memory, 0, 5000, at).unwrap();
-            rig.channel.arm().unwrap();
-            assert_eq!(rig.channel.poll().unwrap(), 0, "nothing has ended before");
-            assert!(!readable(&events), "{way:?}: round {n}");
-            rig.world.step_until_idle();
-            assert!(readable(&events), "{way:?}: round {n}");
-            assert_eq!(events.take(), 1);
-            assert!(!readable(&events));
-            assert_eq!(events.take(), 0);
-            assert_eq!(rig.channel.poll().unwrap(), 1);
-            assert!(rig.channel.has_ended(ticket));
-            assert!(rig.arrived(memory, 0, at, 5000) == data);
-        }
-        rig.channel.disarm().unwrap();
-        let ticket = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        assert!(!readable(&events));
-        assert_eq!(interrupts(&rig), 10, "{way:?}");
-    }
-}
-
 /// What an event loop does: sleep on the descriptor, take, arm, poll until there is nothing, sleep again. Nothing may end
 /// without a wake-up, whatever ends between arming and sleeping.
 #[test]
@@ -266,22 +206,5 @@ fn an_event_loop_never_sleeps_over_a_transfer() {
             }
             assert_eq!(ended, submitted);
         }
-    }
-}
-
-#[test]
-fn events_need_interrupts() {
-    for way in WAYS {
-        let mut rig = Rig::new(way);
-        assert!(matches!(rig.channel.events(), Err(ChannelError::NoInterrupt { .. })));
-        assert!(matches!(rig.channel.arm(), Err(ChannelError::NoInterrupt { .. })));
-        // To stop what was never started is no mistake.
-        rig.channel.disarm().unwrap();
-        rig.card.enable_interrupts().unwrap();
-        assert!(matches!(rig.channel.arm(), Err(ChannelError::NoInterrupt { .. })), "taken before");
-        drop(rig.channel);
-        rig.channel = way.take(&rig.card, 0, way.options()).unwrap();
-        rig.channel.arm().unwrap();
-        rig.assert_works(2);
     }
 }
