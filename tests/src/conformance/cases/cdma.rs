@@ -1,9 +1,12 @@
 //! The copy engine inside the card.
 
 use fpga_driver::{
-    Cdma, CdmaError, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath, ResourceError, WaitMode,
-    WaitOptions,
+    CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath, ResourceError,
+    Transport as _, WaitMode, WaitOptions,
 };
+
+use rand_core::Rng;
+use rand_pcg::Pcg64;
 
 use super::{Bench, Case, Verdict, case};
 use crate::bytes;
@@ -63,9 +66,35 @@ fn copies(bench: &mut Bench<'_>) -> Verdict {
         let guard = around[..before].iter().chain(&around[before + length..]);
         assert!(guard.copied().all(|byte| byte == 0xEE), "{length} bytes: beyond its end");
     }
+    random_copies(&opened, &mut cdma);
     drop(cdma);
     opened.close();
     Ok(())
+}
+
+/// Random copies within an array of bytes, overlapping ones and empty ones among them: card memory matches the array.
+fn random_copies(opened: &Opened, cdma: &mut Cdma) {
+    const ARRAY: usize = 1 << 20;
+    let mut dice = Pcg64::new(1, 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
+    let mut below = |end: usize| usize::try_from(dice.next_u64() % end as u64).unwrap_or(0);
+    for round in 0..8 {
+        let mut array = bytes(round, ARRAY);
+        write(opened, FROM, &array);
+        for n in 0..32 {
+            let (from, to) = (below(ARRAY), below(ARRAY));
+            let longest = if below(2) == 0 { 130 } else { 200_000 };
+            let length = below(longest).min(ARRAY - from.max(to));
+            let at = |offset: usize| opened.at(FROM + offset as u64);
+            let copied = cdma.copy(at(from), at(to), length as u64);
+            if from.abs_diff(to) < length {
+                assert!(matches!(copied, Err(CdmaError::Overlap { .. })), "{round}, {n}: {copied:?}");
+            } else {
+                assert_eq!(copied, Ok(()), "{round}, {n}: {length} bytes from {from} to {to}");
+                array.copy_within(from..from + length, to);
+            }
+        }
+        assert!(read(opened, FROM, ARRAY) == array, "round {round}");
+    }
 }
 
 /// What an engine without data realignment cannot move goes through the host: on the card that is there, which may be able to, and on
@@ -101,19 +130,52 @@ fn bounced_on(bench: &Bench<'_>) -> Verdict {
     Ok(())
 }
 
+/// Ranges that cannot be copied are refused before the card sees them.
 fn what_cannot_be(bench: &mut Bench<'_>) -> Verdict {
     let opened = bench.open();
     let mut cdma = engine(&opened)?;
-    let refused = cdma.copy(opened.at(FROM), opened.at(FROM + 10), 100);
-    assert!(matches!(refused, Err(CdmaError::Overlap { .. })), "{refused:?}");
-    let end = fpga_driver::CardAddr::new(u64::MAX - 10);
-    let refused = cdma.copy(opened.at(FROM), end, 100);
-    assert!(
-        matches!(refused, Err(CdmaError::AddressRange { .. } | CdmaError::CardMemory { .. })),
-        "{refused:?}"
-    );
+    let Some(ni) = &opened.card.info().ni else {
+        return Err(Skip("it is not known where the card's memory ends".to_owned()));
+    };
+    let (start, length) = (ni.memory.start.get(), ni.memory.length);
+    let (end, behind_windows) = (start + length, ni.windows.address(ni.windows.count, 0).get());
+    let at = |offset| opened.at(FROM + offset).get();
+    let before = opened.seam.traffic();
+    let mut refused = |from, to, length| {
+        let refused = cdma.copy(CardAddr::new(from), CardAddr::new(to), length);
+        refused.expect_err("a range that cannot be copied")
+    };
+    for (from, to, length) in [
+        (at(0), end - 99, 100),
+        (end - 99, at(0), 100),
+        (end, at(0), 1),
+        (at(0), behind_windows, 1),
+        (start, start + length / 2, length),
+    ] {
+        let error = refused(from, to, length);
+        assert!(matches!(error, CdmaError::CardMemory { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("{} CDMA", opened.seam.name())), "{error}");
+    }
+    for (from, to, length) in [
+        (u64::MAX, at(0), 2),
+        (at(0), u64::MAX - 5, 100),
+        (at(0), at(1), u64::MAX),
+        (at(8), at(1 << 20), u64::MAX),
+    ] {
+        let error = refused(from, to, length);
+        assert!(matches!(error, CdmaError::AddressRange { .. } | CdmaError::CardMemory { .. }), "{error}");
+    }
+    for (from, to, length) in
+        [(0, 0, 1), (100, 100, 50), (100, 101, 2), (101, 100, 2), (0, 99, 100), (99, 0, 100)]
+    {
+        let error = refused(at(from), at(to), length);
+        assert!(matches!(error, CdmaError::Overlap { .. }), "{error}");
+    }
+    assert_eq!(opened.seam.traffic(), before, "no register was touched");
     assert!(matches!(opened.card.cdma(), Err(ResourceError::InUse { .. })));
-    cdma.copy(opened.at(FROM), opened.at(TO), 100).expect("the engine saw nothing of it");
+    // Side by side is no overlap, and memory ends behind its last byte.
+    cdma.copy(opened.at(FROM), opened.at(FROM + 100), 100).expect("the engine saw nothing of it");
+    cdma.copy(CardAddr::new(end - 100), opened.at(TO), 100).expect("the last bytes of memory");
     drop(cdma);
     opened.close();
     Ok(())
@@ -136,7 +198,7 @@ fn ring(bench: &mut Bench<'_>, bypass: bool, wait: WaitMode) -> Verdict {
         write(&opened, FROM + (n << 16) as u64, data);
     }
     let path = if bypass {
-        DescriptorPath::bypass(fpga_driver::CardAddr::ZERO)
+        DescriptorPath::bypass(CardAddr::ZERO)
     } else {
         DescriptorPath::channel(opened.card.h2c(0).expect("an H2C channel"))
     };

@@ -3,7 +3,7 @@
 use fpga_card::fault_plan::{FaultEntry, FaultName};
 use fpga_driver::firmware::generated::BlockType;
 use fpga_driver::{
-    CardAddr, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath,
+    CardAddr, Cdma, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath,
     NetworkInterface, OpenOptions, WaitOptions,
 };
 
@@ -53,8 +53,19 @@ const FIRST_DESCRIPTOR: u64 = 4096 - 64;
 const FAILING: u64 = 5;
 const FAILING_COPY: usize = 2;
 
-/// The copy engine's error, and that it works afterwards.
-fn cdma_error(bench: &Bench<'_>, name: &str, from: CardAddr, fault: Option<FaultEntry>) -> Verdict {
+/// Bytes that the driver copies at a time when there is no ring, and that the simulated engine moves at a time.
+const PIECE: u64 = 4 << 20;
+const MOVE: u64 = 64 << 10;
+
+/// The copy engine's errors in a copy of two pieces and a short one, each with the bytes that were copied before it; the engine works
+/// after each.
+fn cdma_error(
+    bench: &Bench<'_>,
+    name: &str,
+    from: CardAddr,
+    faults: &[(Option<FaultEntry>, u64)],
+) -> Verdict {
+    const WHOLE: u64 = 2 * PIECE + 4096;
     let row = row(name);
     let probe = bench.open();
     let block = probe.card.info().identity.as_ref().and_then(|identity| identity.block(BlockType::Cdma).ok());
@@ -64,14 +75,32 @@ fn cdma_error(bench: &Bench<'_>, name: &str, from: CardAddr, fault: Option<Fault
     // Without the network interface the driver does not know where memory ends: the card has to say.
     let opened = bench.open_with(OpenOptions::default().network_interface(NetworkInterface::Ignored));
     let mut cdma = opened.card.cdma_at(at).expect("the copy engine");
-    let to = CardAddr::new(2 << 20);
-    bench.set_faults(fault);
-    let error = cdma.copy(from, to, 4096).expect_err("it cannot go well");
-    assert_eq!(Said::of_cdma(&error).as_slice(), row.said, "{error}");
-    bench.set_faults([]);
-    assert!(cdma.status().is_ok_and(|status| !status.has_error()), "it was reset");
-    assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
-    cdma.copy(CardAddr::new(1 << 20), to, 4096).expect("it works again");
+    let to = CardAddr::new(16 << 20);
+    let assert_works = |cdma: &mut Cdma, seed| {
+        let data = bytes(seed, 70_001);
+        write(&opened, 0x30_0001, &data);
+        cdma.copy(opened.at(0x30_0001), opened.at(0x50_0003), 70_001).expect("it works again");
+        assert!(read(&opened, 0x50_0003, 70_001) == data, "it works again");
+    };
+    for (fault, copied) in faults {
+        bench.set_faults(fault.clone());
+        let error = cdma.copy(from, to, WHOLE).expect_err("it cannot go well");
+        assert_eq!(Said::of_cdma(&error).as_slice(), row.said, "{error}");
+        let CdmaError::Engine { source_start, destination, length, done, status, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((*source_start, *destination, *length, *done), (from, to, WHOLE, *copied), "{error}");
+        assert!(status.has_error(), "{error}");
+        assert!(error.to_string().contains("can be used again"), "{error}");
+        bench.set_faults([]);
+        assert!(cdma.status().is_ok_and(|status| !status.has_error()), "it was reset");
+        assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+        assert_works(&mut cdma, *copied);
+    }
+    // For the next owner too.
+    drop(cdma);
+    let mut cdma = opened.card.cdma_at(at).expect("the copy engine");
+    assert_works(&mut cdma, 1);
     drop(cdma);
     opened.assert_pool(0, 0);
     opened.close();
@@ -79,13 +108,17 @@ fn cdma_error(bench: &Bench<'_>, name: &str, from: CardAddr, fault: Option<Fault
 }
 
 fn cdma_slave_error(bench: &mut Bench<'_>) -> Verdict {
-    let fault = FaultEntry { error: Some("slave".to_owned()), ..FaultEntry::new(FaultName::CdmaError) };
-    cdma_error(bench, "cdma_slave_error", CardAddr::new(1 << 20), Some(fault))
+    // In the first piece, at the beginning of the second, in the last.
+    let faults = [(1, 0), (PIECE / MOVE, PIECE), (2 * PIECE / MOVE, 2 * PIECE)].map(|(skip, copied)| {
+        let error = Some("slave".to_owned());
+        (Some(FaultEntry { error, skip, ..FaultEntry::new(FaultName::CdmaError) }), copied)
+    });
+    cdma_error(bench, "cdma_slave_error", CardAddr::new(1 << 20), &faults)
 }
 
 fn cdma_decode_error(bench: &mut Bench<'_>) -> Verdict {
     // Within what the engine can address, beyond the built-in card's memory and windows.
-    cdma_error(bench, "cdma_decode_error", CardAddr::new(1 << 40), None)
+    cdma_error(bench, "cdma_decode_error", CardAddr::new(1 << 40), &[(None, 0)])
 }
 
 /// From its `skip`th move of data on the engine gets no answer.
