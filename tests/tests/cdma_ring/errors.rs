@@ -111,33 +111,6 @@ fn descriptors_that_the_engine_cannot_fetch() {
 }
 
 #[test]
-fn a_stale_status_stops_the_engine_and_is_said() {
-    let world = hurried_world(with_channels(1, 1));
-    let card = open(&world);
-    let mut ring: CdmaRing<u64> = ring(&card, Way::Channel, options());
-    assert_works(&world, &mut ring, 1);
-    for n in 0..3 {
-        ring.copy(at(0x20_0000), at(0x30_0000), 64, n).unwrap();
-    }
-    assert_eq!(ring.poll(), Ok(0));
-    world.step_until_idle();
-    // Somebody marks the second of the three as complete before the engine comes by.
-    poke(&world, 0, at(BASE + 2 * 64 + 0x1C), &0x8000_0000_u32.to_le_bytes());
-    while ring.in_flight() != 0 {
-        ring.poll().unwrap();
-        ring.relax();
-    }
-    let done = drain(&mut ring);
-    assert_eq!(done[0].outcome, Ok(64));
-    let fault = done[1].outcome.as_ref().unwrap_err();
-    let CdmaFaultCause::Status(status) = fault.cause else { panic!("{fault}") };
-    assert!(status.sg_internal_error(), "{fault}");
-    assert_eq!(fault.place.unwrap().descriptor, 2);
-    assert_eq!(done[2].outcome.as_ref().unwrap_err().cause, CdmaFaultCause::Earlier);
-    assert_works(&world, &mut ring, 2);
-}
-
-#[test]
 fn an_engine_started_once_too_often_costs_a_reset_and_nothing_else() {
     for way in WAYS {
         let world = hurried_world(with_channels(1, 1));

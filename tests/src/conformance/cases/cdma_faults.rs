@@ -3,8 +3,8 @@
 use fpga_card::fault_plan::{FaultEntry, FaultName};
 use fpga_driver::firmware::generated::BlockType;
 use fpga_driver::{
-    CardAddr, Cdma, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath,
-    NetworkInterface, OpenOptions, WaitOptions,
+    CardAddr, Cdma, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError, CdmaRingOptions, CdmaSubmitError,
+    DescriptorPath, NetworkInterface, OpenOptions, WaitOptions,
 };
 
 use super::cdma::{FROM, RING, TO, engine, read, write};
@@ -221,6 +221,7 @@ fn in_chain(bench: &Bench<'_>, name: &str, error: &str, times: u64) -> Verdict {
                     let at = |start| opened.at(start + ((n as u64) << 16) + FIRST_DESCRIPTOR);
                     assert_eq!((place.source, place.destination), (at(FROM), at(TO)), "{what}: {fault}");
                     assert_eq!(place.bytes_done, FIRST_DESCRIPTOR, "{what}: {fault}");
+                    assert_eq!(u64::from(place.descriptor), FAILING, "{what}: {fault}");
                 }
                 cause => {
                     assert!(n > FAILING_COPY, "{what}: {fault}");
@@ -287,7 +288,7 @@ fn descriptors_lost(bench: &mut Bench<'_>) -> Verdict {
     let ticket = copy(&mut ring, &opened, 0);
     let done = ring.wait(ticket, patient()).expect("it has ended");
     let fault = done.outcome.expect_err("it did not arrive");
-    assert_eq!(Said::of_cdma_cause(&fault.cause).as_slice(), row.said, "{fault}");
+    assert_eq!((done.payload, Said::of_cdma_cause(&fault.cause).as_slice()), (0, row.said), "{fault}");
     assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
     opened.seam.heal();
     assert!(read(&opened, TO, LENGTH).iter().all(|byte| *byte == 0xEE), "nothing was begun");
@@ -322,6 +323,9 @@ fn ring_hangs(bench: &mut Bench<'_>) -> Verdict {
             let fault = done.outcome.expect_err("it was not done");
             assert_eq!((done.payload, fault.cause), (n, CdmaFaultCause::Unstoppable));
         }
+        let refused = ring.copy(opened.at(FROM), opened.at(TO), 1, 3).expect_err("the ring cannot be used");
+        assert!(matches!(refused.error, CdmaSubmitError::Dead(_)) && refused.payload == 3, "{refused}");
+        assert_eq!((ring.poll(), ring.abort()), (Err(error.clone()), Err(error)));
         bench.set_faults([]);
         drop(ring);
         opened.assert_pool(0, 0);
