@@ -1,6 +1,6 @@
 //! What cannot be believed, and what goes wrong: a typed error, nothing handed out that did not arrive, and packets as usual after.
 
-use fpga_card::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault, fault_plan};
+use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan};
 use fpga_driver::mock::CardFailure;
 use fpga_driver::stream::PacketFault;
 use fpga_driver::{
@@ -38,47 +38,6 @@ impl Loop {
 }
 
 #[test]
-fn metadata_that_cannot_be_true() {
-    for setup in setups() {
-        for (fault, expected) in [
-            (StreamWritebackFault::Missing, PacketFault::Missing { entry: 1 }),
-            (StreamWritebackFault::Torn, PacketFault::Empty { entry: 1 }),
-            (
-                StreamWritebackFault::Words([0x52B5_0001, 100]),
-                PacketFault::Magic { entry: 1, word: 0x52B5_0001 },
-            ),
-            (
-                StreamWritebackFault::Words([0x52B4_0001, 513]),
-                PacketFault::Length { entry: 1, length: 513, buffer: 512 },
-            ),
-            (
-                StreamWritebackFault::Words([0x52B4_0001, u32::MAX]),
-                PacketFault::Length { entry: 1, length: u32::MAX, buffer: 512 },
-            ),
-            (
-                StreamWritebackFault::Words([0x52B4_0000, 100]),
-                PacketFault::NoEnd { entry: 1, length: 100, buffer: 512 },
-            ),
-            (StreamWritebackFault::Words([u32::MAX; 2]), PacketFault::Magic { entry: 1, word: u32::MAX }),
-        ] {
-            let mut ends = setup.open(16, 512);
-            ends.push(&[1; 100], true);
-            assert_eq!(ends.receive().len(), 100);
-            ends.world.with_card(0, |card| card.break_stream_writeback(Some(fault))).unwrap();
-            ends.push(&[2; 100], true);
-            assert_eq!(ends.lost(), expected, "{setup:?}");
-            ends.world.with_card(0, |card| card.break_stream_writeback(None)).unwrap();
-            // Whether the lost one was the end of its packet is not known: up to the next end nothing is believed.
-            ends.push(&[3; 100], true);
-            ends.push(&[4; 100], true);
-            assert_eq!(ends.receive(), [4; 100], "{setup:?} {fault:?}");
-            assert_eq!(ends.rx.statistics().lost, 1);
-            ends.assert_works(5);
-        }
-    }
-}
-
-#[test]
 fn a_packet_longer_than_the_ring() {
     for setup in setups() {
         let mut ends = setup.open(4, 64);
@@ -94,42 +53,6 @@ fn a_packet_longer_than_the_ring() {
         assert!(ends.receive() == whole, "one that just fits");
         let statistics = ends.rx.statistics();
         assert_eq!((statistics.lost, statistics.discarded_bytes), (4, 257 + 300 + 1000 + 10_000));
-    }
-}
-
-#[test]
-fn a_packet_without_end() {
-    let sections = "xdma: { stream: true }\nstream:\n  logic: source\n  source: { endless_packet: true }\n";
-    for threaded in [false, true] {
-        let setup = Setup { sections, threaded, ..Setup::strict() };
-        let mut ends = setup.open(16, 4096);
-        assert_eq!(ends.lost(), PacketFault::TooLong { bytes: 16 * 4096 });
-        let late = ends.rx.wait_packet(within(Duration::from_millis(20))).unwrap_err();
-        assert!(late.is_timeout(), "told of once: {late}");
-        assert!(ends.rx.statistics().discarded_bytes > 16 * 4096);
-        // With data coming it can be stopped.
-        ends.rx.abort().unwrap();
-        let Loop { tx, rx, card, .. } = ends;
-        drop((tx, rx));
-        cards::assert_pool(&card, 0, 0);
-    }
-}
-
-#[test]
-fn the_flush_timeout_splits_a_packet() {
-    for mode in MODES {
-        let mut ends = Setup::new(mode).open(16, 512);
-        ends.card.set_write_flush_timeout(8).unwrap();
-        for n in 0..3_u8 {
-            assert!(ends.rx.next_packet().unwrap().is_none());
-            ends.push(&[n; 100], false);
-            // 256 clocks of 4 ns.
-            ends.world.advance(Nanos::from_micros(5));
-            ends.push(&[n; 33], true);
-            assert_eq!(ends.receive(), [n; 133], "{mode:?}");
-        }
-        ends.card.set_write_flush_timeout(0).unwrap();
-        ends.assert_works(1);
     }
 }
 

@@ -1,13 +1,11 @@
-//! AXI4-Stream channels through the whole stack: packets of every size, back-pressure, the write flush timeout, what cannot be
-//! believed, and how a stream ends. Whatever happens, a packet arrives whole or is said to be lost, and memory that the card may
-//! still reach is never given away.
+//! AXI4-Stream channels through the whole stack: single packets, ways to wait, what cannot be believed, and how a stream ends.
+//! The conformance cases `stream.*`, `fault.stream_*` and `cost.stream` show the rest. Whatever happens, a packet arrives whole or is
+//! said to be lost, and memory that the card may still reach is never given away.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
-mod cost;
 mod endings;
 mod faults;
-mod packets;
 mod single;
 mod waits;
 

@@ -1,9 +1,31 @@
-//! One packet into one buffer, and packets out of owned buffers.
+//! The parts of a packet, one packet into one buffer, and packets out of owned buffers.
 
 use fpga_driver::stream::PacketFault;
 use fpga_driver::{ChannelError, StreamError, TransferError};
 
 use super::*;
+
+#[test]
+fn the_parts_of_a_packet_are_the_buffers_it_fills() {
+    let mut ends = Setup::new(RunMode::CreditRing).open(8, 128);
+    let data = bytes(1, 300);
+    ends.send(&data);
+    let patience = Patience::new(&ends.world);
+    loop {
+        ends.tx.poll().unwrap();
+        if let Some(packet) = ends.rx.next_packet().unwrap() {
+            let lengths: Vec<_> = packet.parts().map(|part| part.len()).collect();
+            assert_eq!((lengths.as_slice(), packet.len()), (&[128, 128, 44][..], 300));
+            let mut middle = [0; 100];
+            packet.read(100, &mut middle).unwrap();
+            assert_eq!(middle, data[100..200]);
+            assert!(packet.read(201, &mut middle).is_err());
+            assert!(packet.read(usize::MAX, &mut middle).is_err());
+            break;
+        }
+        patience.relax(&ends.rx);
+    }
+}
 
 #[test]
 fn a_buffer_gets_one_packet() {
