@@ -10,8 +10,9 @@ use fpga_driver::registers::xdma::{
 };
 use fpga_driver::{
     Card, ChannelFault, FaultCause, NetworkInterface, OpenOptions, ResourceError, RunMode, Ticket,
+    TransferError,
 };
-use fpga_tests::cards::{DMA_BAR, described, hurried_world, open_with, with_channels, world};
+use fpga_tests::cards::{DMA_BAR, described, hurried_world, open_with, peek, poke, with_channels, world};
 use fpga_tests::rig::Way;
 use fpga_tests::tampered::{Replaced, Tampered};
 
@@ -82,6 +83,10 @@ fn card_addresses_that_are_not_there() {
                 (place.card, place.length, place.bytes_done),
                 (Some(CardAddr::new(0x10_0000)), 4096, 8192)
             );
+            let channel = fault.channel.to_string();
+            for part in ["mock:0", &channel, "descriptor 3", "after 8192 bytes", "can be used again"] {
+                assert!(fault.to_string().contains(part), "{part:?} is not in {fault}");
+            }
             assert!(rig.arrived(memory, 0, CardAddr::new(0x8000), 4096) == data);
             rig.assert_works(3);
         }
@@ -90,25 +95,40 @@ fn card_addresses_that_are_not_there() {
 
 #[test]
 fn poisoned_memory() {
+    const BAD: CardAddr = CardAddr::new(0x4_0000);
     for way in WAYS {
         let mut rig = unknown_memory(way);
-        let buffer = rig.card.buffer(64).unwrap();
+        let data = bytes(1, 3000);
+        let places = [CardAddr::new(0x1000), BAD, CardAddr::new(0x8_0000)];
+        let buffers = places.map(|at| rig.buffer(at, &data));
+        if way.to_card() {
+            poke(&rig.world, 0, places[2], &[0xEE; 3000]);
+        }
         rig.world.with_card(0, |card| card.poison(CardAddr::new(0x4_0010), 1));
-        let before = rig.channel.submit(buffer, CardAddr::ZERO).unwrap();
-        let bad = rig.channel.submit(rig.card.buffer(300).unwrap(), CardAddr::new(0x4_0000)).unwrap();
-        let later = rig.channel.submit(rig.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
-        let outcomes = [before, bad, later].map(|ticket| {
+        let mut place = places.into_iter();
+        let tickets = buffers.map(|buffer| rig.channel.submit(buffer, place.next().unwrap()).unwrap());
+        let [before, bad, later] = tickets.map(|ticket| {
             let done = rig.channel.wait(ticket, WaitOptions::default()).unwrap();
-            assert!(done.buffer.is_some());
-            done.outcome
+            (done.outcome, done.buffer.unwrap())
         });
-        let [Ok(64), Err(bad), Err(later)] = outcomes else { panic!("{way:?}: {outcomes:?}") };
+        let ((Ok(3000), before), (Err(fault), bad), (Err(earlier), later)) = (before, bad, later) else {
+            panic!("{way:?}")
+        };
         let bit = if way.to_card() { StatusBit::CardWriteSlave } else { StatusBit::CardReadSlave };
-        assert_eq!(bits(&bad), [bit]);
-        assert_eq!(bad.place.unwrap().card, Some(CardAddr::new(0x4_0000)));
-        assert_eq!(later.cause, FaultCause::Earlier);
+        assert_eq!(bits(&fault), [bit]);
+        assert_eq!(fault.place.unwrap().card, Some(BAD));
+        assert_eq!((earlier.cause.clone(), earlier.place), (FaultCause::Earlier, None));
+        assert!(earlier.to_string().contains("submit it again"), "{earlier}");
+        assert!(rig.moved(&before, places[0], &data), "{way:?}: what came before is there");
+        let after = if way.to_card() { peek(&rig.world, 0, places[2], 3000) } else { later.to_vec() };
+        assert!(after == [0xEE; 3000], "{way:?}: what came after is not");
+        // A blocking call gives the buffer back with the error.
+        let failed = rig.channel.transfer(bad, BAD, WaitOptions::default()).unwrap_err();
+        assert!(matches!(&failed.error, TransferError::Fault(fault) if bits(fault) == [bit]), "{failed}");
+        assert_eq!(failed.buffer.unwrap().len(), 3000);
         rig.world.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
         rig.assert_works(4);
+        drop((before, later));
         assert_pool(&rig.card, AREA, 0);
     }
 }
@@ -171,8 +191,14 @@ fn counts_that_cannot_be() {
                 panic!("{way:?} {lie:#x}: {fault}")
             };
             assert_eq!((reported, fault.place.unwrap().descriptor), (lie, 0));
+            assert!(fault.to_string().contains("can be used again"), "{fault}");
+            // As long as it lies, every transfer fails; then the channel works, without anything done to it.
+            let buffer = rig.card.buffer(64).unwrap();
+            let failed = rig.channel.transfer(buffer, CardAddr::ZERO, WaitOptions::default()).unwrap_err();
+            assert!(matches!(failed.error, TransferError::Fault(_)) && failed.buffer.is_some(), "{failed}");
             rig.world.with_card(0, |card| card.override_completed_count(None));
             rig.assert_works(6);
+            drop(failed);
             assert!(rig.channel.detach(memory).is_ok());
             assert_pool(&rig.card, AREA, 0);
         }
@@ -225,6 +251,8 @@ fn a_count_that_stands_still() {
                 let (ticket, fault, later) = first_fault(&mut rig, tickets[1]);
                 assert_eq!((ticket, later), (tickets[0], vec![tickets[1]]));
                 assert!(matches!(fault.cause, FaultCause::Silent(_)), "{fault}");
+                assert_eq!(fault.place.unwrap().descriptor, 0);
+                assert!(fault.to_string().contains("without an error bit"), "{fault}");
             }
             // An engine that waits for credits looks the same as one that works: the time-out is what ends it.
             (RunMode::CreditRing, Err(ChannelError::TimedOut { completed: 0, posted: 2, .. })) => {

@@ -132,69 +132,6 @@ fn bits(fault: &ChannelFault) -> Vec<StatusBit> {
     fault.status_errors().collect()
 }
 
-#[test]
-fn an_axi_decode_error_names_its_place() {
-    let (world, card) = unknown_memory();
-    let options = ChannelOptions::default().max_descriptor_length(4096);
-    for direction in [Direction::H2c, Direction::C2h] {
-        // Four pages, of which two lie in memory.
-        let at = CardAddr::new(0x10_0000 - 2 * 4096);
-        let buffer = card.memory().allocate_aligned(4 * 4096, 4096).unwrap();
-        let iova = buffer.iova().get();
-        let (failed, bit) = match direction {
-            Direction::C2h => {
-                (card.c2h_with(0, options).unwrap().read(buffer, at), StatusBit::CardReadDecode)
-            }
-            _ => (card.h2c_with(0, options).unwrap().write(buffer, at), StatusBit::CardWriteDecode),
-        };
-        let failed = failed.unwrap_err();
-        let TransferError::Fault(fault) = &failed.error else { panic!("{failed}") };
-        assert_eq!(bits(fault), [bit]);
-        assert_eq!(fault.channel.direction, direction);
-        let place = fault.place.unwrap();
-        assert_eq!(place.descriptor, 2);
-        assert_eq!(place.host, Iova::new(iova + 2 * 4096));
-        assert_eq!(place.card, Some(CardAddr::new(0x10_0000)));
-        assert_eq!((place.length, place.bytes_done), (4096, 2 * 4096));
-        assert_message(
-            &failed,
-            &[&fault.channel.to_string(), "descriptor 2", "after 8192 bytes", "can be used again"],
-        );
-        assert_eq!(failed.buffer.unwrap().len(), 4 * 4096);
-        assert_pool(&card, 0, 0);
-    }
-    assert_works(&world, &card, &mut card.h2c(0).unwrap(), 4);
-}
-
-#[test]
-fn a_slave_error_ends_the_run_at_its_transfer() {
-    let (world, card) = unknown_memory();
-    let mut channel = card.h2c(0).unwrap();
-    world.with_card(0, |card| card.poison(CardAddr::new(0x4_0000), 64));
-    let good = channel.submit(filled(&card, &bytes(1, 3000)), CardAddr::new(0x1000)).unwrap();
-    let bad = channel.submit(card.buffer(5000).unwrap(), CardAddr::new(0x3_F800)).unwrap();
-    let later = channel.submit(card.buffer(6000).unwrap(), CardAddr::new(0x8_0000)).unwrap();
-    let ended = |channel: &mut H2cChannel, ticket| channel.wait(ticket, WaitOptions::default()).unwrap();
-    assert_eq!(ended(&mut channel, good).outcome, Ok(3000));
-    let done = ended(&mut channel, bad);
-    let fault = done.outcome.unwrap_err();
-    assert_eq!(bits(&fault), [StatusBit::CardWriteSlave]);
-    assert_eq!(fault.place.unwrap().card, Some(CardAddr::new(0x3_F800)));
-    assert_eq!(done.buffer.unwrap().len(), 5000);
-    let done = ended(&mut channel, later);
-    let fault = done.outcome.unwrap_err();
-    assert_eq!((fault.cause.clone(), fault.place), (FaultCause::Earlier, None));
-    assert_message(&fault, &["h2c0", "submit it again"]);
-    assert_eq!(done.buffer.unwrap().len(), 6000);
-    assert!(peek(&world, 0, CardAddr::new(0x1000), 3000) == bytes(1, 3000), "what came before is there");
-    assert_eq!(peek(&world, 0, CardAddr::new(0x8_0000), 6000), [0; 6000], "what came after is not");
-    world.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
-    let data = bytes(2, 5000);
-    channel.write(filled(&card, &data), CardAddr::new(0x3_F800)).unwrap();
-    assert!(peek(&world, 0, CardAddr::new(0x3_F800), 5000) == data);
-    assert_pool(&card, AREA, 0);
-}
-
 proptest! {
     #![proptest_config(seeded(48))]
 
@@ -232,5 +169,3 @@ proptest! {
         assert_pool(&card, AREA, 0);
     }
 }
-
-// The host's side of the bus.

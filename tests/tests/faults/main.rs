@@ -12,18 +12,18 @@ use std::time::Duration;
 use fpga_card::CardDescription;
 use fpga_driver::Bounced;
 use fpga_driver::bulk::{self, BulkError};
-use fpga_driver::core::ring::{CountFault, RefusalReason};
+use fpga_driver::core::ring::RefusalReason;
 use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, IDENTITY_MAGIC};
 use fpga_driver::firmware::identity::{IdentityError, ReadError};
 use fpga_driver::mock::{CardFailure, World};
-use fpga_driver::pci::{DmaPoolOptions, MmioError, QuarantineReason};
+use fpga_driver::pci::{DmaPoolOptions, QuarantineReason};
 use fpga_driver::registers::xdma::{
     ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock,
 };
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelFault, ChannelOptions, Completion, Direction, DmaBuffer, FaultCause,
-    H2cChannel, Iova, NetworkInterface, OpenError, OpenOptions, ResourceError, SubmitError, TransferError,
-    Transport, WaitOptions,
+    H2cChannel, NetworkInterface, OpenError, OpenOptions, ResourceError, SubmitError, TransferError,
+    WaitOptions,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{
@@ -57,12 +57,6 @@ fn assert_works(world: &World, card: &Card, channel: &mut H2cChannel, seed: u64)
     let at = CardAddr::new(0xC_0001);
     drop(channel.write(filled(card, &data), at).unwrap());
     assert!(peek(world, 0, at, data.len()) == data);
-}
-
-fn steps_of(world: &World, count: usize) {
-    for _ in 0..count {
-        world.step();
-    }
 }
 
 /// A message for people: names the card and is more than a word.
