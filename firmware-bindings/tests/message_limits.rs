@@ -1,7 +1,5 @@
 //! Packets of the message schemes at their limits: what is just allowed and what is just not.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what helpers of tests do not expect fails the test")]
-
 use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::wire::{
     Announcement, Common, EncodeError, MESSAGE_PACKETS_MAX, Message, MessageHeader, Packet, ReadRequest,
