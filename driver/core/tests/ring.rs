@@ -198,6 +198,7 @@ fn refusals_leave_no_trace() {
     assert!(matches!(submit(&mut ring, &[(0, u64::MAX)], 1), Err(RefusalReason::CardAddress { .. })));
     submit(&mut ring, &scattered[..3], 1).unwrap();
     assert_eq!(submit(&mut ring, &scattered[..2], 2), Err(RefusalReason::Full { needed: 2, free: 1 }));
+    assert_eq!(submit(&mut ring, &scattered[..4], 2), Err(RefusalReason::Full { needed: 4, free: 1 }));
     assert_eq!(ring.free_entries(), 1);
     submit(&mut ring, &scattered[..1], 2).unwrap();
 }

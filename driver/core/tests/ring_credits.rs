@@ -385,6 +385,24 @@ fn quirk_1_long_descriptors_end_adjacency_in_an_endless_run() {
 }
 
 #[test]
+fn quirk_1_list_of_descriptors_at_the_limit_joins_a_run_with_blocks() {
+    for (length, joins) in [(4096, true), (4097, false)] {
+        let config = config(64, 0);
+        let mut ring = Ring::<()>::new(config).unwrap();
+        let mut engine = Engine::new(&config);
+        ring.submit_plain(HostRange::new(Iova::new(0), 64), CardAddr::new(0)).unwrap();
+        assert!(ring.extend_run(&mut engine).unwrap().start.is_some());
+        let list = [1, 2].map(|n| Segment {
+            host: HostRange::new(Iova::new(n << 16), length),
+            card: CardAddr::new(n << 20),
+        });
+        ring.submit_segments(list.into_iter(), None).unwrap();
+        let credits = ring.extend_run(&mut engine).map(|extension| (extension.start, extension.credits));
+        assert_eq!(credits, joins.then_some((None, 2)), "{length} bytes");
+    }
+}
+
+#[test]
 fn lists_are_one_operation_and_refusals_name_their_cause() {
     let config = config(8, 0);
     let mut ring = Ring::<u8>::new(config).unwrap();
