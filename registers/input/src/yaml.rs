@@ -12,7 +12,8 @@ use crate::{FileKind, ReadError};
 
 /// Open brackets at one place of a text. `serde_yaml` itself refuses values nested deeper than 128.
 const MAX_OPEN_BRACKETS: usize = 1024;
-/// Values of a text with its aliases replaced.
+/// Values of a text with its aliases replaced; a text of more bytes may have as many values as bytes, which it does not reach without
+/// aliases.
 const MAX_VALUES: u64 = 1 << 20;
 
 impl FileKind {
@@ -35,8 +36,9 @@ impl FileKind {
             let (file, limit) = (file.to_owned(), MAX_OPEN_BRACKETS);
             return Err(ReadError::Nested { kind: self, file, line, column, limit });
         }
-        if text.contains('*') && aliases_exceed(text) {
-            return Err(ReadError::Aliases { kind: self, file: file.to_owned(), limit: MAX_VALUES });
+        let limit = MAX_VALUES.max(text.len() as u64);
+        if text.contains('*') && aliases_exceed(text, limit) {
+            return Err(ReadError::Aliases { kind: self, file: file.to_owned(), limit });
         }
         Ok(())
     }
@@ -61,9 +63,9 @@ fn too_deep(text: &str) -> Option<(usize, usize)> {
     None
 }
 
-/// Whether a text makes more than [`MAX_VALUES`] values, or repeats more than `serde_yaml` follows.
-fn aliases_exceed(text: &str) -> bool {
-    let left = Cell::new(MAX_VALUES);
+/// Whether a text makes more than `limit` values, or repeats more than `serde_yaml` follows.
+fn aliases_exceed(text: &str, limit: u64) -> bool {
+    let left = Cell::new(limit);
     let counted = Count { left: &left }.deserialize(serde_yaml::Deserializer::from_str(text));
     // A text that is no YAML is refused by its reader, with line and column.
     left.get() == 0 || counted.is_err_and(|error| error.to_string().contains("repetition limit"))

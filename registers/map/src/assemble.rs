@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 
+use fpga_input::FileKind;
 use fpga_registers::BarOffset;
 
 use crate::check::{WORD, key};
@@ -41,6 +42,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<RegisterMap, MapError> {
 
 /// A file that makes a map, and the map without what its registers are for, which is moved there.
 pub(crate) fn check(path: &Path, text: &str) -> Result<(File, RegisterMap), MapError> {
+    FileKind::REGISTER_MAP.check_yaml(path, text)?;
     let file = deserialize(text).map_err(|(way, error)| {
         let Place { line, column } = Place::of(&error);
         let key = dotted(&way);
