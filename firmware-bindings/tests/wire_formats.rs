@@ -170,7 +170,7 @@ fn truncation_at_every_length_is_refused() {
     }
 }
 
-/// Cut short with a right checksum: the error tells the length that was expected at least.
+/// Cut short, with a correct checksum: the error has the shortest possible length.
 #[test]
 fn packet_without_whole_header_tells_expected_length() {
     for kind in [PacketKind::Data, PacketKind::Start] {

@@ -86,7 +86,7 @@ pub struct Hello {
     pub mask_bits: u16,
     /// What its card can do. Bits that this software does not know are kept.
     pub capabilities: Capabilities,
-    /// Bit n: it speaks the scheme with this number.
+    /// Bit n: the node supports scheme number n ([`Scheme`](crate::generated::Scheme)).
     pub schemes: u32,
     /// How long its registry waits for a silent sender, in microseconds.
     pub registry_timeout_us: u32,

@@ -46,7 +46,7 @@ pub(crate) fn check(path: &Path, text: &str) -> Result<(File, RegisterMap), MapE
     let file = deserialize(text).map_err(|(way, error)| {
         let Place { line, column } = Place::of(&error);
         let key = dotted(&way);
-        // The key and the place are said once.
+        // The message of the parser repeats the key and the place.
         let message = error.to_string().replace(&format!(" at line {line} column {column}"), "");
         let message = message.strip_prefix(&format!("{key}: ")).unwrap_or(&message).to_owned();
         MapError::Syntax { file: path.to_owned(), line, column, key, message }

@@ -83,7 +83,7 @@ impl Gate {
         self.pass()
     }
 
-    /// With the lock held, which was free: as [`ask`](Self::ask), so that the worker is told of what this thread leaves to it.
+    /// As [`ask`](Self::ask), for a thread that has taken the free lock: the worker is woken afterwards if it has parked meanwhile.
     pub(crate) fn pass(&self) -> Pass<'_> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         Pass(self)

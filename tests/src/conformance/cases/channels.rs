@@ -111,7 +111,7 @@ fn carry(opened: &Opened, n: usize, way: Way, channel: &mut Channel, at: CardAdd
     assert!(buffer.to_vec() == bytes(n as u64, length), "channel {n}");
 }
 
-/// A channel belongs to whoever holds it; nothing is shared between two of them. It may go to a thread and come back.
+/// A channel can be moved to another thread and back; two channels share no state.
 fn a_thread_each(bench: &mut Bench<'_>) -> Verdict {
     const LENGTH: usize = 30_001;
     let opened = bench.open();
