@@ -129,22 +129,24 @@ fn sigkill_keeps_old_file_and_leaves_recognisable_part() {
     assert_eq!(there[1..], ["keep", "link"]);
 }
 
-/// The first signal asks, and the command cannot: the reader of its output does not read.
+/// The first signal asks for an end, and the command cannot: it waits for an answer that does not come.
 #[test]
 fn second_signal_removes_temporary_file() {
     let (dir, keep, _) = folder();
-    let pipe = dir.path().join("pipe");
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    let args = ["dma", "read", "--addr", "0", "--len", "3GiB", "--out", path(&pipe), "--record", path(&keep)];
-    let mut child = start(&args);
-    let mut reader = fs::File::open(&pipe).unwrap();
-    reader.read_exact(&mut [0]).unwrap();
-    assert_eq!(names(dir.path()).len(), 4);
+    let socket = dir.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let card = format!("vfio-user:{}", socket.display());
+    let args = ["dma", "read", "--addr", "0", "--len", "4KiB", "--out", "-", "--record", path(&keep)];
+    let mut child = start(&[&args[..], &["--card", &card, "--message-timeout", "1h"]].concat());
+    let (mut silent, _) = listener.accept().unwrap();
+    silent.read_exact(&mut [0]).unwrap();
+    assert_eq!(names(dir.path()).len(), 4, "a temporary file is beside it");
     signal(&child, Signal::INT);
     signal(&child, Signal::TERM);
+    let status = child.wait().unwrap();
     // Either of them may be seen first.
-    assert!(matches!(child.wait().unwrap().code(), Some(130 | 143)));
-    assert_eq!(names(dir.path()), ["keep", "link", "pipe"]);
+    assert!(matches!(status.code(), Some(130 | 143)), "{status}");
+    assert_eq!(names(dir.path()), ["keep", "link", "socket"]);
     assert_eq!(fs::read(&keep).unwrap(), b"old");
 }
 
