@@ -10,6 +10,7 @@
 //! | [`window`] | the header block of a transmit window |
 //! | [`event`] | the entries of the event ring |
 //! | [`ids`] | node, transfer, message, incarnation and op number as types |
+//! | [`time`] | nanoseconds, in which every time-out is stated |
 //! | [`catalog`] | registers as data, for listings and dumps |
 //!
 //! `map/ni.yaml` is the single source; `map/ni.md` is the manual made from it. After a change of the map run
@@ -42,7 +43,9 @@ pub mod generated;
 pub mod geometry;
 pub mod identity;
 pub mod ids;
+pub mod time;
 pub mod window;
 pub mod wire;
 
 pub use ids::{Incarnation, MessageId, NodeId, OpNumber, SegmentIndex, TransferId};
+pub use time::Nanos;

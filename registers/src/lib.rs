@@ -27,6 +27,8 @@ mod macros;
 
 pub mod access;
 pub mod addr;
+#[doc(hidden)]
+pub mod cast;
 pub mod catalog;
 pub mod cdma;
 pub mod decode;

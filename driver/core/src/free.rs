@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use crate::cast::{index, low16};
+use fpga_registers::cast::{index, low16};
 
 /// A stack that can hold every slot of a table once; its memory is allocated at the start and never grows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -13,7 +13,6 @@
 //! | [`mirror`] | the host's view of a card's registry, from events alone |
 //! | [`impair`] | what a network does to frames, for simulated ones |
 //! | [`state`] | how much state the tables hold |
-//! | [`time`] | nanoseconds |
 //! | [`timers`] | a hierarchical wheel |
 //!
 //! # The contract of every state machine here
@@ -31,7 +30,6 @@
 extern crate alloc;
 
 mod aside;
-mod cast;
 pub mod cdma_ring;
 pub mod feedback;
 mod free;
@@ -46,8 +44,7 @@ pub mod scheme;
 pub mod segment;
 pub mod sender;
 pub mod state;
-pub mod time;
 pub mod timers;
 
+pub use fpga_firmware::time::{self, Nanos};
 pub use refusal::Refusal;
-pub use time::Nanos;

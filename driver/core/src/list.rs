@@ -5,7 +5,7 @@
 
 use alloc::boxed::Box;
 
-use crate::cast::index;
+use fpga_registers::cast::index;
 
 /// "No slot".
 pub(crate) const NONE: u32 = u32::MAX;

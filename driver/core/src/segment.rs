@@ -38,7 +38,7 @@ pub fn packet_span(length: u32, packet_size_log2: u8, first: u16, count: u16) ->
     let size = 1u64 << packet_size_log2;
     let start = (u64::from(first) * size).min(u64::from(length));
     let end = ((u64::from(first) + u64::from(count)) * size).min(u64::from(length));
-    (crate::cast::low32(start), crate::cast::low32(end - start))
+    (fpga_registers::cast::low32(start), fpga_registers::cast::low32(end - start))
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@
 
 use alloc::boxed::Box;
 
-use crate::cast::{index, low32};
 use crate::time::Nanos;
+use fpga_registers::cast::{index, low32};
 
 /// "No timer", "no sheet".
 const NONE: u32 = u32::MAX;

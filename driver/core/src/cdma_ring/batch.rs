@@ -5,7 +5,7 @@ use fpga_registers::cdma::{SgDescriptor, SgStatus};
 
 use super::config::ENTRY_BYTES;
 use super::{ProgressFault, Ring, Token};
-use crate::cast::{index, low32};
+use fpga_registers::cast::{index, low32};
 
 /// Offset of the control word in a descriptor: its length.
 const CONTROL_OFFSET: u64 = 0x18;

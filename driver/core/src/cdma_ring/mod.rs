@@ -34,7 +34,7 @@ pub use config::{
 };
 pub use errors::{ProgressFault, Refusal, RefusalReason};
 
-use crate::cast::{index, low32};
+use fpga_registers::cast::{index, low32};
 
 /// One copy within card memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

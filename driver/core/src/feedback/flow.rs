@@ -147,7 +147,7 @@ impl FlowControl {
     /// For the node `node` in its life `incarnation`: everything at the full rate.
     #[must_use]
     pub fn new(config: Config, node: NodeId, incarnation: Incarnation) -> Self {
-        let places = crate::cast::index(config.receivers.max(1));
+        let places = fpga_registers::cast::index(config.receivers.max(1));
         Self {
             config,
             node,
@@ -286,7 +286,7 @@ impl FlowControl {
         }
         let congested = receiver.found.iter().flatten().count();
         match controller {
-            Some(controller) if congested < crate::cast::index(links) => {
+            Some(controller) if congested < fpga_registers::cast::index(links) => {
                 self.say(controller, Word::Active { sender: self.node, receiver: node, state });
             }
             // Nobody could find another way.

@@ -360,7 +360,7 @@ impl Dice {
         if !hit || bits == 0 {
             return;
         }
-        let wanted = 1 + crate::cast::index(draws[0] % 3);
+        let wanted = 1 + fpga_registers::cast::index(draws[0] % 3);
         for draw in draws.into_iter().take(wanted) {
             // The high half of a product: no division, and even enough.
             let bit = (u128::from(draw) * u128::from(bits)) >> 32;

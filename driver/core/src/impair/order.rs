@@ -173,7 +173,7 @@ impl<F> Network<F> {
             Order::InOrder => 1,
             Order::Random { depth, .. } => *depth,
             // Those that may be overtaken, and one to overtake them.
-            Order::Degree { degree, .. } => crate::cast::index(*degree).saturating_add(1),
+            Order::Degree { degree, .. } => fpga_registers::cast::index(*degree).saturating_add(1),
             Order::Script(script) => {
                 if let Some(position) = (0..script.len()).find(|position| !script.contains(position)) {
                     return Err(OrderError::NotAPermutation { position });
@@ -188,7 +188,7 @@ impl<F> Network<F> {
             return Err(OrderError::Capacity { needed, capacity });
         }
         let ranked = match order {
-            Order::Degree { degree, .. } => Ranked::new(capacity, crate::cast::index(degree)),
+            Order::Degree { degree, .. } => Ranked::new(capacity, fpga_registers::cast::index(degree)),
             _ => Ranked::new(0, 0),
         };
         let script_length = if let Order::Script(script) = &order { script.len() } else { 0 };
@@ -310,7 +310,9 @@ impl<F> Network<F> {
         // The high half of a 64-bit product: the bias is below 2^-20 for any buffer that fits memory.
         let at = (u64::from(self.numbers.next_u32()) * u64::from(count)) >> 32;
         // Order among the held ones carries no meaning, so the cheapest removal will do.
-        self.held.swap_remove_back(crate::cast::index(crate::cast::low32(at))).map(|held| held.frame)
+        self.held
+            .swap_remove_back(fpga_registers::cast::index(fpga_registers::cast::low32(at)))
+            .map(|held| held.frame)
     }
 
     fn next_scripted(&mut self) -> Option<F> {

@@ -28,9 +28,9 @@ use fpga_firmware::ids::OpNumber;
 
 mod slots;
 
-use crate::cast::{index, low16};
 use crate::time::Nanos;
 use crate::timers::Timers;
+use fpga_registers::cast::{index, low16};
 use slots::{SlotFifo, SlotSet};
 
 /// The largest table: slots have 16 bits, and the highest stays unused as "none".

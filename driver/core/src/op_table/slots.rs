@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use crate::cast::{index, low16};
+use fpga_registers::cast::{index, low16};
 
 /// A first-in first-out list that can hold every slot once.
 #[derive(Clone, Debug)]

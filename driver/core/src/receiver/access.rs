@@ -77,7 +77,7 @@ impl AccessTable {
     /// A table of `count` windows, all closed.
     #[must_use]
     pub fn new(count: u32) -> Self {
-        Self { windows: alloc::vec![None; crate::cast::index(count)].into_boxed_slice() }
+        Self { windows: alloc::vec![None; fpga_registers::cast::index(count)].into_boxed_slice() }
     }
 
     /// Windows of the table.
@@ -111,7 +111,7 @@ impl AccessTable {
     /// Window `index`, if it is open.
     #[must_use]
     pub fn get(&self, index: u32) -> Option<&MemoryWindow> {
-        self.windows.get(crate::cast::index(index))?.as_ref()
+        self.windows.get(fpga_registers::cast::index(index))?.as_ref()
     }
 
     /// Whether one window allows the whole write. A write that spans two windows is not allowed: they may have been
@@ -151,7 +151,7 @@ impl AccessTable {
 
     fn place(&mut self, index: u32) -> Result<&mut Option<MemoryWindow>, WindowError> {
         let count = self.capacity();
-        self.windows.get_mut(crate::cast::index(index)).ok_or(WindowError::Index { index, count })
+        self.windows.get_mut(fpga_registers::cast::index(index)).ok_or(WindowError::Index { index, count })
     }
 }
 

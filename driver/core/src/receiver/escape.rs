@@ -6,8 +6,8 @@ use core::hash::{Hash, Hasher};
 use fpga_firmware::wire::DataHeader;
 
 use super::registry::SegmentKey;
-use crate::cast::low16;
 use crate::time::Nanos;
+use fpga_registers::cast::low16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Slot {

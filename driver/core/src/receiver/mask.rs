@@ -84,8 +84,8 @@ impl Mask {
     pub fn words(&self) -> [u32; 8] {
         let mut words = [0; 8];
         for (pair, word) in words.chunks_exact_mut(2).zip(self.0) {
-            pair[0] = crate::cast::low32(word);
-            pair[1] = crate::cast::low32(word >> 32);
+            pair[0] = fpga_registers::cast::low32(word);
+            pair[1] = fpga_registers::cast::low32(word >> 32);
         }
         words
     }
@@ -126,14 +126,14 @@ impl SegmentWindow {
 
     pub(crate) fn contains(&self, segment: u32) -> bool {
         let Some(bit) = segment.checked_sub(self.base) else { return true };
-        let word = crate::cast::index(bit >> 6);
+        let word = fpga_registers::cast::index(bit >> 6);
         self.bits.get(word).is_some_and(|word| word >> (bit & 63) & 1 != 0)
     }
 
     /// Notes `segment`; ignored beyond the window, which callers check first.
     pub(crate) fn insert(&mut self, segment: u32) {
         let Some(bit) = segment.checked_sub(self.base) else { return };
-        let Some(word) = self.bits.get_mut(crate::cast::index(bit >> 6)) else { return };
+        let Some(word) = self.bits.get_mut(fpga_registers::cast::index(bit >> 6)) else { return };
         *word |= 1 << (bit & 63);
         while self.bits[0] & 1 != 0 {
             let run = self.bits[0].trailing_ones().min(63);

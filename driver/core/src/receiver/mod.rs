@@ -84,14 +84,14 @@ impl Receiver {
         config.validate()?;
         // One call ends at most every entry, transfer and escape slot, or answers every escaped packet; each of those
         // with an answer and three events at most.
-        let items = crate::cast::index(config.registry_entries)
+        let items = fpga_registers::cast::index(config.registry_entries)
             + usize::from(config.transfers)
             + usize::from(config.escape_slots);
         let burst = 4 * items + 8;
         Ok(Self {
             registry: Registry::new(config.registry_entries, config.mask_bits),
             peers: Peers::new(config.sources, config.transfers, config.tombstones),
-            escape: Escape::new(config.escape_slots, crate::cast::index(config.packet_size())),
+            escape: Escape::new(config.escape_slots, fpga_registers::cast::index(config.packet_size())),
             access: AccessTable::new(config.windows),
             outputs: Outputs::new(2 * burst),
             burst,
@@ -108,7 +108,7 @@ impl Receiver {
     pub fn state(&self) -> [Table; 7] {
         let config = &self.config;
         let (transfer, source, tombstone) = Peers::BYTES;
-        let payload = crate::cast::index(config.packet_size());
+        let payload = fpga_registers::cast::index(config.packet_size());
         let tombstones = u64::from(config.sources) * (u64::from(config.tombstones) + 1);
         [
             Table::new("registry", config.registry_entries.into(), Registry::bytes(config.mask_bits)),
@@ -183,7 +183,7 @@ impl Receiver {
             self.counters.bad_packets += 1;
             return;
         }
-        let size = crate::cast::index(self.config.packet_size());
+        let size = fpga_registers::cast::index(self.config.packet_size());
         if header.packet_size_log2 != self.config.packet_size_log2
             || payload.is_empty()
             || payload.len() > size

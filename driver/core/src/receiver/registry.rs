@@ -8,9 +8,9 @@ use fpga_registers::CardAddr;
 
 use super::mask::Mask;
 use crate::aside::Aside;
-use crate::cast::{index, low16, low32};
 use crate::free::FreeSlots;
 use crate::time::Nanos;
+use fpga_registers::cast::{index, low16, low32};
 
 /// What names an operation among all live ones [E1-5]. An address is no name: two live operations may overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

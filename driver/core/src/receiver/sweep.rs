@@ -47,7 +47,7 @@ impl Receiver {
         let mut next = Nanos::MAX;
         self.moved_on = false;
         let silence = self.config.registry_timeout;
-        for slot in (0..self.registry.capacity()).map(crate::cast::low16) {
+        for slot in (0..self.registry.capacity()).map(fpga_registers::cast::low16) {
             if !self.registry.is_live(slot) {
                 continue;
             }
@@ -113,7 +113,7 @@ impl Receiver {
             let other = peers.source(at);
             at != source && other.in_use && other.node == node
         };
-        for slot in (0..self.registry.capacity()).map(crate::cast::low16) {
+        for slot in (0..self.registry.capacity()).map(fpga_registers::cast::low16) {
             if self.registry.is_live(slot) && is_former(&self.peers, self.registry.entry(slot).source) {
                 self.expire(now, slot);
             }

@@ -46,7 +46,7 @@ pub use withdraw::WithdrawError;
 use config::PAGE;
 use pieces::{Pieces, total_length};
 
-use crate::cast::{index, low32};
+use fpga_registers::cast::{index, low32};
 
 /// Memory that holds descriptors and that the device reads: entry `index` is 32 bytes at `base + 32 x index`.
 ///

@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 
 use fpga_registers::xdma::StreamWriteback;
 
-use crate::cast::{index, low32};
+use fpga_registers::cast::{index, low32};
 
 /// Memory that the engine writes metadata to: slot `index` is two little-endian words at `32 x index`.
 pub trait MetadataMemory {

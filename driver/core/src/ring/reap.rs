@@ -2,7 +2,7 @@
 
 use super::config::COUNT_MASK;
 use super::{Completion, CountFault, Drained, Kind, Ring, Token};
-use crate::cast::{index, low32};
+use fpga_registers::cast::{index, low32};
 
 impl<T> Ring<T> {
     /// Takes the poll-mode write-back word: error in bit 31, completed count in 23:0 (PG195). A word that tells of less than

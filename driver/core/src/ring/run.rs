@@ -7,7 +7,7 @@ use fpga_registers::{CardAddr, Iova};
 
 use super::config::{DESCRIPTOR_BYTES, MAX_CREDITS, PAGE_DESCRIPTORS};
 use super::{CardSide, DescriptorMemory, HostRange, LONG, Report, Ring, RingConfig, Staged, Token};
-use crate::cast::{index, low32};
+use fpga_registers::cast::{index, low32};
 
 /// What the doorbell needs: the values of the channel's SGDMA registers for one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Taking one operation back, and putting what an engine was stopped in the middle of into the queue again.
 
 use super::{Kind, Ring, Token};
-use crate::cast::{index, low32};
+use fpga_registers::cast::{index, low32};
 
 /// Why an operation cannot be withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -69,7 +69,7 @@ struct Delays {
 
 impl Delays {
     fn new(samples: u32) -> Self {
-        let size = crate::cast::index(samples.clamp(1, 256));
+        let size = fpga_registers::cast::index(samples.clamp(1, 256));
         Self { spans: alloc::vec![0; size].into_boxed_slice(), taken: 0, sum: 0, squares: 0 }
     }
 

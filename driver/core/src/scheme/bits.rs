@@ -51,7 +51,7 @@ impl Set {
     /// An empty set for packets 0 to `size - 1`.
     #[must_use]
     pub fn new(size: u32) -> Self {
-        let words = crate::cast::index(size.div_ceil(64));
+        let words = fpga_registers::cast::index(size.div_ceil(64));
         Self { words: alloc::vec![0; words].into_boxed_slice(), count: 0 }
     }
 
@@ -64,12 +64,14 @@ impl Set {
     /// Whether this one is.
     #[must_use]
     pub fn contains(&self, index: u32) -> bool {
-        self.words.get(crate::cast::index(index / 64)).is_some_and(|word| word >> (index % 64) & 1 != 0)
+        self.words
+            .get(fpga_registers::cast::index(index / 64))
+            .is_some_and(|word| word >> (index % 64) & 1 != 0)
     }
 
     /// Puts it in; whether it was not there before. One that has no place is never there.
     pub fn insert(&mut self, index: u32) -> bool {
-        let Some(word) = self.words.get_mut(crate::cast::index(index / 64)) else { return false };
+        let Some(word) = self.words.get_mut(fpga_registers::cast::index(index / 64)) else { return false };
         let new = *word >> (index % 64) & 1 == 0;
         *word |= 1 << (index % 64);
         self.count += u32::from(new);
@@ -90,7 +92,7 @@ impl Set {
 
     /// Takes this one out.
     pub fn remove(&mut self, index: u32) {
-        if let Some(word) = self.words.get_mut(crate::cast::index(index / 64)) {
+        if let Some(word) = self.words.get_mut(fpga_registers::cast::index(index / 64)) {
             let there = *word >> (index % 64) & 1;
             *word &= !(1 << (index % 64));
             self.count -= u32::from(there != 0);
@@ -105,7 +107,7 @@ impl Set {
         }
         let words = || (0_u32..).zip(&*self.words);
         let lowest = |number: u32, word: u64| number * 64 + word.trailing_zeros();
-        let ahead = words().skip(crate::cast::index(first / 64)).find_map(|(number, word)| {
+        let ahead = words().skip(fpga_registers::cast::index(first / 64)).find_map(|(number, word)| {
             let keep = if number == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
             (word & keep != 0).then(|| lowest(number, word & keep))
         });
@@ -144,11 +146,11 @@ impl Window {
     pub const EMPTY: Self = Self([0; WORDS]);
 
     fn word(&self, index: u32) -> u64 {
-        self.0.get(crate::cast::index(index / 64) % WORDS).copied().unwrap_or(0)
+        self.0.get(fpga_registers::cast::index(index / 64) % WORDS).copied().unwrap_or(0)
     }
 
     fn word_mut(&mut self, index: u32) -> &mut u64 {
-        &mut self.0[crate::cast::index(index / 64) % WORDS]
+        &mut self.0[fpga_registers::cast::index(index / 64) % WORDS]
     }
 
     /// Whether nothing is in it.

@@ -13,13 +13,13 @@ use fpga_registers::CardAddr;
 
 use super::messages::Progress;
 use super::messages::transfers::{Stage, Transfer, Transfers, messages_of};
-use crate::cast::low32;
 use crate::segment::Class;
 use crate::sender::{
     Command, Completion, Ops, SenderCounters, SubmitError, Ticket, TransferError, TransferStage,
     TransferView, Transmit, TransmitKind,
 };
 use crate::time::Nanos;
+use fpga_registers::cast::low32;
 
 /// Most transfers that can be told apart: 12 bits of a command's number are its slot.
 pub const MOST_COMMANDS: u32 = 1 << SLOT_BITS;

@@ -6,9 +6,9 @@
 
 use super::bits::{Window, down, low};
 use super::{Answer, Answers, Fate, Incoming, Map, Packet, Tally};
-use crate::cast::index;
 use crate::time::Nanos;
 use alloc::boxed::Box;
+use fpga_registers::cast::index;
 
 /// Packets that a map can speak of.
 pub const WIDTH: u32 = 128;

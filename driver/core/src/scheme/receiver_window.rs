@@ -195,7 +195,7 @@ impl Receiver {
     /// For a message that was announced at `now`.
     #[must_use]
     pub fn new(config: Config, now: Nanos) -> Self {
-        let asked = if config.credit { 0 } else { crate::cast::index(config.remembered) };
+        let asked = if config.credit { 0 } else { fpga_registers::cast::index(config.remembered) };
         Self {
             base: 0,
             here: 0,
@@ -234,7 +234,7 @@ impl Receiver {
 
     /// Asks for a packet that there was no room for, unless it was asked for just now [E0-8].
     fn ask(&mut self, now: Nanos, index: u32) {
-        let at = crate::cast::index(index) % self.asked.len().max(1);
+        let at = fpga_registers::cast::index(index) % self.asked.len().max(1);
         if let Some((last, when)) = self.asked.get_mut(at) {
             if *last == index && now.saturating_sub(*when) < self.config.ask_again {
                 return;

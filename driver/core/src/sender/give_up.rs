@@ -7,10 +7,10 @@ use fpga_registers::CardAddr;
 use super::retry::{FEW_SAMPLES, RoundTrip};
 use super::table::{Transfer, TransferState};
 use super::{Command, Notify, Sender, Ticket, TransferError};
-use crate::cast::{index, low16};
 use crate::op_table::Op;
 use crate::segment::{Class, packet_span};
 use crate::time::Nanos;
+use fpga_registers::cast::{index, low16};
 
 /// The packet that an error is about.
 struct Packet {

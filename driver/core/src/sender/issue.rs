@@ -5,10 +5,10 @@ use fpga_registers::CardAddr;
 
 use super::table::{Segment, Start, Transfer, TransferState};
 use super::{Notify, Ops, SEGMENT_SPAN, Sender, Ticket, Transmit, TransmitKind};
-use crate::cast::{index, low16, low32};
 use crate::op_table::Op;
 use crate::segment::{Class, packet_count, packet_span};
 use crate::time::Nanos;
+use fpga_registers::cast::{index, low16, low32};
 
 /// Refusals in a row after which a regular command lets another one try that gave its op number back.
 const TURN: u8 = 4;

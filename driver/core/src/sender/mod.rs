@@ -28,7 +28,6 @@ pub use types::{
 };
 pub use views::{PacketView, TransferStage, TransferView};
 
-use crate::cast::{index, low16};
 use crate::list::{Links, List};
 use crate::op_table::{Op, OpTable, OpTableConfig};
 use crate::segment::{Class, classify, segment_count};
@@ -36,6 +35,7 @@ use crate::state::Table;
 use crate::time::Nanos;
 use crate::timers::Timers;
 use alloc::boxed::Box;
+use fpga_registers::cast::{index, low16};
 use table::{Destinations, Segments, Transfer, TransferState};
 
 /// The sending side of one node; see the module's description.

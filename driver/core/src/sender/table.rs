@@ -7,12 +7,12 @@ use fpga_registers::CardAddr;
 
 use super::retry::RoundTrip;
 use super::types::{Command, TransferError};
-use crate::cast::index;
 use crate::free::FreeSlots;
 use crate::list::List;
 use crate::receiver::SegmentWindow;
 use crate::segment::Class;
 use crate::time::Nanos;
+use fpga_registers::cast::index;
 
 /// Where a transfer stands.
 ///

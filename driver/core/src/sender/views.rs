@@ -5,10 +5,10 @@ use fpga_registers::CardAddr;
 
 use super::table::TransferState;
 use super::{Sender, Ticket};
-use crate::cast::index;
 use crate::op_table::OpState;
 use crate::segment::{Class, packet_span};
 use crate::time::Nanos;
+use fpga_registers::cast::index;
 
 /// One packet in flight: an entry of the op table with what it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,7 +57,7 @@ const fn to_wire(answer: &Answer) -> AnswerBody {
         Answer::Received { index } => AnswerBody::Received(index),
         Answer::Short { round } => AnswerBody::Short { round },
         Answer::Map(Map { base, ahead, here, wanted, echo, again }) => {
-            let ahead = crate::cast::low16(ahead);
+            let ahead = fpga_registers::cast::low16(ahead);
             AnswerBody::Map { base, ahead, echo, again, here: words(here), wanted: words(wanted) }
         }
     }

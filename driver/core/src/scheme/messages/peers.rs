@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 
-use crate::cast::index;
 use crate::time::Nanos;
+use fpga_registers::cast::index;
 
 /// Places that are looked at for one key.
 const PROBES: usize = 64;

@@ -18,12 +18,12 @@ use fpga_registers::CardAddr;
 use super::config::MessageConfigError;
 use super::peers::{Fortune, Key, Peer, Peers};
 use super::{Receiver, Sender};
-use crate::cast::index;
 use crate::free::FreeSlots;
 use crate::receiver::AccessTable;
 use crate::scheme::side::{Departure, Header};
 use crate::sender::{Command, Notify};
 use crate::time::Nanos;
+use fpga_registers::cast::index;
 
 /// Sizes and timers of [`Reads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

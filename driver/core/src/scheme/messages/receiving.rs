@@ -20,7 +20,6 @@ use fpga_registers::CardAddr;
 
 use super::config::{MessageConfigError, ReceiverConfig};
 use super::peers::{Fortune, Key, Peer, Peers};
-use crate::cast::index;
 use crate::free::FreeSlots;
 use crate::receiver::{AccessTable, ReceiveMemory, UNLIMITED_SLOTS};
 use crate::scheme::ends::{ReceivingEnd, Rules};
@@ -29,6 +28,7 @@ use crate::scheme::{Fate, Incoming, Packet};
 use crate::state::Table;
 use crate::time::Nanos;
 use crate::timers::Timers;
+use fpga_registers::cast::index;
 use lives::{Admission, Lives};
 pub use views::ReceiverCounters;
 

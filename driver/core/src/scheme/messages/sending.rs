@@ -14,7 +14,6 @@ use fpga_registers::CardAddr;
 
 use super::config::{MessageConfigError, SenderConfig};
 use super::transfers::{Transfers, messages_of};
-use crate::cast::{index, low16};
 use crate::feedback::flow::{Config as FlowConfig, FULL, FlowControl};
 use crate::list::{Links, List};
 use crate::scheme::Outgoing;
@@ -25,6 +24,7 @@ use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferEr
 use crate::state::Table;
 use crate::time::Nanos;
 use crate::timers::Timers;
+use fpga_registers::cast::{index, low16};
 pub use views::{ContextView, Progress, SenderCounters};
 
 /// Parts of a context's numbers whose use is timed.

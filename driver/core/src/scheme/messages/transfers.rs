@@ -6,10 +6,10 @@ use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
 use fpga_registers::CardAddr;
 
-use crate::cast::index;
 use crate::list::{Links, List};
 use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferError};
 use crate::time::Nanos;
+use fpga_registers::cast::index;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::scheme) enum Stage {

@@ -15,8 +15,8 @@ use alloc::boxed::Box;
 
 use fpga_firmware::ids::{Incarnation, NodeId};
 
-use crate::cast::index;
 use crate::time::Nanos;
+use fpga_registers::cast::index;
 
 /// Places that are looked at for one node.
 const PROBES: usize = 64;

@@ -3,10 +3,10 @@
 use fpga_firmware::wire::{AnswerBody, MessageAnswer, NackReason};
 
 use super::{Context, DOUBLINGS, Sender, SenderConfig, Stage};
-use crate::cast::index;
 use crate::scheme::Outgoing;
 use crate::sender::{Command, TransferError};
 use crate::time::Nanos;
+use fpga_registers::cast::index;
 
 /// When a message that was refused begins again: before its receiver's silence would count against it.
 fn held_until(now: Nanos, config: &SenderConfig, tries: u8) -> Nanos {

@@ -1,6 +1,6 @@
-//! Time as the engine sees it: nanoseconds since an arbitrary start that the caller chooses.
+//! Time as the protocol counts it: nanoseconds since an arbitrary start that the caller chooses.
 //!
-//! The engine has no clock. Every `handle_*` and `poll_*` that needs the time takes `now`, so that the same
+//! State machines have no clock. Every `handle_*` and `poll_*` that needs the time takes `now`, so that the same
 //! code runs on a monotonic clock, on the virtual time of a simulation, and in a test that jumps from one
 //! deadline to the next.
 
@@ -92,9 +92,9 @@ impl Nanos {
         }
     }
 
-    /// As a timer for `poll_timeout`: `None` if it is not set.
+    /// The deadline of a timer: `None` for [`Self::MAX`], one that is not set.
     #[must_use]
-    pub(crate) const fn as_timer(self) -> Option<Self> {
+    pub const fn as_timer(self) -> Option<Self> {
         if self.0 == u64::MAX { None } else { Some(self) }
     }
 }
