@@ -1,11 +1,11 @@
 //! What can go wrong, one enum per operation. Every message names the card and says what to do.
 
-use fpga_core::ring;
 use fpga_firmware::identity::ReadError;
 use fpga_pci::{
     BarError, ConfigError, DmaAccess, DmaAllocError, DmaArea, DmaBuffer, InterruptError, MmioError,
 };
 use fpga_registers::{CardAddr, Iova};
+use fpga_ring::ring;
 
 use crate::fault::ChannelFault;
 use crate::name::{CardName, ChannelName};

@@ -30,7 +30,7 @@ pub enum FaultCause {
     /// Error bits in the status register.
     Status(ChannelStatus),
     /// The engine reports a completed count that the run cannot produce.
-    Count(fpga_core::ring::CountFault),
+    Count(fpga_ring::ring::CountFault),
     /// The engine stopped before the end of the run and shows no error bit.
     Silent(ChannelStatus),
     /// A transfer before this one in the same run failed; this one was not executed.

@@ -67,7 +67,6 @@ pub use error::{
 };
 pub use fault::{ChannelFault, FaultCause, FaultPlace};
 pub use fpga_core as core;
-pub use fpga_core::cdma_ring::Segment as CdmaSegment;
 pub use fpga_firmware::{self as firmware, NodeId};
 #[cfg(feature = "mock")]
 pub use fpga_mock as mock;
@@ -76,6 +75,8 @@ pub use fpga_pci::{
     Transport, WriteVolatile,
 };
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
+pub use fpga_ring::cdma_ring::{self, Segment as CdmaSegment};
+pub use fpga_ring::ring;
 pub use identify::NI_SUBSYSTEM;
 pub use info::{CardInfo, PciIds, XdmaInfo};
 pub use name::{CardName, ChannelName};

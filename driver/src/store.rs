@@ -2,8 +2,8 @@
 //!
 //! `fpga-core` knows descriptors but no memory, `fpga-pci` knows memory but no descriptors.
 
-use fpga_core::ring::{DescriptorMemory, HostRange, MetadataMemory};
 use fpga_pci::{DmaArea, DmaRun, SharedSlice};
+use fpga_ring::ring::{DescriptorMemory, HostRange, MetadataMemory};
 
 /// Bytes of one descriptor (PG195, descriptor format).
 const DESCRIPTOR_BYTES: usize = 32;

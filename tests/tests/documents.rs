@@ -323,7 +323,7 @@ fn rust_names_in_documents_exist() {
     assert!(unknown.is_empty(), "{}", unknown.join("\n"));
     assert_eq!(rust_path("Endpoint::send(x)"), Some(vec!["Endpoint", "send"]));
     assert_eq!(rust_path("docs/a.md"), None);
-    assert_eq!(rust_path("driver/core/tests/ring.rs::one_case"), None);
+    assert_eq!(rust_path("driver/ring/tests/ring.rs::one_case"), None);
 }
 
 /// The word behind each occurrence of `before`.

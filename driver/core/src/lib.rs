@@ -1,9 +1,7 @@
-//! The engine of the driver, without input or output: descriptor rings, queues, op table, receive registry.
+//! The engine of the driver, without input or output: queues, op table, receive registry.
 //!
 //! | Module | What |
 //! |---|---|
-//! | [`ring`] | one DMA channel's descriptor ring: memory logic only |
-//! | [`cdma_ring`] | the card-internal copy engine's descriptor ring: memory logic only |
 //! | [`sender`] | the sending side of the registry scheme: queues, segmentation, retries, completions |
 //! | [`receiver`] | its receiving side, which a card's network interface runs |
 //! | [`op_table`] | packets in flight, by op number |
@@ -30,7 +28,6 @@
 extern crate alloc;
 
 mod aside;
-pub mod cdma_ring;
 pub mod feedback;
 mod free;
 pub mod impair;
@@ -38,8 +35,6 @@ mod list;
 pub mod mirror;
 pub mod op_table;
 pub mod receiver;
-mod refusal;
-pub mod ring;
 pub mod scheme;
 pub mod segment;
 pub mod sender;
@@ -47,4 +42,3 @@ pub mod state;
 pub mod timers;
 
 pub use fpga_firmware::time::{self, Nanos};
-pub use refusal::Refusal;

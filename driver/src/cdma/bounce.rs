@@ -8,8 +8,8 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use fpga_core::cdma_ring::Segment;
 use fpga_registers::CardAddr;
+use fpga_ring::cdma_ring::Segment;
 
 use super::Cdma;
 use super::error::{BounceRefused, CdmaError, CdmaRingError, CdmaSubmitError};

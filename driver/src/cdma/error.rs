@@ -2,10 +2,10 @@
 
 use core::fmt;
 
-use fpga_core::cdma_ring;
 use fpga_pci::{InterruptError, MmioError};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmasr;
+use fpga_ring::cdma_ring;
 
 use super::{Cdma, DescriptorPath};
 use crate::channel::{C2hChannel, H2cChannel};

@@ -21,10 +21,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
-use fpga_core::cdma_ring::Segment;
 use fpga_pci::{Bar, MmioError};
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
+use fpga_ring::cdma_ring::Segment;
 
 use crate::name::CardName;
 use crate::patience::look_until;

@@ -1,7 +1,7 @@
 //! The shape of a ring of copies.
 
-use fpga_core::cdma_ring::{LENGTH_BITS_BEFORE_4_1, RingConfig};
 use fpga_registers::CardAddr;
+use fpga_ring::cdma_ring::{LENGTH_BITS_BEFORE_4_1, RingConfig};
 
 use crate::channel::H2cChannel;
 use crate::setters::setters;

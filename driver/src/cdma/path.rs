@@ -1,8 +1,8 @@
 //! How a ring's descriptors get into card memory.
 
-use fpga_core::cdma_ring::{Batch, DescriptorImage, ENTRY_BYTES, Piece, RingConfig};
 use fpga_pci::{Bar, SharedSlice};
 use fpga_registers::{BarOffset, CardAddr};
+use fpga_ring::cdma_ring::{Batch, DescriptorImage, ENTRY_BYTES, Piece, RingConfig};
 
 use super::error::CdmaRingError;
 use super::options::DescriptorPath;

@@ -1,7 +1,7 @@
 //! What happens when the engine does not go on as it should: take up what it did, reset it, give everything back, start again.
 
-use fpga_core::cdma_ring::ProgressFault;
 use fpga_registers::CardAddr;
+use fpga_ring::cdma_ring::ProgressFault;
 
 use super::error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRingError};
 use super::options::DescriptorPath;

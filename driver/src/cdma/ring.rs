@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use fpga_core::cdma_ring::{RefusalReason, Ring, Segment, Token};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmacr;
+use fpga_ring::cdma_ring::{RefusalReason, Ring, Segment, Token};
 
 use super::Cdma;
 use super::error::{CdmaError, CdmaFault, CdmaRefused, CdmaRingError, CdmaRingRefused, CdmaSubmitError};
@@ -319,14 +319,14 @@ impl<T> CdmaRing<T> {
 
     fn look_at_status_word(
         &mut self,
-    ) -> Result<Result<u32, fpga_core::cdma_ring::ProgressFault>, CdmaRingError> {
+    ) -> Result<Result<u32, fpga_ring::cdma_ring::ProgressFault>, CdmaRingError> {
         let wanted = self.wanted.and_then(|token| self.ring.probe_for(token));
         let Some(probe) = wanted.or_else(|| self.ring.probe()) else { return Ok(Ok(0)) };
         let word = self.path.read_word(&self.cdma.card, probe.status)?.unwrap_or(0);
         Ok(self.ring.complete_status(probe, word))
     }
 
-    fn look_at_pointer(&mut self) -> Result<Result<u32, fpga_core::cdma_ring::ProgressFault>, CdmaRingError> {
+    fn look_at_pointer(&mut self) -> Result<Result<u32, fpga_ring::cdma_ring::ProgressFault>, CdmaRingError> {
         let current = CardAddr::new(self.high | u64::from(self.cdma.current_low()?));
         if self.ring.is_past_tail(current) {
             // It has not moved yet since it went all the way round, or it is about to halt.

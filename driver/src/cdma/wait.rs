@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use fpga_core::cdma_ring::Token;
 use fpga_pci::{Backoff, Deadline};
+use fpga_ring::cdma_ring::Token;
 
 use super::error::CdmaRingError;
 use super::ring::{CdmaCompletion, CdmaRing};

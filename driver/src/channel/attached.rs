@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fpga_core::ring::{HostRange, Segment};
 use fpga_pci::{DmaArea, SharedSlice};
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
+use fpga_ring::ring::{HostRange, Segment};
 
 use super::engine::{Engine, Side};
 use super::{Payload, Ticket};

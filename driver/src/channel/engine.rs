@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use fpga_core::ring::{CardSide, HostRange, RefusalReason, Report, Request, Ring, RingConfig, Segment};
 use fpga_pci::{Backoff, Bar, DmaAccess, DmaArea, DmaBuffer, Interrupt, MmioError, Transport, barrier};
 use fpga_registers::xdma::{
     ChannelBlock, ChannelControl, ChannelInterrupts, Direction, PerChannel, SGDMA_COMMON_BASE,
     SgdmaCommonBlock, channel_base, sgdma_base,
 };
 use fpga_registers::{BarOffset, CardAddr, Iova};
+use fpga_ring::ring::{CardSide, HostRange, RefusalReason, Report, Request, Ring, RingConfig, Segment};
 
 use super::attached::Attached;
 use super::wait::Line;

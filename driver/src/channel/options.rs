@@ -107,7 +107,7 @@ impl Default for ChannelOptions {
         Self {
             descriptors: 1024,
             transfers: 256,
-            max_descriptor_length: fpga_core::ring::MAX_DESCRIPTOR_LENGTH,
+            max_descriptor_length: fpga_ring::ring::MAX_DESCRIPTOR_LENGTH,
             run_mode: RunMode::StopRuns,
             long_blocks: false,
             fixed_address: false,

@@ -1,8 +1,8 @@
 //! Doorbells: how queued descriptors get to the engine.
 
-use fpga_core::ring::{Extension, Run};
 use fpga_pci::{MmioError, barrier};
 use fpga_registers::xdma::{Adjacent, ChannelBlock, Credits, SgdmaBlock};
+use fpga_ring::ring::{Extension, Run};
 
 use super::RunMode;
 use super::engine::Engine;

@@ -4,9 +4,9 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use fpga_core::ring::{CountFault, Token, WithdrawError};
 use fpga_pci::{DmaBuffer, FAULT_LOG, MmioError, QuarantineReason, barrier};
 use fpga_registers::xdma::{ChannelBlock, ChannelStatus, Direction};
+use fpga_ring::ring::{CountFault, Token, WithdrawError};
 
 use super::Ticket;
 use super::engine::{EVENT_BITS, Engine, Payload, Side};

@@ -3,13 +3,13 @@
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use fpga_core::ring::Token;
 use fpga_pci::{Backoff, Deadline, DmaBuffer, Interrupt, barrier};
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::{
     ChannelBlock, ChannelInterrupts, ChannelMask, ChannelStatus, IRQ_BASE, IrqBlock, UserMask,
     irq::channel_bit,
 };
+use fpga_ring::ring::Token;
 
 use super::engine::{EVENT_BITS, Engine, SUSPICIOUS_NS, Side};
 use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};

@@ -1,7 +1,7 @@
 //! What can go wrong with received packets.
 
-use fpga_core::ring::PacketFault;
 use fpga_pci::DmaBuffer;
+use fpga_ring::ring::PacketFault;
 
 use crate::error::{ChannelError, SubmitError};
 use crate::fault::ChannelFault;

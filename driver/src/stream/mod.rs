@@ -40,7 +40,7 @@ use crate::error::{AttachRefused, ChannelError, Refused, SubmitError, TransferFa
 use crate::name::ChannelName;
 
 pub use error::{ReceiveFailed, StreamError};
-pub use fpga_core::ring::PacketFault;
+pub use fpga_ring::ring::PacketFault;
 pub use options::C2hStreamOptions;
 pub use packet::Packet;
 pub use receive::{C2hStream, StreamStatistics};
@@ -115,7 +115,7 @@ impl H2cStream {
     /// ([`XdmaInfo::data_width`](crate::XdmaInfo::data_width); PG195, `invalid_length`).
     ///
     /// # Errors
-    /// As `submit_at`; [`RefusalReason::PartialBeat`](fpga_core::ring::RefusalReason::PartialBeat). Nothing is queued then.
+    /// As `submit_at`; [`RefusalReason::PartialBeat`](fpga_ring::ring::RefusalReason::PartialBeat). Nothing is queued then.
     pub fn submit_list(&mut self, parts: &[PacketPart]) -> Result<Ticket, SubmitError> {
         self.0.submit_list(parts.iter().map(|part| {
             let PacketPart { memory, offset, length } = *part;

@@ -1,6 +1,6 @@
 //! The buffers of a C2H stream.
 
-use fpga_core::ring::MAX_ENTRIES;
+use fpga_ring::ring::MAX_ENTRIES;
 
 use crate::card::Card;
 use crate::channel::{ChannelOptions, RunMode};

@@ -1,7 +1,7 @@
 //! A received packet, where the card has written it.
 
-use fpga_core::ring::{PacketSpan, Packets};
 use fpga_pci::{MemoryError, SharedSlice};
+use fpga_ring::ring::{PacketSpan, Packets};
 
 /// A packet, borrowed from its stream: its bytes lie in one or more of the stream's buffers. They are posted again by the call to
 /// the stream that follows.

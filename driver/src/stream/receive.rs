@@ -1,8 +1,8 @@
 //! Receiving: a ring of buffers that the card fills without end, or one buffer at a time.
 
-use fpga_core::ring::{HostRange, MAX_DESCRIPTOR_LENGTH, MetadataMemory, PacketSpan, Packets};
 use fpga_pci::DmaBuffer;
 use fpga_registers::{CardAddr, Iova};
+use fpga_ring::ring::{HostRange, MAX_DESCRIPTOR_LENGTH, MetadataMemory, PacketSpan, Packets};
 
 use super::error::{ReceiveFailed, StreamError};
 use super::options::C2hStreamOptions;

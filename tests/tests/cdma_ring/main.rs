@@ -12,7 +12,7 @@ mod work;
 
 pub(crate) use std::time::Duration;
 
-pub(crate) use fpga_driver::core::cdma_ring::{ConfigError, RefusalReason};
+pub(crate) use fpga_driver::cdma_ring::{ConfigError, RefusalReason};
 pub(crate) use fpga_driver::mock::{CardFailure, World};
 pub(crate) use fpga_driver::registers::cdma::{CdmaBlock, Cdmasr};
 pub(crate) use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock};

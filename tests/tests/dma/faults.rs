@@ -4,10 +4,10 @@
 use core::time::Duration;
 
 use fpga_card::FaultKind;
-use fpga_driver::core::ring::CountFault;
 use fpga_driver::registers::xdma::{
     ChannelBlock, ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,
 };
+use fpga_driver::ring::CountFault;
 use fpga_driver::{
     Card, ChannelFault, FaultCause, NetworkInterface, OpenOptions, ResourceError, RunMode, Ticket,
     TransferError,

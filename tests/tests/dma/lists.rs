@@ -1,6 +1,6 @@
 //! Scatter-gather lists: many pieces, one transfer.
 
-use fpga_driver::core::ring::RefusalReason;
+use fpga_driver::ring::RefusalReason;
 use fpga_driver::{AttachedMemory, Piece};
 use fpga_tests::cards::{peek, poke};
 use fpga_tests::rig::Way;

@@ -1,7 +1,7 @@
 //! Shapes of channels: those that cannot be, and the fixed card address.
 
 use fpga_card::AccessLog;
-use fpga_driver::core::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
+use fpga_driver::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
 use fpga_driver::{AttachedMemory, ChannelOptions, FaultCause, Piece, ResourceError};
 use fpga_tests::cards::{described, open, peek, poke, world};
 use fpga_tests::rig::Way;

@@ -20,19 +20,20 @@ pub(crate) struct Options {
 /// Every package of ours, from the bottom up, and those that it may depend on directly. What a package may use, those above
 /// it may use too, which [`allowed`] adds: a package that joins two others names them with it.
 ///
-/// `core` and `pci` do not see each other: they meet in `driver`. The card knows nothing of the driver but the state machines
+/// `ring`, `core` and `pci` do not see each other: they meet in `driver`. The card knows nothing of the driver but the state machines
 /// in `core`, which are the specification of its network interface.
 const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-input", &[]),
     ("fpga-registers", &[]),
     ("fpga-register-map", &["fpga-input", "fpga-registers"]),
     ("fpga-firmware", &["fpga-registers"]),
+    ("fpga-ring", &["fpga-registers"]),
     ("fpga-core", &["fpga-firmware"]),
     ("fpga-card", &["fpga-core", "fpga-input"]),
     ("fpga-host", &["fpga-registers"]),
     ("fpga-pci", &["fpga-host"]),
     ("fpga-mock", &["fpga-card", "fpga-pci"]),
-    ("fpga-driver", &["fpga-core", "fpga-pci", "fpga-mock"]),
+    ("fpga-driver", &["fpga-ring", "fpga-core", "fpga-pci", "fpga-mock"]),
     ("fpga-frames", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-core", "fpga-input"]),
     ("fpgactl", &["fpga-driver", "fpga-frames", "fpga-netsim", "fpga-register-map"]),

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use fpga_core::ring::{MetadataMemory, PacketFault, PacketSpan, Packets};
 use fpga_registers::xdma::StreamWriteback;
+use fpga_ring::ring::{MetadataMemory, PacketFault, PacketSpan, Packets};
 use proptest::prelude::*;
 
 /// Metadata slots, written as the engine does.

@@ -9,11 +9,11 @@ mod requests;
 
 use std::collections::VecDeque;
 
-use fpga_core::cdma_ring::{
-    Batch, ConfigError, DescriptorImage, ENTRY_BYTES, ProgressFault, RefusalReason, Ring, RingConfig, Segment,
-};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::{SgDescriptor, SgStatus};
+use fpga_ring::cdma_ring::{
+    Batch, ConfigError, DescriptorImage, ENTRY_BYTES, ProgressFault, RefusalReason, Ring, RingConfig, Segment,
+};
 use proptest::prelude::*;
 
 const BASE: u64 = 0x1_0000;

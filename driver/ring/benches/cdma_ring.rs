@@ -1,8 +1,8 @@
 //! Descriptor ring of the copy engine: submit, publish, post and complete, 255 copies per batch.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use fpga_core::cdma_ring::{DescriptorImage, Ring, RingConfig, Segment};
 use fpga_registers::CardAddr;
+use fpga_ring::cdma_ring::{DescriptorImage, Ring, RingConfig, Segment};
 use std::hint::black_box;
 
 struct Image(Vec<[u32; 16]>);

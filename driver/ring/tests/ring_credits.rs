@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
-use fpga_core::ring::{
+use fpga_registers::xdma::{Descriptor, Direction};
+use fpga_registers::{CardAddr, Iova};
+use fpga_ring::ring::{
     DescriptorMemory, Extension, HostRange, MAX_CREDITS, RefusalReason, Request, Ring, RingConfig, Segment,
     Token, WithdrawError,
 };
-use fpga_registers::xdma::{Descriptor, Direction};
-use fpga_registers::{CardAddr, Iova};
 use proptest::prelude::*;
 
 /// The engine in credit mode: it fetches what it has credits for, at most a block at a time, keeps what it has fetched, and goes

@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
-use fpga_core::ring::{
+use fpga_registers::xdma::{Descriptor, Direction, descriptor};
+use fpga_registers::{CardAddr, Iova};
+use fpga_ring::ring::{
     CardSide, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH, RefusalReason, Report, Request,
     Ring, RingConfig, Run,
 };
-use fpga_registers::xdma::{Descriptor, Direction, descriptor};
-use fpga_registers::{CardAddr, Iova};
 use proptest::prelude::*;
 
 fn low(word: u64) -> u32 {

@@ -1,9 +1,9 @@
 //! Descriptor ring: submit and complete, 256 operations per run.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use fpga_core::ring::{DescriptorMemory, HostRange, Request, Ring, RingConfig};
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
+use fpga_ring::ring::{DescriptorMemory, HostRange, Request, Ring, RingConfig};
 use std::hint::black_box;
 
 struct Memory(Vec<[u64; 4]>);
