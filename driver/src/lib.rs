@@ -70,6 +70,7 @@ pub use fpga_core as core;
 pub use fpga_firmware::{self as firmware, NodeId};
 #[cfg(feature = "mock")]
 pub use fpga_mock as mock;
+pub use fpga_netmodel as netmodel;
 pub use fpga_pci::{
     self as pci, Bounced, DeviceEvent, DeviceEvents, DmaArea, DmaBuffer, ReadVolatile, SharedSlice,
     Transport, WriteVolatile,

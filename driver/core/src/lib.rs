@@ -9,7 +9,6 @@
 //! | [`feedback`] | what links tell of themselves, and what is done about it |
 //! | [`segment`] | classification and segmentation as arithmetic |
 //! | [`mirror`] | the host's view of a card's registry, from events alone |
-//! | [`impair`] | what a network does to frames, for simulated ones |
 //! | [`state`] | how much state the tables hold |
 //! | [`timers`] | a hierarchical wheel |
 //!
@@ -30,7 +29,6 @@ extern crate alloc;
 mod aside;
 pub mod feedback;
 mod free;
-pub mod impair;
 mod list;
 pub mod mirror;
 pub mod op_table;

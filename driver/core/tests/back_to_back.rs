@@ -9,7 +9,6 @@ mod common;
 
 use common::{KEY, LIFE, RECEIVER, SENDER, pattern};
 use fpga_core::Nanos;
-use fpga_core::impair::{Network, Order};
 use fpga_core::mirror::Mirror;
 use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
 use fpga_core::sender::{
@@ -19,6 +18,7 @@ use fpga_firmware::event::EventKind;
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, OpNumber};
 use fpga_firmware::wire::{Arrived, Common, Control, DataHeader, Flags, Packet, StartFields};
+use fpga_netmodel::{Network, Order};
 use fpga_registers::CardAddr;
 
 const WINDOW: u64 = 0x100_0000;

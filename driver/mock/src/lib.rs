@@ -1,7 +1,7 @@
 //! The in-process backend: simulated cards behind [`fpga_pci::Transport`], and a network between them.
 //!
 //! ```
-//! use fpga_core::impair::Order;
+//! use fpga_netmodel::Order;
 //! use fpga_mock::World;
 //! use fpga_pci::Transport;
 //!

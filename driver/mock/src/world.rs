@@ -8,9 +8,9 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::threaded::{Pass, Shared, ThreadOptions, Threaded, Worker};
 use crate::transport::MockTransport;
 use fpga_card::{Card, CardDescription, CardError};
-use fpga_core::impair::{self, Impairments, OrderError};
 use fpga_core::time::Nanos;
 use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
+use fpga_netmodel::{Impairments, OrderError};
 use fpga_pci::OsError;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
@@ -132,7 +132,7 @@ impl WorldBuilder {
         self
     }
 
-    /// Everything that the network does to frames; an [`Order`](impair::Order) of delivery alone will do. Nothing by default: all
+    /// Everything that the network does to frames; an [`Order`](fpga_netmodel::Order) of delivery alone will do. Nothing by default: all
     /// arrive, as they were sent.
     #[must_use]
     pub fn impairments(mut self, impairments: impl Into<Impairments>) -> Self {
@@ -394,7 +394,7 @@ impl World {
 
     /// What became of the frames that cards of this world have sent.
     #[must_use]
-    pub fn network_counters(&self) -> impair::LinkCounters {
+    pub fn network_counters(&self) -> fpga_netmodel::LinkCounters {
         *self.lock().network.counters()
     }
 

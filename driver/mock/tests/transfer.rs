@@ -3,12 +3,12 @@
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
 use fpga_card::{AccessLog, CardDescription};
-use fpga_core::impair::Order;
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::{Flags, memory, ni};
 use fpga_firmware::ids::{NodeId, OpNumber, TransferId};
 use fpga_firmware::window::{WindowHeader, WindowKind};
 use fpga_mock::{MockTransport, ThreadOptions, World, WorldBuilder};
+use fpga_netmodel::Order;
 use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
 use fpga_registers::{BarOffset, CardAddr, Iova};
 use proptest::prelude::*;

@@ -3,9 +3,9 @@
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
 use fpga_card::{CardDescription, CardError};
-use fpga_core::impair::Order;
 use fpga_core::time::Nanos;
 use fpga_mock::{BuildError, CardFailure, World};
+use fpga_netmodel::Order;
 use fpga_pci::{
     Bar, BarError, BarKind, DmaAccess, DmaMapError, HugePages, InterruptError, MmioError, ResetError,
     ResetLevel, SharedMemory, Transport, config,

@@ -1,6 +1,6 @@
 //! Rings that are too small, options that contradict each other, endpoints that end.
 
-use fpga_driver::core::impair::Impairments;
+use fpga_driver::netmodel::Impairments;
 
 use super::*;
 

@@ -1,9 +1,9 @@
 //! Transfers to a host that does not poll. Only notifications of arrivals need that host: everything else is written, acknowledged and
 //! completed without it, and its mirror shows the card again after one poll.
 
-use fpga_driver::core::impair::{Conditions, Impairments, Loss, Probability};
 use fpga_driver::endpoint::{SendCompletion, SendTicket};
 use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
 
 use super::*;
 

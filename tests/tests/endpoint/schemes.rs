@@ -1,7 +1,7 @@
 //! Schemes other than the registry's, whose senders live in the card: the same bytes, windows, reads and endings.
 
-use fpga_driver::core::impair::{Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_driver::endpoint::{ReadFailure, SendCompletion};
+use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Parameters of schemes: each has an effect, and what cannot be is refused.
 
-use fpga_driver::core::impair::{Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_driver::endpoint::Tuning;
+use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 
 use super::*;
 

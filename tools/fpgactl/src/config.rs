@@ -17,7 +17,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use fpga_driver::core::impair::{BitRate, Blackout};
+use fpga_driver::netmodel::{BitRate, Blackout};
 use fpga_input::FileKind;
 
 use crate::cli::{self, Notifier};

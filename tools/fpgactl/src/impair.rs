@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use fpga_driver::core::Nanos;
-use fpga_driver::core::impair::{
+use fpga_driver::netmodel::{
     BitRate, Blackout, Bursts, Conditions, Delay, Impairments, LawError, Loss, Order, Probability, Rate,
 };
 use serde::Serialize;
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn every_law_keeps_the_mean_that_is_asked_for() {
-        use fpga_driver::core::impair::Link;
+        use fpga_driver::netmodel::Link;
         let mean = 10_000_u64;
         for law in JitterLaw::value_variants() {
             let args = ImpairArgs {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_driver::core::impair::Impairments;
 use fpga_driver::mock::{CardDescription, DescriptionError};
 use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::netmodel::Impairments;
 use fpga_driver::pci::catch_bus_errors;
 use fpga_driver::pci::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
 use fpga_driver::pci::vfio_user::{VfioUserOptions, VfioUserTransport};

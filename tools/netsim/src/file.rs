@@ -25,7 +25,7 @@
 //!
 //! Only `schema_version` and `traffic` have to be there; [`JSON_SCHEMA`] describes every key, and `examples/scenarios` has samples. `window` is the receiver's or the sender's, by the scheme.
 //!
-//! What befalls what hosts send is [`fpga_core::impair`]'s model, all of it:
+//! What befalls what hosts send is [`fpga_netmodel`]'s model, all of it:
 //!
 //! ```yaml
 //! data:                            # and control, the same keys
@@ -46,11 +46,11 @@ mod schema;
 use std::path::Path;
 
 use fpga_core::Nanos;
-use fpga_core::impair::{BitRate, Blackout, Order, Rate};
 use fpga_core::scheme::ends::Rules;
 use fpga_core::scheme::mapping::WIDTH;
 use fpga_firmware::generated::Scheme;
 use fpga_input::{FileKind, ReadError};
+use fpga_netmodel::{BitRate, Blackout, Order, Rate};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, de};
 

@@ -33,7 +33,7 @@
 //! | [`notice`] | what the receiver's own completion saves, by hops |
 //! | [`soak`] | random transfers under random trouble, each of them checked |
 //!
-//! What happens on the way is [`fpga_core::impair`]'s, the model that the simulated cards' network has too.
+//! What happens on the way is [`fpga_netmodel`]'s, the model that the simulated cards' network has too.
 //!
 //! # What it does not do yet
 //!
@@ -61,8 +61,8 @@ pub mod sweep;
 pub mod topology;
 pub mod tuner;
 
-pub use fpga_core::impair::BitRate;
 pub use fpga_firmware::generated::Scheme;
+pub use fpga_netmodel::BitRate;
 pub use scenario::{Flow, Scenario, ScenarioError};
 pub use simulation::{FlowReport, HostReport, LinkWords, RateChange, Report, Simulation, SimulationError};
 pub use topology::{Routing, SlowLink, Topology, TopologyError};

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_core::Nanos;
 use fpga_core::feedback::flow;
-use fpga_core::impair::{self, Class, Link};
 use fpga_core::receiver::MemoryWindow;
 use fpga_core::scheme::messages;
 use fpga_core::scheme::side::{Header, ReceivingSide, RegistrySender, Said, SendingSide};
@@ -19,6 +18,7 @@ use fpga_core::{receiver, sender};
 use fpga_firmware::NodeId;
 use fpga_firmware::event::{Event as NiEvent, EventKind};
 use fpga_firmware::generated::Permissions;
+use fpga_netmodel::{Class, Link};
 use fpga_registers::CardAddr;
 pub use report::{FlowReport, HostReport, LinkWords, RateChange, Report};
 
@@ -90,7 +90,7 @@ fn source_of(header: &Header) -> u32 {
     header.common().source.get().wrapping_sub(1)
 }
 
-impl impair::Frame for Packet {
+impl fpga_netmodel::Frame for Packet {
     fn class(&self) -> Class {
         if self.header.is_data() { Class::Data } else { Class::Control }
     }

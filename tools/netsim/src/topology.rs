@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fpga_core::impair::BitRate;
+use fpga_netmodel::BitRate;
 
 /// How hosts are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

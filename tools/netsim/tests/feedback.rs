@@ -3,7 +3,7 @@
 
 use fpga_core::Nanos;
 use fpga_core::feedback::flow::FULL;
-use fpga_core::impair::{Conditions, Loss, Probability};
+use fpga_netmodel::{Conditions, Loss, Probability};
 use fpga_netsim::{Flow, RateChange, Report, Routing, Scenario, Scheme, Simulation, SlowLink, Topology};
 
 /// 32 that send, one that receives, and one with the controller.

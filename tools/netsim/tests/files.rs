@@ -1,8 +1,8 @@
 //! Scenarios as YAML: what they may say, and what is said to those that may not.
 
 use fpga_core::Nanos;
-use fpga_core::impair::{Delay, Loss, Order};
 use fpga_core::scheme::ends::Rules;
+use fpga_netmodel::{Delay, Loss, Order};
 use fpga_netsim::{BitRate, Scheme, Simulation, Topology, file};
 
 const WHOLE: &str = "\

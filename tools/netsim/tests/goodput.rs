@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
 use fpga_core::Nanos;
-use fpga_core::impair::{Conditions, Loss, Order, Probability};
 use fpga_core::sender::SenderConfig;
+use fpga_netmodel::{Conditions, Loss, Order, Probability};
 use fpga_netsim::{BitRate, Scenario, Simulation};
 
 const LENGTH: u64 = 4 << 20;

@@ -2,10 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
 use fpga_core::Nanos;
-use fpga_core::impair::{Conditions, Loss, Order, Probability};
 use fpga_core::receiver::ReceiverConfig;
 use fpga_core::sender::{Notify, SenderConfig};
 use fpga_firmware::Incarnation;
+use fpga_netmodel::{Conditions, Loss, Order, Probability};
 use fpga_netsim::scenario::RECEIVER;
 use fpga_netsim::{BitRate, Report, Scenario, Simulation, notice};
 

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
 use fpga_core::Nanos;
-use fpga_core::impair::{Conditions, Delay, Loss, Order, Probability};
 use fpga_core::sender::TransferError;
+use fpga_netmodel::{Conditions, Delay, Loss, Order, Probability};
 use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology, sweep};
 
 const SCHEMES: [Scheme; 6] = [

@@ -3,9 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
 use fpga_core::Nanos;
-use fpga_core::impair::Order;
 use fpga_core::sender::{Notify, SenderConfig};
 use fpga_firmware::wire::{CRC_LENGTH, DATA_HEADER_LENGTH, START_HEADER_LENGTH};
+use fpga_netmodel::Order;
 use fpga_netsim::{
     BitRate, Flow, FlowReport, Report, Scenario, ScenarioError, Simulation, SimulationError, Topology,
 };

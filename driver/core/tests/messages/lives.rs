@@ -3,11 +3,11 @@
 use crate::net::{Net, node_id, write};
 use crate::{all_rules, configs, node};
 use fpga_core::Nanos;
-use fpga_core::impair::{Conditions, Delay, Impairments, Loss, Probability};
 use fpga_core::scheme::messages::Sender;
 use fpga_core::scheme::side::SendingSide;
 use fpga_firmware::event::EventKind;
 use fpga_firmware::ids::Incarnation;
+use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Probability};
 
 /// How long a packet is on its way at most: its own way, or a copy's.
 const LIFETIME: Nanos = Nanos::from_micros(120);

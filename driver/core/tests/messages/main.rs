@@ -12,13 +12,13 @@ mod whole;
 mod zombies;
 
 use fpga_core::Nanos;
-use fpga_core::impair::{BitRate, Bursts, Conditions, Delay, Impairments, Loss, Probability, Rate};
 use fpga_core::receiver::{Receiver as Registry, ReceiverConfig as RegistryConfig};
 use fpga_core::scheme::ends::Rules;
 use fpga_core::scheme::messages::{ReadConfig, Reads, Receiver, ReceiverConfig, Sender, SenderConfig};
 use fpga_core::scheme::side::{Header, RegistrySender};
 use fpga_firmware::Incarnation;
 use fpga_firmware::generated::Scheme;
+use fpga_netmodel::{BitRate, Bursts, Conditions, Delay, Impairments, Loss, Probability, Rate};
 use net::{Net, Node, Reading, node_id};
 
 pub(crate) const ROUND_TRIP: Nanos = Nanos::from_micros(4);

@@ -1,7 +1,6 @@
 //! Nodes of any scheme on one network of bytes: every packet is encoded, impaired, checked and parsed.
 
 use fpga_core::Nanos;
-use fpga_core::impair::{Impairments, Link};
 use fpga_core::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
 use fpga_core::scheme::messages::Reads;
 use fpga_core::scheme::side::{Departure, Header, ReceivingSide, Said, SendingSide};
@@ -10,6 +9,7 @@ use fpga_firmware::NodeId;
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::wire::{MAX_PACKET_LENGTH, Message, Packet};
+use fpga_netmodel::{Impairments, Link};
 use fpga_registers::CardAddr;
 
 /// Bytes of a node's memory; the window is all of it.

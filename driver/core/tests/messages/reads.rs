@@ -3,13 +3,13 @@
 use crate::net::KEY;
 use crate::{MessageNet, all_rules, bad, clean, net};
 use fpga_core::Nanos;
-use fpga_core::impair::{Conditions, Impairments, Loss, Probability};
 use fpga_core::receiver::MemoryWindow;
 use fpga_core::scheme::messages::{Read, ReadError};
 use fpga_core::scheme::side::ReceivingSide;
 use fpga_firmware::NodeId;
 use fpga_firmware::event::NackReason;
 use fpga_firmware::generated::Permissions;
+use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
 use fpga_registers::CardAddr;
 
 fn read(source: u64, base: u64, length: u64) -> Read {

@@ -3,7 +3,6 @@
 use crate::net::{Net, write};
 use crate::{ROUND_TRIP, SCHEMES, all_rules, bad, clean, configs, net, node};
 use fpga_core::Nanos;
-use fpga_core::impair::{Conditions, Impairments, Loss, Probability};
 use fpga_core::scheme::ends::Rules;
 use fpga_core::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use fpga_core::scheme::side::{ReceivingSide, SendingSide};
@@ -11,6 +10,7 @@ use fpga_core::sender::{Command, Notify, SubmitError, TransferError};
 use fpga_firmware::event::NackReason;
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};
+use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
 
 #[test]
 fn a_write_outside_the_window_is_refused() {

@@ -3,8 +3,8 @@
 use crate::net::{Net, write};
 use crate::{all_rules, configs, node};
 use fpga_core::Nanos;
-use fpga_core::impair::{Conditions, Delay, Impairments, Loss, Probability};
 use fpga_core::scheme::side::SendingSide;
+use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Probability};
 
 /// How long a copy may wander. Short, so that little virtual time passes between two uses of a number.
 const LIFETIME: Nanos = Nanos::from_micros(400);

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use fpga_driver::core::impair::{Conditions, Impairments, Loss, Probability};
 use fpga_driver::endpoint::EndpointOptions;
 use fpga_driver::firmware::crc::crc32c;
 use fpga_driver::mock::World;
+use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
 use fpga_driver::{Card, Endpoint, SharedSlice};
 use fpga_frames::{
     Event, JoinError, Published, Publisher, PublisherOptions, ReceivedFrame, Sequence, Subscriber,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_driver::core::impair::BitRate;
+use fpga_driver::netmodel::BitRate;
 use fpga_driver::{BarOffset, CardAddr};
 
 /// Text that is no such quantity.

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use fpga_core::Nanos;
-use fpga_core::impair::{Conditions, Loss, Order, Probability};
 use fpga_core::sender::SenderConfig;
+use fpga_netmodel::{Conditions, Loss, Order, Probability};
 use fpga_netsim::{BitRate, FlowReport, Scenario, Simulation};
 
 /// One transfer per seed. Without loss, whatever is sent again is sent for nothing.

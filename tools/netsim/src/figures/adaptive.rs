@@ -2,10 +2,10 @@
 
 use fpga_core::Nanos;
 use fpga_core::feedback::flow;
-use fpga_core::impair::{Conditions, Delay};
 use fpga_core::scheme::adaptive_window::{self, Patience};
 use fpga_core::scheme::ends::Rules;
 use fpga_firmware::generated::Scheme;
+use fpga_netmodel::{Conditions, Delay};
 
 use super::disorder::{Delays, Law};
 use super::float;

@@ -5,7 +5,7 @@
 //! the link takes them. The delay's mean is found by bisection, with the same random numbers for each mean.
 
 use fpga_core::Nanos;
-use fpga_core::impair::{Class, Conditions, Delay, Frame, Impairments, Link, OrderError};
+use fpga_netmodel::{Class, Conditions, Delay, Frame, Impairments, Link, OrderError};
 
 use crate::statistics::seed_of;
 

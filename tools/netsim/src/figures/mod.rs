@@ -16,7 +16,7 @@
 use std::ops::ControlFlow;
 
 use fpga_core::Nanos;
-use fpga_core::impair::{BitRate, Conditions, Delay, Loss, OrderError, Probability};
+use fpga_netmodel::{BitRate, Conditions, Delay, Loss, OrderError, Probability};
 
 use crate::notice::NoticeError;
 use crate::{Scenario, SimulationError, parallel};

@@ -5,10 +5,10 @@
 use fpga_core::feedback::controller::{self, Controller, Routing};
 use fpga_core::feedback::hop::{self, Hop};
 use fpga_core::feedback::{Limits, LinkPacket, LinkState, Word};
-use fpga_core::impair::{Conditions, Impairments, Link};
 use fpga_core::scheme::side::Header;
 use fpga_firmware::NodeId;
 use fpga_firmware::wire::{Common, Flags, LINK_WHOLE};
+use fpga_netmodel::{Conditions, Impairments, Link};
 
 use super::{LinkWords, Packet, RateChange, Simulation};
 use crate::event_queue::{Event, What};

@@ -1,8 +1,8 @@
 //! What a run tells.
 
 use fpga_core::Nanos;
-use fpga_core::impair::BitRate;
 use fpga_core::sender::TransferError;
+use fpga_netmodel::BitRate;
 
 /// What became of one flow. Times are since the start of the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -284,7 +284,7 @@ pub enum Promise {
     Receiver(ReceiverConfigError),
     /// The round could not be set up.
     #[error("links: {0}")]
-    Links(fpga_core::impair::OrderError),
+    Links(fpga_netmodel::OrderError),
 }
 
 /// When wrong bytes were seen.

@@ -17,6 +17,11 @@
 //! n-th data frame is lost, or not, whatever the delay law is, schemes can be compared on the same network, and every run
 //! can be replayed.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -32,7 +37,7 @@ pub use laws::{Bursts, Conditions, Delay, LawError, Loss, Probability};
 pub use order::{Network, Order, OrderError};
 pub use rate::{BitRate, Rate};
 
-use crate::time::Nanos;
+use fpga_firmware::Nanos;
 use laws::Dice;
 use rate::Serializer;
 

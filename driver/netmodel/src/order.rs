@@ -8,7 +8,7 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::Cause;
-use crate::time::Nanos;
+use fpga_firmware::Nanos;
 
 /// In which order frames come out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

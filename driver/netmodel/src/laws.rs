@@ -4,7 +4,7 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::{Cause, Class};
-use crate::time::Nanos;
+use fpga_firmware::Nanos;
 
 /// 2^32, in which probabilities are counted.
 const WHOLE: u64 = 1 << 32;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::time::Nanos;
+use fpga_firmware::Nanos;
 
 const PICOS_PER_SECOND: u128 = 1_000_000_000_000;
 const PICOS_PER_NANO: u64 = 1_000;
