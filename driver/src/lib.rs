@@ -66,7 +66,6 @@ pub use error::{
     TransferFailed,
 };
 pub use fault::{ChannelFault, FaultCause, FaultPlace};
-pub use fpga_core as core;
 pub use fpga_firmware::{self as firmware, NodeId};
 #[cfg(feature = "mock")]
 pub use fpga_mock as mock;
@@ -75,6 +74,7 @@ pub use fpga_pci::{
     self as pci, Bounced, DeviceEvent, DeviceEvents, DmaArea, DmaBuffer, ReadVolatile, SharedSlice,
     Transport, WriteVolatile,
 };
+pub use fpga_protocol as protocol;
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
 pub use fpga_ring::cdma_ring::{self, Segment as CdmaSegment};
 pub use fpga_ring::ring;

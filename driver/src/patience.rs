@@ -55,8 +55,8 @@ pub(crate) fn look_until<T, E>(
 #[cfg(feature = "mock")]
 mod tests {
     use super::*;
-    use fpga_core::Nanos;
     use fpga_mock::World;
+    use fpga_protocol::Nanos;
 
     /// Looks at a world whose clock goes on by these nanoseconds between looks; what comes of it, and the number of looks.
     fn look(pause: u64, limit: u64, there: impl Fn(u64) -> bool) -> (Result<(), u64>, u64) {

@@ -1,6 +1,6 @@
 //! Where engine and memory meet: the engine's descriptor ring writes through here into DMA memory.
 //!
-//! `fpga-core` knows descriptors but no memory, `fpga-pci` knows memory but no descriptors.
+//! `fpga-protocol` knows descriptors but no memory, `fpga-pci` knows memory but no descriptors.
 
 use fpga_pci::{DmaArea, DmaRun, SharedSlice};
 use fpga_ring::ring::{DescriptorMemory, HostRange, MetadataMemory};

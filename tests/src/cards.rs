@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use fpga_card::CardDescription;
-use fpga_driver::core::Nanos;
 use fpga_driver::mock::World;
 use fpga_driver::pci::DmaPoolStats;
+use fpga_driver::protocol::Nanos;
 use fpga_driver::registers::xdma::{
     ChannelBlock, MAX_CHANNELS, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,
 };

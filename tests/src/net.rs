@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 
 use fpga_card::CardDescription;
-use fpga_driver::core::Nanos;
 use fpga_driver::endpoint::{
     EndpointError, EndpointOptions, Notification, RegionHandle, RemoteRegion, SendCompletion, SendOptions,
     SendTicket,
 };
 use fpga_driver::mock::{World, WorldBuilder};
 use fpga_driver::netmodel::Impairments;
+use fpga_driver::protocol::Nanos;
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
 
 use crate::{DeliveryOrder, cards};

@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 
 use fpga_driver::CardAddr;
-use fpga_driver::core::Nanos;
-use fpga_driver::core::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
-use fpga_driver::core::scheme::ends::{OtherRules, Rules};
-use fpga_driver::core::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use fpga_driver::core::scheme::side::{Header, ReceivingSide, Said, SendingSide};
-use fpga_driver::core::sender::{Command, Notify};
 use fpga_driver::firmware::generated::{Permissions, Scheme};
 use fpga_driver::firmware::{Incarnation, NodeId};
+use fpga_driver::protocol::Nanos;
+use fpga_driver::protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
+use fpga_driver::protocol::scheme::ends::{OtherRules, Rules};
+use fpga_driver::protocol::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use fpga_driver::protocol::scheme::side::{Header, ReceivingSide, Said, SendingSide};
+use fpga_driver::protocol::sender::{Command, Notify};
 use fpga_pci::testing::CountingAllocator;
 
 #[global_allocator]

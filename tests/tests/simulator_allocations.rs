@@ -5,11 +5,11 @@
 //! time-outs, refusals, packets that wait for their segment's first one, and copies of what has arrived.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
-use fpga_driver::core::Nanos;
-use fpga_driver::core::receiver::ReceiverConfig;
-use fpga_driver::core::sender::{Notify, SenderConfig};
 use fpga_driver::firmware::Incarnation;
 use fpga_driver::netmodel::{Conditions, Delay, Loss, Order, Probability};
+use fpga_driver::protocol::Nanos;
+use fpga_driver::protocol::receiver::ReceiverConfig;
+use fpga_driver::protocol::sender::{Notify, SenderConfig};
 use fpga_netsim::scenario::RECEIVER;
 use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology};
 use fpga_pci::testing::CountingAllocator;

@@ -1,10 +1,10 @@
-//! The page of `fpga_core::state` leaves nothing out: what sender, receiver and mirror take from the heap is what their tables come to.
+//! The page of `fpga_protocol::state` leaves nothing out: what sender, receiver and mirror take from the heap is what their tables come to.
 
-use fpga_driver::core::mirror::Mirror;
-use fpga_driver::core::receiver::{Receiver, ReceiverConfig};
-use fpga_driver::core::sender::{Sender, SenderConfig};
-use fpga_driver::core::state::Table;
 use fpga_driver::firmware::{Incarnation, NodeId};
+use fpga_driver::protocol::mirror::Mirror;
+use fpga_driver::protocol::receiver::{Receiver, ReceiverConfig};
+use fpga_driver::protocol::sender::{Sender, SenderConfig};
+use fpga_driver::protocol::state::Table;
 use fpga_pci::testing::CountingAllocator;
 
 #[global_allocator]

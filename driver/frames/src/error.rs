@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use fpga_driver::core::sender::TransferError;
 use fpga_driver::endpoint::{EndpointError, SendError};
+use fpga_driver::protocol::sender::TransferError;
 use fpga_driver::{ChannelError, ChannelFault, NodeId, ResourceError, SubmitError};
 
 use crate::arrivals::ArrivalError;

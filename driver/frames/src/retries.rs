@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use fpga_driver::core::Nanos;
+use fpga_driver::protocol::Nanos;
 use fpga_driver::{ChannelFault, FaultCause};
 
 /// The first retry is made at once, the second so much later, and each one after it twice as much: what is over after some milliseconds,

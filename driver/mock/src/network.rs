@@ -1,8 +1,8 @@
 //! The network between the cards, with everything that may happen to frames.
 
 use fpga_card::Card;
-use fpga_core::time::Nanos;
 use fpga_netmodel::{Impairments, Link, LinkCounters, OrderError};
+use fpga_protocol::time::Nanos;
 
 /// Frames on the wire at once; beyond that cards are held back.
 const CAPACITY: usize = 4096;

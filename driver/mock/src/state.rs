@@ -7,8 +7,8 @@ use crate::network::{Network, Sent};
 use crate::threaded::posted::{Cursor, PostedWrite};
 use crate::transport::MockTransport;
 use fpga_card::{Card, CardCounters};
-use fpga_core::time::Nanos;
 use fpga_firmware::NodeId;
+use fpga_protocol::time::Nanos;
 use std::sync::Weak;
 use std::time::Instant;
 

@@ -97,8 +97,8 @@ impl Threaded {
     }
 
     /// Nanoseconds since the world was made.
-    pub(crate) fn elapsed(&self) -> fpga_core::Nanos {
-        fpga_core::Nanos::new(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    pub(crate) fn elapsed(&self) -> fpga_protocol::Nanos {
+        fpga_protocol::Nanos::new(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// Asks for the lock.

@@ -5,11 +5,11 @@ use crate::dma::{PAGE, ranges};
 use crate::signals::Kind;
 use crate::state::CardFailure;
 use crate::world::World;
-use fpga_core::Nanos;
 use fpga_pci::{
     AccessCounters, Bar, BarError, BarInfo, BarKind, Clock, ConfigError, DmaAccess, DmaMapError, Interrupt,
     InterruptError, ResetError, ResetLevel, SharedMemory, Transport,
 };
+use fpga_protocol::Nanos;
 use fpga_registers::Iova;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd as _;

@@ -360,7 +360,7 @@ fn time_is_the_system_s() {
     let (began, before) = (Instant::now(), card.now());
     card.relax();
     assert!(!world.step(), "there is nothing for the caller to do");
-    world.advance(fpga_core::Nanos::from_millis(2));
+    world.advance(fpga_protocol::Nanos::from_millis(2));
     let (passed, bound) = (card.now() - before, began.elapsed().as_nanos());
     assert!((2_000_000..=bound).contains(&passed.into()), "{passed} ns of {bound}");
 }

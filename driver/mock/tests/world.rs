@@ -3,13 +3,13 @@
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
 use fpga_card::{CardDescription, CardError};
-use fpga_core::time::Nanos;
 use fpga_mock::{BuildError, CardFailure, World};
 use fpga_netmodel::Order;
 use fpga_pci::{
     Bar, BarError, BarKind, DmaAccess, DmaMapError, HugePages, InterruptError, MmioError, ResetError,
     ResetLevel, SharedMemory, Transport, config,
 };
+use fpga_protocol::time::Nanos;
 use fpga_registers::{BarOffset, Iova};
 use std::time::Duration;
 

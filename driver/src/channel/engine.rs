@@ -1,4 +1,4 @@
-//! One channel's engine: the descriptor ring of `fpga-core`, its memory, and the registers that start it.
+//! One channel's engine: the descriptor ring of `fpga-protocol`, its memory, and the registers that start it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

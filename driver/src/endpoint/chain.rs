@@ -9,7 +9,7 @@
 //! A slot that is not in use is a guard: its descriptors are marked complete, by the engine that has done them or from the beginning.
 //! There is always one more slot than can be in use. An engine that is started once too often ([`is_overrun`]) halts there instead of copying something old, and goes on after a reset.
 
-use fpga_core::sender::{Transmit, TransmitKind};
+use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::descriptor::LengthError;
 use fpga_registers::cdma::{Cdmasr, SgDescriptor, SgStatus};

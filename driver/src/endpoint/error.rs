@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fpga_core::sender;
 use fpga_firmware::NodeId;
 use fpga_firmware::event::EventError;
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::window::WindowError;
 use fpga_pci::{InterruptError, MemoryError, MmioError};
+use fpga_protocol::sender;
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmasr;
 

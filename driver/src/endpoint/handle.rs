@@ -7,11 +7,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fpga_core::Nanos;
-use fpga_core::mirror::MirrorError;
 use fpga_firmware::NodeId;
 use fpga_firmware::event::Event;
 use fpga_pci::{Deadline, DmaBuffer, Interrupt, Transport};
+use fpga_protocol::Nanos;
+use fpga_protocol::mirror::MirrorError;
 use fpga_registers::CardAddr;
 
 use super::rest::{Idle, Rest};

@@ -1,12 +1,12 @@
 //! For diagnosis: an endpoint's counts, and what the card's own windows show of the receiving side, by register reads.
 
-use fpga_core::Nanos;
-use fpga_core::mirror::{Difference, EscapedPacket};
-use fpga_core::receiver::EntryView;
-use fpga_core::sender::SenderCounters;
 use fpga_firmware::generated::{Scheme, counters, escape, ni, registry, sending};
 use fpga_firmware::{Incarnation, MessageId, NodeId, OpNumber, TransferId};
 use fpga_pci::{Bar, MmioError};
+use fpga_protocol::Nanos;
+use fpga_protocol::mirror::{Difference, EscapedPacket};
+use fpga_protocol::receiver::EntryView;
+use fpga_protocol::sender::SenderCounters;
 use fpga_registers::{BarOffset, CardAddr};
 
 use super::{Endpoint, EndpointError, SchemeList};
@@ -337,7 +337,7 @@ impl Endpoint {
 
     /// Compares the mirror with the card's registry and escape windows, entry by entry. Take the events first, and let nothing move
     /// meanwhile: the windows show the card as it is, the mirror as the events taken so far left it. What no event carries is not
-    /// compared: [`fpga_core::mirror`] says what, and why.
+    /// compared: [`fpga_protocol::mirror`] says what, and why.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].

@@ -32,14 +32,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fpga_core::Nanos;
-use fpga_core::mirror::{Mirror, MirrorError};
-use fpga_core::scheme::commands::{Commands, Withdrawal};
-use fpga_core::sender::{Command, Sender, TransferView};
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_pci::{DmaBuffer, MmioError, QuarantineReason};
+use fpga_protocol::Nanos;
+use fpga_protocol::mirror::{Mirror, MirrorError};
+use fpga_protocol::scheme::commands::{Commands, Withdrawal};
+use fpga_protocol::sender::{Command, Sender, TransferView};
 use fpga_registers::CardAddr;
 
 use crate::card::Card;
@@ -53,8 +53,8 @@ use crate::user_line::UserLine;
 
 pub use error::{EndpointError, SchemeList, SendError};
 pub use events::Notification;
-pub use fpga_core::scheme::tuning::Tuning;
-pub use fpga_core::sender::{
+pub use fpga_protocol::scheme::tuning::Tuning;
+pub use fpga_protocol::sender::{
     Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, Timeout as SendTimeout,
 };
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fpga_core::Nanos;
-use fpga_core::scheme::tuning::{Tuning, most_window};
-use fpga_core::sender::{Notify, SenderConfig, Timeout};
 use fpga_firmware::event::FaultReason;
 use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::tuning::{Tuning, most_window};
+use fpga_protocol::sender::{Notify, SenderConfig, Timeout};
 use fpga_registers::CardAddr;
 
 use super::SchemeList;
@@ -53,7 +53,7 @@ pub struct EndpointOptions {
     pub tuning: Tuning,
     /// Entries of the event ring, a power of two from 64. Default 4096. Half of it is for what comes of packets in flight
     /// ([`ops`](Self::ops)). The other half is for notifications of arrivals that nobody has polled for: once it is full, transfers to this
-    /// node that notify end as [not ready](fpga_core::sender::TransferError::ReceiverNotReady) at their senders. All others arrive whether
+    /// node that notify end as [not ready](fpga_protocol::sender::TransferError::ReceiverNotReady) at their senders. All others arrive whether
     /// this endpoint is polled or not.
     pub event_entries: u32,
     /// User interrupt by which the card ends a wait that sleeps, 0 to 15. Default 0.
@@ -84,7 +84,7 @@ pub struct EndpointOptions {
     pub escape_timeout: Duration,
     /// Packets in flight: entries of the op table, 1 to 32768, and about a quarter of the event ring's at most; `None`: 256, or as many as the
     /// event ring has room for. Long ways take more: two and a half times a link's bandwidth-delay product where packets are lost
-    /// ([`fpga_core::sender::SenderConfig::op_entries`]).
+    /// ([`fpga_protocol::sender::SenderConfig::op_entries`]).
     pub ops: Option<u32>,
     /// Transfers queued or under way, 1 to 2^20; `None`: 1024. Of those that the card makes, never more than it has room for, and than the event
     /// ring has room for their ends.
@@ -131,7 +131,7 @@ impl Default for EndpointOptions {
 pub struct SendOptions {
     /// Who tells the receiving application. Default: its own card, when the last packet arrives. A notification needs room in the
     /// receiving host's event ring: without it, the transfer ends as
-    /// [not ready](fpga_core::sender::TransferError::ReceiverNotReady). [`Notify::None`] needs nothing of that host.
+    /// [not ready](fpga_protocol::sender::TransferError::ReceiverNotReady). [`Notify::None`] needs nothing of that host.
     pub notify: Notify,
     /// Give up after this long, whatever the progress. A receiver that is not ready for the notification is tried for so long; without
     /// a deadline, for [`give_up`](EndpointOptions::give_up).

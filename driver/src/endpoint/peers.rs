@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fpga_core::Nanos;
-use fpga_core::segment::packet_count;
-use fpga_core::sender::TransferError;
 use fpga_firmware::event::Event;
 use fpga_firmware::generated::{Capabilities, Scheme, ni as at};
 use fpga_firmware::{Incarnation, NodeId};
+use fpga_protocol::Nanos;
+use fpga_protocol::segment::packet_count;
+use fpga_protocol::sender::TransferError;
 
 use super::{Endpoint, EndpointError, SchemeList, SendCompletion, SendError};
 

@@ -10,10 +10,10 @@
 
 use std::time::Duration;
 
-use fpga_core::Nanos;
 use fpga_firmware::generated::ni as at;
 use fpga_pci::wait::Step;
 use fpga_pci::{Backoff, Deadline, Interrupt, InterruptError, Transport};
+use fpga_protocol::Nanos;
 
 use super::{Endpoint, EndpointError};
 use crate::card::Card;

@@ -4,8 +4,8 @@
 //! and given back, such events are posted again, so the windows can be read: what changes behind the reading is told. This costs a few
 //! register reads per entry, and nothing where no event was dropped.
 
-use fpga_core::Nanos;
 use fpga_firmware::generated::ni as at;
+use fpga_protocol::Nanos;
 
 use super::{Endpoint, EndpointError};
 

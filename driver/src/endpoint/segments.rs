@@ -1,8 +1,8 @@
 //! For applications that want to know of parts of a transfer: each segment, when it is complete.
 
-use fpga_core::mirror::Operation;
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::{Incarnation, NodeId, SegmentIndex, TransferId};
+use fpga_protocol::mirror::Operation;
 use fpga_registers::CardAddr;
 
 use super::Endpoint;

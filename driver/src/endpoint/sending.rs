@@ -1,12 +1,12 @@
 //! Who makes packets of transfers: this host, by the registry's rules, or the card's interface, by any other's. Both, where both are on.
 
-use fpga_core::Nanos;
-use fpga_core::scheme::commands::{Commands, Withdrawal};
-use fpga_core::sender::{
-    Command, Completion, Sender, SenderCounters, SubmitError, Ticket, TransferView, Transmit,
-};
 use fpga_firmware::event::Event;
 use fpga_firmware::generated::Scheme;
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::commands::{Commands, Withdrawal};
+use fpga_protocol::sender::{
+    Command, Completion, Sender, SenderCounters, SubmitError, Ticket, TransferView, Transmit,
+};
 
 /// A sender, what stands for the card's, or both. Their tickets are different ones.
 #[derive(Debug)]

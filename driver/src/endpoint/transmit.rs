@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 
-use fpga_core::Nanos;
-use fpga_core::sender::{Transmit, TransmitKind};
 use fpga_firmware::event;
 use fpga_firmware::generated::Flags;
 use fpga_firmware::window::{self, CommandFields, WindowHeader, WindowKind};
 use fpga_pci::{Backoff, Deadline, DmaArea, DmaBuffer};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
 
 use super::chain::{Chain, SLOT_BYTES};

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use fpga_core::sender::TransferError;
 use fpga_firmware::identity::{Identity, ReadError};
+use fpga_protocol::sender::TransferError;
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use fpga_card::{Card, CardDescription, DmaFault, DmaSpace, HostPort, Interrupt};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::Iova;
 
 /// Where host memory lies in the card's view.

@@ -18,9 +18,9 @@ use crate::stream::Streams;
 use crate::turns::Turns;
 use crate::validate::Problem;
 use crate::xdma::Xdma;
-use fpga_core::receiver::ReceiverConfigError;
-use fpga_core::time::Nanos;
 use fpga_firmware::generated as contract;
+use fpga_protocol::receiver::ReceiverConfigError;
+use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 
 /// One simulated card, without a thread of its own: time is given, work is done by [`Card::step`] and [`Card::work`]

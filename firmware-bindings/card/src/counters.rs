@@ -1,7 +1,7 @@
 //! What the card counts, and the log of accesses.
 
 use crate::irq::USER_INTERRUPTS;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use std::collections::VecDeque;
 
 /// Counts since the card was made or [`crate::Card::clear_counters`].

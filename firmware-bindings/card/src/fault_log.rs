@@ -4,7 +4,7 @@
 //! shows it in AER and in the IOMMU's log only; this log is the simulated card's equivalent.
 
 use crate::config_space::BadCompletion;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use std::collections::VecDeque;
 
 /// Entries kept; older ones are counted and forgotten.

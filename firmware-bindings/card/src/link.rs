@@ -6,7 +6,7 @@ use crate::fault_plan::Plan;
 use crate::host::{DmaPart, HostPort};
 use crate::space::CardSpace;
 use crate::stream::Streams;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::Iova;
 
 /// What a turn of an engine may touch.

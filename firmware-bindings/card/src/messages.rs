@@ -6,7 +6,7 @@ use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::{Plan, Verdict};
 use crate::host::{ErrorMessage, HostPort, Interrupt};
 use crate::msix::Msix;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 
 /// What waits to be sent, and the line as the host knows it.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 //! direction of the link is busy for as long as the unit's packets take.
 
 use crate::description::{CardDescription, LinkRate};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 
 /// What a packet costs beside its payload: framing, sequence number, header with a 64-bit address, LCRC (PCIe 3.0, 2.2 and 3.5).

@@ -5,7 +5,7 @@ use crate::host::HostPort;
 use crate::link::{Lanes, Upstream};
 use crate::ni::Ni;
 use crate::xdma::Turn;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 
 /// Units of work that one engine does in a row before the next one has its turn.

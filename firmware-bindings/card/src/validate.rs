@@ -4,8 +4,8 @@ use crate::description::{
     BarDescription, BarName, CardDescription, OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, StreamDescription,
 };
 use crate::fault_plan::FaultProblem;
-use fpga_core::scheme::commands::MOST_COMMANDS;
 use fpga_firmware::ids::MessageId;
+use fpga_protocol::scheme::commands::MOST_COMMANDS;
 use std::borrow::Cow;
 
 /// Largest card memory: it is mapped in one piece, and this is beyond any card.

@@ -4,15 +4,15 @@
 
 use std::collections::BTreeSet;
 
-use fpga_core::Nanos;
-use fpga_core::feedback::flow;
-use fpga_core::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
-use fpga_core::scheme::ends::{OtherRules, Rules};
-use fpga_core::scheme::messages::{
+use fpga_protocol::Nanos;
+use fpga_protocol::feedback::flow;
+use fpga_protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
+use fpga_protocol::scheme::ends::{OtherRules, Rules};
+use fpga_protocol::scheme::messages::{
     ReadConfig, Read, Reads, Receiver, ReceiverConfig, Sender, SenderConfig,
 };
-use fpga_core::scheme::side::{Departure, Header, ReceivingSide, Said, SendingSide};
-use fpga_core::sender::{Command, Notify, Ticket};
+use fpga_protocol::scheme::side::{Departure, Header, ReceivingSide, Said, SendingSide};
+use fpga_protocol::sender::{Command, Notify, Ticket};
 use fpga_firmware::generated::{Permissions, Scheme};
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::wire::{AnswerBody, MAX_PACKET_LENGTH, Message, Packet, finish};

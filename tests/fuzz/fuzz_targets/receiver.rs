@@ -2,8 +2,8 @@
 //! write by its cause, and comes to rest.
 #![no_main]
 
-use fpga_core::Nanos;
-use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_firmware::wire::{Arrived, Common, Control, DataHeader, Flags, Packet, StartFields, finish};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use fpga_core::Nanos;
-use fpga_core::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, Transmit, TransmitKind};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, Transmit, TransmitKind};
 use fpga_firmware::event::{Event, NackReason};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;

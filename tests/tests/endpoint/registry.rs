@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fpga_driver::core::mirror::Operation;
-use fpga_driver::core::receiver::EntryView;
 use fpga_driver::firmware::generated::{escape, registry};
+use fpga_driver::protocol::mirror::Operation;
+use fpga_driver::protocol::receiver::EntryView;
 use fpga_tests::tampered::{Replaced, Tampered};
 
 use super::*;

@@ -74,7 +74,7 @@ mod tests {
     /// Packages whose messages reach the command line.
     const SOURCES: [&str; 9] = [
         "driver/src",
-        "driver/core/src",
+        "firmware-bindings/protocol/src",
         "driver/host/src",
         "driver/pci/src",
         "driver/mock/src",

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fpga_driver::core::Nanos;
 use fpga_driver::netmodel::{
     BitRate, Blackout, Bursts, Conditions, Delay, Impairments, LawError, Loss, Order, Probability, Rate,
 };
+use fpga_driver::protocol::Nanos;
 use serde::Serialize;
 
 use crate::error::CliError;

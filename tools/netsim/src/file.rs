@@ -45,12 +45,12 @@ mod schema;
 
 use std::path::Path;
 
-use fpga_core::Nanos;
-use fpga_core::scheme::ends::Rules;
-use fpga_core::scheme::mapping::WIDTH;
 use fpga_firmware::generated::Scheme;
 use fpga_input::{FileKind, ReadError};
 use fpga_netmodel::{BitRate, Blackout, Order, Rate};
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::mapping::WIDTH;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, de};
 

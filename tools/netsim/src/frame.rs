@@ -1,10 +1,10 @@
 //! The registry scheme's packets as the soak carries them.
 
-use fpga_core::scheme::side::{Header, packet_of};
-use fpga_core::sender::{Answer, Transmit};
 use fpga_firmware::event::NackReason;
 use fpga_firmware::wire::{Common, Control, DataHeader};
 use fpga_firmware::{Incarnation, OpNumber};
+use fpga_protocol::scheme::side::{Header, packet_of};
+use fpga_protocol::sender::{Answer, Transmit};
 
 use crate::scenario::SENDER;
 

@@ -1,10 +1,10 @@
 //! A host of any scheme.
 
-use fpga_core::Nanos;
-use fpga_core::receiver::{self, AccessTable, MemoryFault, ReceiveMemory};
-use fpga_core::scheme::messages;
-use fpga_core::scheme::side::{Departure, Header, ReceivingSide, RegistrySender, Said, SendingSide};
-use fpga_core::sender::{Command, Completion, SubmitError, Ticket};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::{self, AccessTable, MemoryFault, ReceiveMemory};
+use fpga_protocol::scheme::messages;
+use fpga_protocol::scheme::side::{Departure, Header, ReceivingSide, RegistrySender, Said, SendingSide};
+use fpga_protocol::sender::{Command, Completion, SubmitError, Ticket};
 use fpga_registers::CardAddr;
 
 /// A sending side of any scheme.

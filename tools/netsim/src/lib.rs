@@ -1,7 +1,7 @@
 //! Discrete-event network simulator for the RDMA schemes: their state machines in virtual time, without card or driver.
 //!
 //! ```
-//! use fpga_core::Nanos;
+//! use fpga_protocol::Nanos;
 //! use fpga_netsim::{BitRate, Scenario, Scheme, Simulation, Topology};
 //!
 //! let scenario = Scenario::new(1 << 20).rate(BitRate::from_gbps(100)).delay(Nanos::from_micros(2));
@@ -16,7 +16,7 @@
 //! # Ok::<(), fpga_netsim::SimulationError>(())
 //! ```
 //!
-//! What runs is `fpga_core`'s senders and receivers of every scheme, behind [`fpga_core::scheme::side`]: the registry's are
+//! What runs is `fpga_protocol`'s senders and receivers of every scheme, behind [`fpga_protocol::scheme::side`]: the registry's are
 //! the very code that the driver and the simulated card run, so a figure from here is one of the implementation, not of a model of
 //! it. A run depends on its [`Scenario`] alone: the same scenario gives the same [`Report`] to the last bit.
 //!

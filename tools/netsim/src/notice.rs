@@ -2,8 +2,8 @@
 //!
 //! The path of a hop more is longer by the delay of a hop; frames are not stored on the way, so that nothing but the delay grows.
 
-use fpga_core::Nanos;
-use fpga_core::sender::{Notify, TransferError};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{Notify, TransferError};
 
 use crate::{Scenario, Simulation, SimulationError, Topology};
 

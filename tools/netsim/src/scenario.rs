@@ -1,15 +1,15 @@
 //! What is simulated: hosts, what connects them, who sends what to whom, and what goes wrong on the way.
 
-use fpga_core::Nanos;
-use fpga_core::receiver::{ReceiverConfig, ReceiverConfigError};
-use fpga_core::scheme::MOST_PACKETS;
-use fpga_core::scheme::bits::Window;
-use fpga_core::scheme::ends::Rules;
-use fpga_core::scheme::messages::{self, MessageConfigError};
-use fpga_core::sender::{ConfigError, Notify, SenderConfig};
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_netmodel::{BitRate, Blackout, Conditions, Impairments, Order, OrderError, Rate};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::{ReceiverConfig, ReceiverConfigError};
+use fpga_protocol::scheme::MOST_PACKETS;
+use fpga_protocol::scheme::bits::Window;
+use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::messages::{self, MessageConfigError};
+use fpga_protocol::sender::{ConfigError, Notify, SenderConfig};
 
 use crate::topology::{Network, Routing, SlowLink, Topology, TopologyError};
 

@@ -8,17 +8,17 @@ mod report;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fpga_core::Nanos;
-use fpga_core::feedback::flow;
-use fpga_core::receiver::MemoryWindow;
-use fpga_core::scheme::messages;
-use fpga_core::scheme::side::{Header, ReceivingSide, RegistrySender, Said, SendingSide};
-use fpga_core::sender::{Command, SubmitError};
-use fpga_core::{receiver, sender};
 use fpga_firmware::NodeId;
 use fpga_firmware::event::{Event as NiEvent, EventKind};
 use fpga_firmware::generated::Permissions;
 use fpga_netmodel::{Class, Link};
+use fpga_protocol::Nanos;
+use fpga_protocol::feedback::flow;
+use fpga_protocol::receiver::MemoryWindow;
+use fpga_protocol::scheme::messages;
+use fpga_protocol::scheme::side::{Header, ReceivingSide, RegistrySender, Said, SendingSide};
+use fpga_protocol::sender::{Command, SubmitError};
+use fpga_protocol::{receiver, sender};
 use fpga_registers::CardAddr;
 pub use report::{FlowReport, HostReport, LinkWords, RateChange, Report};
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fpga_core::Nanos;
+use fpga_protocol::Nanos;
 
 use crate::figures::picture::{Curve, Extent, Panel, Picture, Style};
 use crate::scenario::scheme_name;

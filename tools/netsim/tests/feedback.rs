@@ -1,10 +1,10 @@
 //! Link feedback and flow control: many send to one, rates fall, and rise again when the congestion is over.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
-use fpga_core::Nanos;
-use fpga_core::feedback::flow::FULL;
 use fpga_netmodel::{Conditions, Loss, Probability};
 use fpga_netsim::{Flow, RateChange, Report, Routing, Scenario, Scheme, Simulation, SlowLink, Topology};
+use fpga_protocol::Nanos;
+use fpga_protocol::feedback::flow::FULL;
 
 /// 32 that send, one that receives, and one with the controller.
 const STAR: Topology = Topology::Tree { arity: 34, levels: 1, up: 1 };

@@ -1,9 +1,9 @@
 //! Scenarios as YAML: what they may say, and what is said to those that may not.
 
-use fpga_core::Nanos;
-use fpga_core::scheme::ends::Rules;
 use fpga_netmodel::{Delay, Loss, Order};
 use fpga_netsim::{BitRate, Scheme, Simulation, Topology, file};
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::ends::Rules;
 
 const WHOLE: &str = "\
 schema_version: 1

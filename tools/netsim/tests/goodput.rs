@@ -1,10 +1,10 @@
 //! What remains of a link's goodput where packets are lost and overtake each other: the registry scheme with all its defaults.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
-use fpga_core::Nanos;
-use fpga_core::sender::SenderConfig;
 use fpga_netmodel::{Conditions, Loss, Order, Probability};
 use fpga_netsim::{BitRate, Scenario, Simulation};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::SenderConfig;
 
 const LENGTH: u64 = 4 << 20;
 

@@ -1,13 +1,13 @@
 //! What the registry scheme reaches where packets are lost, reordered and far away.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
-use fpga_core::Nanos;
-use fpga_core::receiver::ReceiverConfig;
-use fpga_core::sender::{Notify, SenderConfig};
 use fpga_firmware::Incarnation;
 use fpga_netmodel::{Conditions, Loss, Order, Probability};
 use fpga_netsim::scenario::RECEIVER;
 use fpga_netsim::{BitRate, Report, Scenario, Simulation, notice};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::ReceiverConfig;
+use fpga_protocol::sender::{Notify, SenderConfig};
 
 const SIZE: u64 = 16 << 20;
 

@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
-use fpga_core::Nanos;
-use fpga_core::sender::TransferError;
 use fpga_netmodel::{Conditions, Delay, Loss, Order, Probability};
 use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology, sweep};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::TransferError;
 
 const SCHEMES: [Scheme; 6] = [
     Scheme::Registry,

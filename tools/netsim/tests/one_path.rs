@@ -2,13 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
-use fpga_core::Nanos;
-use fpga_core::sender::{Notify, SenderConfig};
 use fpga_firmware::wire::{CRC_LENGTH, DATA_HEADER_LENGTH, START_HEADER_LENGTH};
 use fpga_netmodel::Order;
 use fpga_netsim::{
     BitRate, Flow, FlowReport, Report, Scenario, ScenarioError, Simulation, SimulationError, Topology,
 };
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{Notify, SenderConfig};
 
 const LENGTHS: [u64; 8] = [1, 511, 512, 513, 16 << 10, (16 << 10) + 1, 1_000_000, 8 << 20];
 

@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
-use fpga_core::Nanos;
-use fpga_core::scheme::ends::Rules;
-use fpga_core::scheme::{receiver_window, sender_window};
 use fpga_netmodel::{Conditions, Loss, Probability};
 use fpga_netsim::{BitRate, FlowReport, Scenario, Scheme, Simulation};
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::{receiver_window, sender_window};
 
 const PACKET: u64 = 512;
 

@@ -20,8 +20,8 @@ pub(crate) struct Options {
 /// Every package of ours, from the bottom up, and those that it may depend on directly. What a package may use, those above
 /// it may use too, which [`allowed`] adds: a package that joins two others names them with it.
 ///
-/// `ring`, `core` and `pci` do not see each other: they meet in `driver`. The card knows nothing of the driver but the state machines
-/// in `core`, which are the specification of its network interface.
+/// `ring`, `protocol` and `pci` do not see each other: they meet in `driver`. The card knows nothing of the driver but the state machines
+/// in `protocol`, which are the specification of its network interface.
 const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-input", &[]),
     ("fpga-registers", &[]),
@@ -30,14 +30,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-ring", &["fpga-registers"]),
     ("fpga-netmodel", &["fpga-firmware"]),
     // Tests of the state machines send packets through the model of a network.
-    ("fpga-core", &["fpga-firmware", "fpga-netmodel"]),
-    ("fpga-card", &["fpga-core", "fpga-input"]),
+    ("fpga-protocol", &["fpga-firmware", "fpga-netmodel"]),
+    ("fpga-card", &["fpga-protocol", "fpga-input"]),
     ("fpga-host", &["fpga-registers"]),
     ("fpga-pci", &["fpga-host"]),
     ("fpga-mock", &["fpga-card", "fpga-pci", "fpga-netmodel"]),
-    ("fpga-driver", &["fpga-ring", "fpga-core", "fpga-pci", "fpga-mock"]),
+    ("fpga-driver", &["fpga-ring", "fpga-protocol", "fpga-pci", "fpga-mock"]),
     ("fpga-frames", &["fpga-driver"]),
-    ("fpga-netsim", &["fpga-core", "fpga-netmodel", "fpga-input"]),
+    ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("fpgactl", &["fpga-driver", "fpga-frames", "fpga-netsim", "fpga-register-map"]),
     ("xtask", &["fpga-host", "fpga-register-map"]),
     ("fpga-tests", &["fpga-driver", "fpga-frames", "fpgactl", "fpga-netsim"]),
@@ -227,8 +227,8 @@ mod tests {
     #[test]
     fn every_arrow_against_the_direction_is_named() {
         let wrong = violations(&metadata(&[
-            ("fpga-registers", &[("fpga-core", Some("dev"))]),
-            ("fpga-core", &[("fpga-registers", None), ("fpga-pci", None)]),
+            ("fpga-registers", &[("fpga-protocol", Some("dev"))]),
+            ("fpga-protocol", &[("fpga-registers", None), ("fpga-pci", None)]),
             ("fpga-card", &[("fpga-driver", None), ("serde", None)]),
             ("fpga-pci", &[("fpga-registers", None)]),
             ("fpga-driver", &[("fpga-registers", None), ("fpga-card", None)]),
@@ -236,8 +236,8 @@ mod tests {
         ]));
         assert_eq!(wrong.len(), 4, "{wrong:#?}");
         for part in [
-            "fpga-registers depends on fpga-core (tests only)",
-            "fpga-core depends on fpga-pci",
+            "fpga-registers depends on fpga-protocol (tests only)",
+            "fpga-protocol depends on fpga-pci",
             "fpga-card depends on fpga-driver",
             "newcomer has no place",
         ] {
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn the_picture_leaves_out_what_another_arrow_implies() {
         let graph = metadata(&[
-            ("fpga-core", &[("fpga-firmware", None), ("fpga-registers", None)]),
+            ("fpga-protocol", &[("fpga-firmware", None), ("fpga-registers", None)]),
             ("fpga-registers", &[]),
             ("fpga-firmware", &[("fpga-registers", None)]),
             ("fpga-pci", &[("fpga-registers", None), ("fpga-firmware", Some("dev"))]),
@@ -267,7 +267,7 @@ mod tests {
             picture(&graph),
             "fpga-registers\n\
              fpga-firmware  -> fpga-registers\n\
-             fpga-core      -> fpga-firmware\n\
+             fpga-protocol  -> fpga-firmware\n\
              fpga-pci       -> fpga-registers, fpga-firmware (tests only)\n"
         );
     }

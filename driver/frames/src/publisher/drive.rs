@@ -1,8 +1,8 @@
 //! What moves frames on: channel, transfers, credits.
 
-use fpga_driver::core::Nanos;
-use fpga_driver::core::sender::{SubmitError as Busy, TransferError};
 use fpga_driver::endpoint::{SendCompletion, SendError, SendOptions, SendTicket};
+use fpga_driver::protocol::Nanos;
+use fpga_driver::protocol::sender::{SubmitError as Busy, TransferError};
 use fpga_driver::{ChannelFault, Completion, SubmitError};
 
 use super::frame::Memory;

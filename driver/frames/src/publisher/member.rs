@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use fpga_driver::core::Nanos;
-use fpga_driver::core::sender::TransferError;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendError};
+use fpga_driver::protocol::Nanos;
+use fpga_driver::protocol::sender::TransferError;
 use fpga_driver::{ChannelFault, DmaBuffer, NodeId};
 
 use crate::cells::BlockError;

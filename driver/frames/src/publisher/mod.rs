@@ -22,8 +22,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
-use fpga_driver::core::Nanos;
 use fpga_driver::endpoint::SendTicket;
+use fpga_driver::protocol::Nanos;
 use fpga_driver::{C2hChannel, Card, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
 
 use crate::bootstrap::Listener;

@@ -1,7 +1,7 @@
 //! What subscribers are told besides frames: that the publisher lives, which frames will not come, and that it was the last one.
 
 use fpga_driver::Completion;
-use fpga_driver::core::Nanos;
+use fpga_driver::protocol::Nanos;
 
 use super::{Carrier, DropReason, Publisher, Purpose, Upload};
 use crate::cells::{BLOCK_BYTES, Status};

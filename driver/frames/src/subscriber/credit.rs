@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fpga_driver::core::Nanos;
-use fpga_driver::core::sender::{SubmitError as Busy, TransferError};
 use fpga_driver::endpoint::{SendError, SendOptions};
+use fpga_driver::protocol::Nanos;
+use fpga_driver::protocol::sender::{SubmitError as Busy, TransferError};
 
 use super::{Subscriber, nanos};
 use crate::cells::{BLOCK_BYTES, Credit};

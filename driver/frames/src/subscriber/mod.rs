@@ -18,9 +18,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
-use fpga_driver::core::Nanos;
-use fpga_driver::core::sender::TransferError;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendTicket};
+use fpga_driver::protocol::Nanos;
+use fpga_driver::protocol::sender::TransferError;
 use fpga_driver::{C2hChannel, ChannelFault, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
 
 use crate::arrivals::Arrivals;

@@ -1,8 +1,8 @@
 //! One test for each erratum of document 003; docs/errata.md lists them.
 
-use fpga_driver::core::Nanos;
 use fpga_driver::mock::World;
 use fpga_driver::netmodel::{Blackout, Impairments};
+use fpga_driver::protocol::Nanos;
 use fpga_frames::{
     Credits, DropReason, PublishError, PublisherEvent, Sequence, SubscriberOptions, TakeError,
 };

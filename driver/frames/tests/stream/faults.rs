@@ -1,7 +1,7 @@
 //! Channels between host and card that fail: once, and nothing is lost but time; for good, and whoever needs them ends with what failed.
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
-use fpga_driver::core::Nanos;
+use fpga_driver::protocol::Nanos;
 use fpga_driver::registers::xdma::ChannelError;
 use fpga_frames::{Moved, PublisherError, PublisherEvent, Sequence, SubscriberError};
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use fpga_driver::core::Nanos;
 use fpga_driver::endpoint::EndpointOptions;
 use fpga_driver::mock::World;
+use fpga_driver::protocol::Nanos;
 use fpga_frames::{Event, JoinError, Sequence, SubscriberOptions};
 
 use crate::rig::{Rig, assert_whole, lossy, options};

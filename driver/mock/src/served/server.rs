@@ -251,7 +251,7 @@ impl CardServer {
             let refused_requests = self.counts.refused_requests + refused;
             self.live.set(ServeCounts { refused_requests, ..self.counts });
             let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            let rest = world.drive(base.saturating_add(fpga_core::Nanos::new(elapsed)));
+            let rest = world.drive(base.saturating_add(fpga_protocol::Nanos::new(elapsed)));
             world.let_others_in();
             let silent = client.as_ref().and_then(|client| client.rest(self.first_message));
             let rest = [rest, silent, stranger.as_ref().map(Stranger::rest), pause.then_some(ACCEPT_PAUSE)];

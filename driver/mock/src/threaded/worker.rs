@@ -3,9 +3,9 @@
 use super::{Shared, ThreadOptions, Threaded};
 use crate::state::State;
 use crate::world::BuildError;
-use fpga_core::Nanos;
 use fpga_pci::OsError;
 use fpga_pci::wait::Contention;
+use fpga_protocol::Nanos;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, MutexGuard, PoisonError};

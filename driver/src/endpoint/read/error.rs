@@ -1,7 +1,7 @@
 //! How reads fail.
 
-use fpga_core::sender;
 use fpga_firmware::NodeId;
+use fpga_protocol::sender;
 use fpga_registers::CardAddr;
 
 use super::super::{EndpointError, SendError};

@@ -16,10 +16,10 @@ mod request;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use fpga_core::Nanos;
-use fpga_core::sender::{self, Command, Notify};
 use fpga_firmware::NodeId;
 use fpga_firmware::generated::{Scheme, ni as at};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{self, Command, Notify};
 use fpga_registers::CardAddr;
 
 use super::{

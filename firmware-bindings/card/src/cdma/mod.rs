@@ -15,7 +15,7 @@ use crate::link::{Lanes, Upstream};
 use crate::memory::PAGE;
 use crate::offsets::cdma as at;
 use crate::space::advance;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use sg::ScatterGather;
 

@@ -5,7 +5,7 @@
 
 use super::{CdmaError, ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault, StreamWritebackFault};
 use crate::config_space::{CorrectableError, PciError, UncorrectableError};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
 use serde::de::{Deserializer, Error as _};

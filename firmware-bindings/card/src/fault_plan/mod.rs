@@ -15,7 +15,7 @@ mod run;
 use crate::config_space::PciError;
 pub(crate) use carry_out::Presence;
 pub use file::{FaultEntry, FaultName, FaultProblem, FaultsDescription};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
 pub(crate) use run::{CardEvent, CdmaFault, DescriptorFault, Plan, Verdict, WritebackFault};

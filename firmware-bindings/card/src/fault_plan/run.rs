@@ -3,7 +3,7 @@
 use super::{CdmaError, ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault, StreamWritebackFault};
 use crate::config_space::PciError;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
 

@@ -14,10 +14,10 @@ use crate::counters::CardCounters;
 use crate::fault_log::{FaultKind, Unit};
 use crate::host::HostPort;
 use crate::link::Lanes;
-use fpga_core::receiver::UNLIMITED_SLOTS;
-use fpga_core::time::Nanos;
 use fpga_firmware::event::{self, Event, FaultReason};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, EventKind, ni};
+use fpga_protocol::receiver::UNLIMITED_SLOTS;
+use fpga_protocol::time::Nanos;
 use fpga_registers::{CardAddr, Iova};
 use std::collections::VecDeque;
 

@@ -26,9 +26,6 @@ use crate::link::Lanes;
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET, payload_size, window_stride};
 use events::EventRing;
 use faults::{Fault, FaultBlock};
-use fpga_core::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError, SegmentKey};
-use fpga_core::scheme::side::Header;
-use fpga_core::time::Nanos;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Capabilities, Scheme, ni};
 use fpga_firmware::identity;
@@ -36,6 +33,9 @@ use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{
     Ack, Common, Control, Flags, Hello, Nack, Packet, SegmentDone, SegmentName, WIRE_VERSION,
 };
+use fpga_protocol::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError, SegmentKey};
+use fpga_protocol::scheme::side::Header;
+use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use frames::Frames;
 use scheme::{Exchange, Word, refuse_message, refuse_segment};

@@ -1,10 +1,10 @@
 //! Parameters of schemes that the host may choose; 0 in each of their registers is what the scheme has by itself.
 
 use super::registers::Settings;
-use fpga_core::scheme::ends::Rules;
-use fpga_core::scheme::tuning::{Tuning, most_window};
-use fpga_core::time::Nanos;
 use fpga_firmware::generated::{Scheme, ni};
+use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::tuning::{Tuning, most_window};
+use fpga_protocol::time::Nanos;
 
 /// Schemes, which are numbered from 0.
 const SCHEMES: usize = Scheme::ALL.len();

@@ -5,11 +5,11 @@ use super::scheme::on;
 use super::{Ni, high, low};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
-use fpga_core::time::Nanos;
 use fpga_firmware::generated::{
     Capabilities, NODE_ANY, Scheme, counters, escape, fault_log, identity, memory, ni, registry, sending,
 };
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
+use fpga_protocol::time::Nanos;
 
 /// What the host sets.
 #[derive(Debug, Clone, Copy)]

@@ -6,15 +6,6 @@ use super::frames::Frames;
 use super::parameters::rules;
 use super::registers::Settings;
 use crate::space::CardSpace;
-use fpga_core::receiver::{
-    AccessTable, EntryView, EscapedView, Receiver, ReceiverConfig, ReceiverConfigError,
-};
-use fpga_core::scheme::commands::{end_event, progress_event};
-use fpga_core::scheme::ends::OtherRules;
-use fpga_core::scheme::messages;
-use fpga_core::scheme::side::{Header, ReceivingSide, Said, SendingSide};
-use fpga_core::sender::{Command, Completion, Notify, Ticket, TransferError};
-use fpga_core::time::Nanos;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Scheme, counters};
 use fpga_firmware::ids::{Incarnation, NodeId};
@@ -22,6 +13,15 @@ use fpga_firmware::window::WindowHeader;
 use fpga_firmware::wire::{
     AnswerBody, Common, Control, Data, Flags, LinkPacket, Message, MessageAnswer, Nack, NackReason,
 };
+use fpga_protocol::receiver::{
+    AccessTable, EntryView, EscapedView, Receiver, ReceiverConfig, ReceiverConfigError,
+};
+use fpga_protocol::scheme::commands::{end_event, progress_event};
+use fpga_protocol::scheme::ends::OtherRules;
+use fpga_protocol::scheme::messages;
+use fpga_protocol::scheme::side::{Header, ReceivingSide, Said, SendingSide};
+use fpga_protocol::sender::{Command, Completion, Notify, Ticket, TransferError};
+use fpga_protocol::time::Nanos;
 
 /// The rules in use, with all that belongs to them.
 ///

@@ -1,13 +1,13 @@
 //! The windows onto registry, escape buffer and memory windows: writing INDEX latches an entry into shadow words.
 
 use super::{high, low};
-use fpga_core::receiver::{AccessTable, EntryView, EscapedView, MemoryWindow};
-use fpga_core::scheme::messages::ContextView;
-use fpga_core::time::Nanos;
 use fpga_firmware::generated::{
     MEMORY_COMMIT_INSTALL, MEMORY_COMMIT_REMOVE, Permissions, escape, memory, registry, sending,
 };
 use fpga_firmware::ids::NodeId;
+use fpga_protocol::receiver::{AccessTable, EntryView, EscapedView, MemoryWindow};
+use fpga_protocol::scheme::messages::ContextView;
+use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 
 /// Microseconds, stopping at the top.

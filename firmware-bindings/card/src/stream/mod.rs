@@ -7,7 +7,7 @@ mod source;
 use crate::description::CardDescription;
 use description::StreamLogic;
 use fifo::Fifo;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use source::Source;
 
 /// A C2H port.

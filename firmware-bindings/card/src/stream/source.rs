@@ -2,7 +2,7 @@
 
 use super::description::SourceDescription;
 use super::fifo::Fifo;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 
 /// What the source puts into its port's FIFO before it is looked at again.
 const CHUNK: usize = 4096;

@@ -4,7 +4,7 @@ use super::engine::Engine;
 use super::performance::Performance;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::offsets::{channel as at, sgdma};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 
 /// Control register (0x04).

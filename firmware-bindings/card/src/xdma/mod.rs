@@ -18,7 +18,7 @@ use crate::messages::Messages;
 use crate::offsets::{config as at, sgdma_common};
 use channel::Channel;
 use engine::Rules;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 
 /// Most descriptors that one channel's share of the descriptor RAM holds (512 x datapath / 32 bytes, shared by all).

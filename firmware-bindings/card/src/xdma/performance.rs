@@ -4,7 +4,7 @@
 //! the cycle counter is never behind the data counter, and a rate made of both never above the data path's.
 
 use crate::offsets::channel as at;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 
 const AUTO: u32 = 1 << 0;
 const CLEAR: u32 = 1 << 1;

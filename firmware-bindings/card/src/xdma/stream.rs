@@ -34,7 +34,7 @@ use crate::fault_plan::StreamWritebackFault;
 use crate::host::HostPort;
 use crate::link::{Lanes, Unsupported, Upstream};
 use crate::memory::PAGE;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::Iova;
 use fpga_registers::xdma::descriptor::DescriptorControl;
 use fpga_registers::xdma::{Direction, StreamWriteback};

@@ -5,7 +5,7 @@ use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, WRITEBACK};
 use fpga_card::description::WritebackRule;
 use fpga_card::fault_plan::Moment;
 use fpga_card::{CardDescription, Fault, FaultPlan, InjectedFault, PlannedFault};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use proptest::prelude::*;
 

@@ -7,7 +7,7 @@ use fpga_card::fault_plan::{ChannelName, FaultsDescription, Moment};
 use fpga_card::{
     CardDescription, DescriptionError, ErrorMessage, FaultKind, FaultPlan, InjectedFault, PlannedFault,
 };
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
 use std::path::Path;

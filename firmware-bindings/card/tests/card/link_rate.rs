@@ -3,7 +3,7 @@
 use crate::support::*;
 use crate::xdma::{DATA, DESCRIPTORS, H2C0};
 use fpga_card::description::LinkRate;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 
 /// Descriptors of the ring, and bytes of each.
 const RING: u64 = 8;

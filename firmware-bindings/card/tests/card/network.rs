@@ -1,6 +1,5 @@
 //! Two network interfaces, driven through raw windows and registers.
 use crate::support::*;
-use fpga_core::time::Nanos;
 use fpga_firmware::event::{Event, EventKind, FaultReason, NackReason};
 use fpga_firmware::generated::{
     Flags, MEMORY_COMMIT_INSTALL, counters, escape, fault_log, memory, ni, registry,
@@ -9,6 +8,7 @@ use fpga_firmware::identity::{Identity, IdentityError, check};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_firmware::window::{WindowHeader, WindowKind};
 use fpga_firmware::wire::{Common, Control, DataHeader, Hello, Packet};
+use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 
 mod schemes;

@@ -4,7 +4,7 @@ use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, chain};
 use fpga_card::description::{QuirksDescription, RangeDescription};
 use fpga_card::{FaultKind, Unit};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 
 fn with(set: impl FnOnce(&mut QuirksDescription)) -> Bench {

@@ -4,7 +4,7 @@ use crate::support::*;
 use fpga_card::description::RangeDescription;
 use fpga_card::fault_plan::{CdmaError, ChannelName, Moment};
 use fpga_card::{FaultPlan, InjectedFault, PciError, PlannedFault, StreamWritebackFault, UncorrectableError};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::channel::ChannelError;
 use proptest::prelude::*;

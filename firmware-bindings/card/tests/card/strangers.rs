@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use fpga_card::{BarRole, Card, CardDescription};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 
 /// Where the guest puts the BARs. The model does not decode addresses; software reads back what it wrote.
 const WINDOW: u32 = 0xE000_0000;

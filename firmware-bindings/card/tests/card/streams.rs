@@ -4,7 +4,7 @@ use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK};
 use fpga_card::description::StreamLogic;
 use fpga_card::{CardDescription, FaultKind, StreamWritebackFault, Unit};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 
 /// Where metadata of C2H descriptors goes.
 const METADATA: u64 = WRITEBACK + 0x1000;

@@ -1,7 +1,7 @@
 //! A host for register-level tests: sparse memory with holes and permissions, and a list of interrupts.
 
 use fpga_card::{Card, CardDescription, DmaFault, DmaSpace, ErrorMessage, HostPort, Interrupt};
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 use fpga_registers::{CardAddr, Iova};
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK, chain};
 use fpga_card::FaultKind;
-use fpga_core::time::Nanos;
+use fpga_protocol::time::Nanos;
 
 #[test]
 fn fixed_address_mode() {

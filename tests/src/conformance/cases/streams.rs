@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName};
-use fpga_driver::core::Nanos;
+use fpga_driver::protocol::Nanos;
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, H2cStream, PacketFault, PacketPart, StreamError};
 use fpga_driver::{
     AttachedMemory, BarOffset, ChannelError, ChannelOptions, ResourceError, RunMode, Transport as _,

@@ -5,10 +5,10 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use fpga_core::Nanos;
-use fpga_core::sender::SenderConfig;
 use fpga_netmodel::{Conditions, Loss, Order, Probability};
 use fpga_netsim::{BitRate, FlowReport, Scenario, Simulation};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::SenderConfig;
 
 /// One transfer per seed. Without loss, whatever is sent again is sent for nothing.
 #[derive(Debug, Parser)]

@@ -4,8 +4,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use fpga_core::Nanos;
 use fpga_netsim::{BitRate, Scenario, notice};
+use fpga_protocol::Nanos;
 
 /// One transfer, told to its receiving application by its own node and by the sender, over paths of more and more hops.
 #[derive(Debug, Parser)]

@@ -1,11 +1,11 @@
 //! Document 002: what its timeout resends for nothing, and many senders to one receiver, without and with flow control.
 
-use fpga_core::Nanos;
-use fpga_core::feedback::flow;
-use fpga_core::scheme::adaptive_window::{self, Patience};
-use fpga_core::scheme::ends::Rules;
 use fpga_firmware::generated::Scheme;
 use fpga_netmodel::{Conditions, Delay};
+use fpga_protocol::Nanos;
+use fpga_protocol::feedback::flow;
+use fpga_protocol::scheme::adaptive_window::{self, Patience};
+use fpga_protocol::scheme::ends::Rules;
 
 use super::disorder::{Delays, Law};
 use super::float;

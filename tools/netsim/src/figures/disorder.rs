@@ -4,8 +4,8 @@
 //! |k' - k| - 1 over all packets k, k' that arrive one after the other, averaged over runs of 512 packets that leave as fast as
 //! the link takes them. The delay's mean is found by bisection, with the same random numbers for each mean.
 
-use fpga_core::Nanos;
 use fpga_netmodel::{Class, Conditions, Delay, Frame, Impairments, Link, OrderError};
+use fpga_protocol::Nanos;
 
 use crate::statistics::seed_of;
 

@@ -1,7 +1,7 @@
 //! Points of a figure: a scenario, run once per seed.
 
-use fpga_core::Nanos;
 use fpga_netmodel::{Delay, Loss, Order};
+use fpga_protocol::Nanos;
 
 use super::{FigureError, Options, Row, Told};
 use crate::statistics::{self, Summary, seed_of};

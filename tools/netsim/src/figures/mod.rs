@@ -15,8 +15,8 @@
 
 use std::ops::ControlFlow;
 
-use fpga_core::Nanos;
 use fpga_netmodel::{BitRate, Conditions, Delay, Loss, OrderError, Probability};
+use fpga_protocol::Nanos;
 
 use crate::notice::NoticeError;
 use crate::{Scenario, SimulationError, parallel};

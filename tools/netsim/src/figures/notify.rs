@@ -1,7 +1,7 @@
 //! What it saves that the receiver tells its own application (document 001; Lant et al., ARCS 2019).
 
-use fpga_core::Nanos;
 use fpga_netmodel::BitRate;
+use fpga_protocol::Nanos;
 
 use super::float;
 use super::picture::{Curve, Mark, Panel, Picture, binary};

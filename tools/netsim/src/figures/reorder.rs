@@ -1,9 +1,9 @@
 //! Speed by disorder and window (document 004, figure 7), with a band over what the document leaves open.
 
-use fpga_core::Nanos;
-use fpga_core::scheme::ends::Rules;
-use fpga_core::scheme::receiver_window;
 use fpga_firmware::generated::Scheme;
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::receiver_window;
 
 use super::disorder::{Delays, Law};
 use super::measure::{Measured, Point, measure};

@@ -1,8 +1,8 @@
 //! The schemes against each other: time by size, by loss, and speed over loss and disorder.
 
-use fpga_core::scheme::ends::Rules;
-use fpga_core::scheme::receiver_window;
 use fpga_firmware::generated::Scheme;
+use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::receiver_window;
 
 use super::disorder::{Delays, Law};
 use super::float;

@@ -6,11 +6,13 @@
 
 use std::fmt::Write as _;
 
-use fpga_core::Nanos;
-use fpga_core::receiver::{Receiver, ReceiverConfig};
-use fpga_core::scheme::{MOST_PACKETS, adaptive_window, mapping, receiver_window, selective, sender_window};
-use fpga_core::sender::{Sender, SenderConfig};
 use fpga_firmware::Incarnation;
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::{Receiver, ReceiverConfig};
+use fpga_protocol::scheme::{
+    MOST_PACKETS, adaptive_window, mapping, receiver_window, selective, sender_window,
+};
+use fpga_protocol::sender::{Sender, SenderConfig};
 
 use super::float;
 use super::picture::{Curve, Panel, Picture, Scale, Style};
@@ -273,7 +275,7 @@ pub(super) fn make(figure: Figure) -> Made {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpga_core::scheme::receiver_counter;
+    use fpga_protocol::scheme::receiver_counter;
 
     /// A packed field is no wider than the memory that the type takes: what is listed is what is there.
     #[test]

@@ -1,7 +1,7 @@
 //! The model of impairments as keys of a scenario.
 
-use fpga_core::Nanos;
 use fpga_netmodel::{Bursts, Conditions, Delay, Loss, Probability};
+use fpga_protocol::Nanos;
 use serde::Deserialize;
 use serde::de::Deserializer;
 

@@ -2,13 +2,13 @@
 //!
 //! A port's words leave at its own switch and travel as any packet does: they take time, wait in queues and may be dropped.
 
-use fpga_core::feedback::controller::{self, Controller, Routing};
-use fpga_core::feedback::hop::{self, Hop};
-use fpga_core::feedback::{Limits, LinkPacket, LinkState, Word};
-use fpga_core::scheme::side::Header;
 use fpga_firmware::NodeId;
 use fpga_firmware::wire::{Common, Flags, LINK_WHOLE};
 use fpga_netmodel::{Conditions, Impairments, Link};
+use fpga_protocol::feedback::controller::{self, Controller, Routing};
+use fpga_protocol::feedback::hop::{self, Hop};
+use fpga_protocol::feedback::{Limits, LinkPacket, LinkState, Word};
+use fpga_protocol::scheme::side::Header;
 
 use super::{LinkWords, Packet, RateChange, Simulation};
 use crate::event_queue::{Event, What};
@@ -47,7 +47,7 @@ impl Feedback {
         let Some(at) = scenario.controller else { return Ok(None) };
         let round_trip = scenario.timers_for();
         // Some sixteen words in a round trip and port: less than a hundredth of what the link carries meanwhile.
-        let gap = fpga_core::Nanos::new(round_trip.get() / 16 + 1);
+        let gap = fpga_protocol::Nanos::new(round_trip.get() / 16 + 1);
         let controller = controller::Config { links: 2, memory: round_trip.saturating_mul(4) };
         let mut impairments = Impairments::default();
         impairments.control = Conditions::default().loss(scenario.control.loss);

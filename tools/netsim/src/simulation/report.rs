@@ -1,8 +1,8 @@
 //! What a run tells.
 
-use fpga_core::Nanos;
-use fpga_core::sender::TransferError;
 use fpga_netmodel::BitRate;
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::TransferError;
 
 /// What became of one flow. Times are since the start of the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct RateChange {
     pub from: u32,
     /// The host that receives.
     pub to: u32,
-    /// The rate from now on, of [`fpga_core::feedback::flow::FULL`].
+    /// The rate from now on, of [`fpga_protocol::feedback::flow::FULL`].
     pub rate: u32,
 }
 

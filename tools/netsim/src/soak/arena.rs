@@ -1,6 +1,6 @@
 //! The receiver's memory: slots that transfers use one after the other, and bytes that tell whose they are.
 
-use fpga_core::receiver::{MemoryFault, ReceiveMemory};
+use fpga_protocol::receiver::{MemoryFault, ReceiveMemory};
 use fpga_registers::CardAddr;
 
 use super::{Promise, Seen};

@@ -15,9 +15,9 @@
 
 use std::fmt;
 
-use fpga_core::Nanos;
-use fpga_core::receiver::ReceiverConfigError;
-use fpga_core::sender::ConfigError;
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::ReceiverConfigError;
+use fpga_protocol::sender::ConfigError;
 
 mod arena;
 mod names;

@@ -4,9 +4,6 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use fpga_core::Nanos;
-use fpga_core::receiver::{MemoryWindow, Output, Receiver, ReceiverConfig};
-use fpga_core::sender::{Command, Completion, Notify, Sender, SenderConfig, TransferError};
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::wire::{Control, MAX_PACKET_LENGTH, Packet};
@@ -15,6 +12,9 @@ use fpga_netmodel::{
     BitRate, Blackout, Bursts, Conditions, Delay, Impairments, Link, LinkCounters, Loss, Order, Probability,
     Rate,
 };
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::{MemoryWindow, Output, Receiver, ReceiverConfig};
+use fpga_protocol::sender::{Command, Completion, Notify, Sender, SenderConfig, TransferError};
 use fpga_registers::CardAddr;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;

@@ -11,7 +11,7 @@ use super::statistics::Regime;
 
 /// Packages with benchmarks that say what a steady path costs.
 const PACKAGES: [&str; 7] =
-    ["fpga-ring", "fpga-core", "fpga-firmware", "fpga-pci", "fpga-mock", "fpga-card", "fpga-driver"];
+    ["fpga-ring", "fpga-protocol", "fpga-firmware", "fpga-pci", "fpga-mock", "fpga-card", "fpga-driver"];
 
 /// What a benchmark may cost at most, in nanoseconds per operation, near and far: the first entry whose every word is part of
 /// the benchmark's name.
@@ -197,12 +197,12 @@ mod tests {
     #[test]
     fn criterions_files_are_read_per_operation() {
         let description = br#"{"group_id":"ring","function_id":"submit+complete x256","value_str":null,"throughput":{"Elements":256},"full_id":"ring/submit+complete x256","directory_name":"x","title":"x"}"#;
-        let found = criterion("fpga-core", description, ESTIMATES).unwrap();
+        let found = criterion("fpga-protocol", description, ESTIMATES).unwrap();
         assert_eq!(found.name, "ring/submit+complete x256");
         assert_eq!((found.nanoseconds, found.interval), (15.0, Some((10.0, 20.0))));
         assert_eq!((found.budget(Regime::Near), found.budget(Regime::Far)), (Some(15.0), Some(30.0)));
         let other = String::from_utf8_lossy(description).replace("ring/", "cdma_ring/");
-        let found = criterion("fpga-core", other.as_bytes(), ESTIMATES).unwrap();
+        let found = criterion("fpga-protocol", other.as_bytes(), ESTIMATES).unwrap();
         assert_eq!(found.budget(Regime::Near), None, "another group");
         for throughput in [r#"{"Bytes":512}"#, "null"] {
             let description =
@@ -219,7 +219,7 @@ mod tests {
             ("timers/stop+start of a million, at random", Some(100.0)),
         ] {
             let description = format!(r#"{{"full_id":"{name}","throughput":null}}"#);
-            let found = criterion("fpga-core", description.as_bytes(), ESTIMATES).unwrap();
+            let found = criterion("fpga-protocol", description.as_bytes(), ESTIMATES).unwrap();
             assert_eq!(found.budget(Regime::Near), budget, "{name}");
         }
         assert!(criterion("x", b"{}", ESTIMATES).is_err());
@@ -238,10 +238,10 @@ mod tests {
             std::fs::create_dir_all(dir.path().join(name).join("base")).unwrap();
         }
         let mut found = Vec::new();
-        collect(dir.path(), "fpga-core", &mut found).unwrap();
+        collect(dir.path(), "fpga-protocol", &mut found).unwrap();
         found.sort_by(|a, b| a.name.cmp(&b.name));
         assert_eq!(found.iter().map(|found| found.name.as_str()).collect::<Vec<_>>(), ["alone", "ring/a"]);
-        collect(&dir.path().join("absent"), "fpga-core", &mut found).unwrap();
+        collect(&dir.path().join("absent"), "fpga-protocol", &mut found).unwrap();
         assert_eq!(found.len(), 2);
     }
 

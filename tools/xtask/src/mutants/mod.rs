@@ -63,7 +63,7 @@ impl Sample {
 
     const fn package(self) -> &'static str {
         match self {
-            Self::Engine => "fpga-core",
+            Self::Engine => "fpga-protocol",
             Self::Rings => "fpga-ring",
             Self::Codec => "fpga-firmware",
         }

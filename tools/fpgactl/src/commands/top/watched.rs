@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_driver::core::Nanos;
 use fpga_driver::endpoint::ReceiveTables;
+use fpga_driver::protocol::Nanos;
 
 use super::look::{Look, Looker};
 use crate::cli::TopArgs;

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_driver::core::sender::Completion;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SchemeList, SendTicket};
 use fpga_driver::firmware::generated::Scheme as Rules;
 use fpga_driver::pci::Backoff;
+use fpga_driver::protocol::sender::Completion;
 use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, ReadVolatile, bulk};
 
 use super::plan::Plan;

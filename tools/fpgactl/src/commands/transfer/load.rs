@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use fpga_driver::Endpoint;
-use fpga_driver::core::Nanos;
-use fpga_driver::core::mirror::Difference;
 use fpga_driver::endpoint::SendTicket;
 use fpga_driver::pci::Backoff;
+use fpga_driver::protocol::Nanos;
+use fpga_driver::protocol::mirror::Difference;
 
 use super::ends::{Receiving, Sending};
 use super::plan::Plan;

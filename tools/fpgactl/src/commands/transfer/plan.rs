@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fpga_driver::NiInfo;
-use fpga_driver::core::scheme::tuning::most_window;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions, Tuning};
+use fpga_driver::protocol::scheme::tuning::most_window;
 
 use super::ends::{Receiving, Sending};
 use crate::cli::{Notifier, Scheme, TransferArgs};

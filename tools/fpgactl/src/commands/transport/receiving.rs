@@ -1,10 +1,10 @@
 //! `registry` and `escape`: what the receiving card keeps, and whether its host's mirror agrees.
 
-use fpga_driver::core::Nanos;
-use fpga_driver::core::mirror::Table;
-use fpga_driver::core::receiver::EntryView;
 use fpga_driver::endpoint::{EscapeSlot, ReceiveTables};
 use fpga_driver::firmware::MessageId;
+use fpga_driver::protocol::Nanos;
+use fpga_driver::protocol::mirror::Table;
+use fpga_driver::protocol::receiver::EntryView;
 use serde::Serialize;
 
 use super::{Moment, REGISTRY, Scene, has_messages, in_micros, scheme_name, scheme_names, span_text};

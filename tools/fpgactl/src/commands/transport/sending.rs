@@ -1,10 +1,10 @@
 //! `ops` and `queues`: what the sending host keeps.
 
-use fpga_driver::core::Nanos;
-use fpga_driver::core::op_table::OpState;
-use fpga_driver::core::segment::Class;
-use fpga_driver::core::sender::TransferStage;
 use fpga_driver::endpoint::{ReceiveTables, SendingContext};
+use fpga_driver::protocol::Nanos;
+use fpga_driver::protocol::op_table::OpState;
+use fpga_driver::protocol::segment::Class;
+use fpga_driver::protocol::sender::TransferStage;
 use serde::Serialize;
 
 use super::{Moment, REGISTRY, Scene, has_messages, in_micros, scheme_name, scheme_names, span_text};

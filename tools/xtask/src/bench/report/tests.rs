@@ -60,7 +60,7 @@ fn report() -> Report {
         }],
         micro: vec![
             Benchmark {
-                package: "fpga-core".to_owned(),
+                package: "fpga-protocol".to_owned(),
                 name: "op_table/take+acknowledge".to_owned(),
                 nanoseconds: 21.0,
                 interval: Some((20.0, 22.0)),
@@ -120,7 +120,7 @@ fn latency_and_cpu_stand_beside_the_peers() {
 #[test]
 fn building_blocks_stand_beside_their_budgets() {
     let text = report().text();
-    has(&text, "| fpga-core | op_table/take+acknowledge | 21.00 | 20.00-22.00 | 20 | **no** |");
+    has(&text, "| fpga-protocol | op_table/take+acknowledge | 21.00 | 20.00-22.00 | 20 | **no** |");
     has(&text, "| fpga-card | map | 3.00 | - | - | - |");
 }
 

@@ -1,0 +1,575 @@
+//! One test per erratum of the registry scheme (E1-8, E1-9 and E1-10 end to end are in `back_to_back`, E1-13 in `op_table`, E2-2 in
+//! `timeouts`; the documents' own words, which fail, in `literal`).
+
+mod common;
+
+use common::{BASE, KEY, LIFE, Rig, SENDER, Shape, acks, config, dones, events, nacks};
+use fpga_firmware::event::{EventKind, NackReason};
+use fpga_firmware::generated::Permissions;
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
+use fpga_firmware::wire::{Arrived, Common, Control, Flags};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::{Mask, MemoryWindow, Output};
+use fpga_registers::CardAddr;
+
+#[test]
+fn e1_1_barrel_shift() {
+    assert_eq!(Mask::first_of(8).unwrap().words()[0], 0xFFFF_FF01);
+    assert_eq!(Mask::first_of(32).unwrap().words()[0], 0x0000_0001);
+    assert_eq!(Mask::first_of(256).unwrap().words(), [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(Mask::first_of(1).unwrap().is_complete());
+    assert_eq!(Mask::first_of(0), None);
+    assert_eq!(Mask::first_of(257), None);
+}
+
+#[test]
+fn e1_1_every_width_fills_up_exactly_at_its_last_packet() {
+    for n in 1..=256u16 {
+        let mut mask = Mask::first_of(n).unwrap();
+        for bit in 0..256 {
+            assert_eq!(mask.contains(bit), bit == 0 || bit >= n, "bit {bit} of {n}");
+        }
+        assert_eq!(mask.missing(), u32::from(n) - 1);
+        // From the top down, so that a carry into a neighbour would show.
+        for bit in (1..n).rev() {
+            assert!(!mask.is_complete());
+            mask.insert(bit);
+            assert!(mask.contains(bit));
+        }
+        assert_eq!(mask, Mask::COMPLETE);
+        assert_eq!(Mask::from_words(mask.words()), mask);
+    }
+}
+
+#[test]
+fn e1_2_start_last_and_the_escape_buffer_is_searched() {
+    let mut rig = Rig::new(config());
+    let (mine, other) =
+        (Shape::single(0, 4), Shape { base: BASE + 4096, transfer_base: BASE + 4096, ..Shape::single(1, 3) });
+    rig.send(&other, 1);
+    for index in [3, 1, 2] {
+        let outputs = rig.send(&mine, index);
+        assert_eq!(events(&outputs, EventKind::Escaped).len(), 1);
+    }
+    assert_eq!(rig.receiver.escape_occupancy(), 4);
+    assert!(rig.memory.writes.is_empty());
+    let outputs = rig.send(&mine, 0);
+    assert_eq!(acks(&outputs).len(), 4);
+    let released = events(&outputs, EventKind::EscapeReleased);
+    assert_eq!(released.iter().map(|e| e.count).collect::<Vec<_>>(), [1, 1, 1]);
+    assert_eq!((dones(&outputs), events(&outputs, EventKind::Notice).len()), (1, 1));
+    assert_eq!(rig.receiver.escape_occupancy(), 1, "another operation's packet stays");
+}
+
+#[test]
+fn e1_3_a_second_start_of_a_live_operation_is_a_duplicate() {
+    let mut rig = Rig::new(config());
+    let shape = Shape::single(0, 3);
+    rig.send(&shape, 0);
+    rig.send(&shape, 2);
+    let before = rig.receiver.entry(0, rig.now).unwrap();
+    let outputs = rig.send(&shape, 0);
+    assert_eq!((acks(&outputs).len(), outputs.len()), (1, 1));
+    assert_eq!(rig.receiver.entry(0, rig.now).unwrap(), before, "the mask is not cleared");
+    assert_eq!(rig.receiver.counters().duplicates, 1);
+    // One of another shape contradicts the first.
+    let outputs = rig.send(&Shape { length: 100, transfer_length: 100, ..shape }, 0);
+    assert_eq!(nacks(&outputs), [NackReason::BadPacket]);
+}
+
+#[test]
+fn e1_4_a_late_start_is_never_registered_nor_written() {
+    let mut rig = Rig::new(config());
+    let shape = Shape::single(0, 1);
+    rig.send(&shape, 0);
+    // Long after the packet lifetime: the sender may have missed the acknowledgement and still ask.
+    rig.advance(Nanos::from_millis(500));
+    let outputs = rig.send(&shape, 0);
+    assert_eq!((acks(&outputs).len(), outputs.len()), (1, 1));
+    assert_eq!(rig.memory.writes.len(), 1);
+    assert_eq!(rig.receiver.counters().tombstone_hits, 1);
+    assert_eq!(rig.receiver.registry_occupancy(), 0);
+}
+
+#[test]
+fn e1_4_a_given_up_operation_cannot_write_into_its_successor() {
+    let mut rig = Rig::new(config());
+    let old = Shape::single(0, 3);
+    rig.send(&old, 0);
+    // The sender gave transfer 0 up and sends transfer 1 to the same place.
+    let new = Shape { oldest_live: 1, ..Shape::single(1, 3) };
+    for index in 0..3 {
+        rig.send(&new, index);
+    }
+    let written = rig.memory.writes.len();
+    assert_eq!(acks(&rig.send(&old, 1)).len(), 1);
+    assert_eq!(rig.memory.writes.len(), written, "dropped");
+}
+
+#[test]
+fn e1_5_overlapping_operations_keep_apart() {
+    let mut rig = Rig::new(config());
+    let (a, b) = (Shape::single(0, 2), Shape::single(1, 2));
+    rig.send(&a, 0);
+    rig.send(&b, 0);
+    let outputs = rig.send(&a, 1);
+    assert_eq!(events(&outputs, EventKind::Notice)[0].transfer.get(), 0);
+    assert_eq!(rig.receiver.registry_occupancy(), 1, "the same address, another key: not complete");
+    // A matching key with an address outside the operation, off its packet grid, or of the wrong length.
+    for (offset, cut) in [(128u64, 0usize), (64 + 1, 0), (64, 1)] {
+        let mut packet = b.packet(1);
+        packet.0.address = CardAddr::new(BASE + offset);
+        packet.1.truncate(packet.1.len() - cut);
+        assert_eq!(nacks(&rig.deliver(&packet)), [NackReason::BadPacket]);
+    }
+    let mut below = b.packet(1);
+    below.0.address = CardAddr::new(BASE - 64);
+    assert_eq!(nacks(&rig.deliver(&below)), [NackReason::BadPacket]);
+    assert_eq!(rig.memory.writes.len(), 3);
+}
+
+#[test]
+fn e1_5_another_incarnation_is_another_sender() {
+    let mut rig = Rig::new(config());
+    let shape = Shape::single(0, 2);
+    rig.send(&shape, 0);
+    let mut packet = shape.packet(1);
+    packet.0.common.incarnation = Incarnation::new(77);
+    assert!(acks(&rig.deliver(&packet)).is_empty());
+    assert_eq!(rig.receiver.escape_occupancy(), 1);
+}
+
+#[test]
+fn a_new_life_of_a_sender_waits_until_packets_of_the_former_one_have_died_out() {
+    let mut rig = Rig::new(config());
+    let life = |n: u32, index: u16| {
+        let mut packet = Shape::single(0, 2).packet(index);
+        packet.0.common.incarnation = Incarnation::new(n);
+        packet
+    };
+    assert_eq!(acks(&rig.deliver(&life(1, 0))).len(), 1);
+    // Both might be the newer one. The former life's packets count, as long as they come.
+    assert_eq!(nacks(&rig.deliver(&life(2, 0))), [NackReason::Busy]);
+    assert_eq!(acks(&rig.deliver(&life(1, 1))).len(), 1);
+    rig.advance(rig.receiver.config().packet_lifetime.saturating_sub(Nanos::new(1)));
+    assert_eq!(nacks(&rig.deliver(&life(2, 0))), [NackReason::Busy]);
+    assert_eq!(rig.memory.writes.len(), 2);
+    // A packet lifetime after it was first heard of, only one that is alive can be heard.
+    rig.advance(Nanos::new(1));
+    assert_eq!(acks(&rig.deliver(&life(2, 0))).len(), 1);
+    // Another node, and this one when it has been forgotten, are taken at once.
+    rig.advance(Nanos::from_secs(5));
+    assert_eq!(rig.receiver.poll_timeout(), None);
+    assert_eq!(acks(&rig.deliver(&life(3, 0))).len(), 1);
+}
+
+/// The only entry is the former life's, and so is the only record of a second sender: a packet lifetime is all that the new life waits.
+#[test]
+fn a_new_life_of_a_sender_gets_what_the_former_one_has_left_behind() {
+    let mut small = config();
+    (small.registry_entries, small.transfers) = (1, 1);
+    let mut rig = Rig::new(small);
+    let life = |n: u32, index: u16| {
+        let mut packet = Shape::single(0, 2).packet(index);
+        packet.0.common.incarnation = Incarnation::new(n);
+        packet
+    };
+    assert_eq!(acks(&rig.deliver(&life(1, 0))).len(), 1);
+    for n in 2..5 {
+        assert_eq!(nacks(&rig.deliver(&life(n, 0))), [NackReason::Busy]);
+        let outputs = rig.advance(rig.receiver.config().packet_lifetime);
+        assert!(events(&outputs, EventKind::Expired).is_empty());
+        let outputs = rig.deliver(&life(n, 0));
+        let expired = events(&outputs, EventKind::Expired);
+        assert_eq!((expired.len(), expired[0].incarnation), (1, Incarnation::new(n - 1)));
+        assert_eq!(acks(&outputs).len(), 1);
+        assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (1, 1));
+    }
+    // Nothing of a life that was forgotten is taken for this one's.
+    let writes = rig.memory.writes.len();
+    assert_eq!(nacks(&rig.deliver(&life(3, 0))), [NackReason::Busy]);
+    assert!(acks(&rig.deliver(&life(3, 1))).is_empty());
+    assert_eq!(rig.memory.writes.len(), writes);
+    let outputs = rig.deliver(&life(4, 1));
+    assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 1));
+}
+
+/// A transfer that only waits for its sender's word is complete, whether the sender comes to it or not.
+#[test]
+fn a_former_life_that_owes_its_word_is_noticed_all_the_same() {
+    let mut rig = Rig::new(config());
+    let mut shape = Shape::single(0, 1);
+    shape.notify = false;
+    assert!(events(&rig.send(&shape, 0), EventKind::Notice).is_empty());
+    let mut next = Shape::single(0, 1).packet(0);
+    next.0.common.incarnation = Incarnation::new(77);
+    assert_eq!(nacks(&rig.deliver(&next)), [NackReason::Busy]);
+    rig.advance(rig.receiver.config().packet_lifetime);
+    let outputs = rig.deliver(&next);
+    let lives: Vec<_> = events(&outputs, EventKind::Notice).iter().map(|event| event.incarnation).collect();
+    assert_eq!(lives, [LIFE, Incarnation::new(77)]);
+}
+
+#[test]
+fn e1_6_an_escaped_packet_is_acknowledged_when_written_or_never() {
+    let mut small = config();
+    small.escape_slots = 1;
+    let mut rig = Rig::new(small);
+    let shape = Shape::single(0, 3);
+    assert!(acks(&rig.send(&shape, 1)).is_empty());
+    assert!(rig.send(&shape, 1).is_empty(), "a copy takes no second place");
+    assert_eq!(nacks(&rig.send(&shape, 2)), [NackReason::EscapeFull]);
+    assert_eq!(rig.receiver.poll_timeout(), Some(Nanos::from_millis(1)));
+    let outputs = rig.advance(Nanos::from_millis(1));
+    assert!(acks(&outputs).is_empty());
+    assert_eq!(events(&outputs, EventKind::EscapeReleased)[0].count, 0);
+    assert_eq!(rig.receiver.counters().escape_dropped, 2);
+    // Dropped, not lost: the sender's resend completes the operation.
+    for index in 0..3 {
+        rig.send(&shape, index);
+    }
+    assert_eq!(rig.receiver.counters().notices, 1);
+}
+
+/// A packet that waits is answered as it was sent last, and each has its own time.
+#[test]
+fn e1_6_a_packet_that_waits_is_answered_by_its_latest_name_and_dropped_at_its_own_time() {
+    let mut rig = Rig::new(config());
+    let (shape, timeout) = (Shape::single(0, 3), rig.receiver.config().escape_timeout);
+    rig.send(&shape, 1);
+    let half = Nanos::new(timeout.get() / 2);
+    rig.advance(half);
+    let mut again = shape.packet(2);
+    rig.deliver(&again);
+    assert_eq!(rig.receiver.poll_timeout(), Some(timeout), "the first one's");
+    (again.0.op, again.0.tries) = (OpNumber::new(77), 2);
+    rig.deliver(&again);
+    assert_eq!((rig.receiver.escape_occupancy(), rig.receiver.counters().duplicates), (2, 1));
+    assert_eq!(nacks(&rig.advance(half)), [NackReason::Busy], "it comes again soon");
+    assert_eq!((rig.receiver.escape_occupancy(), rig.receiver.counters().escape_dropped), (1, 1));
+    let outputs = rig.send(&shape, 0);
+    let answered = outputs.iter().find_map(|output| match output {
+        Output::Send(Control::Ack(ack)) if ack.op != shape.packet(0).0.op => Some((ack.op.get(), ack.tries)),
+        _ => None,
+    });
+    assert_eq!(answered, Some((77, 2)));
+}
+
+#[test]
+fn e1_7_a_duplicate_is_acknowledged_again_with_its_own_try() {
+    let mut rig = Rig::new(config());
+    let shape = Shape::single(0, 3);
+    rig.send(&shape, 0);
+    let mut again = shape.packet(0);
+    again.0.tries = 4;
+    let outputs = rig.deliver(&again);
+    assert!(
+        outputs
+            .iter()
+            .any(|o| matches!(o, fpga_protocol::receiver::Output::Send(Control::Ack(a)) if a.tries == 4))
+    );
+}
+
+/// Every order of `rest`, after what is in `order`.
+fn orders(rest: &[u16], order: &mut Vec<u16>, visit: &mut impl FnMut(&[u16])) {
+    if rest.is_empty() {
+        visit(order);
+    }
+    for packet in rest {
+        order.push(*packet);
+        let left: Vec<_> = rest.iter().copied().filter(|other| other != packet).collect();
+        orders(&left, order, visit);
+        order.pop();
+    }
+}
+
+#[test]
+fn e1_14_the_escape_channel_gives_no_order_and_needs_none() {
+    let shape = Shape::single(0, 5);
+    let (mut ascending, mut as_they_came) = (0, 0);
+    orders(&[1, 2, 3, 4], &mut Vec::new(), &mut |order| {
+        let mut rig = Rig::new(config());
+        // Slots 0 and 1 are another operation's, and one of them is free again when the last two packets come.
+        let other = Shape { base: BASE + 4096, transfer_base: BASE + 4096, ..Shape::single(1, 3) };
+        rig.send(&other, 1);
+        rig.send(&other, 2);
+        rig.send(&shape, order[0]);
+        rig.send(&shape, order[1]);
+        rig.send(&other, 0);
+        assert_eq!(events(&rig.drain(), EventKind::Notice).len(), 0);
+        rig.send(&shape, order[2]);
+        rig.send(&shape, order[3]);
+        rig.memory.writes.clear();
+        let outputs = rig.send(&shape, 0);
+        assert_eq!((acks(&outputs).len(), dones(&outputs)), (5, 1));
+        assert_eq!(events(&outputs, EventKind::Notice).len(), 1);
+        let written: Vec<_> = rig.memory.writes.iter().map(|(at, _)| (at - BASE) / 64).collect();
+        let came: Vec<_> = [0].iter().chain(order).map(|packet| u64::from(*packet)).collect();
+        ascending += u32::from(written.is_sorted());
+        as_they_came += u32::from(written == came);
+        // The same bytes, whatever the order.
+        rig.memory.writes.sort_unstable();
+        let all: Vec<_> = (0..5).map(|index| shape.packet(index)).collect();
+        let expected = all.iter().map(|(header, payload)| (header.address.get(), payload.clone()));
+        assert!(expected.eq(rig.memory.writes));
+    });
+    // Neither the packets' order nor that of their arrival: whichever slot comes first.
+    assert_eq!((ascending, as_they_came), (1, 0));
+}
+
+fn segment(index: u32) -> Shape {
+    let base = BASE + u64::from(index) * 128;
+    Shape { segment: index, segment_count: 3, base, length: 128, transfer_length: 384, ..Shape::single(0, 1) }
+}
+
+#[test]
+fn e1_9_one_notice_for_all_segments_in_any_order() {
+    let mut rig = Rig::new(config());
+    for (segment_index, notices) in [(2, 0), (0, 0), (1, 1)] {
+        rig.send(&segment(segment_index), 1);
+        let outputs = rig.send(&segment(segment_index), 0);
+        let found = events(&outputs, EventKind::Notice);
+        assert_eq!((dones(&outputs), found.len()), (1, notices));
+        for notice in found {
+            assert_eq!((notice.address, notice.length), (CardAddr::new(BASE), 384));
+        }
+    }
+    assert_eq!(rig.receiver.counters().notices, 1);
+}
+
+#[test]
+fn e1_11_the_senders_notice_is_told_once_and_only_of_what_is_here() {
+    let mut rig = Rig::new(config());
+    let shape = Shape { notify: false, ..Shape::single(0, 2) };
+    let header = shape.packet(0).0.common;
+    let arrived = Arrived {
+        common: Common { flags: Flags::NONE, ..header },
+        transfer: shape.packet(0).0.transfer,
+        address: CardAddr::new(BASE),
+        length: 1,
+        key: KEY,
+    };
+    rig.send(&shape, 0);
+    rig.receiver.handle_arrived(rig.now, &arrived);
+    assert!(rig.drain().is_empty(), "not all of it is here");
+    assert!(events(&rig.send(&shape, 1), EventKind::Notice).is_empty());
+    rig.receiver.handle_arrived(rig.now, &arrived);
+    let notices = events(&rig.drain(), EventKind::Notice);
+    assert_eq!(notices[0].length, shape.transfer_length, "from the registration, not from the notice");
+    rig.receiver.handle_arrived(rig.now, &arrived);
+    assert!(rig.drain().is_empty());
+    // Lost, and overtaken by later traffic: told then.
+    let second = Shape { notify: false, ..Shape::single(1, 1) };
+    assert!(events(&rig.send(&second, 0), EventKind::Notice).is_empty());
+    let third = Shape { oldest_live: 2, ..Shape::single(2, 2) };
+    assert_eq!(events(&rig.send(&third, 0), EventKind::Notice).len(), 1);
+}
+
+#[test]
+fn e1_12_a_full_registry_refuses_and_accepts_later() {
+    let mut rig = Rig::new(config());
+    let shapes = [0, 1, 2].map(|n| Shape::single(n, 2));
+    rig.send(&shapes[0], 0);
+    rig.send(&shapes[1], 0);
+    assert_eq!(nacks(&rig.send(&shapes[2], 0)), [NackReason::Busy]);
+    assert_eq!(rig.receiver.counters().registry_full, 1);
+    rig.send(&shapes[0], 1);
+    assert_eq!(acks(&rig.send(&shapes[2], 0)).len(), 1);
+    assert_eq!(rig.receiver.counters().registry_high_water, 2);
+}
+
+/// Whoever is silent is remembered for as long as a packet that left just before may wander.
+#[test]
+fn e1_4_a_silent_sender_is_forgotten_a_packet_lifetime_later_than_its_operations() {
+    let shape = Shape::single(0, 1);
+    for (early, writes) in [(1, 1), (0, 2)] {
+        let mut rig = Rig::new(config());
+        let config = *rig.receiver.config();
+        rig.send(&shape, 0);
+        rig.advance(config.registry_timeout);
+        rig.advance(config.packet_lifetime.saturating_sub(Nanos::new(early)));
+        assert_eq!(acks(&rig.send(&shape, 0)).len(), 1);
+        assert_eq!(rig.memory.writes.len(), writes);
+    }
+}
+
+/// A transfer of which the receiver has a part, and that its sender has given up, makes room for the next one.
+#[test]
+fn e1_4_the_record_of_a_transfer_that_was_given_up_makes_room() {
+    let mut config = config();
+    config.transfers = 1;
+    let mut rig = Rig::new(config);
+    let first = Shape { segment_count: 2, length: 64, transfer_length: 128, ..Shape::single(0, 1) };
+    rig.send(&first, 0);
+    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 1));
+    assert_eq!(nacks(&rig.send(&Shape::single(1, 1), 0)), [NackReason::Busy]);
+    let outputs = rig.send(&Shape { oldest_live: 1, ..Shape::single(1, 1) }, 0);
+    assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 1));
+    assert_eq!(rig.receiver.transfers_in_progress(), 0);
+}
+
+/// What is complete of a transfer is remembered while its sender asks for the rest, however long that is refused.
+#[test]
+fn e1_4_a_transfer_whose_next_segment_is_refused_is_not_forgotten() {
+    let mut config = config();
+    config.registry_entries = 1;
+    let mut rig = Rig::new(config);
+    let segment = |segment: u32| Shape {
+        segment,
+        segment_count: 2,
+        base: BASE + u64::from(segment) * 64,
+        length: 64,
+        transfer_length: 128,
+        ..Shape::single(0, 1)
+    };
+    rig.send(&segment(0), 0);
+    let other = Shape::single(1, 2);
+    for _ in 0..6 {
+        // It keeps the only entry.
+        assert_eq!(acks(&rig.send(&other, 0)).len(), 1);
+        assert_eq!(nacks(&rig.send(&segment(1), 0)), [NackReason::Busy]);
+        rig.advance(Nanos::from_secs(1));
+    }
+    assert_eq!(acks(&rig.send(&segment(0), 0)).len(), 1, "a late copy");
+    assert_eq!((rig.memory.writes.len(), rig.receiver.counters().tombstone_hits), (2, 1));
+    rig.send(&other, 1);
+    assert_eq!(events(&rig.send(&segment(1), 0), EventKind::Notice).len(), 1);
+}
+
+/// What its sender has given up makes room at once, not when the registry timeout is over.
+#[test]
+fn e1_12_a_full_registry_lets_go_of_what_its_sender_has_given_up() {
+    let mut rig = Rig::new(config());
+    for transfer in [0, 1] {
+        rig.send(&Shape::single(transfer, 2), 0);
+    }
+    let third = Shape { oldest_live: 1, ..Shape::single(2, 2) };
+    let outputs = rig.send(&third, 0);
+    assert_eq!(acks(&outputs).len(), 1);
+    let expired = events(&outputs, EventKind::Expired);
+    assert_eq!(expired.iter().map(|event| event.transfer.get()).collect::<Vec<_>>(), [0]);
+    // The other one is under way.
+    assert_eq!(nacks(&rig.send(&Shape { transfer: 3, ..third }, 0)), [NackReason::Busy]);
+    assert_eq!(acks(&rig.send(&Shape { oldest_live: 1, ..Shape::single(1, 2) }, 1)).len(), 1);
+    assert_eq!(rig.receiver.counters().completions, 1);
+}
+
+#[test]
+fn silent_senders_expire_and_are_reported() {
+    let mut rig = Rig::new(config());
+    rig.send(&Shape::single(0, 2), 0);
+    let timeout = rig.receiver.config().registry_timeout;
+    assert_eq!(rig.receiver.poll_timeout(), Some(timeout));
+    let outputs = rig.advance(timeout);
+    assert_eq!(events(&outputs, EventKind::Expired).len(), 1);
+    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 0));
+    rig.advance(Nanos::from_millis(10));
+    assert_eq!(rig.receiver.poll_timeout(), None, "nothing is remembered of it");
+}
+
+/// What is complete is remembered from the latest word of its sender on, not from its first.
+#[test]
+fn e1_4_a_sender_that_goes_on_is_not_forgotten() {
+    let mut rig = Rig::new(config());
+    let (silence, lifetime) = (rig.receiver.config().registry_timeout, rig.receiver.config().packet_lifetime);
+    let almost = silence.saturating_add(lifetime).saturating_sub(Nanos::new(1));
+    rig.send(&Shape::single(0, 1), 0);
+    rig.advance(almost);
+    let second = Shape { oldest_live: 1, ..Shape::single(1, 1) };
+    rig.send(&second, 0);
+    rig.advance(Nanos::new(2));
+    assert_eq!(acks(&rig.send(&second, 0)).len(), 1, "a late copy");
+    assert_eq!(rig.memory.writes.len(), 2, "is not written again");
+    assert_eq!(rig.receiver.counters().tombstone_hits, 1);
+}
+
+/// A host that makes a timeout shorter does not wait for the former one.
+#[test]
+fn shorter_timeouts_hold_at_once() {
+    let mut rig = Rig::new(config());
+    rig.send(&Shape::single(0, 2), 0);
+    let silence = Nanos::from_millis(100);
+    rig.receiver.set_timeouts(Nanos::from_millis(1), silence, Nanos::from_millis(10));
+    assert!(rig.receiver.poll_timeout().unwrap() <= silence);
+    assert_eq!(events(&rig.advance(silence), EventKind::Expired).len(), 1);
+}
+
+/// A new packet is a word of its sender, and so is a copy: whoever sends again has not fallen silent.
+#[test]
+fn an_operation_is_kept_as_long_as_anything_of_it_comes() {
+    let mut rig = Rig::new(config());
+    let timeout = rig.receiver.config().registry_timeout;
+    let almost = timeout.saturating_sub(Nanos::new(1));
+    let shape = Shape::single(0, 3);
+    for index in [0, 0, 1, 1, 0] {
+        assert_eq!(acks(&rig.send(&shape, index)).len(), 1);
+        assert_eq!(events(&rig.advance(almost), EventKind::Expired), []);
+        assert_eq!(rig.receiver.registry_occupancy(), 1);
+    }
+    assert_eq!(events(&rig.advance(Nanos::new(1)), EventKind::Expired).len(), 1);
+    assert_eq!(rig.receiver.counters().expired, 1);
+}
+
+#[test]
+fn a_write_outside_the_windows_is_refused_and_never_made() {
+    let mut rig = Rig::new(config());
+    let shape = Shape::single(0, 2);
+    let mut wrong_key = shape.packet(0);
+    wrong_key.0.key ^= 1;
+    assert_eq!(nacks(&rig.deliver(&wrong_key)), [NackReason::Violation]);
+    let mut wrong_key = shape.packet(1);
+    wrong_key.0.key ^= 1;
+    assert_eq!(nacks(&rig.deliver(&wrong_key)), [NackReason::Violation], "not even into the escape buffer");
+    // The first packet fits, the operation as a whole does not.
+    let end = MemoryWindow {
+        source: SENDER,
+        base: CardAddr::new(BASE),
+        length: 64,
+        key: KEY,
+        permissions: Permissions::WRITE,
+    };
+    rig.receiver.access_mut().install(0, end).unwrap();
+    assert_eq!(nacks(&rig.send(&shape, 0)), [NackReason::Violation]);
+    // Closed while an operation is in progress.
+    rig.receiver.access_mut().install(0, MemoryWindow { length: 1 << 20, ..end }).unwrap();
+    rig.send(&shape, 0);
+    rig.receiver.access_mut().remove(0).unwrap();
+    assert_eq!(nacks(&rig.send(&shape, 1)), [NackReason::Violation]);
+    assert_eq!(rig.memory.writes.len(), 1);
+    assert_eq!(rig.receiver.counters().violations, 4);
+}
+
+#[test]
+fn packets_for_another_node_and_of_another_size_are_not_taken() {
+    let mut rig = Rig::new(config());
+    let mut packet = Shape::single(0, 1).packet(0);
+    packet.0.common.destination = NodeId::new(9);
+    assert!(rig.deliver(&packet).is_empty());
+    let mut packet = Shape::single(0, 1).packet(0);
+    packet.0.packet_size_log2 = 7;
+    assert_eq!(nacks(&rig.deliver(&packet)), [NackReason::BadPacket]);
+    let mut packet = Shape::single(0, 1).packet(0);
+    packet.1.clear();
+    assert_eq!(nacks(&rig.deliver(&packet)), [NackReason::BadPacket]);
+    assert_eq!(rig.receiver.counters().bad_packets, 3);
+}
+
+#[test]
+fn tombstones_stay_within_their_bound_and_the_oldest_transfer_always_gets_in() {
+    let mut rig = Rig::new(config());
+    // Every other transfer completes: each is a range of its own until the gaps fill.
+    for n in [1, 3, 5] {
+        assert_eq!(dones(&rig.send(&Shape::single(n, 1), 0)), 1);
+    }
+    assert_eq!(dones(&rig.send(&Shape::single(7, 1), 0)), 1);
+    assert_eq!(rig.receiver.tombstones(), 4);
+    assert_eq!(nacks(&rig.send(&Shape::single(9, 1), 0)), [NackReason::Busy]);
+    assert_eq!(dones(&rig.send(&Shape::single(0, 1), 0)), 1, "the oldest");
+    assert_eq!(dones(&rig.send(&Shape::single(2, 1), 0)), 1, "joins its neighbours");
+    assert_eq!(rig.receiver.tombstones(), 3);
+    assert_eq!(dones(&rig.send(&Shape::single(9, 1), 0)), 1);
+    for n in [0, 1, 2, 3, 5, 7, 9] {
+        assert_eq!(acks(&rig.send(&Shape::single(n, 1), 0)).len(), 1);
+    }
+    assert_eq!(rig.receiver.counters().completions, 7);
+}

@@ -1,0 +1,200 @@
+//! What is searched, and what travels in it.
+
+use fpga_firmware::event::NackReason;
+use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
+use fpga_firmware::wire::{Common, DataHeader, Flags, StartFields};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::ReceiverConfig;
+use fpga_protocol::sender::{Command, Notify, Sender, SenderConfig, Timeout};
+use fpga_registers::CardAddr;
+
+use crate::common::{self, BASE, KEY, RECEIVER, SENDER};
+
+pub(crate) const PACKET: u64 = 64;
+/// What the last packet of a transfer holds.
+pub(crate) const LAST: u64 = 17;
+
+/// A life of the sender, counted from 1, and its transfer.
+pub(crate) type Name = (u32, u32);
+
+/// What travels. A packet keeps its op number whenever it is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Flight {
+    Data { name: Name, oldest_live: u32, segment: u32, packet: u16, op: u32, tries: u8 },
+    Arrival { name: Name },
+    Ack { name: Name, segment: u32, op: u32, tries: u8 },
+    Nack { name: Name, segment: u32, op: u32, tries: u8, full: bool },
+    Done { name: Name, segment: u32 },
+}
+
+impl Flight {
+    /// Of a transfer's segment: its first packet, which registers it.
+    pub(crate) const fn is_start(&self) -> bool {
+        matches!(self, Self::Data { packet: 0, .. })
+    }
+
+    pub(crate) const fn reason(full: bool) -> NackReason {
+        if full { NackReason::EscapeFull } else { NackReason::Busy }
+    }
+}
+
+/// What may go wrong on one path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Budget {
+    /// Packets and answers lost.
+    pub(crate) losses: u8,
+    /// Packets and answers doubled.
+    pub(crate) copies: u8,
+    /// Times that the sender starts anew, with the same transfers.
+    pub(crate) restarts: u8,
+    /// Times that it starts anew and has nothing to send.
+    pub(crate) deaths: u8,
+    /// Times that a timer runs out although something is on its way.
+    pub(crate) early: u8,
+}
+
+/// What is searched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    /// Packets of each segment; the last packet of a transfer is short.
+    pub(crate) packets: u16,
+    /// Segments of each transfer.
+    pub(crate) segments: u32,
+    pub(crate) transfers: u32,
+    pub(crate) mask_bits: u16,
+    pub(crate) registry_entries: u32,
+    pub(crate) escape_slots: u16,
+    pub(crate) escape_timeout: Nanos,
+    /// What the receiver takes for the longest time that a packet may wander.
+    pub(crate) packet_lifetime: Nanos,
+    pub(crate) notify: Notify,
+    /// First packets arrive after all others of their life, and nothing but them is doubled.
+    pub(crate) starts_last: bool,
+    pub(crate) budget: Budget,
+}
+
+/// One operation of one packet, and a receiver that has room for everything: a packet that it drops would be another loss.
+pub(crate) const PLAIN: Case = Case {
+    packets: 1,
+    segments: 1,
+    transfers: 1,
+    mask_bits: 8,
+    registry_entries: 4,
+    escape_slots: 16,
+    escape_timeout: Nanos::from_secs(1),
+    packet_lifetime: Nanos::from_millis(10),
+    notify: Notify::Receiver,
+    starts_last: false,
+    budget: Budget { losses: 0, copies: 0, restarts: 0, deaths: 0, early: 0 },
+};
+
+/// Each transfer starts a packet after the one before, so that they overlap. All lives write to the same places.
+pub(crate) fn base(name: Name) -> u64 {
+    BASE + u64::from(name.1) * PACKET
+}
+
+pub(crate) fn byte(name: Name, offset: u64) -> u8 {
+    u8::try_from((offset + u64::from(name.0) * 50 + u64::from(name.1) * 91) % 251).unwrap()
+}
+
+impl Case {
+    pub(crate) fn segment_size(&self) -> u64 {
+        u64::from(self.packets) * PACKET
+    }
+
+    /// Bytes of a transfer.
+    pub(crate) fn length(&self) -> u64 {
+        u64::from(self.segments) * self.segment_size() - PACKET + LAST
+    }
+
+    /// Packets of a transfer.
+    pub(crate) fn all_packets(&self) -> u32 {
+        self.segments * u32::from(self.packets)
+    }
+
+    pub(crate) fn lives(&self) -> u32 {
+        1 + u32::from(self.budget.restarts) + u32::from(self.budget.deaths)
+    }
+
+    pub(crate) fn sender(&self, life: u32, transfers: u32, now: Nanos) -> Sender {
+        let mut config = SenderConfig::default();
+        config.packet_size_log2 = 6;
+        config.mask_bits = self.mask_bits;
+        config.segment_size = u32::try_from(self.segment_size()).unwrap();
+        config.big_threshold = config.segment_size;
+        config.op_entries = 16;
+        config.ops_per_destination = 16;
+        config.transfers = self.transfers;
+        config.destinations = 1;
+        config.retry.timeout = Timeout::Fixed { timeout: Nanos::from_millis(1), max_tries: 0 };
+        // Longer than by default, so that what waits for an entry does not ask twenty times.
+        config.retry.busy_backoff = Nanos::from_millis(4);
+        config.retry.busy_backoff_max = Nanos::from_millis(8);
+        let mut sender = Sender::new(config, Incarnation::new(life)).unwrap();
+        for transfer in 0..transfers {
+            let command = Command {
+                source: CardAddr::new(0),
+                node: RECEIVER,
+                destination: CardAddr::new(base((life, transfer))),
+                length: self.length(),
+                key: KEY,
+                notify: self.notify,
+                deadline: None,
+                priority: 0,
+            };
+            sender.submit(now, command).unwrap();
+        }
+        sender
+    }
+
+    pub(crate) fn receiver(&self) -> ReceiverConfig {
+        let mut config = common::config();
+        config.mask_bits = self.mask_bits;
+        config.registry_entries = self.registry_entries;
+        config.escape_slots = self.escape_slots;
+        config.escape_timeout = self.escape_timeout;
+        config.packet_lifetime = self.packet_lifetime;
+        config.sources = u16::try_from(self.lives()).unwrap();
+        config
+    }
+
+    /// The packet as it comes from the network.
+    pub(crate) fn packet(&self, flight: Flight) -> Option<(DataHeader, Vec<u8>)> {
+        let Flight::Data { name, oldest_live, segment, packet, op, tries } = flight else { return None };
+        let segment_offset = u64::from(segment) * self.segment_size();
+        let segment_length = self.segment_size().min(self.length() - segment_offset);
+        let offset = segment_offset + u64::from(packet) * PACKET;
+        let length = PACKET.min(self.length() - offset);
+        let last = segment + 1 == self.segments;
+        let mut flags = if last { Flags::NONE } else { Flags::SILENT };
+        if self.notify == Notify::Receiver {
+            flags = flags.with(Flags::NOTIFY_RECEIVER);
+        }
+        let start = StartFields {
+            base: CardAddr::new(base(name) + segment_offset),
+            segment_length: u32::try_from(segment_length).unwrap(),
+            packets: self.packets,
+            transfer_base: CardAddr::new(base(name)),
+            transfer_length: self.length(),
+        };
+        let header = DataHeader {
+            common: Common {
+                source: SENDER,
+                destination: RECEIVER,
+                incarnation: Incarnation::new(name.0),
+                flags,
+            },
+            transfer: TransferId::new(name.1),
+            oldest_live: TransferId::new(oldest_live),
+            segment,
+            segment_count: self.segments,
+            address: CardAddr::new(base(name) + offset),
+            key: KEY,
+            op: OpNumber::new(op),
+            tries,
+            packet_size_log2: 6,
+            start: (packet == 0).then_some(start),
+        };
+        Some((header, (offset..offset + length).map(|at| byte(name, at)).collect()))
+    }
+}

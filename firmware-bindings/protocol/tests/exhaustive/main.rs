@@ -1,0 +1,232 @@
+//! Sender and receiver together, through every state that they and the network between them can reach.
+//!
+//! The search is breadth-first over states, not sequences: at any moment every packet and answer on its way may be delivered,
+//! lost or doubled, and the sender may start anew, within a budget of each; when nothing is on its way any more, time passes until a
+//! timer runs out at either end, and, where the budget has it, a few times although something is. Packets carry what the sender
+//! says, its oldest live transfer included. A state that was seen before is not followed again. States are told apart by 128 bits of
+//! hash: among ten million, two that are different are taken for one with a probability of 10^-25.
+//!
+//! What must hold in every state: bytes are right and inside the range, written once, none after the operation's completion, and none
+//! of a sender's former life over those of a later one; an operation is complete at the receiver exactly when all of it is in
+//! memory, and at the sender not before. And every path ends: with each transfer of the sender's last life completed at both sides, told once
+//! and whole in memory, those of former lives completed or expired, and all tables empty. No path goes in circles: a delivery without a
+//! resend leaves less to deliver, and a resend counts a try.
+//!
+//! By default small spaces are searched; the larger ones, with their counts, by
+//! `cargo test -p fpga-protocol --test exhaustive -- --ignored --nocapture` (some minutes).
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test helper that cannot go on may as well stop the test"
+)]
+
+mod case;
+#[path = "../common/mod.rs"]
+mod common;
+mod ends;
+mod far;
+mod near;
+mod search;
+mod wide;
+
+use case::{Budget, Case, PLAIN};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::Notify;
+use search::{Faults, Found, search};
+
+const fn budget(losses: u8, copies: u8) -> Budget {
+    Budget { losses, copies, restarts: 0, deaths: 0, early: 0 }
+}
+
+/// A receiver with one entry and one escape slot, which keeps packets for a millisecond: nearly everything is refused.
+const TIGHT: Case =
+    Case { registry_entries: 1, escape_slots: 1, escape_timeout: Nanos::from_millis(1), ..PLAIN };
+
+/// Searches, and prints what was found.
+fn look(name: &str, case: Case) -> Found {
+    let found = search(case);
+    let Found { states, ends, near, far, faults } = found;
+    let Faults { hangs, false_completions, bad_writes } = faults;
+    let Budget { losses, copies, .. } = case.budget;
+    println!(
+        "{name}, {losses} losses, {copies} copies: {states} states ({near} of the sender, {far} of the receiver, {ends} ends), \
+         {hangs} hangs, {false_completions} false completions, {bad_writes} bad writes"
+    );
+    found
+}
+
+/// Returns the count of states.
+fn all_is_well(name: &str, case: Case) -> usize {
+    let Found { states, ends, faults, .. } = look(name, case);
+    assert!(ends > 0, "{name} {case:?}");
+    assert_eq!(faults, Faults::default(), "{name} {case:?}");
+    states
+}
+
+fn one(packets: u16, mask_bits: u16, losses: u8, copies: u8) -> usize {
+    let name = format!("{packets} packets, {mask_bits} mask bits");
+    all_is_well(&name, Case { packets, mask_bits, budget: budget(losses, copies), ..PLAIN })
+}
+
+#[test]
+fn one_operation_two_losses_and_two_copies_at_every_width() {
+    let mut states = 0;
+    for mask_bits in 1..=8 {
+        for packets in 1..=mask_bits.min(4) {
+            states += one(packets, mask_bits, 2, 2);
+        }
+    }
+    assert!(states > 100_000, "{states}");
+}
+
+#[test]
+fn one_operation_of_up_to_seven_packets() {
+    let states = [one(5, 5, 2, 2), one(6, 6, 2, 1), one(6, 8, 1, 1), one(7, 7, 2, 0), one(7, 8, 1, 1)];
+    assert!(states.iter().all(|states| *states > 5_000), "{states:?}");
+}
+
+#[test]
+fn two_operations_of_three_packets_that_overlap() {
+    for (losses, copies) in [(1, 1), (2, 0)] {
+        let case = Case { packets: 3, transfers: 2, mask_bits: 3, budget: budget(losses, copies), ..PLAIN };
+        let states = all_is_well("two operations of 3 packets", case);
+        assert!(states > 20_000, "{states}");
+    }
+}
+
+#[test]
+fn a_sender_that_starts_anew_at_any_moment() {
+    for (packets, losses, copies) in [(2, 2, 2), (3, 1, 1)] {
+        let budget = Budget { restarts: 1, ..budget(losses, copies) };
+        let case = Case { packets, budget, ..PLAIN };
+        let states = all_is_well("a sender that starts anew", case);
+        assert!(states > 5_000, "{states}");
+    }
+    // What the former life holds is all that there is.
+    let budget = Budget { restarts: 1, ..budget(1, 1) };
+    all_is_well("a sender that starts anew, one entry", Case { packets: 2, budget, ..TIGHT });
+}
+
+/// The new life's first packet, refused, comes again before the last ones of the former life.
+#[test]
+fn without_a_pause_between_two_lives_of_a_sender_the_first_spoils_what_the_second_has_sent() {
+    let budget = Budget { restarts: 1, early: 1, ..Budget::default() };
+    let case = Case { packets: 2, budget, ..PLAIN };
+    all_is_well("a pause between lives", case);
+    // It also takes a dead life's late packet for a newer life, and forgets the one that is alive.
+    let Faults { hangs, false_completions, bad_writes } =
+        look("no pause between lives", Case { packet_lifetime: Nanos::ZERO, ..case }).faults;
+    assert!(hangs > 0 && false_completions > 0 && bad_writes > 0);
+}
+
+#[test]
+fn what_a_sender_has_left_behind_expires() {
+    for case in [
+        Case { packets: 3, budget: Budget { deaths: 1, ..budget(2, 2) }, ..PLAIN },
+        Case { packets: 2, budget: Budget { deaths: 1, restarts: 1, ..budget(1, 1) }, ..PLAIN },
+        Case { packets: 2, budget: Budget { deaths: 1, ..budget(1, 1) }, ..TIGHT },
+    ] {
+        all_is_well("a sender that is gone", case);
+    }
+}
+
+#[test]
+fn first_packets_last_and_doubled_before_and_after_completion() {
+    let last = Case { starts_last: true, ..PLAIN };
+    let states = [
+        all_is_well("7 packets, start last", Case { packets: 7, budget: budget(2, 2), ..last }),
+        all_is_well("two starts last", Case { packets: 2, transfers: 2, budget: budget(2, 2), ..last }),
+    ];
+    assert!(states.iter().all(|states| *states > 5_000), "{states:?}");
+}
+
+#[test]
+fn one_entry_and_one_escape_slot() {
+    let states = [
+        all_is_well("one entry, 4 packets", Case { packets: 4, budget: budget(2, 1), ..TIGHT }),
+        all_is_well(
+            "one entry, 2 operations",
+            Case { packets: 2, transfers: 2, budget: budget(1, 1), ..TIGHT },
+        ),
+        all_is_well("one entry, 2 segments", Case { packets: 2, segments: 2, budget: budget(1, 1), ..TIGHT }),
+    ];
+    assert!(states.iter().all(|states| *states > 5_000), "{states:?}");
+}
+
+#[test]
+fn a_transfer_of_two_segments() {
+    for notify in [Notify::Receiver, Notify::Sender] {
+        for case in [
+            Case { packets: 2, budget: budget(2, 2), ..PLAIN },
+            Case { packets: 3, budget: budget(1, 1), ..PLAIN },
+        ] {
+            let name = format!("2 segments of {} packets, notice by the {notify:?}", case.packets);
+            let states = all_is_well(&name, Case { segments: 2, notify, ..case });
+            assert!(states > 10_000, "{states}");
+        }
+    }
+}
+
+#[test]
+fn timers_that_run_out_while_packets_are_on_their_way() {
+    for case in [
+        Case { packets: 3, budget: Budget { early: 1, ..budget(1, 1) }, ..TIGHT },
+        Case { packets: 2, transfers: 2, budget: Budget { early: 1, ..budget(1, 0) }, ..TIGHT },
+        Case { packets: 2, budget: Budget { early: 2, ..budget(1, 1) }, ..PLAIN },
+        Case { packets: 3, budget: Budget { early: 1, ..budget(1, 0) }, ..PLAIN },
+    ] {
+        all_is_well("early timers", case);
+    }
+}
+
+#[test]
+#[ignore = "tens of millions of states: some minutes; cargo test -p fpga-protocol --test exhaustive -- --ignored --nocapture"]
+fn the_larger_spaces() {
+    let mut states = 0;
+    for mask_bits in 1..=8 {
+        for packets in 1..=mask_bits.min(7) {
+            states += one(packets, mask_bits, 2, 2);
+        }
+    }
+    let three = Case { packets: 3, budget: budget(2, 2), ..PLAIN };
+    let again = |restarts, deaths, losses, copies| Budget { restarts, deaths, ..budget(losses, copies) };
+    let last = Case { packets: 7, starts_last: true, ..PLAIN };
+    for (name, case) in [
+        ("two operations of 3 packets", Case { transfers: 2, mask_bits: 3, ..three }),
+        ("3 packets, and a new life", Case { budget: again(1, 0, 2, 2), ..three }),
+        ("3 packets, a new life, and none", Case { budget: again(1, 1, 2, 2), ..three }),
+        (
+            "two operations of 2 packets, and a new life",
+            Case { packets: 2, transfers: 2, budget: again(1, 0, 1, 1), ..PLAIN },
+        ),
+        ("one entry, 3 packets, and a new life", Case { packets: 3, budget: again(1, 0, 1, 2), ..TIGHT }),
+        ("5 packets of a sender that is gone", Case { packets: 5, budget: again(0, 1, 2, 2), ..PLAIN }),
+        ("7 packets, start last", Case { budget: budget(2, 4), ..last }),
+        (
+            "two operations of 3 packets, starts last",
+            Case { packets: 3, transfers: 2, budget: budget(2, 3), ..last },
+        ),
+        (
+            "one entry, 2 operations of 3 packets",
+            Case { packets: 3, transfers: 2, budget: budget(2, 2), ..TIGHT },
+        ),
+        (
+            "one entry, 2 segments of 3 packets",
+            Case { packets: 3, segments: 2, budget: budget(1, 1), ..TIGHT },
+        ),
+        ("one entry, 5 packets", Case { packets: 5, budget: budget(2, 2), ..TIGHT }),
+        ("2 segments of 3 packets", Case { segments: 2, ..three }),
+        (
+            "2 segments of 3 packets, notice by the sender",
+            Case { segments: 2, notify: Notify::Sender, ..three },
+        ),
+        ("3 packets, an early timer", Case { budget: Budget { early: 1, ..budget(1, 1) }, ..three }),
+        (
+            "one entry, 3 packets, early timers",
+            Case { packets: 3, budget: Budget { early: 2, ..budget(1, 1) }, ..TIGHT },
+        ),
+    ] {
+        states += all_is_well(name, case);
+    }
+    println!("{states} states in all");
+}

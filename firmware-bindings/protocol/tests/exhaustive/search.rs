@@ -1,0 +1,267 @@
+//! The search: breadth-first through the states of both ends and of the network between them.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::AddAssign;
+
+use fpga_protocol::Nanos;
+
+use crate::case::{Budget, Case, Flight};
+use crate::ends::{Automaton, Flights, Happening, Spreading, Step, fingerprint};
+use crate::far::Far;
+use crate::near::Near;
+
+/// Most packets and answers on their way at once.
+const ROOM: usize = 24;
+/// Longer than any path takes: what is not over by then is a hang.
+const END: Nanos = Nanos::from_secs(60);
+/// A timer runs out at most so long before a packet on its way arrives: twice that is well below a packet's lifetime.
+const EARLY: Nanos = Nanos::from_millis(4);
+/// More states than memory is for.
+const MOST: usize = 60_000_000;
+
+const BEGINS: u16 = u16::MAX;
+const TIME_OUT: u16 = u16::MAX - 1;
+const RESTARTS: u16 = u16::MAX - 2;
+const DIES: u16 = u16::MAX - 3;
+
+/// What must not be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Faults {
+    /// Paths that end, or do not, without both ends having done what they should; and transfers given up.
+    pub(crate) hangs: usize,
+    /// Completions while something is missing or another's, and second ones.
+    pub(crate) false_completions: usize,
+    /// Writes outside the range, a second time, after completion, or of a former life over what a later one wrote.
+    pub(crate) bad_writes: usize,
+}
+
+impl AddAssign for Faults {
+    fn add_assign(&mut self, other: Self) {
+        self.hangs += other.hangs;
+        self.false_completions += other.false_completions;
+        self.bad_writes += other.bad_writes;
+    }
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) states: usize,
+    /// States at which nothing can happen any more.
+    pub(crate) ends: usize,
+    /// States of each end alone.
+    pub(crate) near: usize,
+    pub(crate) far: usize,
+    pub(crate) faults: Faults,
+}
+
+/// Both ends by number, and what is on its way, by number and in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct State {
+    near: u32,
+    far: u32,
+    clock: u16,
+    budget: Budget,
+    on_the_way: u8,
+    network: [u16; ROOM],
+}
+
+impl State {
+    fn network(&self) -> &[u16] {
+        &self.network[..usize::from(self.on_the_way)]
+    }
+
+    fn add(&mut self, flight: u16) {
+        let len = usize::from(self.on_the_way);
+        let at = self.network().partition_point(|other| *other < flight);
+        self.network.copy_within(at..len, at + 1);
+        self.network[at] = flight;
+        self.on_the_way += 1;
+    }
+
+    fn remove(&mut self, at: usize) {
+        let len = usize::from(self.on_the_way);
+        self.network.copy_within(at + 1..len, at);
+        self.network[len - 1] = 0;
+        self.on_the_way -= 1;
+    }
+}
+
+struct Search {
+    case: Case,
+    flights: Flights,
+    near: Automaton<Near>,
+    far: Automaton<Far>,
+    times: Vec<Nanos>,
+    seen: HashSet<u128, Spreading>,
+    open: VecDeque<State>,
+    found: Found,
+}
+
+/// Goes through everything that is reachable.
+pub(crate) fn search(case: Case) -> Found {
+    let mut search = Search {
+        case,
+        flights: Flights::default(),
+        near: Automaton::new(),
+        far: Automaton::new(),
+        times: vec![Nanos::ZERO],
+        seen: HashSet::default(),
+        open: VecDeque::new(),
+        found: Found::default(),
+    };
+    let (near, far) = (search.near.number(Near::new(&case)), search.far.number(Far::new(&case)));
+    let empty = State { near, far, clock: 0, budget: case.budget, on_the_way: 0, network: [0; ROOM] };
+    let first = search.near(empty, 0, (BEGINS, Happening::Begins));
+    search.follow(first);
+    while let Some(state) = search.open.pop_front() {
+        search.successors(&state);
+    }
+    let Search { found, seen, near, far, .. } = search;
+    Found { states: seen.len(), near: near.len(), far: far.len(), ..found }
+}
+
+impl Search {
+    fn follow(&mut self, state: State) {
+        if self.seen.insert(fingerprint(&state)) {
+            self.open.push_back(state);
+            assert!(self.seen.len() < MOST, "no end in sight: {:?}", self.found);
+        }
+    }
+
+    /// The number of a time.
+    fn clock(&mut self, now: Nanos) -> u16 {
+        let at = self.times.iter().position(|time| *time == now).unwrap_or_else(|| {
+            self.times.push(now);
+            self.times.len() - 1
+        });
+        u16::try_from(at).unwrap()
+    }
+
+    /// What becomes of `state` when this happens to the sender.
+    fn near(&mut self, mut state: State, clock: u16, happening: (u16, Happening)) -> State {
+        let Self { case, flights, near, far, times, found, .. } = self;
+        let now = times[usize::from(clock)];
+        let Step { next, sent, ended, faults } =
+            near.step(case, flights, state.near, (clock, now), happening);
+        state.near = *next;
+        state.clock = clock;
+        sent.iter().for_each(|flight| state.add(*flight));
+        found.faults += *faults;
+        let (ended, life) = (*ended, near.get(state.near).life());
+        for transfer in (0..case.transfers).filter(|transfer| ended >> transfer & 1 != 0) {
+            let all = far.get(state.far).has_all(case, (life, transfer));
+            found.faults.false_completions += usize::from(!all);
+        }
+        state
+    }
+
+    /// What becomes of `state` when this happens to the receiver.
+    fn far(&mut self, mut state: State, clock: u16, happening: (u16, Happening)) -> State {
+        let Self { case, flights, far, times, found, .. } = self;
+        let now = times[usize::from(clock)];
+        let Step { next, sent, faults, .. } = far.step(case, flights, state.far, (clock, now), happening);
+        state.far = *next;
+        state.clock = clock;
+        sent.iter().for_each(|flight| state.add(*flight));
+        found.faults += *faults;
+        state
+    }
+
+    fn arrive(&mut self, mut state: State, at: usize) -> State {
+        let number = state.network[at];
+        let flight = self.flights.get(number);
+        state.remove(at);
+        let happening = (number, Happening::Arrives(flight));
+        match flight {
+            Flight::Data { .. } | Flight::Arrival { .. } => self.far(state, state.clock, happening),
+            _ => self.near(state, state.clock, happening),
+        }
+    }
+
+    /// Everything that can happen next.
+    fn successors(&mut self, state: &State) {
+        let Budget { losses, copies, restarts, deaths, early } = state.budget;
+        for (at, number) in state.network().iter().enumerate() {
+            if at > 0 && state.network[at - 1] == *number {
+                continue;
+            }
+            let flight = self.flights.get(*number);
+            if !self.must_wait(state, flight) {
+                let next = self.arrive(*state, at);
+                self.follow(next);
+            }
+            if losses > 0 {
+                let mut next = *state;
+                next.remove(at);
+                next.budget.losses -= 1;
+                self.follow(next);
+            }
+            if copies > 0 && (flight.is_start() || !self.case.starts_last) {
+                let mut next = *state;
+                next.add(*number);
+                next.budget.copies -= 1;
+                self.follow(next);
+            }
+        }
+        if restarts > 0 {
+            let mut next = self.near(*state, state.clock, (RESTARTS, Happening::Restarts));
+            next.budget.restarts -= 1;
+            self.follow(next);
+        }
+        if deaths > 0 {
+            let mut next = self.near(*state, state.clock, (DIES, Happening::Dies));
+            next.budget.deaths -= 1;
+            self.follow(next);
+        }
+        let quiet = state.network().is_empty();
+        if !quiet && early == 0 {
+            return;
+        }
+        let (near, far) = (self.near.due(state.near), self.far.due(state.far));
+        let now = self.times[usize::from(state.clock)];
+        let due = near.into_iter().chain(far).min().filter(|due| *due < END);
+        match due {
+            Some(due) if quiet || due <= now.saturating_add(EARLY) => {
+                let clock = self.clock(due.max(now));
+                let mut next = *state;
+                next.budget.early -= u8::from(!quiet);
+                if near.is_some_and(|near| near <= due) {
+                    next = self.near(next, clock, (TIME_OUT, Happening::TimeOut));
+                }
+                if far.is_some_and(|far| far <= due) {
+                    next = self.far(next, clock, (TIME_OUT, Happening::TimeOut));
+                }
+                // Told the time that it asked for, and asks for the same again.
+                self.found.faults.hangs += usize::from(next == *state);
+                self.follow(next);
+            }
+            _ if quiet => self.end(state),
+            _ => {}
+        }
+    }
+
+    /// Where first packets are to come last, they wait for all others of their life.
+    fn must_wait(&self, state: &State, flight: Flight) -> bool {
+        let Flight::Data { name: (life, _), packet: 0, .. } = flight else { return false };
+        self.case.starts_last
+            && state.network().iter().any(|other| match self.flights.get(*other) {
+                Flight::Data { name, packet, .. } => packet != 0 && name.0 == life,
+                _ => false,
+            })
+    }
+
+    /// Nothing can happen any more.
+    fn end(&mut self, state: &State) {
+        let (near, far) = (self.near.get(state.near), self.far.get(state.far));
+        let (wanted, ended) = near.ended(&self.case);
+        let well = near.is_idle() && ended == wanted && far.is_clean(&self.case);
+        let life = near.life();
+        let whole = (0..self.case.transfers)
+            .filter(|transfer| wanted >> transfer & 1 != 0)
+            .all(|transfer| far.is_whole(&self.case, (life, transfer)));
+        self.found.ends += 1;
+        self.found.faults.hangs += usize::from(!well);
+        self.found.faults.false_completions += usize::from(well && !whole);
+    }
+}

@@ -1,0 +1,193 @@
+//! A big transfer delays a regular command by at most one segment (spec 2.1.1), whatever the size of the op table.
+//!
+//! Counted are big segments whose first packet leaves between a regular command's arrival and its own first packet, while the
+//! regular one's destination takes packets: one that has as many in flight as one destination may have, that is silent, or of which
+//! another regular command is half sent, delays its commands itself. So does a receiver that refuses where op numbers are short: each packet that has to give its number back
+//! lets one more segment pass.
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+
+use std::collections::BTreeSet;
+
+use fpga_firmware::event::NackReason;
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, Transmit};
+use fpga_registers::CardAddr;
+
+const LIFE: Incarnation = Incarnation::new(1);
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// A regular command that has not had its first packet yet.
+struct Waiting {
+    ticket: Ticket,
+    node: NodeId,
+    /// Big segments begun since it arrived.
+    passed: u64,
+    /// Packets that the sender had taken back, and for which a transfer that had begun has had its turn.
+    yielded: u64,
+}
+
+/// What the load is like.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    entries: u32,
+    /// Packets in flight to one destination; 0: as the sender has it.
+    share: u32,
+    segment: u32,
+    /// One answer in so many to a segment's first packet is "busy"; 0: none.
+    busy: u64,
+    seed: u64,
+}
+
+fn sender(load: Load) -> Sender {
+    let mut config = SenderConfig::default();
+    config.op_entries = load.entries;
+    config.ops_per_destination = load.share;
+    config.live_per_destination = 4096;
+    config.segment_size = load.segment;
+    config.big_threshold = load.segment;
+    Sender::new(config, LIFE).unwrap()
+}
+
+fn submit(sender: &mut Sender, dice: &mut Dice, length: u64) -> (Ticket, NodeId) {
+    let node = NodeId::new(u32::try_from(1 + dice.roll(3)).unwrap());
+    let command = Command {
+        source: CardAddr::new(0x1000),
+        node,
+        destination: CardAddr::new(0x8000),
+        length,
+        key: 5,
+        notify: Notify::Receiver,
+        deadline: None,
+        priority: u8::try_from(dice.roll(3)).unwrap(),
+    };
+    (sender.submit(Nanos::ZERO, command).unwrap(), node)
+}
+
+/// Whom big segments pass.
+#[derive(Default)]
+struct Watch {
+    segment: u64,
+    waiting: Vec<Waiting>,
+    /// Destinations of which a regular command is half sent.
+    half: BTreeSet<NodeId>,
+    /// Packets that the sender had taken back when a big segment last began.
+    settled: u64,
+    regulars: u32,
+    most: u64,
+}
+
+impl Watch {
+    /// A window leaves while the destinations in `taking` take packets.
+    fn see(&mut self, transmit: &Transmit, taking: &[NodeId], yielded: u64) {
+        let Self { waiting, half, .. } = self;
+        if transmit.transfer_length <= self.segment {
+            if let Some(place) = waiting.iter().position(|one| one.ticket == transmit.ticket) {
+                waiting.remove(place);
+                self.regulars += 1;
+            }
+            if transmit.first_packet + transmit.ops.len() == transmit.segment_packets {
+                half.remove(&transmit.node);
+            } else if transmit.tries == 1 {
+                half.insert(transmit.node);
+            }
+        } else if transmit.first_packet == 0 && transmit.tries == 1 {
+            let delayed = |one: &&mut Waiting| taking.contains(&one.node) && !half.contains(&one.node);
+            for one in waiting.iter_mut().filter(delayed) {
+                one.passed += 1;
+                self.most = one.passed.saturating_sub(yielded - one.yielded).max(self.most);
+            }
+            self.settled = yielded;
+        }
+    }
+}
+
+/// A packet that was sent: to whom, which try, its op number, whether it is its segment's first, and which segment that is.
+type Sent = (NodeId, u8, OpNumber, bool, (TransferId, SegmentIndex));
+
+/// Serves random commands until some hundred segments have arrived; returns the most big segments that went before a regular
+/// command.
+fn most_passed(load: Load) -> u64 {
+    let mut dice = Dice(load.seed);
+    let mut sender = sender(load);
+    let (segment, share) = (u64::from(load.segment), sender.config().ops_per_destination);
+    let share = if share == 0 { load.entries - load.entries / 4 } else { share };
+    let mut now = Nanos::ZERO;
+    let mut watch = Watch { segment, ..Watch::default() };
+    let mut out: Vec<Sent> = Vec::new();
+    while sender.counters().segments < 400 || watch.regulars < 100 {
+        if dice.roll(3) == 0 && sender.queues().map(|queue| queue.regular + queue.big).sum::<u32>() < 20 {
+            if dice.roll(3) == 0 {
+                let length = segment + 1 + dice.roll(3 * segment);
+                submit(&mut sender, &mut dice, length);
+            } else {
+                let length = 1 + dice.roll(segment);
+                let (ticket, node) = submit(&mut sender, &mut dice, length);
+                watch.waiting.push(Waiting { ticket, node, passed: 0, yielded: watch.settled });
+            }
+        }
+        let takes = sender.queues().filter(|queue| queue.in_flight < share && !queue.suspect);
+        let taking: Vec<_> = takes.map(|queue| queue.node).collect();
+        if let Some(transmit) = sender.poll_transmit(now) {
+            watch.see(&transmit, &taking, sender.counters().yielded);
+            for (packet, op) in (transmit.first_packet..).zip(transmit.ops.as_slice()) {
+                out.push((
+                    transmit.node,
+                    transmit.tries,
+                    *op,
+                    packet == 0,
+                    (transmit.transfer, transmit.segment),
+                ));
+            }
+        }
+        if dice.roll(2) == 0 && !out.is_empty() {
+            let (node, tries, op, start, (transfer, segment)) =
+                out.remove(usize::try_from(dice.roll(out.len() as u64)).unwrap());
+            let life = Incarnation::new(0);
+            let answer = Answer { node, incarnation: LIFE, op, transfer, segment, tries, life };
+            if start && load.busy != 0 && dice.roll(load.busy) == 0 {
+                sender.handle_nack(now, answer, NackReason::Busy);
+            } else {
+                sender.handle_ack(now, answer);
+            }
+        }
+        while let Some(completion) = sender.poll_completion() {
+            assert_eq!(completion.result, Ok(()), "{load:?}");
+        }
+        now = now.saturating_add(Nanos::from_micros(1));
+        if sender.poll_timeout().is_some_and(|at| at <= now) {
+            sender.handle_timeout(now);
+        }
+    }
+    watch.most
+}
+
+#[test]
+fn one_big_segment_at_most_whatever_the_size_of_the_table() {
+    for entries in (1..=64).chain([256, 2048]) {
+        for (segment, share, busy) in [
+            (16 << 10, 0, 0),
+            (16 << 10, entries, 0),
+            (512, 0, 0),
+            (2048, entries, 0),
+            (1024, 0, 3),
+            (2048, entries, 5),
+        ] {
+            for seed in 1..=3 {
+                let load = Load { entries, share, segment, busy, seed };
+                let most = most_passed(load);
+                // Where op numbers had to be given back, the one that they were given back for may not be the first to take one.
+                let bound = if busy == 0 { 1 } else { 2 };
+                assert!(most <= bound, "{most} big segments went first: {load:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Errata of documents 000 and 004 that only whole nodes can show: words that are lost, one after the other.
+
+use std::cell::Cell;
+
+use crate::net::{KEY, Memory, write};
+use crate::{ROUND_TRIP, configs};
+use fpga_firmware::generated::{Permissions, Scheme};
+use fpga_firmware::wire::{AnswerBody, Message};
+use fpga_firmware::{Incarnation, NodeId};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::MemoryWindow;
+use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::messages::{Receiver, Sender};
+use fpga_protocol::scheme::side::{Departure, Header, ReceivingSide, Said, SendingSide};
+use fpga_registers::CardAddr;
+
+/// A sender, a receiver, and a network that loses what it is told to.
+struct Pair {
+    sender: Sender,
+    receiver: Receiver,
+    memory: Memory,
+    now: Nanos,
+    departures: Vec<Departure>,
+}
+
+impl Pair {
+    fn new(rules: Rules) -> Self {
+        let (sender, _) = configs(rules, 0);
+        let (_, receiver) = configs(rules, 1);
+        let mut receiver = Receiver::new(receiver).unwrap();
+        let window = MemoryWindow {
+            source: NodeId::ANY,
+            base: CardAddr::new(0),
+            length: 1 << 16,
+            key: KEY,
+            permissions: Permissions::WRITE,
+        };
+        receiver.access_mut().install(0, window).unwrap();
+        let sender = Sender::new(sender, Incarnation::new(0x1000)).unwrap();
+        let memory = Memory(vec![0; 1 << 16]);
+        Self { sender, receiver, memory, now: Nanos::ZERO, departures: Vec::new() }
+    }
+
+    /// Goes on until the sender's transfer has ended. `copies` says how often what departs arrives, and what is said.
+    fn run(
+        &mut self,
+        mut departs: impl FnMut(&Header) -> usize,
+        mut says: impl FnMut(&Header) -> usize,
+    ) -> bool {
+        for _ in 0..10_000 {
+            while let Some(departure) = self.sender.poll_departure(self.now) {
+                self.departures.push(departure);
+                for _ in 0..departs(&departure.header) {
+                    let payload = vec![7; departure.payload as usize];
+                    self.receiver.handle_packet(self.now, &departure.header, &payload, &mut self.memory);
+                }
+            }
+            while let Some(said) = self.receiver.poll_said() {
+                if let Said::Send(header) = said {
+                    for _ in 0..says(&header) {
+                        self.sender.handle_packet(self.now, &header);
+                    }
+                }
+            }
+            if let Some(completion) = self.sender.poll_completion() {
+                return completion.result.is_ok();
+            }
+            let due = [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min();
+            self.now = due.map_or(self.now, |due| self.now.max(due)).saturating_add(Nanos::new(1));
+            self.sender.handle_timeout(self.now);
+            self.receiver.handle_timeout(self.now);
+        }
+        false
+    }
+}
+
+fn rules() -> Rules {
+    Rules::new(Scheme::ReceiverWindow, ROUND_TRIP).unwrap()
+}
+
+fn is_done(header: &Header) -> bool {
+    matches!(header, Header::Message(Message::Answer(answer)) if answer.body == AnswerBody::Done)
+}
+
+/// "Done" is lost three times: it is said again whenever the sender asks, from a tombstone, and nothing is written twice.
+#[test]
+fn e0_15_the_last_word_is_said_as_often_as_it_is_asked_for() {
+    let mut pair = Pair::new(rules());
+    pair.sender.submit(pair.now, write(1, 0, 0, 640)).unwrap();
+    let mut lost = 0;
+    let ended = pair.run(
+        |_| 1,
+        |header| {
+            lost += usize::from(is_done(header));
+            usize::from(!is_done(header) || lost > 3)
+        },
+    );
+    assert!(ended && lost == 4, "{lost} lost");
+    let counters = pair.receiver.counters();
+    assert_eq!((counters.complete, counters.written, pair.receiver.live()), (1, 10, 0), "{counters:?}");
+}
+
+/// Every request comes twice, and the answers to the first are lost: it is one message, in one context.
+#[test]
+fn e0_16_a_request_that_comes_again_is_the_same_request() {
+    for scheme in [Scheme::ReceiverWindow, Scheme::ReceiverCounter] {
+        let mut pair = Pair::new(Rules::new(scheme, ROUND_TRIP).unwrap());
+        pair.sender.submit(pair.now, write(1, 0, 0, 640)).unwrap();
+        let requests = Cell::new(0);
+        let ended = pair.run(
+            |header| {
+                let asks = matches!(header, Header::Message(Message::Request(_)));
+                requests.set(requests.get() + usize::from(asks));
+                1 + usize::from(asks)
+            },
+            |_| usize::from(requests.get() >= 3),
+        );
+        assert!(ended && requests.get() == 3, "{scheme}: {} requests", requests.get());
+        let counters = pair.receiver.counters();
+        assert_eq!(
+            (counters.begun, counters.complete, pair.receiver.live()),
+            (1, 1, 0),
+            "{scheme}: {counters:?}"
+        );
+    }
+}
+
+/// What is sent again is read again: a departure names the place in the source, the same each time, and nothing keeps a copy. So
+/// the source must not change before the completion.
+#[test]
+fn e0_20_what_is_sent_again_is_read_from_its_place_again() {
+    let mut pair = Pair::new(rules());
+    pair.sender.submit(pair.now, write(1, 0x400, 0, 640)).unwrap();
+    let mut sent = 0;
+    assert!(pair.run(
+        |header| {
+            sent += usize::from(header.is_data());
+            // The third one is lost.
+            usize::from(!(header.is_data() && sent == 3))
+        },
+        |_| 1
+    ));
+    let data: Vec<(u64, u32)> = pair
+        .departures
+        .iter()
+        .filter(|departure| departure.header.is_data())
+        .map(|departure| (departure.source.get(), departure.payload))
+        .collect();
+    assert_eq!(data.iter().filter(|place| **place == (0x400 + 2 * 64, 64)).count(), 2, "{data:x?}");
+    assert!(data.iter().all(|(source, _)| (0x400..0x400 + 640).contains(source)));
+}

@@ -1,0 +1,126 @@
+//! A read is a request that makes the other side write, once.
+
+use crate::net::KEY;
+use crate::{MessageNet, all_rules, bad, clean, net};
+use fpga_firmware::NodeId;
+use fpga_firmware::event::NackReason;
+use fpga_firmware::generated::Permissions;
+use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::MemoryWindow;
+use fpga_protocol::scheme::messages::{Read, ReadError};
+use fpga_protocol::scheme::side::ReceivingSide;
+use fpga_registers::CardAddr;
+
+fn read(source: u64, base: u64, length: u64) -> Read {
+    let (source, base) = (CardAddr::new(source), CardAddr::new(base));
+    Read { node: NodeId::new(2), source, source_key: KEY, base, key: KEY, length }
+}
+
+fn outcome(net: &mut MessageNet) -> Result<(), ReadError> {
+    let mut found = None;
+    assert!(net.run(|net| {
+        found = net.nodes[0].reads.as_mut().and_then(|reads| reads.poll_outcome());
+        found.is_some()
+    }));
+    found.unwrap().result
+}
+
+fn start(net: &mut MessageNet, read: Read) {
+    let now = net.now;
+    net.nodes[0].reads.as_mut().unwrap().start(now, read).unwrap();
+}
+
+#[test]
+fn what_is_read_is_what_was_there() {
+    for rules in all_rules() {
+        for seed in 0..5 {
+            let mut net = net(rules, &bad(), seed);
+            for (place, byte) in net.nodes[1].memory.0.iter_mut().enumerate() {
+                *byte = u8::try_from(place % 249).unwrap();
+            }
+            let lengths = [1, 64, 3000, 700];
+            for (at, length) in (0..).zip(lengths) {
+                start(&mut net, read(40_000 + at * 4000, at * 4000, length));
+            }
+            for _ in lengths {
+                assert_eq!(outcome(&mut net), Ok(()), "{rules:?}, seed {seed}");
+            }
+            for (at, length) in (0..).zip(lengths) {
+                let (from, to, length) = (40_000 + at * 4000, at * 4000, usize::try_from(length).unwrap());
+                let (there, here) =
+                    (&net.nodes[1].memory.0[from..from + length], &net.nodes[0].memory.0[to..to + length]);
+                assert!(there == here, "{rules:?}, seed {seed}");
+            }
+            // However often it was asked for, each was carried out once.
+            net.run(|net| net.nodes[1].completions.len() == lengths.len());
+            net.drain();
+            assert_eq!(net.nodes[1].completions.len(), lengths.len(), "{rules:?}, seed {seed}");
+            assert_eq!(net.nodes[0].notices(), lengths.len());
+        }
+    }
+}
+
+#[test]
+fn only_a_window_that_allows_reading_is_read() {
+    for rules in all_rules() {
+        let mut net = net(rules, &clean(), 0);
+        let window = MemoryWindow {
+            source: NodeId::ANY,
+            base: CardAddr::new(0),
+            length: 4096,
+            key: KEY,
+            permissions: Permissions::WRITE,
+        };
+        net.nodes[1].receiver.access_mut().install(0, window).unwrap();
+        start(&mut net, read(0, 0, 100));
+        let result = outcome(&mut net);
+        assert!(
+            matches!(result, Err(ReadError::Refused { reason: NackReason::Violation, .. })),
+            "{result:?}"
+        );
+        assert!(net.nodes[1].completions.is_empty());
+    }
+}
+
+#[test]
+fn a_read_that_nobody_answers_is_given_up() {
+    let all = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
+    for rules in all_rules() {
+        let mut net = net(rules, &Impairments::both(all), 0);
+        start(&mut net, read(0, 0, 100));
+        let result = outcome(&mut net);
+        assert!(matches!(result, Err(ReadError::Unanswered { tries, .. }) if tries > 8), "{result:?}");
+        assert!(net.now >= Nanos::from_secs(1));
+    }
+}
+
+#[test]
+fn a_read_that_is_accepted_and_not_answered_is_given_up() {
+    for rules in all_rules() {
+        let mut net = net(rules, &clean(), 0);
+        // The one that is asked cannot write here.
+        start(&mut net, Read { key: 5, ..read(0, 0, 100) });
+        let result = outcome(&mut net);
+        assert!(matches!(result, Err(ReadError::Silent { .. })), "{result:?}");
+        assert!(net.nodes[1].completions[0].result.is_err());
+    }
+}
+
+#[test]
+fn reads_that_cannot_be_are_refused() {
+    let mut net = net(all_rules()[0], &clean(), 0);
+    let reads = net.nodes[0].reads.as_mut().unwrap();
+    for wrong in [
+        read(0, 0, 0),
+        read(u64::MAX, 0, 2),
+        read(0, u64::MAX, 2),
+        Read { node: NodeId::ANY, ..read(0, 0, 1) },
+    ] {
+        assert!(matches!(reads.start(Nanos::ZERO, wrong), Err(ReadError::Range { .. })));
+    }
+    for _ in 0..64 {
+        reads.start(Nanos::ZERO, read(0, 0, 1)).unwrap();
+    }
+    assert_eq!(reads.start(Nanos::ZERO, read(0, 0, 1)), Err(ReadError::Full { capacity: 64 }));
+}

@@ -1,0 +1,80 @@
+//! The documents' receiver windows read literally: all arrival orders of six packets, without loss (spec 3).
+
+use crate::literal_receivers::{Reading, Receiver};
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::receiver_window::{self, Config};
+use fpga_protocol::scheme::{Fate, Incoming, Packet};
+
+const COUNT: u32 = 6;
+
+/// How all orders ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Ends {
+    finished: u32,
+    hung: u32,
+    falsely: u32,
+}
+
+/// Calls `each` with every order of the numbers.
+fn orders(rest: &mut Vec<u32>, order: &mut Vec<u32>, each: &mut impl FnMut(&[u32])) {
+    if rest.is_empty() {
+        return each(order);
+    }
+    for place in 0..rest.len() {
+        order.push(rest.remove(place));
+        orders(rest, order, each);
+        if let Some(number) = order.pop() {
+            rest.insert(place, number);
+        }
+    }
+}
+
+fn ends(receiver: impl Incoming + Clone) -> Ends {
+    let mut ends = Ends::default();
+    orders(&mut (0..COUNT).collect(), &mut Vec::new(), &mut |order| {
+        let mut receiver = receiver.clone();
+        let mut written = 0;
+        for (sequence, index) in (1..).zip(order) {
+            let packet = Packet { index: *index, tail: index + 1 == COUNT, round: 0, sequence };
+            if receiver.handle_packet(Nanos::ZERO, &packet) == Fate::Write {
+                written += 1;
+            }
+            if receiver.is_complete() {
+                break;
+            }
+        }
+        match (receiver.is_complete(), written == COUNT) {
+            (true, true) => ends.finished += 1,
+            (true, false) => ends.falsely += 1,
+            (false, _) => ends.hung += 1,
+        }
+    });
+    ends
+}
+
+#[test]
+fn e0_2_document_000_hangs_in_every_order() {
+    let literal = Receiver::new(Reading::Document000, 128);
+    assert_eq!(ends(literal), Ends { hung: 720, ..Ends::default() });
+}
+
+#[test]
+fn e0_4_with_the_base_bit_only_orders_that_end_with_the_tail_finish() {
+    let literal = Receiver::new(Reading::Document000BaseBit, 128);
+    assert_eq!(ends(literal), Ends { hung: 600, finished: 120, ..Ends::default() });
+}
+
+#[test]
+fn e0_5_document_004_completes_with_a_packet_missing() {
+    let literal = Receiver::new(Reading::Document004, 128);
+    assert_eq!(ends(literal), Ends { hung: 576, finished: 120, falsely: 24 });
+}
+
+#[test]
+fn the_corrected_window_finishes_in_every_order() {
+    for window in COUNT..=10 {
+        let config = Config { window, ..Config::new(Nanos::new(1000)) };
+        let corrected = receiver_window::Receiver::new(config, Nanos::ZERO);
+        assert_eq!(ends(corrected), Ends { finished: 720, ..Ends::default() });
+    }
+}

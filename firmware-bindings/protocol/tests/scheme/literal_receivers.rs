@@ -1,0 +1,137 @@
+//! Receiver windows as documents 000 and 004 word them: specimens, of which tests show that they hang or complete falsely.
+//!
+//! Common to all (spec 3): a packet below the base is dropped; the tail at the base completes at
+//! once; a packet above the base sets its bit and, if it is the tail, completes if all ones of the vector lie together from its
+//! start. They differ in where the vector starts and in what a packet at the base does.
+
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::bits::{bit, down};
+use fpga_protocol::scheme::{Answer, Fate, Incoming, Packet, receiver_window};
+
+/// Which document is read literally.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Reading {
+    /// Document 000: bit `i` is packet `base + i`, and nobody sets bit 0 [E0-2].
+    Document000,
+    /// The same with bit 0 set before the ones are counted: no completion after a slide [E0-4].
+    Document000BaseBit,
+    /// Document 004: bits count from 1, and the base moves by the ones from there [E0-3].
+    Document004,
+}
+
+/// A receiving end without timers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Receiver {
+    reading: Reading,
+    window: u32,
+    base: u32,
+    vector: u128,
+    tail_seen: bool,
+    complete: bool,
+    answer: Option<Answer>,
+}
+
+impl Receiver {
+    /// With a vector of `window` bits, up to 128.
+    pub(crate) const fn new(reading: Reading, window: u32) -> Self {
+        Self { reading, window, base: 0, vector: 0, tail_seen: false, complete: false, answer: None }
+    }
+
+    /// Where in the vector the packet `ahead` of the base has its bit.
+    const fn place(&self, ahead: u32) -> u128 {
+        match self.reading {
+            Reading::Document000 | Reading::Document000BaseBit => bit(ahead),
+            // Counted from 1: there is none for the base.
+            Reading::Document004 => bit(ahead - 1),
+        }
+    }
+
+    fn complete(&mut self) {
+        self.complete = true;
+        self.answer = Some(Answer::Done);
+    }
+}
+
+impl Incoming for Receiver {
+    fn handle_packet(&mut self, _now: Nanos, packet: &Packet) -> Fate {
+        let Some(ahead) = packet.index.checked_sub(self.base) else { return Fate::Dropped };
+        if self.complete || ahead >= self.window {
+            return Fate::Dropped;
+        }
+        if ahead == 0 && packet.tail {
+            self.complete();
+        } else if ahead == 0 {
+            if self.reading == Reading::Document000BaseBit {
+                self.vector |= 1;
+            }
+            let ones = self.vector.trailing_ones();
+            self.base += ones;
+            self.vector = down(self.vector, ones);
+        } else {
+            self.vector |= self.place(ahead);
+            if packet.tail {
+                self.tail_seen = true;
+                if self.vector.trailing_ones() == self.vector.count_ones() {
+                    self.complete();
+                }
+            }
+        }
+        Fate::Write
+    }
+
+    fn poll_answer(&mut self) -> Option<Answer> {
+        self.answer.take()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.complete
+    }
+}
+
+/// The corrected receiver window with document 000's timer: it runs out when *no packet at all* has come for so long, not when the
+/// lowest missing one has not [E0-7]. And with a request for every packet beyond the window, each time [E0-8].
+///
+/// What lies beyond the window is dropped, asked for, sent again and dropped again, and as long as that goes on the timer does not run
+/// out, so nobody asks for the one packet that would end it: a storm of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AnyPacketTimer {
+    window: receiver_window::Receiver,
+    span: Nanos,
+    deadline: Nanos,
+}
+
+impl AnyPacketTimer {
+    /// For a message that was announced at `now`.
+    pub(crate) fn new(config: receiver_window::Config, now: Nanos) -> Self {
+        let span = config.hole_timeout;
+        let config = receiver_window::Config { ask_again: Nanos::ZERO, ..config };
+        let deadline = now.saturating_add(span);
+        Self { window: receiver_window::Receiver::new(config, now), span, deadline }
+    }
+}
+
+impl Incoming for AnyPacketTimer {
+    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate {
+        self.deadline = now.saturating_add(self.span);
+        self.window.handle_packet(now, packet)
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if self.deadline <= now {
+            self.deadline = now.saturating_add(self.span);
+            self.window.handle_timeout(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        (!self.is_complete()).then_some(self.deadline)
+    }
+
+    fn poll_answer(&mut self) -> Option<Answer> {
+        self.window.poll_answer()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.window.is_complete()
+    }
+}

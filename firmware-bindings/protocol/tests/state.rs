@@ -1,0 +1,49 @@
+//! The numbers on the page of `fpga_protocol::state`, typed a second time.
+#![cfg(target_pointer_width = "64")]
+
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_protocol::mirror::Mirror;
+use fpga_protocol::receiver::{Receiver, ReceiverConfig};
+use fpga_protocol::sender::{Sender, SenderConfig};
+use fpga_protocol::timers::Timers;
+
+#[test]
+fn state_per_entry_is_what_the_page_says() {
+    let sender = Sender::new(SenderConfig::default(), Incarnation::new(1)).unwrap();
+    let found = sender.state().map(|table| (table.name, table.entries, table.bytes));
+    let expected = [
+        ("op table", 256, 53),
+        ("segments", 384, 74),
+        ("transfers", 1024, 288),
+        ("queues", 1024, 8),
+        ("destinations", 64, 120),
+        ("sheets of timers", 256 + 1024 / 15 + 704, 64),
+        ("lists of timers", 2 * 704, 16),
+    ];
+    assert_eq!(found, expected);
+    let receiver = Receiver::new(ReceiverConfig::new(NodeId::new(1), Incarnation::new(1))).unwrap();
+    let found = receiver.state().map(|table| (table.name, table.entries, table.bytes));
+    let expected = [
+        ("registry", 64, 82),
+        ("escape channel", 64, 120 + 512),
+        ("transfers", 128, 80),
+        ("senders", 64, 56),
+        ("tombstones", 64 * 129, 8),
+        ("memory windows", 64, 40),
+        ("answers and events", 2 * (4 * (64 + 128 + 64) + 8), 64),
+    ];
+    assert_eq!(found, expected);
+    let mirror = Mirror::new(64, 32);
+    let found = mirror.state().map(|table| (table.name, table.entries, table.bytes));
+    assert_eq!(found, [("mirror of the registry", 64, 112), ("mirror of the escape channel", 32, 48)]);
+    assert_eq!(Timers::BYTES_PER_TIMER, 21);
+    // Where each has a sheet, and where there are many.
+    for (timers, sheets) in [(1, 1), (754, 754), (755, 754), (15_000, 1_704)] {
+        assert_eq!(Timers::new(timers).memory(), u64::from(timers) * 16 + sheets * 64 + 704 * 16);
+    }
+    let all = [&sender.state()[..], &receiver.state(), &mirror.state()].concat();
+    let bits: Vec<_> = all.iter().map(|table| table.bits()).collect();
+    let expected = [424, 592, 2304, 64, 960, 512, 128, 656, 960 + 8 * 512, 640, 448, 64, 320, 512, 896, 384];
+    assert_eq!(bits, expected);
+    assert_eq!(receiver.state()[5].total(), 64 * 40);
+}

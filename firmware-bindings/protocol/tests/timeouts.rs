@@ -1,0 +1,422 @@
+//! Time at the sender: what it learns of the round trip, when it sends again, and when it gives up.
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+
+use fpga_firmware::event::NackReason;
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{
+    Answer, Command, ConfigError, Notify, RoundTrip, Sender, SenderConfig, Timeout, TransferError, Transmit,
+};
+use fpga_registers::CardAddr;
+use proptest::prelude::*;
+
+const LIFE: Incarnation = Incarnation::new(1);
+const NODE: NodeId = NodeId::new(1);
+
+fn at(micros: u64) -> Nanos {
+    Nanos::from_micros(micros)
+}
+
+fn sender(change: impl FnOnce(&mut SenderConfig)) -> Sender {
+    let mut config = SenderConfig::default();
+    change(&mut config);
+    Sender::new(config, LIFE).unwrap()
+}
+
+fn submit(sender: &mut Sender, now: Nanos, length: u64) {
+    let command = Command {
+        source: CardAddr::new(0x1000),
+        node: NODE,
+        destination: CardAddr::new(0x8000),
+        length,
+        key: 5,
+        notify: Notify::Receiver,
+        deadline: None,
+        priority: 0,
+    };
+    sender.submit(now, command).unwrap();
+}
+
+fn answer(transmit: &Transmit, packet: usize) -> Answer {
+    Answer {
+        node: NODE,
+        incarnation: LIFE,
+        op: transmit.ops.as_slice()[packet],
+        transfer: transmit.transfer,
+        segment: transmit.segment,
+        tries: transmit.tries,
+        life: Incarnation::new(0),
+    }
+}
+
+fn trip(sender: &Sender) -> RoundTrip {
+    sender.queues().next().unwrap().round_trip
+}
+
+/// Lets time pass until something is sent again; returns when and what.
+fn next_try(sender: &mut Sender) -> (Nanos, Transmit) {
+    loop {
+        let now = sender.poll_timeout().unwrap();
+        sender.handle_timeout(now);
+        if let Some(transmit) = sender.poll_transmit(now) {
+            return (now, transmit);
+        }
+    }
+}
+
+/// Sends one packet at `now` and acknowledges it `span` later.
+fn round(sender: &mut Sender, now: Nanos, span: Nanos) {
+    submit(sender, now, 100);
+    let transmit = sender.poll_transmit(now).unwrap();
+    sender.handle_ack(now.saturating_add(span), answer(&transmit, 0));
+    assert!(sender.poll_completion().unwrap().result.is_ok());
+}
+
+#[test]
+fn the_first_timeout_is_the_initial_one_and_then_it_is_learnt() {
+    let mut sender = sender(|_| {});
+    submit(&mut sender, at(0), 100);
+    let first = sender.poll_transmit(at(0)).unwrap();
+    let (when, _) = next_try(&mut sender);
+    assert_eq!(when, at(1000));
+    sender.handle_ack(at(1020), Answer { tries: 2, ..answer(&first, 0) });
+    assert_eq!(trip(&sender), RoundTrip { samples: 1, mean: at(20), deviation: at(10), longest: at(20) });
+    submit(&mut sender, at(2000), 100);
+    let _ = sender.poll_transmit(at(2000)).unwrap();
+    // Eight times the only one so far.
+    assert_eq!(next_try(&mut sender).0, at(2160));
+}
+
+#[test]
+fn a_packet_of_the_first_burst_is_not_waited_for_longer_than_its_answers_need() {
+    // Twenty packets leave together, the answers come one every 5 us as on a slow link, and packets 7 and 19 are lost.
+    let mut sender = sender(|_| {});
+    submit(&mut sender, at(0), 20 * 512);
+    let first = sender.poll_transmit(at(0)).unwrap();
+    let lost = [7, 19];
+    let mut now = at(0);
+    for packet in 0..20 {
+        now = at(10 + 5 * packet as u64);
+        sender.handle_timeout(now);
+        assert_eq!(sender.poll_transmit(now), None, "nothing is sent again while answers come");
+        if !lost.contains(&packet) {
+            sender.handle_ack(now, answer(&first, packet));
+        }
+    }
+    // Eight times the longest round trip, 100 us, after the latest answer; not the initial millisecond.
+    let (when, again) = next_try(&mut sender);
+    assert_eq!((when, again.first_packet), (at(100 + 800), 7));
+    assert!(when > now && when < at(1000));
+    let again = sender.poll_transmit(when).unwrap();
+    assert_eq!((again.first_packet, again.tries), (19, 2));
+    assert_eq!(sender.poll_transmit(when), None);
+}
+
+#[test]
+fn it_is_at_least_twice_the_round_trip_and_the_configured_minimum() {
+    let mut sender = sender(|_| {});
+    for n in 0..300 {
+        round(&mut sender, at(n * 100), at(20));
+    }
+    let learnt = trip(&sender);
+    assert!(learnt.deviation < Nanos::new(100), "{learnt:?}");
+    assert_eq!(learnt.timeout(), Some(learnt.mean.saturating_mul(2)));
+    let mut close = sender;
+    // The long ones fade.
+    for n in 0..3000 {
+        round(&mut close, at(100_000 + n * 100), Nanos::new(300));
+    }
+    submit(&mut close, at(500_000), 100);
+    let _ = close.poll_transmit(at(500_000)).unwrap();
+    assert_eq!(next_try(&mut close).0, at(500_005));
+}
+
+#[test]
+fn e2_2_an_answer_to_an_earlier_try_teaches_nothing() {
+    let mut sender = sender(|_| {});
+    round(&mut sender, at(0), at(20));
+    let before = trip(&sender);
+    submit(&mut sender, at(100), 100);
+    let first = sender.poll_transmit(at(100)).unwrap();
+    let (again, second) = next_try(&mut sender);
+    assert_eq!(second.tries, 2);
+    // The first copy's answer comes one microsecond after the second was sent: not a round trip of one microsecond.
+    sender.handle_ack(again.saturating_add(at(1)), answer(&first, 0));
+    assert!(sender.poll_completion().unwrap().result.is_ok());
+    assert_eq!(trip(&sender), before);
+}
+
+/// The count of tries ends at 255: an answer to that may be to any later one.
+#[test]
+fn e2_2_where_the_count_of_tries_ends_no_answer_is_certain() {
+    let mut sender = sender(|c| {
+        c.retry.timeout = Timeout::Fixed { timeout: at(10), max_tries: 0 };
+        c.retry.give_up = at(100_000);
+    });
+    submit(&mut sender, at(0), 100);
+    let mut transmit = sender.poll_transmit(at(0)).unwrap();
+    let mut now = at(0);
+    for _ in 0..300 {
+        (now, transmit) = next_try(&mut sender);
+    }
+    assert_eq!(transmit.tries, u8::MAX);
+    sender.handle_ack(now.saturating_add(at(1)), answer(&transmit, 0));
+    assert!(sender.poll_completion().unwrap().result.is_ok());
+    assert_eq!(trip(&sender).samples, 0);
+}
+
+/// A receiver that is busy is asked again ever more rarely, up to a limit, and at once as often as at first after another answer.
+#[test]
+fn refusals_in_a_row_double_the_wait_up_to_its_limit() {
+    let mut sender = sender(|c| {
+        (c.retry.busy_backoff, c.retry.busy_backoff_max) = (at(20), at(1_000));
+        c.retry.timeout = Timeout::Fixed { timeout: at(50_000), max_tries: 0 };
+    });
+    submit(&mut sender, at(0), 100);
+    let mut transmit = sender.poll_transmit(at(0)).unwrap();
+    let mut now = at(0);
+    for reason in [NackReason::Busy, NackReason::EscapeFull] {
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            sender.handle_nack(now, answer(&transmit, 0), reason);
+            let refused = now;
+            (now, transmit) = next_try(&mut sender);
+            waits.push(now.saturating_sub(refused).get() / 1000);
+        }
+        assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000, 1000]);
+        // Silence in between: whoever is asked then may have room again.
+        (now, transmit) = next_try(&mut sender);
+    }
+}
+
+/// A limit of tries counts those in a row that nothing was heard of: a refusal is a word.
+#[test]
+fn a_refusal_starts_the_count_of_silent_tries_afresh() {
+    let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1_000), max_tries: 3 });
+    submit(&mut sender, at(0), 100);
+    let mut transmit = sender.poll_transmit(at(0)).unwrap();
+    let mut now = at(0);
+    for _ in 0..5 {
+        for _ in 0..2 {
+            (now, transmit) = next_try(&mut sender);
+        }
+        sender.handle_nack(now, answer(&transmit, 0), NackReason::Busy);
+        (now, transmit) = next_try(&mut sender);
+    }
+    sender.handle_ack(now, answer(&transmit, 0));
+    assert_eq!(sender.poll_completion().unwrap().result, Ok(()));
+}
+
+#[test]
+fn a_packet_that_waited_for_its_segments_first_teaches_nothing() {
+    let mut sender = sender(|_| {});
+    round(&mut sender, at(0), at(20));
+    let before = trip(&sender);
+    submit(&mut sender, at(100), 1500);
+    let first = sender.poll_transmit(at(100)).unwrap();
+    let (again, start) = next_try(&mut sender);
+    assert_eq!((start.first_packet, start.ops.len()), (0, 1));
+    assert_eq!(sender.poll_transmit(again), None, "the first packet alone: the others wait for it");
+    assert_eq!(sender.counters().deferred, 2);
+    let later = again.saturating_add(at(20));
+    sender.handle_ack(later, answer(&start, 0));
+    let learnt = trip(&sender);
+    assert_eq!(learnt.samples, before.samples + 1);
+    for packet in [1, 2] {
+        sender.handle_ack(later, answer(&first, packet));
+    }
+    assert_eq!(trip(&sender), learnt);
+    assert_eq!(sender.poll_completion().unwrap().retransmits, 1);
+}
+
+#[test]
+fn a_packet_lost_together_with_the_first_has_its_turn_afterwards() {
+    let mut sender = sender(|_| {});
+    round(&mut sender, at(0), at(20));
+    submit(&mut sender, at(100), 1500);
+    let first = sender.poll_transmit(at(100)).unwrap();
+    let (again, start) = next_try(&mut sender);
+    sender.handle_ack(again.saturating_add(at(20)), answer(&start, 0));
+    sender.handle_ack(again.saturating_add(at(20)), answer(&first, 2));
+    let (_, second) = next_try(&mut sender);
+    assert_eq!((second.first_packet, second.tries), (1, 2));
+    sender.handle_ack(again.saturating_add(at(90)), answer(&second, 0));
+    assert!(sender.poll_completion().unwrap().result.is_ok());
+}
+
+#[test]
+fn e2_5_silence_doubles_the_wait_and_ends_after_a_second_without_progress() {
+    let mut sender = sender(|_| {});
+    round(&mut sender, at(0), at(20));
+    submit(&mut sender, at(1000), 700);
+    let first = sender.poll_transmit(at(1000)).unwrap();
+    sender.handle_ack(at(1020), answer(&first, 0));
+    let wait = trip(&sender).timeout().unwrap();
+    let mut now = at(1000);
+    let mut waits = Vec::new();
+    let completion = loop {
+        let next = sender.poll_timeout().unwrap();
+        sender.handle_timeout(next);
+        if sender.poll_transmit(next).is_some() {
+            waits.push(next.saturating_sub(now));
+            now = next;
+        }
+        if let Some(completion) = sender.poll_completion() {
+            now = next;
+            break completion;
+        }
+    };
+    // Its first deadline was set before the latest sample.
+    for (n, found) in (1u32..).zip(&waits[1..]) {
+        assert_eq!(*found, wait.saturating_mul(1 << n).min(Nanos::from_millis(100)));
+    }
+    // A second after the acknowledgement, and not a moment later.
+    assert_eq!(now, at(1_001_020));
+    let Err(TransferError::Unanswered { node, address, acknowledged, tries }) = completion.result else {
+        panic!("{completion:?}")
+    };
+    assert_eq!((node, address, acknowledged), (NODE, CardAddr::new(0x8000 + 512), 1));
+    assert_eq!(usize::from(tries), waits.len() + 1);
+    assert!(sender.is_idle());
+}
+
+/// Nothing of it is in flight, because all op numbers rest: its receiver hears nothing for as long as of any silent sender, and may have
+/// forgotten it when a number is free again.
+#[test]
+fn a_transfer_that_gets_no_op_number_is_given_up_in_time() {
+    let mut sender = sender(|c| {
+        (c.op_entries, c.generation_bits) = (1, 1);
+        c.packet_lifetime = Nanos::from_secs(2);
+    });
+    submit(&mut sender, at(0), 2048);
+    for now in [10, 20].map(at) {
+        let transmit = sender.poll_transmit(now).unwrap();
+        sender.handle_ack(now, answer(&transmit, 0));
+    }
+    let (mut now, mut end) = (at(20), None);
+    while end.is_none() {
+        assert_eq!(sender.poll_transmit(now), None);
+        now = sender.poll_timeout().unwrap().max(now);
+        sender.handle_timeout(now);
+        end = sender.poll_completion();
+    }
+    assert_eq!(now, at(1_000_020));
+    let result = end.unwrap().result;
+    assert!(matches!(result, Err(TransferError::Unanswered { acknowledged: 2, tries: 0, .. })), "{result:?}");
+}
+
+#[test]
+fn an_answer_of_any_kind_is_progress() {
+    let mut sender = sender(|c| c.retry.give_up = at(3_000));
+    submit(&mut sender, at(0), 100);
+    let mut transmit = sender.poll_transmit(at(0)).unwrap();
+    // Refused every two milliseconds for a second: busy, not silent.
+    let mut now = at(0);
+    for _ in 0..500 {
+        now = now.saturating_add(at(2_000));
+        sender.handle_timeout(now);
+        transmit = sender.poll_transmit(now).unwrap_or(transmit);
+        sender.handle_nack(now, answer(&transmit, 0), NackReason::Busy);
+        assert_eq!(sender.poll_completion(), None);
+    }
+    let end = loop {
+        let next = sender.poll_timeout().unwrap();
+        sender.handle_timeout(next);
+        let _ = sender.poll_transmit(next);
+        if sender.poll_completion().is_some() {
+            break next;
+        }
+    };
+    assert_eq!(end, now.saturating_add(at(3_000)));
+}
+
+#[test]
+fn a_receiver_that_forgot_the_operation_is_noticed_at_once() {
+    let mut sender = sender(|_| {});
+    submit(&mut sender, at(0), 1000);
+    let first = sender.poll_transmit(at(0)).unwrap();
+    // Sent before the first packet was acknowledged: it may have waited for it in vain, which proves nothing.
+    sender.handle_ack(at(10), answer(&first, 0));
+    sender.handle_nack(at(11), answer(&first, 1), NackReason::Busy);
+    assert_eq!(sender.poll_completion(), None);
+    // Sent afterwards: the receiver had registered the operation, and would have acknowledged it had it completed.
+    let (now, second) = next_try(&mut sender);
+    assert_eq!((second.first_packet, second.tries), (1, 2));
+    sender.handle_nack(now, answer(&second, 0), NackReason::EscapeFull);
+    let completion = sender.poll_completion().unwrap();
+    let Err(TransferError::Forgotten { address, acknowledged, tries, .. }) = completion.result else {
+        panic!("{completion:?}")
+    };
+    assert_eq!((address, acknowledged, tries), (CardAddr::new(0x8000 + 512), 1, 2));
+    assert!(sender.is_idle());
+}
+
+#[test]
+fn a_refused_first_packet_never_means_forgotten() {
+    let mut sender = sender(|_| {});
+    submit(&mut sender, at(0), 1000);
+    let mut start = sender.poll_transmit(at(0)).unwrap();
+    for _ in 0..20 {
+        sender.handle_nack(at(1), answer(&start, 0), NackReason::Busy);
+        start = next_try(&mut sender).1;
+        assert_eq!(start.first_packet, 0);
+    }
+    assert_eq!(sender.poll_completion(), None);
+}
+
+#[test]
+fn policies_without_time_are_refused() {
+    for change in [
+        |c: &mut SenderConfig| c.retry.timeout = Timeout::Fixed { timeout: Nanos::ZERO, max_tries: 1 },
+        |c: &mut SenderConfig| {
+            c.retry.timeout = Timeout::Adaptive { initial: Nanos::ZERO, least: at(1), most: at(1) };
+        },
+        |c: &mut SenderConfig| {
+            c.retry.timeout = Timeout::Adaptive { initial: at(1), least: at(1), most: Nanos::ZERO };
+        },
+        |c: &mut SenderConfig| c.retry.give_up = Nanos::ZERO,
+    ] {
+        let mut config = SenderConfig::default();
+        change(&mut config);
+        assert_eq!(config.validate(), Err(ConfigError::Retry));
+    }
+}
+
+#[test]
+fn a_fixed_timeout_without_a_limit_of_tries_ends_by_the_time_to_give_up() {
+    let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(10), max_tries: 0 });
+    submit(&mut sender, at(0), 100);
+    let _ = sender.poll_transmit(at(0)).unwrap();
+    let end = loop {
+        let now = sender.poll_timeout().unwrap();
+        sender.handle_timeout(now);
+        let _ = sender.poll_transmit(now);
+        if let Some(completion) = sender.poll_completion() {
+            assert!(matches!(completion.result, Err(TransferError::Unanswered { tries: 255, .. })));
+            break now;
+        }
+    };
+    assert_eq!(end, Nanos::from_secs(1));
+}
+
+proptest! {
+    /// Whatever the samples: the estimate stays between the least and the greatest of them, and the timeout is at least twice
+    /// the mean, so that nothing overflows or runs away.
+    #[test]
+    fn the_estimate_stays_among_the_samples(spans in prop::collection::vec(1u64..1 << 40, 1..200)) {
+        let mut sender = sender(|c| c.retry.give_up = Nanos::MAX);
+        let mut now = Nanos::ZERO;
+        for span in &spans {
+            submit(&mut sender, now, 1);
+            let transmit = sender.poll_transmit(now).unwrap();
+            now = now.saturating_add(Nanos::new(*span));
+            sender.handle_ack(now, answer(&transmit, 0));
+            prop_assert!(sender.poll_completion().is_some());
+        }
+        let learnt = trip(&sender);
+        let (least, most) = (spans.iter().min().unwrap(), spans.iter().max().unwrap());
+        prop_assert!(learnt.mean.get() + 8 >= *least && learnt.mean.get() <= *most + 8, "{learnt:?}");
+        prop_assert!(learnt.deviation.get() <= *most);
+        prop_assert!(learnt.timeout().unwrap() >= learnt.mean.saturating_mul(2));
+    }
+}
