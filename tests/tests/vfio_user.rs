@@ -13,10 +13,10 @@ use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
 use fpga_driver::mock::World;
 use fpga_driver::mock::served::CardServer;
 use fpga_driver::pci::vfio_user::socket::Connection;
-use fpga_driver::pci::vfio_user::{
-    Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport,
+use fpga_driver::pci::vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
+use fpga_driver::pci::{
+    ConnectionError, DmaAccess, HugePages, MmioError, ResetLevel, ServerError, SharedMemory,
 };
-use fpga_driver::pci::{DmaAccess, HugePages, MmioError, ResetLevel, SharedMemory};
 use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_driver::{
     BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction, Endpoint,
@@ -377,8 +377,10 @@ fn a_server_that_ends_in_the_middle_ends_everything() {
         assert!(matches!(lost, ChannelError::Gone { .. }), "{wait:?}: {lost}");
         assert_eq!(channel.in_flight(), 0);
         let read = card.dma_bar().read32(BarOffset::ZERO).unwrap_err();
-        let MmioError::Peer { source: PeerError::Down { cause, .. }, .. } = read else { panic!("{read}") };
-        assert!(matches!(cause, Breakage::Socket(_)), "{cause}");
+        let MmioError::Server { source: ServerError::Disconnected { cause, .. }, .. } = read else {
+            panic!("{read}")
+        };
+        assert!(matches!(cause, ConnectionError::Closed | ConnectionError::System(_)), "{cause}");
         drop((channel, card));
         let missing = VfioUserTransport::open(&served.path).unwrap_err();
         assert!(matches!(missing, VfioUserOpenError::Connect(_)), "{missing}");

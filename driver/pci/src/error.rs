@@ -9,7 +9,9 @@ use core::fmt;
 use fpga_host::OtherFunction;
 use fpga_registers::{BarOffset, Iova};
 
-use crate::vfio_user::PeerError;
+mod server;
+
+pub use server::{ConnectionError, ServerError};
 
 /// An error number of the operating system, as a comparable value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -105,13 +107,13 @@ pub enum MmioError {
         /// The system's reason.
         source: OsError,
     },
-    /// The process that serves the device did not do it.
+    /// The process that serves the device failed to do it.
     #[error("the access at {at} was not done: {source}")]
-    Peer {
+    Server {
         /// The register that was to be accessed.
         at: BarOffset,
-        /// What the process said, or did not say.
-        source: PeerError,
+        /// Why.
+        source: ServerError,
     },
 }
 
@@ -121,7 +123,7 @@ impl MmioError {
     pub const fn is_gone(&self) -> bool {
         match self {
             Self::Gone { .. } => true,
-            Self::Peer { source, .. } => source.is_final(),
+            Self::Server { source, .. } => source.is_disconnected(),
             _ => false,
         }
     }
@@ -202,13 +204,13 @@ pub enum ConfigError {
         /// How many entries were read before it.
         seen: u8,
     },
-    /// The process that serves the device did not do it.
+    /// The process that serves the device failed to do it.
     #[error("configuration access at {at:#x} was not done: {source}")]
-    Peer {
+    Server {
         /// First byte.
         at: u16,
-        /// What the process said, or did not say.
-        source: PeerError,
+        /// Why.
+        source: ServerError,
     },
 }
 
@@ -325,15 +327,15 @@ pub enum DmaMapError {
         /// The system's reason.
         source: OsError,
     },
-    /// The process that serves the device did not do it.
+    /// The process that serves the device failed to do it.
     #[error("DMA mapping of {length:#x} bytes at {iova}: {source}")]
-    Peer {
+    Server {
         /// First address.
         iova: Iova,
         /// Bytes.
         length: u64,
-        /// What the process said, or did not say.
-        source: PeerError,
+        /// Why.
+        source: ServerError,
     },
 }
 
@@ -374,13 +376,13 @@ pub enum InterruptError {
         /// The system's reason.
         source: OsError,
     },
-    /// The process that serves the device did not do it.
+    /// The process that serves the device failed to do it.
     #[error("{count} interrupt vectors were not set: {source}")]
-    Peer {
+    Server {
         /// Vectors that were to be set; 0 when switching off.
         count: u32,
-        /// What the process said, or did not say.
-        source: PeerError,
+        /// Why.
+        source: ServerError,
     },
 }
 
@@ -443,13 +445,13 @@ pub enum ResetError {
         /// The level asked for.
         level: crate::ResetLevel,
     },
-    /// The process that serves the device did not do it.
+    /// The process that serves the device failed to do it.
     #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
-    Peer {
+    Server {
         /// The level asked for.
         level: crate::ResetLevel,
-        /// What the process said, or did not say.
-        source: PeerError,
+        /// Why.
+        source: ServerError,
     },
 }
 

@@ -65,8 +65,8 @@ pub use dma::{
     QuarantineRecord,
 };
 pub use error::{
-    BarError, ConfigError, DmaAllocError, DmaMapError, InterruptError, IovaError, MemoryError, MmioError,
-    OsError, ResetError,
+    BarError, ConfigError, ConnectionError, DmaAllocError, DmaMapError, InterruptError, IovaError,
+    MemoryError, MmioError, OsError, ResetError, ServerError,
 };
 pub use events::{DeviceEvent, DeviceEvents};
 /// What the kernel shows of functions before any is opened.

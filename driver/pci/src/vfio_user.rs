@@ -23,6 +23,6 @@ pub mod socket;
 mod transport;
 pub mod wire;
 
-pub use error::{Breakage, PeerError, VfioUserOpenError};
+pub use error::VfioUserOpenError;
 pub use open::VfioUserOptions;
 pub use transport::VfioUserTransport;

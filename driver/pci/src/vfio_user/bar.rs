@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use fpga_registers::BarOffset;
 
-use super::error::{Breakage, PeerError};
+use super::error::protocol;
 use super::link::Link;
 use super::wire::{RegionAccess, Reply, Request, region};
 use crate::mmio::{MappedBar, Presence, check};
-use crate::{ConfigError, Mmio, MmioError, config};
+use crate::{ConfigError, Mmio, MmioError, ServerError, config};
 
 /// A part of the device as the server numbers it.
 pub(super) struct Region {
@@ -24,7 +24,7 @@ pub(super) struct Region {
 
 impl Region {
     /// Reads bytes, as few messages as possible.
-    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), PeerError> {
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ServerError> {
         let mut offset = offset;
         for part in into.chunks_mut(usize::try_from(self.most).unwrap_or(usize::MAX).max(1)) {
             let access = self.access(offset, part.len());
@@ -33,7 +33,7 @@ impl Region {
                     part.copy_from_slice(data);
                     Ok(())
                 }
-                _ => Err(Breakage::Contradiction { what: "place" }),
+                _ => Err(protocol("a reply about another part of the region")),
             })?;
             offset += part.len() as u64;
         }
@@ -41,7 +41,7 @@ impl Region {
     }
 
     /// Writes bytes, as few messages as possible.
-    pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), PeerError> {
+    pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), ServerError> {
         let mut offset = offset;
         for part in from.chunks(usize::try_from(self.most).unwrap_or(usize::MAX).max(1)) {
             let access = self.access(offset, part.len());
@@ -51,7 +51,7 @@ impl Region {
             } else {
                 self.link.ask(&request, &[], |reply, _| match reply {
                     Reply::RegionWrite(got) if got == access => Ok(()),
-                    _ => Err(Breakage::Contradiction { what: "place" }),
+                    _ => Err(protocol("a reply about another part of the region")),
                 })?;
             }
             offset += part.len() as u64;
@@ -79,14 +79,14 @@ impl ConfigRegion {
 
     pub(super) fn write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
         self.check(at, from.len())?;
-        self.0.write(at.into(), from).map_err(|source| ConfigError::Peer { at, source })
+        self.0.write(at.into(), from).map_err(|source| ConfigError::Server { at, source })
     }
 }
 
 impl config::ConfigSpace for ConfigRegion {
     fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
         self.check(at, into.len())?;
-        self.0.read(at.into(), into).map_err(|source| ConfigError::Peer { at, source })
+        self.0.read(at.into(), into).map_err(|source| ConfigError::Server { at, source })
     }
 }
 
@@ -116,7 +116,7 @@ impl ServedBar {
     fn begin(&self, at: BarOffset, width: u64) -> Result<Option<&MappedBar>, MmioError> {
         check(at, width, self.region.size)?;
         // A mapping outlives its server: what it holds then is nobody's register any more.
-        self.region.link.check().map_err(|source| MmioError::Peer { at, source })?;
+        self.region.link.check().map_err(|source| MmioError::Server { at, source })?;
         if self.region.link.generation() != self.generation {
             return Err(MmioError::Stale { at });
         }
@@ -127,17 +127,17 @@ impl ServedBar {
 
     fn read<const N: usize>(&self, at: BarOffset) -> Result<[u8; N], MmioError> {
         let mut bytes = [0; N];
-        self.region.read(at.get(), &mut bytes).map_err(|source| MmioError::Peer { at, source })?;
+        self.region.read(at.get(), &mut bytes).map_err(|source| MmioError::Server { at, source })?;
         // All ones is what a device gives that has left the bus, and also a value that a register may hold.
         if bytes == [0xFF; N] && !self.presence.is_present() {
-            self.region.link.check().map_err(|source| MmioError::Peer { at, source })?;
+            self.region.link.check().map_err(|source| MmioError::Server { at, source })?;
             return Err(MmioError::Gone { at });
         }
         Ok(bytes)
     }
 
     fn write(&self, at: BarOffset, bytes: &[u8]) -> Result<(), MmioError> {
-        self.region.write(at.get(), bytes).map_err(|source| MmioError::Peer { at, source })
+        self.region.write(at.get(), bytes).map_err(|source| MmioError::Server { at, source })
     }
 }
 

@@ -1,97 +1,57 @@
-//! What can go wrong between client and server.
+//! Errors of the client.
 
 use std::path::PathBuf;
 
 use super::socket::{ConnectError, SocketError};
-use super::wire::{Command, WireError};
-use crate::{ConfigError, InterruptError, OsError};
+use super::wire::WireError;
+use crate::{ConfigError, ConnectionError, InterruptError, ServerError};
 
-/// A message to the server did not have the effect it should.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PeerError {
-    /// The server refused. The connection goes on.
-    #[error("the server refused {command}: {source}; what the server logged says why")]
-    Refused {
-        /// What was asked for.
-        command: Command,
-        /// The server's reason.
-        source: OsError,
-    },
-    /// The exchange failed. The connection is closed: what comes next could not be understood.
-    #[error("{command}: {cause}; the connection is closed, open the card again when its server is back")]
-    Broken {
-        /// What was asked for.
-        command: Command,
-        /// What went wrong.
-        cause: Breakage,
-    },
-    /// An earlier exchange failed and the connection is closed. Nothing was sent.
-    #[error(
-        "not connected to the server any more since {command}: {cause}; open the card again when its server is back"
-    )]
-    Down {
-        /// What was asked for when it happened.
-        command: Command,
-        /// What went wrong then.
-        cause: Breakage,
-    },
-}
-
-impl PeerError {
-    /// Whether nothing more is to be had from this connection.
-    #[must_use]
-    pub const fn is_final(&self) -> bool {
-        !matches!(self, Self::Refused { .. })
-    }
-
-    /// Whether the connection ended because the server closed its end: it has exited, or it no longer serves this client.
-    #[must_use]
-    pub const fn closed_by_peer(&self) -> bool {
-        match self {
-            Self::Refused { .. } => false,
-            Self::Broken { cause, .. } | Self::Down { cause, .. } => {
-                matches!(cause, Breakage::Socket(SocketError::Closed | SocketError::ClosedWithin { .. }))
-            }
+impl From<SocketError> for ConnectionError {
+    fn from(error: SocketError) -> Self {
+        match error {
+            SocketError::TimedOut { after } => Self::TimedOut { after },
+            SocketError::Closed | SocketError::ClosedWithin { .. } => Self::Closed,
+            SocketError::Stopped => Self::ClosedLocally,
+            SocketError::TooManyDescriptors => protocol(
+                "more file descriptors than a message may carry, or than the limit on open files (ulimit -n) allows",
+            ),
+            SocketError::Malformed(error) => error.into(),
+            SocketError::System(error) => Self::System(error),
         }
     }
 }
 
-/// What ends a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Breakage {
-    /// The message was not sent, or none was received.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// The reply cannot be understood.
-    #[error("the server's reply is malformed ({0}): is it a vfio-user server, and of this program's age?")]
-    Malformed(#[from] WireError),
-    /// A reply to something else.
-    #[error("message {got_id} ({got}) came as the reply to message {id}")]
-    Stray {
-        /// Id of the message that waits for its reply.
-        id: u16,
-        /// Id of the reply that came.
-        got_id: u16,
-        /// What it replies to.
-        got: Command,
-    },
-    /// A reply that does not fit the question.
-    #[error("the server's reply is about another {what} than was asked for")]
-    Contradiction {
-        /// What differs.
-        what: &'static str,
-    },
-    /// File descriptors that nobody asked for. They were closed.
-    #[error("the server's reply came with {count} file descriptors that do not belong to it")]
-    Descriptors {
-        /// How many.
-        count: usize,
-    },
-    /// The card was closed here.
-    #[error("the card was closed")]
-    Left,
+impl From<WireError> for ConnectionError {
+    fn from(error: WireError) -> Self {
+        let (problem, value) = match error {
+            WireError::Type { flags } => {
+                ("a message is neither request nor reply: header flags", u64::from(flags))
+            }
+            WireError::Size { size, .. } => ("a message of a size that is not allowed: bytes", size.into()),
+            WireError::Length { got, .. } => {
+                ("a reply of another length than its command has: bytes", got as u64)
+            }
+            WireError::Count { count, .. } => {
+                ("a reply whose count does not match what came with it: count", count)
+            }
+            WireError::Flags { flags, .. } => {
+                ("a reply whose flags are unknown or exclude each other: flags", flags.into())
+            }
+            WireError::Capabilities { column } => {
+                ("capabilities that are not the JSON object of the protocol: at column", column as u64)
+            }
+            WireError::Chain { at } => (
+                "a chain of region capabilities that leaves the message or does not advance: at byte",
+                at.into(),
+            ),
+        };
+        Self::Protocol { problem, value: Some(value) }
+    }
+}
+
+/// What the protocol does not allow.
+pub(super) const fn protocol(problem: &'static str) -> ConnectionError {
+    ConnectionError::Protocol { problem, value: None }
 }
 
 /// A served device could not be opened.
@@ -112,11 +72,11 @@ pub enum VfioUserOpenError {
     },
     /// The server did not answer, or refused.
     #[error("{}: {source}", .socket.display())]
-    Peer {
+    Server {
         /// The server's socket.
         socket: PathBuf,
         /// What happened.
-        source: PeerError,
+        source: ServerError,
     },
     /// The server speaks another version.
     #[error("{} speaks version {major}.{minor} of vfio-user, this program 0.1; use a server and a client of one age", .socket.display())]

@@ -7,11 +7,11 @@ use core::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::error::{Breakage, PeerError};
+use super::error::protocol;
 use super::link::Link;
 use super::wire::{InfoRequest, IrqAction, IrqData, IrqInfo, Reply, Request, SetIrqs, irq, irq_flags};
 use crate::interrupt::Unmask;
-use crate::{DeviceEvents, Interrupt, InterruptError};
+use crate::{DeviceEvents, Interrupt, InterruptError, ServerError};
 
 /// PCI Express has no more (MSI-X, table size field of 11 bits).
 const MOST_VECTORS: u32 = 2048;
@@ -31,8 +31,8 @@ pub(super) struct Interrupts {
 impl Interrupts {
     /// Finds the best kind that the device has, and arms its events.
     pub(super) fn find(link: &Link, kinds: u32, most_fds: usize) -> Result<Self, InterruptError> {
-        let peer = |source| InterruptError::Peer { count: 0, source };
-        let vectors = |index: u32| -> Result<u32, PeerError> {
+        let peer = |source| InterruptError::Server { count: 0, source };
+        let vectors = |index: u32| -> Result<u32, ServerError> {
             if index >= kinds {
                 return Ok(0);
             }
@@ -56,7 +56,7 @@ impl Interrupts {
             match trigger(link, index, 0, &[interrupt.as_fd()]) {
                 Ok(()) => armed.push((index, interrupt)),
                 // The device can be used without.
-                Err(error @ PeerError::Refused { .. }) => {
+                Err(error @ ServerError::Refused { .. }) => {
                     tracing::warn!(index, %error, "the server refuses to report an event");
                 }
                 Err(error) => return Err(peer(error)),
@@ -97,7 +97,7 @@ impl Interrupts {
             if let Err(source) = trigger(link, index, start, &files) {
                 // Those before the refused ones must not stay. If that fails the connection has ended, and they with it.
                 let _ = off(link, index);
-                return Err(InterruptError::Peer { count, source });
+                return Err(InterruptError::Server { count, source });
             }
             start = start.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
         }
@@ -109,7 +109,7 @@ impl Interrupts {
     pub(super) fn disable(&self, link: &Link) -> Result<(), InterruptError> {
         let mut on = self.on();
         if let (true, Some((index, _))) = (*on, self.used) {
-            off(link, index).map_err(|source| InterruptError::Peer { count: 0, source })?;
+            off(link, index).map_err(|source| InterruptError::Server { count: 0, source })?;
         }
         *on = false;
         Ok(())
@@ -121,7 +121,7 @@ impl Interrupts {
         self.disable(link)?;
         for (index, interrupt) in &self.armed {
             trigger(link, *index, 0, &[interrupt.as_fd()])
-                .map_err(|source| InterruptError::Peer { count: 1, source })?;
+                .map_err(|source| InterruptError::Server { count: 1, source })?;
         }
         Ok(())
     }
@@ -147,15 +147,15 @@ impl Unmask for Line {
     }
 }
 
-fn ask(link: &Link, index: u32) -> Result<IrqInfo, PeerError> {
+fn ask(link: &Link, index: u32) -> Result<IrqInfo, ServerError> {
     link.ask(&Request::DeviceGetIrqInfo(InfoRequest { argsz: 16, index }), &[], |reply, _| match reply {
         Reply::DeviceGetIrqInfo(info) if info.index == index => Ok(info),
-        _ => Err(Breakage::Contradiction { what: "kind of interrupt" }),
+        _ => Err(protocol("a reply about another interrupt type")),
     })
 }
 
 /// Has `files` signalled by the interrupts from `start` on.
-fn trigger(link: &Link, index: u32, start: u32, files: &[BorrowedFd<'_>]) -> Result<(), PeerError> {
+fn trigger(link: &Link, index: u32, start: u32, files: &[BorrowedFd<'_>]) -> Result<(), ServerError> {
     let (data, action) = (IrqData::EventFds, IrqAction::Trigger);
     // A message takes far fewer descriptors.
     let count = u32::try_from(files.len()).unwrap_or(u32::MAX);
@@ -163,14 +163,14 @@ fn trigger(link: &Link, index: u32, start: u32, files: &[BorrowedFd<'_>]) -> Res
 }
 
 /// Has nobody signalled any more.
-fn off(link: &Link, index: u32) -> Result<(), PeerError> {
+fn off(link: &Link, index: u32) -> Result<(), ServerError> {
     let (data, action) = (IrqData::None, IrqAction::Trigger);
     set(link, SetIrqs { data, action, index, start: 0, count: 0 }, &[])
 }
 
-fn set(link: &Link, irqs: SetIrqs<'_>, files: &[BorrowedFd<'_>]) -> Result<(), PeerError> {
+fn set(link: &Link, irqs: SetIrqs<'_>, files: &[BorrowedFd<'_>]) -> Result<(), ServerError> {
     link.ask(&Request::DeviceSetIrqs(irqs), files, |reply, _| match reply {
         Reply::DeviceSetIrqs => Ok(()),
-        _ => Err(Breakage::Contradiction { what: "message" }),
+        _ => Err(protocol("a reply to another command")),
     })
 }

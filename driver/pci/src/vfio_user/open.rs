@@ -10,7 +10,7 @@ use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
 use super::bar::{ConfigRegion, Region, bar_region};
-use super::error::{Breakage, PeerError, VfioUserOpenError};
+use super::error::{VfioUserOpenError, protocol};
 use super::interrupts::Interrupts;
 use super::link::Link;
 use super::socket::Connection;
@@ -18,7 +18,7 @@ use super::wire::{
     Capabilities, DeviceInfo, InfoRequest, MAJOR, MAX_DATA, MAX_FDS, MINOR, RegionInfo, Reply, Request,
     Version, device_flags, region, region_flags,
 };
-use crate::{BarInfo, BarKind, InterruptError, OsError, config};
+use crate::{BarInfo, BarKind, InterruptError, OsError, ServerError, config};
 
 /// How to talk to a server.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +93,7 @@ pub(super) fn describe(
     socket: &Path,
     options: &VfioUserOptions,
 ) -> Result<Described, VfioUserOpenError> {
-    let peer = |source: PeerError| VfioUserOpenError::Peer { socket: socket.to_owned(), source };
+    let peer = |source: ServerError| VfioUserOpenError::Server { socket: socket.to_owned(), source };
     let not_pci = |what: &'static str| VfioUserOpenError::NotPci { socket: socket.to_owned(), what };
     let link = Arc::new(Link::new(connection, options.deadline));
     let capabilities = negotiate(&link, socket)?;
@@ -136,7 +136,7 @@ pub(super) fn describe(
     }
     let most_fds = usize::try_from(capabilities.max_msg_fds()).unwrap_or(MAX_FDS).min(MAX_FDS);
     let interrupts = Interrupts::find(&link, device.irqs, most_fds).map_err(|error| match error {
-        InterruptError::Peer { source, .. } => peer(source),
+        InterruptError::Server { source, .. } => peer(source),
         other => VfioUserOpenError::Interrupts(other),
     })?;
     Ok(Described { link, capabilities, device, config, bars, shared, interrupts })
@@ -152,14 +152,14 @@ fn negotiate(link: &Link, socket: &Path) -> Result<Capabilities, VfioUserOpenErr
     let proposed = Version { major: MAJOR, minor: MINOR, capabilities };
     let reply = link.ask(&Request::Version(proposed), &[], |reply, _| match reply {
         Reply::Version(version) => Ok(version),
-        _ => Err(Breakage::Contradiction { what: "message" }),
+        _ => Err(protocol("a reply to another command")),
     });
     let version = reply.map_err(|source| match source {
         // How a card's server answers whoever comes second.
-        PeerError::Refused { source, .. } if source == OsError::from(Errno::BUSY) => {
+        ServerError::Refused { source, .. } if source == OsError::from(Errno::BUSY) => {
             VfioUserOpenError::Busy { socket: socket.to_owned() }
         }
-        source => VfioUserOpenError::Peer { socket: socket.to_owned(), source },
+        source => VfioUserOpenError::Server { socket: socket.to_owned(), source },
     })?;
     if version.major != MAJOR || version.minor > MINOR {
         let Version { major, minor, .. } = version;
@@ -194,19 +194,19 @@ fn negotiate(link: &Link, socket: &Path) -> Result<Capabilities, VfioUserOpenErr
     Ok(version.capabilities)
 }
 
-fn device_info(link: &Link) -> Result<DeviceInfo, PeerError> {
+fn device_info(link: &Link) -> Result<DeviceInfo, ServerError> {
     link.ask(&Request::DeviceGetInfo(InfoRequest { argsz: 16, index: 0 }), &[], |reply, _| match reply {
         Reply::DeviceGetInfo(info) => Ok(info),
-        _ => Err(Breakage::Contradiction { what: "message" }),
+        _ => Err(protocol("a reply to another command")),
     })
 }
 
 /// A region, and the file that it may be mapped from.
-fn region_info(link: &Link, index: u32) -> Result<(RegionInfo, Option<OwnedFd>), PeerError> {
+fn region_info(link: &Link, index: u32) -> Result<(RegionInfo, Option<OwnedFd>), ServerError> {
     let ask = |argsz| {
         link.ask(&Request::DeviceGetRegionInfo(InfoRequest { argsz, index }), &[], |reply, fds| match reply {
             Reply::DeviceGetRegionInfo(info) if info.index == index => Ok((info, fds.pop())),
-            _ => Err(Breakage::Contradiction { what: "region" }),
+            _ => Err(protocol("a reply about another region")),
         })
     };
     let first = ask(REGION_INFO)?;

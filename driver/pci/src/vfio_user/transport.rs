@@ -12,7 +12,7 @@ use fpga_registers::pci::{command, header};
 use rustix::io::Errno;
 
 use super::bar::{ConfigRegion, Region, ServedBar, bar_region};
-use super::error::{Breakage, PeerError, VfioUserOpenError};
+use super::error::{VfioUserOpenError, protocol};
 use super::interrupts::Interrupts;
 use super::link::{self, Link};
 use super::open::{SharedRegion, VfioUserOptions, describe};
@@ -21,7 +21,8 @@ use super::wire::{DmaMap, DmaUnmap, MAX_DATA, Reply, Request, device_flags, dma_
 use crate::mmio::{MappedBar, Presence, bus_errors_caught};
 use crate::{
     Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
-    InterruptError, MemoryKind, OsError, ResetError, ResetLevel, SharedMemory, Transport, config,
+    InterruptError, MemoryKind, OsError, ResetError, ResetLevel, ServerError, SharedMemory, Transport,
+    config,
 };
 
 /// A PCI function that another process serves on a socket.
@@ -31,7 +32,7 @@ use crate::{
 /// writes it by messages that a thread of this process answers, which is slow, and which not every server does.
 ///
 /// Once a message has failed for any reason but the server's refusal the connection is closed, everything fails fast
-/// with [`PeerError::Down`], and open [`Bar`]s answer nothing any more: [`MmioError::is_gone`](crate::MmioError::is_gone).
+/// with [`ServerError::Disconnected`], and open [`Bar`]s answer nothing any more: [`MmioError::is_gone`](crate::MmioError::is_gone).
 ///
 /// Dropping it switches bus mastering off first, then interrupts, then ends the connection, with which the server gives up
 /// all mappings.
@@ -193,7 +194,7 @@ impl Transport for VfioUserTransport {
 
     fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
         let (address, length) = (iova.get(), memory.len() as u64);
-        self.link.check().map_err(|source| DmaMapError::Peer { iova, length, source })?;
+        self.link.check().map_err(|source| DmaMapError::Server { iova, length, source })?;
         if ![address, length, memory.file_offset()].iter().all(|value| value.is_multiple_of(self.page)) {
             return Err(DmaMapError::Misaligned { iova, length, page: self.page });
         }
@@ -221,22 +222,22 @@ impl Transport for VfioUserTransport {
         let file: Vec<_> = memory.file().into_iter().collect();
         let told = self.link.ask(&Request::DmaMap(map), &file, |reply, _| match reply {
             Reply::DmaMap => Ok(()),
-            _ => Err(Breakage::Contradiction { what: "message" }),
+            _ => Err(protocol("a reply to another command")),
         });
         told.map_err(|source| {
             self.link.mapped().remove(address);
             // Compared as numbers: a server may give any, and not all of them are numbers of errors.
             let is = |reason: OsError, errno: Errno| reason.raw() == errno.raw_os_error();
             match source {
-                PeerError::Refused { source: reason, .. } if is(reason, Errno::EXIST) => {
+                ServerError::Refused { source: reason, .. } if is(reason, Errno::EXIST) => {
                     DmaMapError::Overlap { iova, length }
                 }
-                PeerError::Refused { source: reason, .. }
+                ServerError::Refused { source: reason, .. }
                     if [Errno::NOMEM, Errno::NOSPC, Errno::MFILE].iter().any(|errno| is(reason, *errno)) =>
                 {
                     DmaMapError::LimitReached { iova, length, source: reason }
                 }
-                _ => DmaMapError::Peer { iova, length, source },
+                _ => DmaMapError::Server { iova, length, source },
             }
         })
     }
@@ -249,14 +250,14 @@ impl Transport for VfioUserTransport {
         let unmap = DmaUnmap { argsz: 24, flags: 0, address, size: length };
         let told = self.link.ask(&Request::DmaUnmap(unmap), &[], |reply, _| match reply {
             Reply::DmaUnmap(got) if (got.address, got.size) == (address, length) => Ok(()),
-            _ => Err(Breakage::Contradiction { what: "mapping" }),
+            _ => Err(protocol("a reply about another mapping")),
         });
         if let Err(source) = told {
             // With the connection the server loses all mappings, if it still lives. That is as good as an answer where the
             // server has closed its end, and where only this process could reach the memory for it.
             let by_message = self.link.mapped().has_no_file(address);
-            if !source.is_final() || !(by_message || source.closed_by_peer()) {
-                return Err(DmaMapError::Peer { iova, length, source });
+            if !source.is_disconnected() || !(by_message || source.is_closed_by_server()) {
+                return Err(DmaMapError::Server { iova, length, source });
             }
         }
         self.link.mapped().remove(address);
@@ -304,9 +305,9 @@ impl Transport for VfioUserTransport {
         self.link
             .ask(&Request::DeviceReset, &[], |reply, _| match reply {
                 Reply::DeviceReset => Ok(()),
-                _ => Err(Breakage::Contradiction { what: "message" }),
+                _ => Err(protocol("a reply to another command")),
             })
-            .map_err(|source| ResetError::Peer { level, source })?;
+            .map_err(|source| ResetError::Server { level, source })?;
         self.interrupts.after_reset(&self.link).map_err(|_| ResetError::NoAnswer { level })?;
         self.take_over().map_err(|_| ResetError::NoAnswer { level })
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use fpga_pci::vfio_user::wire::{Command, SparseArea, Version, dma_map_flags, region};
-use fpga_pci::vfio_user::{Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport};
+use fpga_pci::vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
 use fpga_pci::{
-    BarError, BarKind, ConfigError, DeviceEvent, DmaAccess, DmaMapError, DmaPool, DmaPoolOptions, HugePages,
-    InterruptError, MmioError, ResetError, ResetLevel, SharedMemory, Transport, config,
+    BarError, BarKind, ConfigError, ConnectionError, DeviceEvent, DmaAccess, DmaMapError, DmaPool,
+    DmaPoolOptions, HugePages, InterruptError, MmioError, ResetError, ResetLevel, ServerError, SharedMemory,
+    Transport, config,
 };
 use fpga_registers::{BarOffset, Iova};
 
@@ -62,7 +63,13 @@ fn a_device_is_opened_used_and_left() {
     assert_eq!(server.with(|device| device.config[COMMAND]), MEMORY);
     let left = bar.read32(BarOffset::new(0)).unwrap_err();
     assert!(
-        matches!(left, MmioError::Peer { source: PeerError::Down { cause: Breakage::Left, .. }, .. }),
+        matches!(
+            left,
+            MmioError::Server {
+                source: ServerError::Disconnected { cause: ConnectionError::ClosedLocally, .. },
+                ..
+            }
+        ),
         "{left}"
     );
     server.finish();
@@ -435,12 +442,15 @@ fn a_refusal_is_told_and_the_connection_goes_on() {
     let transport = open(&server);
     let refuse =
         |command| server.with(|device| device.twist = Some((command, crate::server::Twist::Refuse(5))));
-    let io = |command| PeerError::Refused { command, source: fpga_pci::OsError::from_raw(5) };
+    let io = |command: Command| ServerError::Refused {
+        request: command.name().unwrap(),
+        source: fpga_pci::OsError::from_raw(5),
+    };
     let bar = transport.open_bar(0).unwrap();
     let at = BarOffset::new(0);
     refuse(Command::REGION_READ);
     let refused = bar.read32(at);
-    assert_eq!(refused, Err(MmioError::Peer { at, source: io(Command::REGION_READ) }));
+    assert_eq!(refused, Err(MmioError::Server { at, source: io(Command::REGION_READ) }));
     assert!(!refused.unwrap_err().is_gone());
     bar.read32(at).unwrap();
 
@@ -450,24 +460,24 @@ fn a_refusal_is_told_and_the_connection_goes_on() {
     let source = io(Command::DMA_MAP);
     assert_eq!(
         transport.map_dma(iova, &memory, DmaAccess::Both),
-        Err(DmaMapError::Peer { iova, length, source })
+        Err(DmaMapError::Server { iova, length, source })
     );
     transport.map_dma(iova, &memory, DmaAccess::Both).unwrap();
     refuse(Command::DMA_UNMAP);
     let source = io(Command::DMA_UNMAP);
-    assert_eq!(transport.unmap_dma(iova, length), Err(DmaMapError::Peer { iova, length, source }));
+    assert_eq!(transport.unmap_dma(iova, length), Err(DmaMapError::Server { iova, length, source }));
     transport.unmap_dma(iova, length).unwrap();
 
     refuse(Command::DEVICE_SET_IRQS);
     let refused = transport.enable_interrupts(5);
-    assert!(matches!(refused, Err(InterruptError::Peer { count: 5, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(InterruptError::Server { count: 5, .. })), "{refused:?}");
     assert!(server.with(|device| device.irqs.is_empty()), "none is left half set up");
     transport.enable_interrupts(5).unwrap();
 
     refuse(Command::DEVICE_RESET);
     let level = ResetLevel::Function;
     let source = io(Command::DEVICE_RESET);
-    assert_eq!(transport.reset(level), Err(ResetError::Peer { level, source }));
+    assert_eq!(transport.reset(level), Err(ResetError::Server { level, source }));
     drop(transport);
     server.finish();
 }

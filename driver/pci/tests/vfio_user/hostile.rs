@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use fpga_pci::vfio_user::socket::SocketError;
 use fpga_pci::vfio_user::wire::Command;
-use fpga_pci::vfio_user::{Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport};
+use fpga_pci::vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
 use fpga_pci::{
-    ConfigError, DmaAccess, DmaMapError, InterruptError, MmioError, ResetError, ResetLevel, SharedMemory,
-    Transport,
+    ConfigError, ConnectionError, DmaAccess, DmaMapError, InterruptError, MmioError, ResetError, ResetLevel,
+    ServerError, SharedMemory, Transport,
 };
 use fpga_registers::{BarOffset, Iova};
 
@@ -39,35 +38,35 @@ fn options(deadline: Duration) -> VfioUserOptions {
 }
 
 /// Opens it; the reason why not.
-fn open(server: &Server, deadline: Duration) -> Result<VfioUserTransport, PeerError> {
+fn open(server: &Server, deadline: Duration) -> Result<VfioUserTransport, ServerError> {
     VfioUserTransport::open_with(&server.path, options(deadline)).map_err(|error| match error {
-        VfioUserOpenError::Peer { source, .. }
-        | VfioUserOpenError::Config(ConfigError::Peer { source, .. }) => source,
+        VfioUserOpenError::Server { source, .. }
+        | VfioUserOpenError::Config(ConfigError::Server { source, .. }) => source,
         other => panic!("{other}"),
     })
 }
 
 /// Makes the client send `command`; what it got out of it.
-fn use_it(transport: &VfioUserTransport, command: Command) -> Result<(), PeerError> {
+fn use_it(transport: &VfioUserTransport, command: Command) -> Result<(), ServerError> {
     let iova = Iova::new(0x10_0000);
     let map = || {
         let memory = SharedMemory::memfd("fpga-dma", 4096).unwrap();
         transport.map_dma(iova, &memory, DmaAccess::Both)
     };
     let dma = |error| match error {
-        DmaMapError::Peer { source, .. } => source,
+        DmaMapError::Server { source, .. } => source,
         other => panic!("{other}"),
     };
     match command {
         Command::REGION_READ => {
             let bar = transport.open_bar(0).unwrap();
             bar.read32(BarOffset::new(0)).map(|_| ()).map_err(|error| match error {
-                MmioError::Peer { source, .. } => source,
+                MmioError::Server { source, .. } => source,
                 other => panic!("{other}"),
             })
         }
         Command::REGION_WRITE => transport.config_write(0x3C, &[1]).map_err(|error| match error {
-            ConfigError::Peer { source, .. } => source,
+            ConfigError::Server { source, .. } => source,
             other => panic!("{other}"),
         }),
         Command::DMA_MAP => map().map_err(dma),
@@ -76,11 +75,11 @@ fn use_it(transport: &VfioUserTransport, command: Command) -> Result<(), PeerErr
             transport.unmap_dma(iova, 4096).map_err(dma)
         }
         Command::DEVICE_SET_IRQS => transport.enable_interrupts(2).map(|_| ()).map_err(|error| match error {
-            InterruptError::Peer { source, .. } => source,
+            InterruptError::Server { source, .. } => source,
             other => panic!("{other}"),
         }),
         Command::DEVICE_RESET => transport.reset(ResetLevel::Function).map_err(|error| match error {
-            ResetError::Peer { source, .. } => source,
+            ResetError::Server { source, .. } => source,
             other => panic!("{other}"),
         }),
         other => panic!("{other}"),
@@ -88,29 +87,43 @@ fn use_it(transport: &VfioUserTransport, command: Command) -> Result<(), PeerErr
 }
 
 /// What a twist leads to: `None` where the client may take the answer all the same.
-fn check(command: Command, twist: Twist, error: PeerError) {
+fn check(command: Command, twist: Twist, error: ServerError) {
     let name = format!("{twist:?} of {command}: {error}");
     match (twist, error) {
-        (Twist::Refuse(errno), PeerError::Refused { command: named, source }) => {
-            assert_eq!((named, source.raw()), (command, i32::try_from(errno).unwrap()), "{name}");
+        (Twist::Refuse(errno), ServerError::Refused { request, source }) => {
+            assert_eq!(
+                (Some(request), source.raw()),
+                (command.name(), i32::try_from(errno).unwrap()),
+                "{name}"
+            );
         }
-        (_, PeerError::Broken { command: named, cause }) => {
-            assert_eq!(named, command, "{name}");
+        (_, ServerError::ConnectionLost { request, cause }) => {
+            assert_eq!(Some(request), command.name(), "{name}");
             let fits = match twist {
-                Twist::Silence => matches!(cause, Breakage::Socket(SocketError::TimedOut { .. })),
-                Twist::Close => cause == Breakage::Socket(SocketError::Closed),
-                Twist::CloseWithin(_) => matches!(cause, Breakage::Socket(SocketError::ClosedWithin { .. })),
-                Twist::WrongId | Twist::WrongCommand => matches!(cause, Breakage::Stray { .. }),
-                Twist::Length(_) => matches!(cause, Breakage::Malformed(_)),
-                Twist::Garbage => matches!(cause, Breakage::Socket(SocketError::Malformed(_))),
-                Twist::Descriptors(_) => matches!(cause, Breakage::Descriptors { .. }),
-                Twist::Flip(_) => matches!(cause, Breakage::Contradiction { .. }),
+                Twist::Silence => matches!(cause, ConnectionError::TimedOut { .. }),
+                Twist::Close | Twist::CloseWithin(_) => cause == ConnectionError::Closed,
+                Twist::WrongId | Twist::WrongCommand => is_protocol(cause, "another message"),
+                Twist::Length(_) => {
+                    is_protocol(cause, "another length")
+                        || is_protocol(cause, "JSON")
+                        || is_protocol(cause, "count")
+                }
+                Twist::Garbage => {
+                    is_protocol(cause, "neither request nor reply") || is_protocol(cause, "not allowed")
+                }
+                Twist::Descriptors(_) => is_protocol(cause, "file descriptors that do not belong"),
+                Twist::Flip(_) => is_protocol(cause, "a reply about another"),
                 _ => false,
             };
             assert!(fits, "{name}");
         }
         _ => panic!("{name}"),
     }
+}
+
+/// Whether the server broke the protocol in this way.
+fn is_protocol(cause: ConnectionError, expected: &str) -> bool {
+    matches!(cause, ConnectionError::Protocol { problem, .. } if problem.contains(expected))
 }
 
 /// The twists that end every exchange they happen in.
@@ -181,9 +194,9 @@ fn a_card_in_use_fails_with_the_message_that_went_wrong_and_fast_afterwards() {
             }
             let error = outcome.expect_err(&format!("{twist:?} of {command}"));
             check(command, twist, error);
-            if let PeerError::Broken { cause, .. } = error {
+            if let ServerError::ConnectionLost { request, cause } = error {
                 for later in [Command::REGION_READ, Command::DMA_MAP, Command::DEVICE_SET_IRQS] {
-                    assert_eq!(use_it(&transport, later), Err(PeerError::Down { command, cause }));
+                    assert_eq!(use_it(&transport, later), Err(ServerError::Disconnected { request, cause }));
                 }
             }
             drop(transport);

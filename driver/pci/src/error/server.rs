@@ -1,0 +1,95 @@
+//! Errors of devices that another process serves.
+//!
+//! They say nothing of the protocol between the two processes, so that a [`Transport`](crate::Transport) over another one has the same.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::OsError;
+
+/// A request to the process that serves a device failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The server refused the request. The connection stays open.
+    #[error("the server refused {request}: {source}; what the server logged says why")]
+    Refused {
+        /// The request, as the protocol calls it.
+        request: &'static str,
+        /// The server's reason.
+        source: OsError,
+    },
+    /// The request failed and the connection is closed: what comes next could not be understood.
+    #[error("{request}: {cause}; the connection is closed, open the card again when its server is back")]
+    ConnectionLost {
+        /// The request, as the protocol calls it.
+        request: &'static str,
+        /// Why.
+        cause: ConnectionError,
+    },
+    /// An earlier request failed and closed the connection. Nothing was sent.
+    #[error(
+        "not connected to the server any more since {request}: {cause}; open the card again when its server is back"
+    )]
+    Disconnected {
+        /// The request that failed.
+        request: &'static str,
+        /// Why.
+        cause: ConnectionError,
+    },
+}
+
+impl ServerError {
+    /// Whether the connection is closed, so that every later request fails, too.
+    #[must_use]
+    pub const fn is_disconnected(&self) -> bool {
+        !matches!(self, Self::Refused { .. })
+    }
+
+    /// Whether the server closed the connection: it has exited, or it no longer serves this client.
+    #[must_use]
+    pub const fn is_closed_by_server(&self) -> bool {
+        matches!(
+            self,
+            Self::ConnectionLost { cause: ConnectionError::Closed, .. }
+                | Self::Disconnected { cause: ConnectionError::Closed, .. }
+        )
+    }
+}
+
+/// Why a connection to a server is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// The server did not reply in time.
+    #[error("the peer did not answer within {after:?}")]
+    TimedOut {
+        /// Limit of the wait.
+        after: Duration,
+    },
+    /// The server closed the connection.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// This process closed the card.
+    #[error("the card was closed")]
+    ClosedLocally,
+    /// The server sent what the protocol does not allow.
+    #[error("{problem}{}; is it a server of this protocol, and of this program's version?", Received(*value))]
+    Protocol {
+        /// What was wrong, ending with the name of the value if there is one.
+        problem: &'static str,
+        /// The value that was received.
+        value: Option<u64>,
+    },
+    /// The operating system reported an error of the connection.
+    #[error("the socket failed: {0}")]
+    System(OsError),
+}
+
+struct Received(Option<u64>);
+
+impl fmt::Display for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |value| write!(f, " {value:#x}"))
+    }
+}
