@@ -39,9 +39,9 @@ enum Kind {
     Any(Arc<[Interrupt]>),
 }
 
-/// How a line that masks itself when it fires is let come again.
-pub(crate) trait Unmask: fmt::Debug + Send + Sync {
-    /// Unmasks it; a line that is still asserted fires at once.
+/// Unmasks a level-triggered interrupt that is masked when it fires.
+pub trait Unmask: fmt::Debug + Send + Sync {
+    /// Unmasks the interrupt; a line that is still asserted fires at once.
     fn unmask(&self);
 }
 
@@ -118,7 +118,7 @@ impl Interrupt {
 
     /// This interrupt as a level-triggered one, which is masked when it fires, until it is [re-armed](Self::rearm).
     #[must_use]
-    pub(crate) fn level(self, unmask: Arc<dyn Unmask>) -> Self {
+    pub fn level(self, unmask: Arc<dyn Unmask>) -> Self {
         Self { kind: Kind::Level(unmask), ..self }
     }
 

@@ -10,8 +10,8 @@ use crate::MmioError;
 mod bus_error;
 mod mapped;
 
-pub use bus_error::catch_bus_errors;
-pub(crate) use bus_error::{Watched, bus_errors_caught};
+pub(crate) use bus_error::Watched;
+pub use bus_error::{bus_errors_caught, catch_bus_errors};
 pub use mapped::{MappedBar, Presence};
 
 /// Backend of a [`Bar`]: aligned 32- and 64-bit accesses inside `0..size()`.
@@ -40,7 +40,7 @@ pub trait Mmio: Send + Sync {
     /// # Errors
     /// See [`MmioError`].
     fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {
-        check(at, 8, self.size())?;
+        check_access(at, 8, self.size())?;
         let low = self.read32(at)?;
         let high = self.read32(BarOffset::new(at.get() + 4))?;
         Ok(u64::from(high) << 32 | u64::from(low))
@@ -51,7 +51,7 @@ pub trait Mmio: Send + Sync {
     /// # Errors
     /// See [`MmioError`].
     fn write64(&self, at: BarOffset, value: u64) -> Result<(), MmioError> {
-        check(at, 8, self.size())?;
+        check_access(at, 8, self.size())?;
         let [b0, b1, b2, b3, b4, b5, b6, b7] = value.to_le_bytes();
         self.write32(at, u32::from_le_bytes([b0, b1, b2, b3]))?;
         self.write32(BarOffset::new(at.get() + 4), u32::from_le_bytes([b4, b5, b6, b7]))
@@ -92,7 +92,7 @@ pub trait Mmio: Send + Sync {
 ///
 /// # Errors
 /// [`MmioError::OutOfRange`] or [`MmioError::Misaligned`].
-pub(crate) fn check(at: BarOffset, width: u64, end: u64) -> Result<(), MmioError> {
+pub fn check_access(at: BarOffset, width: u64, end: u64) -> Result<(), MmioError> {
     if at.get().checked_add(width).is_none_or(|past| past > end) {
         return Err(MmioError::OutOfRange { at, width, end });
     }

@@ -38,8 +38,7 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_registers::Iova;
 use rustix::io::Errno;
@@ -113,14 +112,6 @@ struct DeviceFile {
     config_offset: u64,
     config_size: u64,
     generation: AtomicU64,
-}
-
-/// Nanoseconds on the monotonic clock since the first call: one start for all devices of the process, so that their
-/// times can be compared.
-pub(crate) fn now() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    // 584 years fit.
-    u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for VfioTransport {
@@ -411,7 +402,7 @@ impl Transport for VfioTransport {
     }
 
     fn now(&self) -> u64 {
-        now()
+        crate::wait::monotonic_ns()
     }
 
     fn relax(&self) {

@@ -5,6 +5,7 @@
 
 use core::time::Duration;
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use crate::Transport;
@@ -43,6 +44,15 @@ const MAX_CONTENDED_SLEEPS: u32 = 1024;
 /// Number of [`spin`] calls of a thread between two yields.
 const SPINS_PER_YIELD: u32 = 1024;
 
+/// Nanoseconds on the monotonic clock since the first call: one start for all devices of the process, so that their
+/// times can be compared.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    // 584 years fit.
+    u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// One step of a spin loop: a hint to the processor, and from time to time a yield. For [`Transport::relax`] of backends whose
 /// card works elsewhere; loops that know how long they have waited use [`Backoff`].
 #[inline]
@@ -52,7 +62,7 @@ pub fn spin() {
 
 /// As [`spin`], with one yield in `period` calls of this thread.
 #[inline]
-pub(crate) fn spin_and_yield(period: u32) {
+pub fn spin_and_yield(period: u32) {
     thread_local! {
         static SPINS: Cell<u32> = const { Cell::new(0) };
     }

@@ -248,7 +248,8 @@ impl Guard {
 }
 
 /// Whether the handler of [`catch_bus_errors`] is in force.
-pub(crate) fn bus_errors_caught() -> bool {
+#[must_use]
+pub fn bus_errors_caught() -> bool {
     INSTALLED.is_done()
 }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use volatile_register::RW;
 
 use super::bus_error::{GONE, Watched};
-use super::{Mmio, check};
+use super::{Mmio, check_access};
 use crate::{MmioError, OsError};
 
 /// What a mapped BAR asks about its device.
@@ -104,7 +104,7 @@ impl MappedBar {
     }
 
     fn begin(&self, at: BarOffset, width: u64) -> Result<Option<&Area>, MmioError> {
-        check(at, width, self.size)?;
+        check_access(at, width, self.size)?;
         let area = self.areas.iter().find(|area| area.start <= at.get() && at.get() + width <= area.end);
         let generation = area.map_or(self.generation, |area| area.watched.generation());
         if self.presence.generation() != generation {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fpga_registers::{BarOffset, Iova};
 
 use crate::config::ConfigSpace;
-use crate::mmio::check;
+use crate::mmio::check_access;
 use crate::{
     Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
     MemoryError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, Transport,
@@ -123,7 +123,7 @@ impl Mmio for Words {
 
 impl Words {
     fn cell(&self, at: BarOffset) -> Result<&AtomicU32, MmioError> {
-        check(at, 4, BAR_SIZE)?;
+        check_access(at, 4, BAR_SIZE)?;
         let index = usize::try_from(at.get() / 4).unwrap_or(usize::MAX);
         self.0.get(index).ok_or(MmioError::OutOfRange { at, width: 4, end: BAR_SIZE })
     }

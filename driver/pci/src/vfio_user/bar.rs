@@ -8,7 +8,7 @@ use fpga_registers::BarOffset;
 use super::error::protocol;
 use super::link::Link;
 use super::wire::{RegionAccess, Reply, Request, region};
-use crate::mmio::{MappedBar, Presence, check};
+use crate::mmio::{MappedBar, Presence, check_access};
 use crate::{ConfigError, Mmio, MmioError, ServerError, config};
 
 /// A part of the device as the server numbers it.
@@ -114,7 +114,7 @@ pub(super) struct ServedBar {
 impl ServedBar {
     /// The mapping that has all of an access, which is checked here.
     fn begin(&self, at: BarOffset, width: u64) -> Result<Option<&MappedBar>, MmioError> {
-        check(at, width, self.region.size)?;
+        check_access(at, width, self.region.size)?;
         // A mapping outlives its server: what it holds then is nobody's register any more.
         self.region.link.check().map_err(|source| MmioError::Server { at, source })?;
         if self.region.link.generation() != self.generation {

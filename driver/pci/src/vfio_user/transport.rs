@@ -313,7 +313,7 @@ impl Transport for VfioUserTransport {
     }
 
     fn now(&self) -> u64 {
-        crate::vfio::now()
+        crate::wait::monotonic_ns()
     }
 
     fn relax(&self) {
