@@ -78,6 +78,7 @@ pub use fpga_protocol as protocol;
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
 pub use fpga_ring::cdma_ring::{self, Segment as CdmaSegment};
 pub use fpga_ring::ring;
+pub use fpga_vfio_user as vfio_user;
 pub use identify::NI_SUBSYSTEM;
 pub use info::{CardInfo, PciIds, XdmaInfo};
 pub use name::{CardName, ChannelName};

@@ -15,7 +15,6 @@
 //! | [`barrier`] | memory barriers with a name and a reason |
 //! | [`config`] | configuration space: capabilities, MSI-X, BAR registers, bus master |
 //! | [`vfio`] | the kernel's vfio-pci: group and container, or iommufd |
-//! | [`vfio_user`] | a function that another process serves on a UNIX socket |
 //! | [`wait`] | [`Deadline`], [`Backoff`]: when a wait ends, and what it does meanwhile |
 //! | `testing` | for tests: a counting global allocator and a function with nothing behind it (feature `testing`) |
 //!
@@ -54,7 +53,6 @@ pub mod mmio;
 pub mod testing;
 pub mod transport;
 pub mod vfio;
-pub mod vfio_user;
 pub mod wait;
 
 /// Target of log events that repeat what an error of the API says. A program that prints those errors can filter it out.

@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use fpga_pci::vfio_user::socket::Connection;
-use fpga_pci::vfio_user::wire::{
+use fpga_vfio_user::socket::Connection;
+use fpga_vfio_user::wire::{
     Capabilities, Command, DeviceInfo, HEADER_LENGTH, Header, IrqInfo, Kind, RegionInfo, Reply, Request,
     Version, encode_error, encode_reply, region,
 };
-use fpga_pci::vfio_user::{VfioUserOptions, VfioUserTransport};
+use fpga_vfio_user::{VfioUserOptions, VfioUserTransport};
 use fpga_pci::{DmaAccess, HugePages, ResetLevel, SharedMemory, Transport};
 use fpga_registers::{BarOffset, Iova};
 use libfuzzer_sys::fuzz_target;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use fpga_mock::served::{Next, Session};
 use fpga_mock::{CardDescription, World};
-use fpga_pci::vfio_user::socket::Connection;
-use fpga_pci::vfio_user::wire::{Command, HEADER_LENGTH, Header, Kind, Reply, Request, Version};
+use fpga_vfio_user::socket::Connection;
+use fpga_vfio_user::wire::{Command, HEADER_LENGTH, Header, Kind, Reply, Request, Version};
 use libfuzzer_sys::fuzz_target;
 use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};

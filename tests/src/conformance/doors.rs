@@ -12,8 +12,8 @@ use fpga_card::fault_plan::FaultsDescription;
 use fpga_driver::Transport;
 use fpga_driver::mock::served::{CardServer, MessageCount};
 use fpga_driver::mock::{ThreadOptions, World};
-use fpga_driver::pci::vfio_user::VfioUserTransport;
 use fpga_driver::protocol::Nanos;
+use fpga_driver::vfio_user::VfioUserTransport;
 
 use super::outside::Outside;
 use super::{Ability, Build, Door, Stand, UserLevel};

@@ -9,9 +9,9 @@ use fpga_driver::bulk::BulkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::mock::BuildError;
 use fpga_driver::pci::vfio::VfioOpenError;
-use fpga_driver::pci::vfio_user::VfioUserOpenError;
 use fpga_driver::pci::{BarError, MemoryError, MmioError};
 use fpga_driver::protocol::sender::TransferError as NetworkError;
+use fpga_driver::vfio_user::VfioUserOpenError;
 use fpga_driver::{
     CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, StreamError, TransferError,
 };

@@ -11,8 +11,8 @@ use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::netmodel::Impairments;
 use fpga_driver::pci::catch_bus_errors;
 use fpga_driver::pci::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
-use fpga_driver::pci::vfio_user::{VfioUserOptions, VfioUserTransport};
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
+use fpga_driver::vfio_user::{VfioUserOptions, VfioUserTransport};
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, NetworkInterface, OpenOptions, Transport};
 
 use fpga_register_map::{RegisterMap, hint, nearest};

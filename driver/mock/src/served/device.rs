@@ -4,7 +4,7 @@ use crate::signals::Kind;
 use crate::state::{CardFailure, Slot};
 use fpga_card::Card;
 use fpga_card::config_space::CONFIG_SIZE;
-use fpga_pci::vfio_user::wire::{IrqInfo, irq, irq_flags, region};
+use fpga_vfio_user::wire::{IrqInfo, irq, irq_flags, region};
 
 /// Offsets in a type-0 header (PCI Local Bus 3.0, section 6.1).
 const CAPABILITIES: u16 = 0x34;

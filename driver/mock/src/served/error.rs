@@ -2,8 +2,8 @@
 
 use super::session::MIN_DATA;
 use crate::dma::ClientMapError;
-use fpga_pci::vfio_user::wire::{Command, MAJOR, WireError};
 use fpga_pci::{DmaMapError, InterruptError, OsError};
+use fpga_vfio_user::wire::{Command, MAJOR, WireError};
 use rustix::io::Errno;
 use std::path::PathBuf;
 

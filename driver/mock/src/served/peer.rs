@@ -7,12 +7,10 @@
 use super::log::{LogLimit, log_limited};
 use super::patience::{Patience, TooLate};
 use crate::dma::RemoteMemory;
-use fpga_pci::vfio_user::socket::{Connection, SocketError};
-use fpga_pci::vfio_user::wire::{
-    Command, DmaTransfer, Header, Kind, MAX_DATA, Reply, Request, encode_request,
-};
 use fpga_pci::{Interrupt, InterruptError, InterruptTrigger};
 use fpga_registers::Iova;
+use fpga_vfio_user::socket::{Connection, SocketError};
+use fpga_vfio_user::wire::{Command, DmaTransfer, Header, Kind, MAX_DATA, Reply, Request, encode_request};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,14 +8,14 @@ use super::peer::Peer;
 use crate::dma::ClientMemory;
 use crate::state::{CardFailure, Slot};
 use crate::world::World;
-use fpga_pci::vfio_user::socket::Connection;
-use fpga_pci::vfio_user::wire::{
+use fpga_pci::{DmaAccess, InterruptError};
+use fpga_registers::Iova;
+use fpga_vfio_user::socket::Connection;
+use fpga_vfio_user::wire::{
     Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Header, Kind, MAJOR, MAX_DATA, MINOR, RegionInfo,
     Reply, Request, Version, device_flags, dma_map_flags, dma_unmap_flags, encode_error, encode_reply, irq,
     region, region_flags,
 };
-use fpga_pci::{DmaAccess, InterruptError};
-use fpga_registers::Iova;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;

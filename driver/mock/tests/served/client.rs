@@ -2,8 +2,8 @@
 
 use fpga_mock::World;
 use fpga_mock::served::{CardServer, ServeCounts};
-use fpga_pci::vfio_user::socket::{Connection, SocketError};
-use fpga_pci::vfio_user::wire::{
+use fpga_vfio_user::socket::{Connection, SocketError};
+use fpga_vfio_user::wire::{
     Capabilities, DmaMap, Header, Kind, RegionAccess, Request, Version, encode_request, region,
 };
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! Regions: what there is, and accesses of every width.
 
 use crate::client::{BYPASS, DMA, Served, USER};
-use fpga_pci::vfio_user::wire::{InfoRequest, IrqInfo, RegionInfo, Reply, Request, SmallWrite, region};
+use fpga_vfio_user::wire::{InfoRequest, IrqInfo, RegionInfo, Reply, Request, SmallWrite, region};
 use proptest::prelude::*;
 
 fn region_info(client: &mut crate::client::Client, index: u32) -> Result<RegionInfo, u32> {

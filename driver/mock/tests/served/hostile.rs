@@ -2,7 +2,7 @@
 
 use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, until, version};
 use fpga_mock::World;
-use fpga_pci::vfio_user::wire::{
+use fpga_vfio_user::wire::{
     Capabilities, DmaMap, Kind, Reply, Request, Version, encode_reply, encode_request,
 };
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,7 +25,7 @@ fn start_by_messages(client: &mut Client) {
     client.bus_master(true);
     for (offset, data) in [(0x4080, MEMORY.to_le_bytes().to_vec()), (0x4, vec![0x1F, 0x3E, 0xF8, 0])] {
         let count = u32::try_from(data.len()).unwrap();
-        let access = fpga_pci::vfio_user::wire::RegionAccess { offset, region: DMA, count };
+        let access = fpga_vfio_user::wire::RegionAccess { offset, region: DMA, count };
         client.send(&Request::RegionWrite(access, &data), true, &[]);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::client::{Client, DMA, PAGE, Served, descriptor, file};
 use fpga_pci::Interrupt;
-use fpga_pci::vfio_user::wire::{IrqAction, IrqData, Request, SetIrqs, irq, region};
+use fpga_vfio_user::wire::{IrqAction, IrqData, Request, SetIrqs, irq, region};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use IrqAction::{Mask, Trigger, Unmask};

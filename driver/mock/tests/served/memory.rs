@@ -1,8 +1,8 @@
 //! The client's memory: mapped once, reached where it is mapped and nowhere else.
 
 use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until};
-use fpga_pci::vfio_user::wire::{DmaMap, DmaUnmap, Request, dma_unmap_flags};
 use fpga_registers::CardAddr;
+use fpga_vfio_user::wire::{DmaMap, DmaUnmap, Request, dma_unmap_flags};
 use std::os::fd::AsFd;
 
 const READ: u32 = 1;

@@ -2,10 +2,10 @@
 
 use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until};
 use fpga_mock::World;
-use fpga_pci::vfio_user::wire::{
+use fpga_registers::CardAddr;
+use fpga_vfio_user::wire::{
     DmaTransfer, Kind, RegionAccess, Reply, Request, encode_error, encode_reply, encode_request,
 };
-use fpga_registers::CardAddr;
 use std::time::Duration;
 
 /// Where the client's memory is for the card: first the descriptor, then data.

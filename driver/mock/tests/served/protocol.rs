@@ -1,8 +1,8 @@
 //! Versions, nonsense, and what a message leaves behind.
 
 use crate::client::{Client, DMA, LONG, Served, file, version};
-use fpga_pci::vfio_user::socket::SocketError;
-use fpga_pci::vfio_user::wire::{Command, Header, Kind, MAX_MESSAGE, Reply, Request, encode_request};
+use fpga_vfio_user::socket::SocketError;
+use fpga_vfio_user::wire::{Command, Header, Kind, MAX_MESSAGE, Reply, Request, encode_request};
 use std::os::fd::AsFd;
 
 /// What QEMU 11 proposes (`hw/vfio-user/proxy.c`), version 0.0.

@@ -3,7 +3,7 @@
 use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, file, until, version};
 use fpga_mock::World;
 use fpga_mock::served::{CardServer, ServeError};
-use fpga_pci::vfio_user::wire::{RegionAccess, Request, region};
+use fpga_vfio_user::wire::{RegionAccess, Request, region};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 use crate::client::{BYPASS, Client, DMA, LONG, PAGE, Served, USER, file};
 use crate::interrupts::{listen, set, taken};
 use fpga_pci::Interrupt;
-use fpga_pci::vfio_user::wire::{DmaUnmap, IrqAction, IrqData, Request, irq, region};
+use fpga_vfio_user::wire::{DmaUnmap, IrqAction, IrqData, Request, irq, region};
 use std::os::fd::OwnedFd;
 
 /// What the driver writes to a channel's control register, without Run, and the interrupts that it enables.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use fpga_pci::vfio_user::wire::{Command, SparseArea, Version, dma_map_flags, region};
-use fpga_pci::vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
 use fpga_pci::{
     BarError, BarKind, ConfigError, ConnectionError, DeviceEvent, DmaAccess, DmaMapError, DmaPool,
     DmaPoolOptions, HugePages, InterruptError, MmioError, ResetError, ResetLevel, ServerError, SharedMemory,
     Transport, config,
 };
 use fpga_registers::{BarOffset, Iova};
+use fpga_vfio_user::wire::{Command, SparseArea, Version, dma_map_flags, region};
+use fpga_vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
 
 use crate::alone;
 use crate::server::{BAR, Device, LATE, Question, Server};

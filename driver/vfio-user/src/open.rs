@@ -18,7 +18,7 @@ use super::wire::{
     Capabilities, DeviceInfo, InfoRequest, MAJOR, MAX_DATA, MAX_FDS, MINOR, RegionInfo, Reply, Request,
     Version, device_flags, region, region_flags,
 };
-use crate::{BarInfo, BarKind, InterruptError, OsError, ServerError, config};
+use fpga_pci::{BarInfo, BarKind, InterruptError, OsError, ServerError, config};
 
 /// How to talk to a server.
 #[derive(Debug, Clone, Copy)]

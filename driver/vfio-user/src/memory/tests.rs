@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::HugePages;
+use fpga_pci::HugePages;
 
 const PAGE: u64 = 4096;
 

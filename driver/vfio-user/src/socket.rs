@@ -20,7 +20,7 @@ use rustix::net::{
 };
 
 use super::wire::{HEADER_LENGTH, Header, MAX_FDS, WireError};
-use crate::OsError;
+use fpga_pci::OsError;
 
 mod connect;
 

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fpga_pci::SharedMemory;
-use fpga_pci::vfio_user::socket::Connection;
-use fpga_pci::vfio_user::wire::{
+use fpga_vfio_user::socket::Connection;
+use fpga_vfio_user::wire::{
     Capabilities, Command, DeviceInfo, DmaMap, DmaTransfer, HEADER_LENGTH, Header, IrqAction, IrqData,
     IrqInfo, Kind, RegionInfo, Reply, Request, SparseArea, Version, encode_error, encode_reply,
     encode_request, irq, irq_flags, region, region_flags,

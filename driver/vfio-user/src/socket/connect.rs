@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::Connection;
-use crate::OsError;
+use fpga_pci::OsError;
 
 /// No connection to a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rustix::io::Errno;
 
 use super::wire::{Command, DmaTransfer, Reply, Request, encode_error, encode_reply};
-use crate::{DmaAccess, SharedMemory};
+use fpga_pci::{DmaAccess, SharedMemory};
 
 /// Memory by its first address.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Mapped {
         address: u64,
         length: usize,
         allowed: impl Fn(DmaAccess) -> bool,
-        mut each: impl FnMut(&SharedMemory, usize, usize) -> Result<(), crate::MemoryError>,
+        mut each: impl FnMut(&SharedMemory, usize, usize) -> Result<(), fpga_pci::MemoryError>,
     ) -> Result<(), Errno> {
         let mut done = 0;
         while done < length {

@@ -18,8 +18,8 @@ use super::link::{self, Link};
 use super::open::{SharedRegion, VfioUserOptions, describe};
 use super::socket::Connection;
 use super::wire::{DmaMap, DmaUnmap, MAX_DATA, Reply, Request, device_flags, dma_map_flags};
-use crate::mmio::{MappedBar, Presence, bus_errors_caught};
-use crate::{
+use fpga_pci::mmio::{MappedBar, Presence, bus_errors_caught};
+use fpga_pci::{
     Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
     InterruptError, MemoryKind, OsError, ResetError, ResetLevel, ServerError, SharedMemory, Transport,
     config,
@@ -32,7 +32,7 @@ use crate::{
 /// writes it by messages that a thread of this process answers, which is slow, and which not every server does.
 ///
 /// Once a message has failed for any reason but the server's refusal the connection is closed, everything fails fast
-/// with [`ServerError::Disconnected`], and open [`Bar`]s answer nothing any more: [`MmioError::is_gone`](crate::MmioError::is_gone).
+/// with [`ServerError::Disconnected`], and open [`Bar`]s answer nothing any more: [`MmioError::is_gone`](fpga_pci::MmioError::is_gone).
 ///
 /// Dropping it switches bus mastering off first, then interrupts, then ends the connection, with which the server gives up
 /// all mappings.
@@ -313,11 +313,11 @@ impl Transport for VfioUserTransport {
     }
 
     fn now(&self) -> u64 {
-        crate::wait::monotonic_ns()
+        fpga_pci::wait::monotonic_ns()
     }
 
     fn relax(&self) {
-        crate::wait::spin_and_yield(RELAX_BURST);
+        fpga_pci::wait::spin_and_yield(RELAX_BURST);
     }
 }
 

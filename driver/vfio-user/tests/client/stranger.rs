@@ -5,9 +5,9 @@ use std::io::{Error, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use fpga_pci::vfio_user::{VfioUserOptions, VfioUserTransport};
 use fpga_pci::{DmaAccess, ResetLevel, SharedMemory, Transport, config};
 use fpga_registers::{BarOffset, Iova};
+use fpga_vfio_user::{VfioUserOptions, VfioUserTransport};
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,
 };

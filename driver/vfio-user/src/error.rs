@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::socket::{ConnectError, SocketError};
 use super::wire::WireError;
-use crate::{ConfigError, ConnectionError, InterruptError, ServerError};
+use fpga_pci::{ConfigError, ConnectionError, InterruptError, ServerError};
 
 impl From<SocketError> for ConnectionError {
     fn from(error: SocketError) -> Self {

@@ -8,8 +8,8 @@ use fpga_registers::BarOffset;
 use super::error::protocol;
 use super::link::Link;
 use super::wire::{RegionAccess, Reply, Request, region};
-use crate::mmio::{MappedBar, Presence, check_access};
-use crate::{ConfigError, Mmio, MmioError, ServerError, config};
+use fpga_pci::mmio::{MappedBar, Presence, check_access};
+use fpga_pci::{ConfigError, Mmio, MmioError, ServerError, config};
 
 /// A part of the device as the server numbers it.
 pub(super) struct Region {

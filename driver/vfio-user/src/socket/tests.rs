@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::event::EventfdFlags;
 
 use super::*;
-use crate::vfio_user::wire::{Command, Kind, MAX_MESSAGE, Request};
+use crate::wire::{Command, Kind, MAX_MESSAGE, Request};
 
 const SOON: Duration = Duration::from_millis(20);
 const LATE: Duration = Duration::from_secs(20);
@@ -195,7 +195,7 @@ fn wait_for_peer_ends_when_program_stops() {
     drop(stop);
     // What can be had without waiting is had.
     let mut message = Vec::new();
-    crate::vfio_user::wire::encode_request(1, false, &Request::DeviceReset, &mut message);
+    crate::wire::encode_request(1, false, &Request::DeviceReset, &mut message);
     theirs.send(&message, &[], hours).expect("works");
     let (mut body, mut fds) = (Vec::new(), Vec::new());
     assert_eq!(ours.is_readable_within(hours), Ok(true));

@@ -12,7 +12,7 @@ use super::error::protocol;
 use super::memory::Mapped;
 use super::socket::{Connection, SocketError};
 use super::wire::{Command, Header, Kind, Reply, Request, encode_request};
-use crate::{ConnectionError, FAULT_LOG, OsError, ServerError};
+use fpga_pci::{ConnectionError, FAULT_LOG, OsError, ServerError};
 
 /// A server and what goes on with it. One question at a time: whoever asks holds the lock until the answer is there.
 pub(super) struct Link {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::error::protocol;
 use super::link::Link;
 use super::wire::{InfoRequest, IrqAction, IrqData, IrqInfo, Reply, Request, SetIrqs, irq, irq_flags};
-use crate::interrupt::Unmask;
-use crate::{DeviceEvents, Interrupt, InterruptError, ServerError};
+use fpga_pci::interrupt::Unmask;
+use fpga_pci::{DeviceEvents, Interrupt, InterruptError, ServerError};
 
 /// PCI Express has no more (MSI-X, table size field of 11 bits).
 const MOST_VECTORS: u32 = 2048;

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use fpga_pci::vfio_user::wire::Command;
-use fpga_pci::vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
 use fpga_pci::{
     ConfigError, ConnectionError, DmaAccess, DmaMapError, InterruptError, MmioError, ResetError, ResetLevel,
     ServerError, SharedMemory, Transport,
 };
 use fpga_registers::{BarOffset, Iova};
+use fpga_vfio_user::wire::Command;
+use fpga_vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
 
 use crate::server::{Device, LATE, Server, Twist};
 use crate::{alone, open_files};
