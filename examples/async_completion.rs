@@ -10,7 +10,7 @@ use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{C2hChannel, Card, CardAddr, DmaBuffer, H2cChannel};
 
 type Task<'a> = Pin<Box<dyn Future<Output = Result<(), Box<dyn Error>>> + 'a>>;

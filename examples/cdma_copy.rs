@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{Card, CardAddr};
 
 const LENGTH: usize = 256 << 10;

@@ -10,8 +10,8 @@ use std::error::Error;
 use std::path::Path;
 
 use fpga_driver::Card;
-use fpga_driver::mock::CardDescription;
-use fpga_driver::mock::World;
+use fpga_driver::sim::CardDescription;
+use fpga_driver::sim::World;
 
 const SMALL: &str = "\
 schema_version: 1

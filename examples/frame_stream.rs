@@ -8,7 +8,7 @@
 
 use std::error::Error;
 
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{Card, Endpoint};
 use fpga_frames::{Event, Publisher, PublisherOptions, Subscriber, SubscriberOptions};
 

@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 use std::error::Error;
 
-use fpga_driver::mock::World;
 use fpga_driver::ring::RefusalReason;
+use fpga_driver::sim::World;
 use fpga_driver::{Card, CardAddr, ChannelOptions, DmaBuffer, SubmitError, Ticket, Transport};
 
 const TRANSFERS: u64 = 100;

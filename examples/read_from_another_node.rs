@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fpga_driver::endpoint::{SendOptions, SharedEndpoint};
-use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
 
 const LENGTH: u64 = 100_000;

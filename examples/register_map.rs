@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{Card, CardAddr};
 use fpga_register_map::{RegisterMap, Registers};
 

@@ -5,9 +5,9 @@
 
 use std::error::Error;
 
-use fpga_driver::mock::World;
 use fpga_driver::registers::catalog::{CardLayout, RegisterInfo};
 use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock, UserMask};
+use fpga_driver::sim::World;
 use fpga_driver::{Card, CardAddr};
 
 /// Reads a register of the DMA BAR and prints it with its fields.

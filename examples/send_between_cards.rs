@@ -10,8 +10,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use fpga_driver::endpoint::SendOptions;
-use fpga_driver::mock::World;
 use fpga_driver::netmodel::Order;
+use fpga_driver::sim::World;
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
 
 const LENGTH: usize = 300_000;

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_driver::{Card, CardAddr, ChannelOptions, RunMode};
 
 /// Bytes of one transfer.

@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{C2hStreamOptions, Card, PacketPart, StreamError, WaitOptions};
 
 const PACKETS: usize = 1000;
@@ -13,7 +13,7 @@ const HEADER: usize = 64;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // A card whose H2C streams are looped back to its C2H streams.
-    let board = fpga_driver::mock::CardDescription::builtin("us-plus-x8-stream")?;
+    let board = fpga_driver::sim::CardDescription::builtin("us-plus-x8-stream")?;
     let world = World::builder().card(board).build()?;
     let card = Card::open(world.transport(0))?;
     let mut tx = card.h2c_stream(0)?;

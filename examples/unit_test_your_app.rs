@@ -9,7 +9,7 @@
 
 use std::error::Error;
 
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{C2hChannel, Card, CardAddr, DmaBuffer, H2cChannel};
 
 /// Frames of one size, one behind the other in card memory. It takes an opened card, so it does not know which kind.

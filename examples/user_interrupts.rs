@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_driver::{Card, UserInterruptError};
 
 /// The line that the design raises when a result is ready.

@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use fpga_driver::mock::{CardFailure, World};
+use fpga_driver::sim::{CardFailure, World};
 use fpga_driver::{Card, CardAddr, FaultCause, OpenError, TransferError};
 
 const BAD: CardAddr = CardAddr::new(0x8000);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{Card, CardAddr, ChannelOptions, RunMode};
 
 const DEPTH: u64 = 256;

@@ -9,7 +9,7 @@
 //! | be called by the design on the card | [`UserInterrupt`], [`UserInterrupts`] |
 //! | move memory from card to card, over a network | [`Endpoint`] |
 //! | record what is done to registers, and do it again | [`record`] |
-//! | do all of it without a card | [`mock`] (feature `mock`, on by default) |
+//! | do all of it without a card | [`sim`] (feature `sim`, on by default) |
 //!
 //! # Whose buffer is it
 //!
@@ -67,8 +67,6 @@ pub use error::{
 };
 pub use fault::{ChannelFault, FaultCause, FaultPlace};
 pub use fpga_firmware::{self as firmware, NodeId};
-#[cfg(feature = "mock")]
-pub use fpga_mock as mock;
 pub use fpga_netmodel as netmodel;
 pub use fpga_pci::{
     self as pci, Bounced, DeviceEvent, DeviceEvents, DmaArea, DmaBuffer, ReadVolatile, SharedSlice,
@@ -78,6 +76,8 @@ pub use fpga_protocol as protocol;
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
 pub use fpga_ring::cdma_ring::{self, Segment as CdmaSegment};
 pub use fpga_ring::ring;
+#[cfg(feature = "sim")]
+pub use fpga_sim as sim;
 pub use fpga_vfio_user as vfio_user;
 pub use identify::NI_SUBSYSTEM;
 pub use info::{CardInfo, PciIds, XdmaInfo};
@@ -93,6 +93,6 @@ pub use stream::{
 pub use user_interrupt::{UserInterrupt, UserInterruptError, UserInterrupts};
 
 /// Keeps the README's program compiling and running.
-#[cfg(all(doctest, feature = "mock"))]
+#[cfg(all(doctest, feature = "sim"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;

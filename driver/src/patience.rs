@@ -52,11 +52,11 @@ pub(crate) fn look_until<T, E>(
 }
 
 #[cfg(test)]
-#[cfg(feature = "mock")]
+#[cfg(feature = "sim")]
 mod tests {
     use super::*;
-    use fpga_mock::World;
     use fpga_protocol::Nanos;
+    use fpga_sim::World;
 
     /// Looks at a world whose clock goes on by these nanoseconds between looks; what comes of it, and the number of looks.
     fn look(pause: u64, limit: u64, there: impl Fn(u64) -> bool) -> (Result<(), u64>, u64) {

@@ -7,7 +7,7 @@
 //! ```
 //! use std::sync::{Arc, Mutex};
 //! use fpga_driver::record::{Access, Observer, Recorder, log::{Log, Entry}, replay::{Replay, replay}};
-//! use fpga_driver::{mock::World, BarOffset, Transport};
+//! use fpga_driver::{sim::World, BarOffset, Transport};
 //!
 //! #[derive(Default)]
 //! struct Lines(Mutex<String>);
@@ -33,7 +33,7 @@
 
 pub mod log;
 pub mod replay;
-#[cfg(all(test, feature = "mock"))]
+#[cfg(all(test, feature = "sim"))]
 mod tests;
 
 use core::fmt;

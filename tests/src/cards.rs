@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use fpga_card::CardDescription;
-use fpga_driver::mock::World;
 use fpga_driver::pci::DmaPoolStats;
 use fpga_driver::protocol::Nanos;
 use fpga_driver::registers::xdma::{
     ChannelBlock, MAX_CHANNELS, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,
 };
+use fpga_driver::sim::World;
 use fpga_driver::{BarOffset, Card, CardAddr, Direction, OpenOptions};
 use proptest::test_runner::{Config, RngSeed};
 

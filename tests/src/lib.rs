@@ -13,8 +13,8 @@ pub mod tampered;
 use std::time::Duration;
 
 use fpga_driver::endpoint::{EndpointOptions, Notification, RemoteRegion, SendCompletion, SendOptions};
-use fpga_driver::mock::{World, WorldBuilder};
 use fpga_driver::netmodel::Order;
+use fpga_driver::sim::{World, WorldBuilder};
 use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, Endpoint, H2cChannel, NodeId};
 use rand_core::Rng;
 use rand_pcg::Pcg64;

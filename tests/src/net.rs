@@ -8,9 +8,9 @@ use fpga_driver::endpoint::{
     EndpointError, EndpointOptions, Notification, RegionHandle, RemoteRegion, SendCompletion, SendOptions,
     SendTicket,
 };
-use fpga_driver::mock::{World, WorldBuilder};
 use fpga_driver::netmodel::Impairments;
 use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::{World, WorldBuilder};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
 
 use crate::{DeliveryOrder, cards};

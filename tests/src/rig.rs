@@ -3,9 +3,9 @@
 use core::fmt;
 
 use fpga_card::CardDescription;
-use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::pci::SharedSlice;
 use fpga_driver::registers::xdma::{SGDMA_COMMON_BASE, SgdmaCommonBlock};
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_driver::{
     AttachRefused, AttachedMemory, C2hChannel, Card, CardAddr, ChannelError, ChannelEvents, ChannelOptions,
     Completion, Direction, DmaArea, DmaBuffer, H2cChannel, Piece, Refused, ResourceError, RunMode,

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use fpga_driver::mock::{CardFailure, MockTransport, World};
 use fpga_driver::pci::{
     AccessCounters, Bar, BarError, BarInfo, Clock, ConfigError, DeviceEvents, DmaAccess, DmaMapError,
     Interrupt, InterruptError, MemoryKind, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
 };
 use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock};
+use fpga_driver::sim::{CardFailure, MockTransport, World};
 use fpga_driver::{BarOffset, CardAddr, Iova, Transport};
 
 /// A register that reads as something else.

@@ -8,9 +8,9 @@ use std::io::{Read, Write};
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::firmware::generated::Scheme;
-use fpga_driver::mock::{World, WorldBuilder};
 use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::{World, WorldBuilder};
 use fpga_driver::{
     AttachedMemory, Bounced, C2hChannel, C2hStreamOptions, Card, CardAddr, CardRange, CdmaRingOptions,
     ChannelOptions, Completion, DescriptorPath, DmaBuffer, Endpoint, H2cChannel, PacketPart, Piece, RunMode,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, NetworkInterface, OpenOptions, ResourceError};
 use fpga_tests::bytes;
 use fpga_tests::cards::{described, open, open_with, peek, poke, with_channels, world};

@@ -6,9 +6,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fpga_driver::mock::World;
 use fpga_driver::pci::{DmaAccess, HugePages, SharedMemory};
 use fpga_driver::ring::RefusalReason;
+use fpga_driver::sim::World;
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, H2cChannel,
     ResourceError, SubmitError, WaitMode, WaitOptions,

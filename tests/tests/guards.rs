@@ -6,9 +6,9 @@ use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
 
 use fpga_driver::endpoint::{EndpointError, SendOptions};
-use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::protocol::Nanos;
 use fpga_driver::registers::xdma::{CONFIG_BASE, ConfigBlock};
+use fpga_driver::sim::{CardFailure, World};
 use fpga_driver::{
     BarOffset, Card, CardAddr, CdmaError, ChannelError, ChannelOptions, NodeId, SubmitError, TransferError,
     bulk,

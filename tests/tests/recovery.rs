@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
-use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::pci::{ResetLevel, config};
 use fpga_driver::recovery::{self, Rung, RungFailure, RungOutcome, RungReport};
 use fpga_driver::registers::cdma::CdmaBlock;
 use fpga_driver::registers::pci::header;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::sim::{CardFailure, World};
 use fpga_driver::{
     BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, FaultCause, OpenError,
     OpenOptions, RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, ResourceError, RunMode,

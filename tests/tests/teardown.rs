@@ -5,9 +5,9 @@
 use std::any::Any;
 
 use fpga_driver::endpoint::SendOptions;
-use fpga_driver::mock::World;
 use fpga_driver::pci::{DmaPool, DmaPoolOptions};
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::sim::World;
 use fpga_driver::{
     Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Endpoint, NetworkInterface, NodeId,
     OpenOptions, Transport,

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::endpoint::{EndpointError, SendOptions, SharedEndpoint};
-use fpga_driver::mock::World;
 use fpga_driver::pci::Bounced;
 use fpga_driver::registers::cdma::CdmaBlock;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::sim::World;
 use fpga_driver::{
     Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, NodeId, OpenOptions,
     TransferError, Transport, WaitMode, WaitOptions,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
-use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::pci::QuarantineReason;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::sim::{CardFailure, World};
 use fpga_driver::validate::{self, Report, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Direction, OpenOptions};
 use fpga_tests::bytes;

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use fpga_card::CardDescription;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
-use fpga_driver::mock::World;
-use fpga_driver::mock::served::CardServer;
 use fpga_driver::pci::{
     ConnectionError, DmaAccess, HugePages, MmioError, ResetLevel, ServerError, SharedMemory,
 };
 use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
+use fpga_driver::sim::World;
+use fpga_driver::sim::served::CardServer;
 use fpga_driver::vfio_user::socket::Connection;
 use fpga_driver::vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
 use fpga_driver::{

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::endpoint::SendOptions;
-use fpga_driver::mock::World;
 use fpga_driver::pci::{MmioError, QuarantineReason};
 use fpga_driver::registers::cdma::CdmaBlock;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::sim::World;
 use fpga_driver::{
     Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, DmaBuffer, Endpoint, FaultCause,
     H2cChannel, NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, TransferError,

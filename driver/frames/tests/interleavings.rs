@@ -12,8 +12,8 @@
 mod rig;
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
-use fpga_driver::mock::World;
 use fpga_driver::registers::xdma::ChannelError;
+use fpga_driver::sim::World;
 use fpga_frames::{Frame, PublishError, SubscriberOptions, TakeError};
 use rand_core::Rng;
 use rig::{Rig, checksum, lossy, options};

@@ -8,8 +8,8 @@
 #[expect(dead_code, reason = "what other tests use of it")]
 mod rig;
 
-use fpga_driver::mock::World;
 use fpga_driver::protocol::sender::TransferError;
+use fpga_driver::sim::World;
 use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberError, SubscriberOptions};
 use rand_core::Rng;
 use rig::{Rig, Seen, lossy, options};

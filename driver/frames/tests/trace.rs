@@ -14,7 +14,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_frames::{PublishError, Publisher, Subscriber, SubscriberOptions};
 use rustix::thread::SecureComputingMode;
 

@@ -38,9 +38,9 @@ pub struct CdmaCompletion<T> {
 /// Dropping it stops the engine, in the middle of a copy if need be.
 ///
 /// ```
-/// # #[cfg(feature = "mock")]
+/// # #[cfg(feature = "sim")]
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use fpga_driver::{Card, CardAddr, CdmaRingOptions, DescriptorPath, WaitOptions, mock::World};
+/// use fpga_driver::{Card, CardAddr, CdmaRingOptions, DescriptorPath, WaitOptions, sim::World};
 ///
 /// let world = World::builder().cards(1).build()?;
 /// let card = Card::open(world.transport(0))?;
@@ -55,7 +55,7 @@ pub struct CdmaCompletion<T> {
 /// assert_eq!((done.payload, done.outcome.ok()), (7, Some(4096)));
 /// # Ok(())
 /// # }
-/// # #[cfg(not(feature = "mock"))]
+/// # #[cfg(not(feature = "sim"))]
 /// # fn main() {}
 /// ```
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use fpga_mock::World;
+use fpga_sim::World;
 use proptest::prelude::*;
 
 use super::log::{Entry, HEAD, LineProblem, Log, LogError, Value};
@@ -49,7 +49,7 @@ fn every_access_is_seen_and_written_as_it_is_read() {
     // A part of a BAR has offsets of its own; the log has the BAR's.
     dma.slice(at(0x3000), 16).unwrap().read32(at(0)).unwrap();
     dma.read32(at(0x1_0000)).unwrap_err();
-    world.fail(0, fpga_mock::CardFailure::Gone);
+    world.fail(0, fpga_sim::CardFailure::Gone);
     dma.read32(at(0)).unwrap_err();
     let text = text(&seen);
     let lines: Vec<String> = text
@@ -120,7 +120,7 @@ fn a_log_is_run_up_to_the_first_difference() {
     let failed = super::log::Log::parse(&format!("{HEAD}\n0 read bar1 0x88 failed")).unwrap();
     let done = replay(&*card, &failed, &Replay::default(), &mut || true).unwrap();
     assert!(matches!(done.difference, Some(found) if found.found == Ok(0x1000)));
-    world.fail(0, fpga_mock::CardFailure::Gone);
+    world.fail(0, fpga_sim::CardFailure::Gone);
     let done = replay(&*card, &failed, &Replay::default(), &mut || true).unwrap();
     assert_eq!(done.difference, None);
     let done = replay(&*card, &log, &options, &mut || true).unwrap();

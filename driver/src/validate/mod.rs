@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let transport = fpga_driver::mock::World::builder().cards(1).build()?.transport(0);
+//! # let transport = fpga_driver::sim::World::builder().cards(1).build()?.transport(0);
 //! use fpga_driver::{Card, validate};
 //!
 //! let card = Card::open(transport)?;

@@ -9,8 +9,8 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use fpga_mock::served::{Next, Session};
-use fpga_mock::{CardDescription, World};
+use fpga_sim::served::{Next, Session};
+use fpga_sim::{CardDescription, World};
 use fpga_vfio_user::socket::Connection;
 use fpga_vfio_user::wire::{Command, HEADER_LENGTH, Header, Kind, Reply, Request, Version};
 use libfuzzer_sys::fuzz_target;

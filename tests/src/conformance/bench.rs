@@ -6,8 +6,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_card::fault_plan::FaultEntry;
-use fpga_driver::mock::World;
-use fpga_driver::mock::served::MessageCount;
+use fpga_driver::sim::World;
+use fpga_driver::sim::served::MessageCount;
 use fpga_driver::{
     AttachedMemory, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, OpenOptions,
     RecoveryLevel, RecoveryOptions, ResourceError, RunMode, Transport, WaitOptions, recovery,

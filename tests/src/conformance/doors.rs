@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use fpga_card::CardDescription;
 use fpga_card::fault_plan::FaultsDescription;
 use fpga_driver::Transport;
-use fpga_driver::mock::served::{CardServer, MessageCount};
-use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::served::{CardServer, MessageCount};
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_driver::vfio_user::VfioUserTransport;
 
 use super::outside::Outside;

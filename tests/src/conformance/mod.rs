@@ -31,8 +31,8 @@ use std::time::Duration;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName, FaultsDescription};
 use fpga_driver::Transport;
-use fpga_driver::mock::World;
-use fpga_driver::mock::served::MessageCount;
+use fpga_driver::sim::World;
+use fpga_driver::sim::served::MessageCount;
 
 pub use bench::Bench;
 pub use builds::Build;

@@ -13,9 +13,9 @@ mod work;
 pub(crate) use std::time::Duration;
 
 pub(crate) use fpga_driver::cdma_ring::{ConfigError, RefusalReason};
-pub(crate) use fpga_driver::mock::{CardFailure, World};
 pub(crate) use fpga_driver::registers::cdma::{CdmaBlock, Cdmasr};
 pub(crate) use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock};
+pub(crate) use fpga_driver::sim::{CardFailure, World};
 pub(crate) use fpga_driver::{
     BarOffset, Card, CardAddr, CdmaCompletion, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError,
     CdmaRingOptions, CdmaSegment, CdmaSubmitError, DescriptorPath, NetworkInterface, OpenOptions, Ticket,

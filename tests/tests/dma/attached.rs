@@ -1,8 +1,8 @@
 //! Transfers from and to parts of memory that stays with the channel.
 
-use fpga_driver::mock::World;
 use fpga_driver::pci::{DmaAccess, SharedMemory};
 use fpga_driver::ring::RefusalReason;
+use fpga_driver::sim::World;
 use fpga_driver::{Card, ChannelOptions, Ticket};
 use fpga_tests::cards::{peek, poke, with_channels};
 use fpga_tests::rig::Way;

@@ -1,9 +1,9 @@
 //! Channels that end in the middle of their work: by request, by being dropped, by a thread's panic, by a reset, because the card
 //! leaves, because the engine does not stop. Memory that the card may still reach stays away from everybody; all other comes back.
 
-use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::pci::{MmioError, QuarantineReason, ResetLevel};
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::sim::{CardFailure, World};
 use fpga_driver::{AttachedMemory, Card, FaultCause, Piece, ResourceError, RunMode, Ticket, Transport};
 use fpga_tests::cards::{DMA_BAR, channels_idle, hurried_world, open, with_channels, world};
 use fpga_tests::rig::{Channel, Way};

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::os::fd::AsFd;
 
-use fpga_driver::mock::World;
 use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::World;
 use fpga_driver::{Card, ChannelEvents, WaitMode};
 use fpga_tests::cards::{open, with_channels, world};
 use fpga_tests::tampered::Tampered;

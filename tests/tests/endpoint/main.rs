@@ -32,10 +32,10 @@ use fpga_driver::endpoint::{
 };
 use fpga_driver::firmware::event::NackReason;
 use fpga_driver::firmware::generated::{Scheme, ni};
-use fpga_driver::mock::CardFailure;
 use fpga_driver::protocol::Nanos;
 use fpga_driver::protocol::mirror::{Difference, Field};
 use fpga_driver::protocol::sender::TransferError;
+use fpga_driver::sim::CardFailure;
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Endpoint, NodeId, ResourceError};
 use fpga_tests::cards::{assert_closed, described, seeded};
 use fpga_tests::net::{Net, options};

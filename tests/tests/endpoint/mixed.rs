@@ -1,8 +1,8 @@
 //! Endpoints that go by several schemes at once, each transfer by its own.
 
 use fpga_driver::endpoint::{Mismatch, ReadError, ReadFailure, SchemeList, SharedEndpoint};
-use fpga_driver::mock::ThreadOptions;
 use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
+use fpga_driver::sim::ThreadOptions;
 use fpga_tests::cards::{peek, poke};
 
 use super::*;

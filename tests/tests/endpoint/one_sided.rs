@@ -2,8 +2,8 @@
 //! completed without it, and its mirror shows the card again after one poll.
 
 use fpga_driver::endpoint::{SendCompletion, SendTicket};
-use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
+use fpga_driver::sim::{ThreadOptions, World};
 
 use super::*;
 

@@ -4,8 +4,8 @@ use fpga_driver::endpoint::{Mismatch, SharedEndpoint};
 use fpga_driver::firmware::Incarnation;
 use fpga_driver::firmware::generated::{Capabilities, Flags};
 use fpga_driver::firmware::wire::{Common, Control, Hello};
-use fpga_driver::mock::World;
 use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
+use fpga_driver::sim::World;
 
 use super::*;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fpga_driver::endpoint::SharedEndpoint;
-use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::netmodel::Impairments;
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_driver::{OpenOptions, Transport};
 use fpga_tests::cards::poke;
 use fpga_tests::tampered::Tampered;

@@ -14,12 +14,12 @@ use fpga_driver::Bounced;
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, IDENTITY_MAGIC};
 use fpga_driver::firmware::identity::{IdentityError, ReadError};
-use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::pci::{DmaPoolOptions, QuarantineReason};
 use fpga_driver::registers::xdma::{
     ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock,
 };
 use fpga_driver::ring::RefusalReason;
+use fpga_driver::sim::{CardFailure, World};
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelFault, ChannelOptions, Completion, Direction, DmaBuffer, FaultCause,
     H2cChannel, NetworkInterface, OpenError, OpenOptions, ResourceError, SubmitError, TransferError,

@@ -1,7 +1,7 @@
 //! What cannot be believed, and what goes wrong: a typed error, nothing handed out that did not arrive, and packets as usual after.
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan};
-use fpga_driver::mock::CardFailure;
+use fpga_driver::sim::CardFailure;
 use fpga_driver::stream::PacketFault;
 use fpga_driver::{
     BarOffset, ChannelError, FaultCause, PacketPart, ResourceError, StreamError, SubmitError, TransferError,

@@ -11,8 +11,8 @@ mod waits;
 
 use core::time::Duration;
 
-use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_driver::{
     AttachedMemory, C2hStream, C2hStreamOptions, Card, ChannelOptions, H2cStream, RunMode, WaitOptions,
 };

@@ -77,7 +77,7 @@ mod tests {
         "firmware-bindings/protocol/src",
         "driver/host/src",
         "driver/pci/src",
-        "driver/mock/src",
+        "driver/sim/src",
         "driver/frames/src",
         "firmware-bindings/src",
         "firmware-bindings/card/src",

@@ -7,7 +7,7 @@
 mod client;
 mod server;
 
-use fpga_driver::mock::FaultsDescription;
+use fpga_driver::sim::FaultsDescription;
 use serde::{Deserialize, Serialize};
 
 pub use client::{ControlError, ask};

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use fpga_driver::bulk::BulkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
-use fpga_driver::mock::BuildError;
 use fpga_driver::pci::vfio::VfioOpenError;
 use fpga_driver::pci::{BarError, MemoryError, MmioError};
 use fpga_driver::protocol::sender::TransferError as NetworkError;
+use fpga_driver::sim::BuildError;
 use fpga_driver::vfio_user::VfioUserOpenError;
 use fpga_driver::{
     CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, StreamError, TransferError,
@@ -376,16 +376,16 @@ pub enum CliError {
     Config(#[from] ConfigError),
     /// A card description.
     #[error(transparent)]
-    Description(#[from] fpga_driver::mock::DescriptionError),
+    Description(#[from] fpga_driver::sim::DescriptionError),
     /// The simulated cards.
     #[error("simulated cards: {0}")]
     World(#[from] BuildError),
     /// No way to cards in other processes.
     #[error("--link {0}")]
-    Link(#[from] fpga_driver::mock::link::LinkError),
+    Link(#[from] fpga_driver::sim::link::LinkError),
     /// A card is not served.
     #[error(transparent)]
-    Serve(#[from] fpga_driver::mock::served::ServeError),
+    Serve(#[from] fpga_driver::sim::served::ServeError),
     /// A plan of faults.
     #[error("{}: this is no plan of faults: {problem}; it has the keys of the section `faults` of a card description", path.display())]
     Plan {

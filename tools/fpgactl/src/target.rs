@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_driver::mock::{CardDescription, DescriptionError};
-use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::netmodel::Impairments;
 use fpga_driver::pci::catch_bus_errors;
 use fpga_driver::pci::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
+use fpga_driver::sim::{CardDescription, DescriptionError};
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_driver::vfio_user::{VfioUserOptions, VfioUserTransport};
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, NetworkInterface, OpenOptions, Transport};
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{C2hChannel, CardRange, DmaBuffer, Endpoint, H2cChannel, NodeId};
 use fpga_frames::{Event, Publisher, Subscriber, SubscriberOptions};
 

@@ -16,7 +16,7 @@ mod publish;
 mod stalled;
 
 use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{Card, Endpoint};
 use fpga_frames::{Publisher, PublisherOptions, Subscriber, SubscriberOptions};
 use fpga_pci::testing::CountingAllocator;

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_frames::{Event, Subscriber, SubscriberOptions};
 use fpga_pci::testing::CountingAllocator;
 use hdrhistogram::Histogram;

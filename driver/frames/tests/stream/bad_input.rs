@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::{EndpointOptions, SendOptions};
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
 use fpga_frames::bootstrap::wire::{Hello, Inbox, Join, Message, Reason, Refusal, Window};
 use fpga_frames::cells::Credit;

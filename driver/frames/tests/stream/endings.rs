@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fpga_driver::mock::CardFailure;
 use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::CardFailure;
 use fpga_frames::{
     DropReason, Event, PublishError, PublisherError, PublisherEvent, Sequence, Subscriber, SubscriberError,
     SubscriberOptions, TakeError,

@@ -1,8 +1,8 @@
 //! One test for each erratum of document 003; docs/errata.md lists them.
 
-use fpga_driver::mock::World;
 use fpga_driver::netmodel::{Blackout, Impairments};
 use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::World;
 use fpga_frames::{
     Credits, DropReason, PublishError, PublisherEvent, Sequence, SubscriberOptions, TakeError,
 };
@@ -10,7 +10,7 @@ use fpga_frames::{
 use crate::rig::{Rig, assert_whole, options};
 
 /// A network that delivers nothing for `length` milliseconds from `from` on, by the world's clock.
-fn network_with_outage(from: u64, length: u64) -> fpga_driver::mock::WorldBuilder {
+fn network_with_outage(from: u64, length: u64) -> fpga_driver::sim::WorldBuilder {
     let mut impairments = Impairments::default();
     let outage = Blackout { from: Nanos::from_millis(from), length: Nanos::from_millis(length) };
     impairments.blackouts.push(outage);

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::mock::World;
 use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::World;
 use fpga_frames::{Event, JoinError, Sequence, SubscriberOptions};
 
 use crate::rig::{Rig, assert_whole, lossy, options};

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
-use fpga_driver::mock::World;
+use fpga_driver::sim::World;
 use fpga_driver::{CardAddr, CardRange, Endpoint};
 use fpga_frames::bootstrap::wire::{Accepted, Inbox, Join, Message, Offer, Reason, Refusal, Window};
 use fpga_frames::cells::{FrameHeader, Status};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fpga_driver::endpoint::EndpointOptions;
 use fpga_driver::firmware::crc::crc32c;
-use fpga_driver::mock::World;
 use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
+use fpga_driver::sim::World;
 use fpga_driver::{Card, Endpoint, SharedSlice};
 use fpga_frames::{
     Event, JoinError, Published, Publisher, PublisherOptions, ReceivedFrame, Sequence, Subscriber,
@@ -94,7 +94,7 @@ impl Rig {
     }
 
     pub(crate) fn on(
-        world: fpga_driver::mock::WorldBuilder,
+        world: fpga_driver::sim::WorldBuilder,
         subscribers: usize,
         options: PublisherOptions,
     ) -> Self {

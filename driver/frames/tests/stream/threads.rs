@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fpga_driver::Endpoint;
-use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::sim::{ThreadOptions, World};
 use fpga_frames::{Event, PublishError, Publisher, Sequence, Subscriber, SubscriberOptions};
 
 use crate::rig::{Seen, assert_whole, check, checksum, endpoint_with, lossy, options};

@@ -1,8 +1,8 @@
 //! Frames arrive whole, in order, and what is missing is counted.
 
 use fpga_card::CardDescription;
-use fpga_driver::mock::World;
 use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::World;
 use fpga_frames::{PublishError, Sequence, SubscriberOptions};
 use rand_core::Rng;
 

@@ -4,8 +4,8 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use fpga_driver::mock::served::MessageCount;
 use fpga_driver::pci::config;
+use fpga_driver::sim::served::MessageCount;
 use fpga_driver::{Card, RunMode, Transport as _, WaitMode, WaitOptions};
 
 use super::{Bench, Case, Verdict, case};

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName};
-use fpga_driver::mock::CardFailure;
+use fpga_driver::sim::CardFailure;
 use fpga_driver::{Card, CardAddr, Direction, Piece, RunMode, Transport, WaitMode, WaitOptions};
 
 use super::{Bench, Case, Verdict, case};

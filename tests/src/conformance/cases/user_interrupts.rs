@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::os::fd::AsFd;
 use std::thread;
 
-use fpga_driver::mock::CardFailure;
 use fpga_driver::pci::ResetLevel;
+use fpga_driver::sim::CardFailure;
 use fpga_driver::user_interrupt::Delivery;
 use fpga_driver::{
     OpenOptions, ResourceError, Transport, UserInterrupt, UserInterruptError, UserInterrupts, WaitMode,

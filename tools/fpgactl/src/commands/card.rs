@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use fpga_driver::mock::{BarLayout, BarRole, LinkRate, StreamLogic, USER_INTERRUPTS, World};
+use fpga_driver::sim::{BarLayout, BarRole, LinkRate, StreamLogic, USER_INTERRUPTS, World};
 use serde::Serialize;
 
 use crate::cli::CardCommand;

@@ -1,6 +1,6 @@
 //! `card control`: makes a served card fail.
 
-use fpga_driver::mock::FaultsDescription;
+use fpga_driver::sim::FaultsDescription;
 use fpga_input::FileKind;
 use serde::Serialize;
 

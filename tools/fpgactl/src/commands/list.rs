@@ -1,6 +1,6 @@
 //! `list`: the cards of this machine, and the simulated ones.
 
-use fpga_driver::mock::CardDescription;
+use fpga_driver::sim::CardDescription;
 use fpga_host::{IommuGroup, Link, OtherFunction, PciFunction, Roots, functions};
 use serde::Serialize;
 

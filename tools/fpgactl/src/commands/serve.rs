@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Instant;
 
-use fpga_driver::mock::link::{LinkCounters, UdpLink, UdpLinkOptions};
-use fpga_driver::mock::served::{CardServer, Listener, ServeCounts};
-use fpga_driver::mock::{LinkRate, World};
+use fpga_driver::sim::link::{LinkCounters, UdpLink, UdpLinkOptions};
+use fpga_driver::sim::served::{CardServer, Listener, ServeCounts};
+use fpga_driver::sim::{LinkRate, World};
 use serde::Serialize;
 
 use crate::cli::ServeArgs;

@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use fpga_driver::mock::served::{Listener, LogLimit};
-use fpga_driver::mock::{CardFailure, FaultPlan, FaultsDescription, USER_INTERRUPTS, World};
+use fpga_driver::sim::served::{Listener, LogLimit};
+use fpga_driver::sim::{CardFailure, FaultPlan, FaultsDescription, USER_INTERRUPTS, World};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::control::client::ask as ask_at;
     use fpga_driver::Card;
-    use fpga_driver::mock::CardDescription;
+    use fpga_driver::sim::CardDescription;
 
     fn world() -> World {
         World::builder().card(CardDescription::default()).build().unwrap()

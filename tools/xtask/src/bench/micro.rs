@@ -11,7 +11,7 @@ use super::statistics::Regime;
 
 /// Packages with benchmarks that say what a steady path costs.
 const PACKAGES: [&str; 7] =
-    ["fpga-ring", "fpga-protocol", "fpga-firmware", "fpga-pci", "fpga-mock", "fpga-card", "fpga-driver"];
+    ["fpga-ring", "fpga-protocol", "fpga-firmware", "fpga-pci", "fpga-sim", "fpga-card", "fpga-driver"];
 
 /// What a benchmark may cost at most, in nanoseconds per operation, near and far: the first entry whose every word is part of
 /// the benchmark's name.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fpga_driver::ReadVolatile;
-use fpga_driver::mock::served::LogLimit;
+use fpga_driver::sim::served::LogLimit;
 use fpga_frames::{
     DropReason, Frame, PublishError, Publisher, PublisherEvent, PublisherOptions, SubscriberStatistics,
     TakeError,

@@ -1,7 +1,7 @@
 //! Clients that try to keep the server, or what it has, for themselves.
 
 use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, until, version};
-use fpga_mock::World;
+use fpga_sim::World;
 use fpga_vfio_user::wire::{
     Capabilities, DmaMap, Kind, Reply, Request, Version, encode_reply, encode_request,
 };
@@ -15,7 +15,7 @@ const ENDLESS: Duration = Duration::from_secs(24 * 3600);
 
 fn world(threaded: bool) -> World {
     let world = World::builder().cards(1);
-    let world = if threaded { world.threaded(fpga_mock::ThreadOptions::default()) } else { world };
+    let world = if threaded { world.threaded(fpga_sim::ThreadOptions::default()) } else { world };
     world.build().unwrap()
 }
 

@@ -1,8 +1,8 @@
 //! The socket's life, and clients that come and go.
 
 use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, file, until, version};
-use fpga_mock::World;
-use fpga_mock::served::{CardServer, ServeError};
+use fpga_sim::World;
+use fpga_sim::served::{CardServer, ServeError};
 use fpga_vfio_user::wire::{RegionAccess, Request, region};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -172,7 +172,7 @@ fn the_server_ends_in_the_middle_of_a_transfer() {
 
 #[test]
 fn a_world_with_a_thread_is_served_too() {
-    let world = World::builder().cards(1).threaded(fpga_mock::ThreadOptions::default()).build().unwrap();
+    let world = World::builder().cards(1).threaded(fpga_sim::ThreadOptions::default()).build().unwrap();
     let served = Served::of(world);
     let mut client = served.connect();
     let _memory = run_for_ever(&mut client);

@@ -1,7 +1,7 @@
 //! A server in a thread, and a client that says exactly what it is told to.
 
-use fpga_mock::World;
-use fpga_mock::served::{CardServer, ServeCounts};
+use fpga_sim::World;
+use fpga_sim::served::{CardServer, ServeCounts};
 use fpga_vfio_user::socket::{Connection, SocketError};
 use fpga_vfio_user::wire::{
     Capabilities, DmaMap, Header, Kind, RegionAccess, Request, Version, encode_request, region,

@@ -2,14 +2,14 @@
 //!
 //! ```
 //! use fpga_netmodel::Order;
-//! use fpga_mock::World;
+//! use fpga_sim::World;
 //! use fpga_pci::Transport;
 //!
 //! let world = World::builder().cards(2).impairments(Order::random(4)).seed(7).build()?;
 //! let card = world.transport(0);
 //! let dma = card.open_bar(1).expect("the built-in card has its DMA BAR there");
 //! assert_eq!(dma.read32(fpga_registers::BarOffset::new(0x3000)).expect("in range") >> 16, 0x1FC3);
-//! # Ok::<(), fpga_mock::BuildError>(())
+//! # Ok::<(), fpga_sim::BuildError>(())
 //! ```
 //!
 //! Unless a world is built with a thread of its own ([`WorldBuilder::threaded`]), everything is inline and

@@ -1,8 +1,8 @@
 //! Memory that the client maps without a file: the card asks for it by messages.
 
 use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until};
-use fpga_mock::World;
 use fpga_registers::CardAddr;
+use fpga_sim::World;
 use fpga_vfio_user::wire::{
     DmaTransfer, Kind, RegionAccess, Reply, Request, encode_error, encode_reply, encode_request,
 };
@@ -105,7 +105,7 @@ fn start(client: &mut Client, base: u64) {
 fn a_client_that_answers_is_read_and_written_and_may_ask_meanwhile() {
     for threaded in [false, true] {
         let world = World::builder().cards(1);
-        let world = if threaded { world.threaded(fpga_mock::ThreadOptions::default()) } else { world };
+        let world = if threaded { world.threaded(fpga_sim::ThreadOptions::default()) } else { world };
         let served = Served::of(world.build().unwrap());
         let mut client = served.connect();
         let mut memory = Memory::new();

@@ -2,10 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use fpga_card::{DmaFault, DmaSpace};
-use fpga_mock::served::Listener;
-use fpga_mock::{ClientMapError, ClientMemory, DmaMap, FileError};
 use fpga_pci::DmaAccess;
 use fpga_registers::Iova;
+use fpga_sim::served::Listener;
+use fpga_sim::{ClientMapError, ClientMemory, DmaMap, FileError};
 use rustix::fs::{MemfdFlags, SealFlags, ftruncate, memfd_create};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! What it costs to find one mapping among a million: `cargo bench -p fpga-mock --bench dma_map -- [part of a name]`.
+//! What it costs to find one mapping among a million: `cargo bench -p fpga-sim --bench dma_map -- [part of a name]`.
 //!
 //! A million pages of one file, each mapped by itself, at addresses next to each other or anywhere; then reads of 8 bytes, page
 //! after page and in random order. Each address depends on what the read before it gave, so nothing overlaps: the figure is what
@@ -13,9 +13,9 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use fpga_card::DmaSpace;
-use fpga_mock::{ClientMemory, DmaMap};
 use fpga_pci::{DmaAccess, SharedMemory};
 use fpga_registers::Iova;
+use fpga_sim::{ClientMemory, DmaMap};
 use memmap2::{Advice, MmapMut};
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! What the threaded world costs: from a posted write to what it brings about, the idle loop, and the rate of descriptors
 //! of 64 bytes on one channel, all through the transport and shared memory alone.
 //!
-//! `cargo bench -p fpga-mock -- [host CPU,card CPU] [seconds per figure] [part of a name]`. Figures come in bursts of a few milliseconds; the
+//! `cargo bench -p fpga-sim -- [host CPU,card CPU] [seconds per figure] [part of a name]`. Figures come in bursts of a few milliseconds; the
 //! fastest and the middle burst are shown, with the one-way latency of a cache line between the two CPUs before and after:
 //! on virtual machines it changes by the second, and everything with it.
 #![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
@@ -9,9 +9,9 @@
 #![expect(clippy::cast_possible_truncation, reason = "counts are small")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
-use fpga_mock::{MockTransport, ThreadOptions, World};
 use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
 use fpga_registers::{BarOffset, Iova};
+use fpga_sim::{MockTransport, ThreadOptions, World};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,9 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
 
 use fpga_card::AccessLog;
-use fpga_mock::{BuildError, CardFailure, MockTransport, ThreadOptions, World};
 use fpga_pci::{Bar, DmaAccess, HugePages, MmioError, ResetLevel, SharedMemory, Transport};
 use fpga_registers::{BarOffset, CardAddr, Iova};
+use fpga_sim::{BuildError, CardFailure, MockTransport, ThreadOptions, World};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

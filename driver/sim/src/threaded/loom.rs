@@ -1,5 +1,5 @@
 //! Every interleaving, and every reordering that the memory model permits, of what threads do without a lock:
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p fpga-mock --lib loom`.
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p fpga-sim --lib loom`.
 #![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
 
 use super::gate::Gate;

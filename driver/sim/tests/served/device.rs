@@ -141,7 +141,7 @@ proptest! {
     ) {
         let served = Served::start();
         let mut client = served.connect();
-        let model = fpga_mock::World::builder().cards(1).build().unwrap();
+        let model = fpga_sim::World::builder().cards(1).build().unwrap();
         let _opened = model.transport(0);
         model.with_card(0, |card| card.set_error_reporting(true));
         for (at, width, value) in accesses {

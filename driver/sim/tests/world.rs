@@ -3,7 +3,6 @@
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
 use fpga_card::{CardDescription, CardError};
-use fpga_mock::{BuildError, CardFailure, World};
 use fpga_netmodel::Order;
 use fpga_pci::{
     Bar, BarError, BarKind, DmaAccess, DmaMapError, HugePages, InterruptError, MmioError, ResetError,
@@ -11,6 +10,7 @@ use fpga_pci::{
 };
 use fpga_protocol::time::Nanos;
 use fpga_registers::{BarOffset, Iova};
+use fpga_sim::{BuildError, CardFailure, World};
 use std::time::Duration;
 
 const DMA: u8 = 1;
