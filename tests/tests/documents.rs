@@ -158,8 +158,11 @@ fn links_lead_somewhere() {
         ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"]
             .map(|page| root.join(page))
             .into();
-    let entries = fs::read_dir(root.join("docs")).into_iter().flatten().flatten().map(|entry| entry.path());
-    pages.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    for folder in ["docs", "docs/adr"] {
+        let entries =
+            fs::read_dir(root.join(folder)).into_iter().flatten().flatten().map(|entry| entry.path());
+        pages.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
     assert!(pages.len() > 10, "{pages:?}");
     let mut broken = Vec::new();
     for page in &pages {
@@ -218,9 +221,12 @@ fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut names: Vec<String> =
         ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "examples/README.md"].map(str::to_owned).into();
-    let entries = fs::read_dir(root.join("docs")).into_iter().flatten().flatten();
-    let chapters = entries.map(|entry| format!("docs/{}", entry.file_name().to_string_lossy()));
-    names.extend(chapters.filter(|name| Path::new(name).extension().is_some_and(|ending| ending == "md")));
+    for folder in ["docs", "docs/adr"] {
+        let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
+        let chapters = entries.map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()));
+        names
+            .extend(chapters.filter(|name| Path::new(name).extension().is_some_and(|ending| ending == "md")));
+    }
     names
         .into_iter()
         .map(|name| {

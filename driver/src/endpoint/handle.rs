@@ -1,4 +1,7 @@
 //! An endpoint that many threads and tasks use at once.
+//!
+//! It is shared by a lock, not by a thread: a caller that waits drives the endpoint for all others. An endpoint that one thread owns
+//! ([`Endpoint`](super::Endpoint)) has no lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;

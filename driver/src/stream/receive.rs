@@ -1,4 +1,8 @@
 //! Receiving: a ring of buffers that the card fills without end, or one buffer at a time.
+//!
+//! Descriptor, buffer and metadata slot have the same index, so a packet is a range of indices. The next call returns them to the card:
+//! the borrow of the packet ends there. Lengths are copied out of the metadata when they are checked. A packet with implausible metadata is
+//! skipped up to the next end of packet; the engine is not stopped, because a stop may never end.
 
 use fpga_pci::DmaBuffer;
 use fpga_registers::{CardAddr, Iova};
