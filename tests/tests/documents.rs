@@ -292,7 +292,7 @@ fn source_paths_in_documents_exist() {
             }
         }
     }
-    assert!(seen > 20, "{seen} paths found");
+    assert!(seen >= 20, "{seen} paths found");
     assert!(unknown.is_empty(), "{}", unknown.join("\n"));
     assert!(is_source_path("firmware-bindings/protocol/src/lib.rs") && is_source_path("map/ni.canonical"));
     assert!(!is_source_path("lib.rs") && !is_source_path("/etc/a.toml") && !is_source_path("out/NAME.csv"));
