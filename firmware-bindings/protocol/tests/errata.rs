@@ -157,6 +157,7 @@ fn a_new_life_of_a_sender_waits_until_packets_of_the_former_one_have_died_out() 
     // A packet lifetime after it was first heard of, only one that is alive can be heard.
     rig.advance(Nanos::new(1));
     assert_eq!(acks(&rig.deliver(&life(2, 0))).len(), 1);
+    assert_eq!(rig.receiver.counters().registry_full, 2, "refused twice");
     // Another node, and this one when it has been forgotten, are taken at once.
     rig.advance(Nanos::from_secs(5));
     assert_eq!(rig.receiver.poll_timeout(), None);

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fpga_firmware::ids::OpNumber;
 use fpga_protocol::Nanos;
@@ -145,6 +146,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(table.in_use() as usize, live.len());
+            prop_assert_eq!(table.has_due(), live.values().any(|known| known.state == OpState::Due));
             for op in table.iter() {
                 let known = live[&op.number];
                 prop_assert_eq!((op.packet, op.tries, op.state), (known.packet, known.tries, known.state));
@@ -209,4 +211,43 @@ fn next_rested_of_resting_numbers_is_earliest() {
     assert_eq!(table.next_rested(), Some(Nanos::new(30 + REST)));
     assert_eq!(table.available(Nanos::new(30 + REST)), 2);
     assert_eq!(table.next_rested(), None);
+}
+
+fn hash_of(table: &OpTable) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    table.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[test]
+fn hash_tables_with_different_entries_differ() {
+    // Time, segment, packet and deadline.
+    let entry = (Nanos::new(1), 2, 3, Nanos::new(4));
+    let filled = |(now, segment, packet, deadline)| {
+        let mut table = table(2, 16);
+        table.take(now, segment, packet, deadline).unwrap();
+        hash_of(&table)
+    };
+    assert_eq!(filled(entry), filled(entry));
+    let others = [
+        (Nanos::new(9), 2, 3, Nanos::new(4)),
+        (Nanos::new(1), 9, 3, Nanos::new(4)),
+        (Nanos::new(1), 2, 9, Nanos::new(4)),
+        (Nanos::new(1), 2, 3, Nanos::new(9)),
+    ];
+    for other in others {
+        assert_ne!(filled(entry), filled(other), "{other:?}");
+    }
+}
+
+/// What a released entry held is no part of the state.
+#[test]
+fn hash_former_content_of_free_entries_ignored() {
+    let emptied = |segment| {
+        let mut table = table(2, 16);
+        let number = table.take(Nanos::new(1), segment, 3, Nanos::new(4)).unwrap();
+        table.acknowledge(Nanos::new(2), number).unwrap();
+        hash_of(&table)
+    };
+    assert_eq!(emptied(2), emptied(9));
 }

@@ -1,12 +1,14 @@
 //! The sender alone: queues, fairness, retries, and how transfers end.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use fpga_firmware::event::NackReason;
-use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{
-    Answer, Command, ConfigError, Notify, SEGMENT_SPAN, Sender, SenderConfig, SubmitError, Ticket, Timeout,
-    TransferError, Transmit, TransmitKind,
+    Answer, Command, ConfigError, Notify, SEGMENT_SPAN, Sender, SenderConfig, SenderCounters, SubmitError,
+    Ticket, Timeout, TransferError, Transmit, TransmitKind,
 };
 use fpga_registers::CardAddr;
 
@@ -117,7 +119,9 @@ fn a_partial_window_takes_what_fits() {
     acknowledge(&mut sender, at(3), &third);
     let completion = sender.poll_completion().unwrap();
     assert_eq!((completion.packets, completion.retransmits), (10, 0));
-    assert_eq!(sender.counters().stale, 1, "one was acknowledged twice");
+    let counters = sender.counters();
+    assert_eq!((counters.packets, counters.acknowledged), (10, 10));
+    assert_eq!(counters.stale, 1, "one was acknowledged twice");
     assert!(sender.is_idle());
 }
 
@@ -318,6 +322,8 @@ fn a_retransmission_is_that_packet_alone_with_the_same_number() {
     // The answer to the first try is as good.
     sender.handle_ack(timeout, answer(&first, first.ops.as_slice()[2]));
     assert_eq!(sender.poll_completion().unwrap().retransmits, 1);
+    let counters = sender.counters();
+    assert_eq!((counters.packets, counters.retransmits, counters.timeouts), (4, 1, 1));
 }
 
 #[test]
@@ -379,7 +385,10 @@ fn stale_answers_are_counted_and_ignored() {
         Answer { op: OpNumber::from_parts(good.op.slot(), 9), ..good },
         NackReason::Violation,
     );
-    assert_eq!((sender.counters().stale, sender.poll_completion()), (4, None));
+    let other = TransferId::new(good.transfer.get() + 1);
+    sender.handle_ack(at(1), Answer { transfer: other, ..good });
+    sender.handle_ack(at(1), Answer { segment: good.segment + 1, ..good });
+    assert_eq!((sender.counters().stale, sender.poll_completion()), (6, None));
     sender.handle_ack(at(1), good);
     assert!(sender.poll_completion().is_some());
 }
@@ -461,6 +470,7 @@ fn deadlines_cancellation_and_the_senders_notice() {
     assert_eq!(sender.poll_completion(), None, "the notice goes first");
     let notice = sender.poll_transmit(at(402)).unwrap();
     assert_eq!((notice.kind, notice.ops.len(), notice.transfer_length), (TransmitKind::Arrival, 0, 700));
+    assert_eq!((notice.source.get(), notice.segment_base.get(), notice.payload_length), (0x1000, 0x8000, 0));
     assert_eq!(sender.poll_completion().unwrap().finished, at(401));
 }
 
@@ -514,4 +524,66 @@ fn ids_towards_one_node_follow_each_other_without_gaps() {
         acknowledge(&mut sender, at(0), &transmit);
         assert!(sender.poll_completion().is_some());
     }
+}
+
+#[test]
+fn ticket_slot_reused_generation_differs() {
+    let mut sender = sender(|c| c.transfers = 1);
+    let tickets = [0, 1, 2].map(|generation| {
+        let ticket = submit(&mut sender, 1, 10);
+        assert_eq!((ticket.slot(), ticket.generation()), (0, generation));
+        let transmit = sender.poll_transmit(at(0)).unwrap();
+        acknowledge(&mut sender, at(0), &transmit);
+        assert_eq!(sender.poll_completion().unwrap().ticket, ticket);
+        ticket
+    });
+    let current = submit(&mut sender, 1, 10);
+    assert!(tickets.iter().all(|former| !sender.cancel(at(0), *former)));
+    assert!(sender.cancel(at(0), current));
+}
+
+#[test]
+fn counters_plus_sums_every_field() {
+    let counters = |first: u64| {
+        let mut counters = SenderCounters::default();
+        let fields = [
+            &mut counters.packets,
+            &mut counters.retransmits,
+            &mut counters.acknowledged,
+            &mut counters.stale,
+            &mut counters.busy,
+            &mut counters.not_ready,
+            &mut counters.refused,
+            &mut counters.timeouts,
+            &mut counters.deferred,
+            &mut counters.yielded,
+            &mut counters.segments,
+            &mut counters.completed,
+            &mut counters.failed,
+        ];
+        (first..).step_by(2).zip(fields).for_each(|(value, field)| *field = value);
+        counters
+    };
+    let doubled = counters(1).plus(&counters(1));
+    assert_eq!((doubled.packets, doubled.retransmits, doubled.failed), (2, 6, 50));
+    assert_eq!(counters(0).plus(&counters(2)), doubled);
+    assert_eq!(doubled.plus(&SenderCounters::default()), doubled);
+}
+
+/// Whoever goes through all states of a sender tells them apart by their hashes.
+#[test]
+fn hash_segments_with_different_knowledge_differ() {
+    // Two packets are acknowledged, the first one at another time: nothing else differs afterwards.
+    let hash_of = |first: u64| {
+        let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1000), max_tries: 8 });
+        submit(&mut sender, 1, 2000);
+        let transmit = sender.poll_transmit(at(0)).unwrap();
+        sender.handle_ack(at(first), answer(&transmit, transmit.ops.as_slice()[0]));
+        sender.handle_ack(at(5), answer(&transmit, transmit.ops.as_slice()[1]));
+        let mut hasher = DefaultHasher::new();
+        sender.hash(&mut hasher);
+        hasher.finish()
+    };
+    assert_eq!(hash_of(1), hash_of(1));
+    assert_ne!(hash_of(1), hash_of(2));
 }

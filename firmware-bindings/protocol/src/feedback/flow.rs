@@ -367,6 +367,7 @@ mod tests {
             told(&mut flow, Nanos::new(1 + round * 1000), Word::Slow { receiver: TO });
         }
         assert_eq!((flow.rate(TO), flow.rate(NodeId::new(9))), (4, FULL));
+        assert_eq!(flow.changes(), (39, 0, 0));
     }
 
     #[test]
@@ -407,6 +408,7 @@ mod tests {
         delays.extend([Some(1250); 14]);
         let rates = walks(&mut flow, &delays);
         assert_eq!(rates, [4, 8, 16, 32, 64, 128, 256, 384, 512, 640, 768, 896, 1024]);
+        assert_eq!(flow.changes(), (8, 12, 0));
         assert_eq!(flow.poll_timeout(), None);
     }
 
@@ -442,6 +444,7 @@ mod tests {
         let inquiry = flow.poll_word().unwrap();
         assert_eq!((inquiry.word, inquiry.common.destination), (Word::Inquiry { number: 1 }, TO));
         assert_eq!(flow.poll_word(), None, "one in a round trip");
+        assert_eq!(flow.changes(), (0, 0, 1));
         told(&mut flow, Nanos::new(20), passive(1, LinkState { link: 5, rate: 1000, queue: 10 }));
         assert_eq!(flow.poll_word(), None, "a good link");
         told(&mut flow, Nanos::new(30), passive(1, bad(6)));

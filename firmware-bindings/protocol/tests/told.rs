@@ -1,0 +1,119 @@
+//! What a receiver tells its host: every field of its events, what its windows show, and what it cannot tell.
+
+mod common;
+
+use common::{BASE, KEY, LIFE, Rig, SENDER, Shape, acks, config, events};
+use fpga_firmware::event::{Event, EventKind, Registration};
+use fpga_firmware::generated::{Flags, Scheme};
+use fpga_firmware::ids::{OpNumber, TransferId};
+use fpga_firmware::wire::{Arrived, Common};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::Receiver;
+use fpga_registers::CardAddr;
+
+/// An event about a segment of the transfer, as all of them begin.
+fn about(kind: EventKind, time: u64, transfer: u32) -> Event {
+    Event { node: SENDER, incarnation: LIFE, transfer: TransferId::new(transfer), time, ..Event::new(kind) }
+}
+
+#[test]
+fn events_of_segment_name_time_slot_packet_and_operation() {
+    let mut rig = Rig::new(config());
+    // Another operation has entry 0 and slot 0 of the escape buffer.
+    rig.send(&Shape::single(1, 2), 0);
+    rig.send(&Shape { transfer: 2, ..Shape::single(1, 3) }, 1);
+    let shape = Shape { segment: 1, segment_count: 2, transfer_base: BASE - 64, ..Shape::single(3, 2) };
+    let shape = Shape { transfer_length: 64 + u64::from(shape.length), ..shape };
+    rig.now = Nanos::new(5000);
+    let (header, _) = shape.packet(1);
+    let packet = Event {
+        index: 1,
+        segment: 1,
+        op: header.op,
+        address: CardAddr::new(BASE + 64),
+        length: 17,
+        ..about(EventKind::Escaped, 5000, 3)
+    };
+    assert_eq!(events(&rig.send(&shape, 1), EventKind::Escaped), [packet]);
+    let view = rig.receiver.escaped(1, Nanos::new(5700)).map(|view| (view.header, view.length, view.age));
+    assert_eq!(view, Some((header, 17, Nanos::new(700))));
+    assert_eq!(rig.receiver.escaped(2, Nanos::new(5700)), None);
+
+    rig.now = Nanos::new(6000);
+    let outputs = rig.send(&shape, 0);
+    let registered = Event {
+        index: 1,
+        generation: 1,
+        segment: 1,
+        count: 2,
+        address: CardAddr::new(BASE),
+        length: 81,
+        op: OpNumber::new(2),
+        tries: Registration::byte(Flags::NOTIFY_RECEIVER, Scheme::Registry),
+        ..about(EventKind::Registered, 6000, 3)
+    };
+    assert_eq!(events(&outputs, EventKind::Registered), [registered]);
+    let released = Event { kind: EventKind::EscapeReleased, time: 6000, count: 1, ..packet };
+    assert_eq!(events(&outputs, EventKind::EscapeReleased), [released]);
+    let completed = Event { index: 1, generation: 1, segment: 1, ..about(EventKind::Completed, 6000, 3) };
+    assert_eq!(events(&outputs, EventKind::Completed), [completed]);
+    assert_eq!(rig.receiver.escaped(1, rig.now), None);
+}
+
+#[test]
+fn notice_names_whole_transfer() {
+    let mut rig = Rig::new(config());
+    rig.now = Nanos::new(70);
+    let notice = Event { address: CardAddr::new(BASE), length: 17, ..about(EventKind::Notice, 70, 0) };
+    assert_eq!(events(&rig.send(&Shape::single(0, 1), 0), EventKind::Notice), [notice]);
+}
+
+#[test]
+fn entry_reused_generation_counts_uses() {
+    let mut one = config();
+    one.registry_entries = 1;
+    let mut rig = Rig::new(one);
+    for transfer in 0..3 {
+        let outputs = rig.send(&Shape::single(transfer, 1), 0);
+        let registered = events(&outputs, EventKind::Registered);
+        assert_eq!(registered[0].generation, transfer + 1);
+        assert_eq!(rig.receiver.entry(0, rig.now).map(|entry| entry.generation), Some(transfer + 1));
+    }
+}
+
+#[test]
+fn outputs_not_polled_inputs_dropped_and_counted() {
+    let mut rig = Rig::new(config());
+    let (header, payload) = Shape::single(0, 2).packet(0);
+    while rig.receiver.counters().unpolled == 0 {
+        rig.receiver.handle_packet(rig.now, &header, &payload, &mut rig.memory);
+    }
+    let taken = rig.receiver.counters().packets;
+    let arrived = Arrived {
+        common: Common { flags: Flags::NONE, ..header.common },
+        transfer: header.transfer,
+        address: CardAddr::new(BASE),
+        length: 81,
+        key: KEY,
+    };
+    rig.receiver.handle_arrived(rig.now, &arrived);
+    assert_eq!(rig.receiver.counters().unpolled, 2);
+    // Long after the entry's time is up.
+    rig.receiver.handle_timeout(Nanos::from_secs(100));
+    assert_eq!((rig.receiver.counters().unpolled, rig.receiver.registry_occupancy()), (3, 1));
+    assert_eq!(acks(&rig.drain()).len() as u64, taken);
+    // With room for outputs everything is taken again.
+    assert_eq!(acks(&rig.send(&Shape::single(0, 2), 0)).len(), 1);
+    assert_eq!(events(&rig.advance(Nanos::from_secs(100)), EventKind::Expired).len(), 1);
+    assert_eq!(rig.receiver.counters().unpolled, 3);
+}
+
+#[test]
+fn looks_ahead_only_with_large_registry() {
+    let looks_ahead = |entries| {
+        let mut config = config();
+        config.registry_entries = entries;
+        Receiver::new(config).map(|receiver| receiver.looks_ahead())
+    };
+    assert_eq!((looks_ahead(64), looks_ahead(65_536)), (Ok(false), Ok(true)));
+}
