@@ -530,6 +530,20 @@ mod tests {
     }
 
     #[test]
+    fn place_of_entry_is_not_vacant_and_has_tag_of_hash() {
+        let (low, high) = (0x8000_0000, u64::MAX);
+        for hash in [0, low, high] {
+            assert_ne!(Place::new(hash, 0), Place::VACANT, "{hash:x}");
+            for entry in [0, 77, u16::MAX] {
+                let place = Place::new(hash, entry);
+                assert_eq!((place.tagged(Place::tag(hash)), place.entry()), (Some(entry), entry), "{hash:x}");
+            }
+        }
+        assert_eq!(Place::new(low, 77).tagged(Place::tag(0)), None);
+        assert_eq!(Place::new(low, 77).tagged(Place::tag(high)), None);
+    }
+
+    #[test]
     fn every_number_of_16_bits_is_an_entry() {
         // The index tells entry 0 from a vacant place, and entry 65535 from everything.
         let mut registry = Registry::new(1 << 16, 32);

@@ -433,7 +433,39 @@ mod tests {
         assert_eq!((counters.acknowledged, counters.packets, counters.segments), (8, 9, 2));
         let [view] = commands.transfers().collect::<alloc::vec::Vec<_>>().try_into().unwrap();
         assert_eq!((view.outstanding, view.acknowledged, view.stage), (1, 8, TransferStage::UnderWay));
+        assert_eq!((view.class, view.segments), (Class::Big, 3));
         assert!(!commands.handle_event(Nanos::ZERO, &Event::new(EventKind::Ack)));
+    }
+
+    #[test]
+    fn transfers_of_one_message_shown_as_regular() {
+        let mut commands = Commands::new(2, 9, 4);
+        for (length, class) in [(2048, Class::Regular), (2049, Class::Big)] {
+            let ticket = commands.submit(Nanos::ZERO, command(length), None).unwrap();
+            let found = commands.transfers().find(|view| view.ticket == ticket).map(|view| view.class);
+            assert_eq!(found, Some(class), "{length}");
+        }
+    }
+
+    #[test]
+    fn event_of_former_command_of_slot_stale() {
+        let mut commands = Commands::new(1, 9, 4);
+        let done = |number| Event {
+            reason: Outcome::Done.value(),
+            op: OpNumber::new(number),
+            ..Event::new(EventKind::Sent)
+        };
+        commands.submit(Nanos::ZERO, command(1), None).unwrap();
+        let former = handed_over(&mut commands);
+        commands.handle_event(Nanos::ZERO, &done(former));
+        assert!(commands.poll_completion().is_some());
+        let ticket = commands.submit(Nanos::ZERO, command(1), None).unwrap();
+        let current = handed_over(&mut commands);
+        assert_ne!(former, current);
+        assert!(commands.handle_event(Nanos::ZERO, &done(former)));
+        assert_eq!((commands.counters().stale, commands.poll_completion()), (1, None));
+        assert!(commands.handle_event(Nanos::ZERO, &done(current)));
+        assert_eq!(commands.poll_completion().map(|done| done.ticket), Some(ticket));
     }
 
     #[test]

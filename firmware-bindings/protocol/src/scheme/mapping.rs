@@ -400,3 +400,62 @@ pub(super) fn ones(mut bits: u128) -> impl Iterator<Item = u32> {
         Some(place)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The next packet's sending.
+    fn send(flight: &mut Flight, now: u64) -> Sending {
+        let at = Nanos::new(now);
+        let Packet { sequence, index, .. } = flight.poll(at).unwrap();
+        Sending { sequence, index, at }
+    }
+
+    fn map(here: u128) -> Map {
+        Map { base: 0, ahead: 0, here, wanted: 0, echo: 0, again: false }
+    }
+
+    #[test]
+    fn is_repeat_only_of_latest_sending_of_repeated_packet() {
+        let mut flight = Flight::new(2, 2);
+        let first = send(&mut flight, 1);
+        send(&mut flight, 1);
+        assert!(!flight.is_repeat(first));
+        flight.repeat(0);
+        let second = send(&mut flight, 2);
+        assert_eq!((first.index, second.index), (0, 0));
+        assert!(flight.is_repeat(second) && !flight.is_repeat(first));
+    }
+
+    /// Nobody would look for the sending any more.
+    #[test]
+    fn outstanding_packet_with_forgotten_sending_sent_again() {
+        let mut flight = Flight::new(2, 2);
+        assert_eq!([send(&mut flight, 0).index, send(&mut flight, 0).index], [0, 1]);
+        let remembered = u64::try_from(flight.sendings.len()).unwrap();
+        // The last of these takes the place of packet 0's sending.
+        for now in 0..remembered - 1 {
+            assert_eq!(flight.poll(Nanos::ZERO), None);
+            flight.repeat(1);
+            assert_eq!(send(&mut flight, now).index, 1);
+        }
+        assert_eq!(send(&mut flight, remembered).index, 0);
+        assert_eq!(flight.poll(Nanos::ZERO), None);
+    }
+
+    #[test]
+    fn late_sums_waits_of_outstanding_packets() {
+        let mut flight = Flight::new(3, 3);
+        for now in [0, 10, 20] {
+            send(&mut flight, now);
+        }
+        let late = |flight: &Flight| [10, 100].map(|then| flight.late(Nanos::new(then)));
+        assert_eq!(late(&flight), [10, 100 + 90 + 80]);
+        flight.acknowledge(&map(0b010));
+        assert_eq!(late(&flight), [10, 100 + 80]);
+        // To be sent again, so not on its way.
+        flight.repeat(0);
+        assert_eq!(late(&flight), [0, 80]);
+    }
+}

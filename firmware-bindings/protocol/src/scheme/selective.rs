@@ -292,3 +292,43 @@ impl Outgoing for Sender {
         self.flight.is_done()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After delays of 10 and 30 ns.
+    fn two_samples() -> Spread {
+        let mut spread = Spread::default();
+        spread.sample(Nanos::new(10));
+        spread.sample(Nanos::new(30));
+        spread
+    }
+
+    #[test]
+    fn early_window_is_seven_means_of_first_epoch() {
+        assert_eq!(Spread::default().early_window(5), Nanos::ZERO);
+        // 20 ns above the shortest, and 5 of what is late, by two answers.
+        assert_eq!(two_samples().early_window(5), Nanos::new(25 * 7 / 2));
+        let mut settled = two_samples();
+        settled.settle();
+        assert_eq!(settled.early_window(5), Nanos::ZERO);
+        let mut second_epoch = Spread::default();
+        for _ in 0..=EPOCH {
+            second_epoch.sample(Nanos::new(10));
+        }
+        assert_eq!((second_epoch.samples, second_epoch.early_window(5)), (1, Nanos::ZERO));
+    }
+
+    #[test]
+    fn widen_margin_grows_unless_path_is_lossy() {
+        let mut late = Spread::default();
+        late.widen();
+        assert_eq!((late.margin, late.wasted), (4, 1));
+        let mut lossy = Spread { useful: 2, ..Spread::default() };
+        lossy.widen();
+        assert_eq!((lossy.margin, lossy.wasted), (0, 1));
+        lossy.widen();
+        assert_eq!((lossy.margin, lossy.wasted), (4, 2));
+    }
+}

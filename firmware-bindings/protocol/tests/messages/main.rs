@@ -3,9 +3,12 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on may as well stop")]
 
 mod at_once;
+mod contexts;
 mod errata;
+mod flow;
 mod lives;
 mod net;
+mod packets;
 mod reads;
 mod refusals;
 mod whole;

@@ -3,13 +3,14 @@
 use crate::net::KEY;
 use crate::{MessageNet, all_rules, bad, clean, net};
 use fpga_firmware::NodeId;
-use fpga_firmware::event::NackReason;
+use fpga_firmware::event::{Event, EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
+use fpga_firmware::wire::Message;
 use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::MemoryWindow;
 use fpga_protocol::scheme::messages::{Read, ReadError};
-use fpga_protocol::scheme::side::ReceivingSide;
+use fpga_protocol::scheme::side::{Header, ReceivingSide};
 use fpga_registers::CardAddr;
 
 fn read(source: u64, base: u64, length: u64) -> Read {
@@ -123,4 +124,51 @@ fn reads_that_cannot_be_are_refused() {
         reads.start(Nanos::ZERO, read(0, 0, 1)).unwrap();
     }
     assert_eq!(reads.start(Nanos::ZERO, read(0, 0, 1)), Err(ReadError::Full { capacity: 64 }));
+}
+
+/// Two reads in the same slot, one after the other, and the first one's request once more.
+#[test]
+fn old_request_after_newer_one_neither_answered_nor_served() {
+    let now = Nanos::ZERO;
+    let mut net = net(all_rules()[0], &clean(), 0);
+    let [asking, asked] = &mut net.nodes;
+    let (reads, served) = (asking.reads.as_mut().unwrap(), asked.reads.as_mut().unwrap());
+    let mut requests = Vec::new();
+    for queued in [1, 2] {
+        let read = read(0, 0, 100);
+        reads.start(now, read).unwrap();
+        let request = reads.poll_departure(now).unwrap().header;
+        served.handle_packet(now, &request, asked.receiver.access(), &mut asked.sender);
+        assert!(served.poll_departure(now).is_some(), "accepted");
+        assert_eq!(asked.sender.queued(), queued);
+        // All that was read has arrived.
+        let Header::Message(Message::Read(asks)) = request else { panic!("{request:?}") };
+        let arrived = Event {
+            node: read.node,
+            count: asks.read.get(),
+            address: read.base,
+            length: read.length,
+            ..Event::new(EventKind::Notice)
+        };
+        assert!(reads.handle_event(&arrived));
+        assert_eq!(reads.poll_outcome().unwrap().result, Ok(()));
+        assert!(!reads.handle_event(&arrived), "it has ended");
+        requests.push(request);
+    }
+    served.handle_packet(now, &requests[0], asked.receiver.access(), &mut asked.sender);
+    assert_eq!((served.poll_departure(now), asked.sender.queued()), (None, 2));
+    served.handle_packet(now, &requests[1], asked.receiver.access(), &mut asked.sender);
+    assert!(served.poll_departure(now).is_some(), "the latest one is answered again");
+    assert_eq!(asked.sender.queued(), 2);
+}
+
+#[test]
+fn events_of_no_read_not_taken() {
+    let mut net = net(all_rules()[0], &clean(), 0);
+    let reads = net.nodes[0].reads.as_mut().unwrap();
+    for kind in [EventKind::Notice, EventKind::Completed] {
+        for count in [0, 1] {
+            assert!(!reads.handle_event(&Event { count, ..Event::new(kind) }), "{kind:?}, {count}");
+        }
+    }
 }

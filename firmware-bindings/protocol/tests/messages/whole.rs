@@ -69,6 +69,9 @@ fn where_nothing_is_lost_nothing_is_sent_twice() {
         if !matches!(rules, fpga_protocol::scheme::ends::Rules::ReceiverWindow(config) if config.window < 16)
         {
             assert_eq!(completion.retransmits, 0, "{rules:?}");
+            let counters = net.nodes[0].sender.counters();
+            assert_eq!((counters.packets, counters.retransmits, counters.timeouts), (79, 0, 0), "{rules:?}");
+            assert_eq!((counters.messages, counters.completed, counters.failed), (5, 1, 0), "{rules:?}");
         }
         let counters = net.nodes[1].receiver.counters();
         assert_eq!((counters.begun, counters.complete, counters.notices), (5, 5, 1), "{rules:?}");

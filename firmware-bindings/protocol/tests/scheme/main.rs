@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on may as well stop")]
 
+mod ends;
 mod errata;
 mod explore;
 mod listed;

@@ -98,3 +98,41 @@ impl Peers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(node: u32, fortune: Fortune, heard: u64) -> Peer {
+        let key = Key { node: NodeId::new(node), incarnation: Incarnation::new(9), context: 3 };
+        Peer { key, message: MessageId::from_parts(3, 1), fortune, heard: Nanos::new(heard) }
+    }
+
+    #[test]
+    fn find_every_key_of_quarter_full_table() {
+        let mut peers = Peers::new(4096);
+        for node in 0..1024 {
+            let peer = peer(node, Fortune::Done, 0);
+            assert_eq!(peers.find(&peer.key), None);
+            let place = peers.room(&peer.key, Nanos::ZERO).unwrap();
+            peers.put(place, peer);
+        }
+        for node in 0..1024 {
+            let peer = peer(node, Fortune::Done, 0);
+            assert_eq!(peers.find(&peer.key).and_then(|at| peers.get(at)), Some(&peer));
+        }
+    }
+
+    #[test]
+    fn room_of_ended_message_given_away_after_rest() {
+        let mut peers = Peers::new(1);
+        let next = peer(2, Fortune::Live(0), 0).key;
+        for (fortune, after) in
+            [(Fortune::Done, Some(0)), (Fortune::GivenUp, Some(0)), (Fortune::Live(7), None)]
+        {
+            peers.put(0, peer(1, fortune, 100));
+            let rooms = [99, 100, 101].map(|rested| peers.room(&next, Nanos::new(rested)));
+            assert_eq!(rooms, [None, None, after], "{fortune:?}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Contexts of a sender: which messages get one, by which rules, and what happens in silence.
+
+use crate::net::{Net, write};
+use crate::{ROUND_TRIP, clean, configs, node};
+use fpga_firmware::event::{EventKind, Registration};
+use fpga_firmware::generated::{Flags, Scheme};
+use fpga_firmware::ids::{Incarnation, MessageId, NodeId, TransferId};
+use fpga_firmware::wire::{AnswerBody, Common, Message, MessageAnswer};
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::ends::{OtherRules, Rules};
+use fpga_protocol::scheme::messages::Sender;
+use fpga_protocol::scheme::side::{Header, SendingSide};
+use fpga_protocol::sender::{SubmitError, TransferError};
+
+fn rules(scheme: Scheme) -> Rules {
+    Rules::new(scheme, ROUND_TRIP).unwrap()
+}
+
+fn sender(scheme: Scheme) -> Sender {
+    let (sender, receiver) = configs(rules(scheme), 0);
+    Sender::new(sender, receiver.incarnation).unwrap()
+}
+
+/// Three quarters of four contexts are for one node.
+#[test]
+fn transfers_of_one_message_begin_up_to_share_of_node() {
+    let mut sender = sender(Scheme::Selective);
+    for queued in 1..=6 {
+        let node = if queued < 6 { 1 } else { 0 };
+        sender.submit(Nanos::ZERO, write(node, 0, 0, 100)).unwrap();
+        assert_eq!((sender.queued(), sender.live()), (queued, 0));
+    }
+    assert!(sender.poll_departure(Nanos::ZERO).is_some());
+    assert_eq!((sender.queued(), sender.live()), (6, 4));
+    let nodes = (0..4).map(|slot| sender.context(slot, Nanos::ZERO).unwrap().node.get());
+    assert_eq!(nodes.collect::<Vec<_>>(), [2, 2, 2, 1]);
+}
+
+#[test]
+fn transfer_submitted_by_other_scheme_goes_by_it() {
+    let others = OtherRules::NONE.with(rules(Scheme::SenderWindow)).with(rules(Scheme::ReceiverCounter));
+    let nodes = [0, 1].map(|at| {
+        let (mut sender, mut receiver) = configs(rules(Scheme::Selective), at);
+        (sender.others, receiver.others) = (others, others);
+        (sender.contexts, receiver.contexts) = (1, 1);
+        node(sender, receiver)
+    });
+    let mut net = Net::new(nodes, &clean(), 0);
+    for (done, scheme) in
+        [Scheme::ReceiverCounter, Scheme::Selective, Scheme::SenderWindow, Scheme::ReceiverCounter]
+            .into_iter()
+            .enumerate()
+    {
+        net.nodes[0].sender.submit_by(net.now, write(1, 0, 0, 2000), scheme).unwrap();
+        assert!(net.run(|net| net.nodes[0].completions.len() == done + 1), "{scheme}");
+        assert_eq!(net.nodes[0].completions[done].result, Ok(()), "{scheme}");
+        let registered = net.nodes[1].events.iter().rfind(|event| event.kind == EventKind::Registered);
+        let expected = Registration::byte(Flags::NOTIFY_RECEIVER, scheme);
+        assert_eq!(registered.map(|event| event.tries), Some(expected), "{scheme}");
+    }
+    let refused = net.nodes[0].sender.submit_by(net.now, write(1, 0, 0, 1), Scheme::AdaptiveWindow);
+    assert_eq!(refused, Err(SubmitError::Scheme { scheme: Scheme::AdaptiveWindow }));
+}
+
+/// Each request or packet in vain is one timeout, the last one included.
+#[test]
+fn silence_every_timeout_counted() {
+    for scheme in [Scheme::ReceiverCounter, Scheme::SenderWindow] {
+        let mut sender = sender(scheme);
+        let mut now = Nanos::ZERO;
+        sender.submit(now, write(1, 0, 0, 10)).unwrap();
+        let mut sent = 0;
+        let completion = loop {
+            sent += std::iter::from_fn(|| sender.poll_departure(now)).count() as u64;
+            if let Some(completion) = sender.poll_completion() {
+                break completion;
+            }
+            now = sender.poll_timeout().unwrap();
+            sender.handle_timeout(now);
+        };
+        assert!(matches!(completion.result, Err(TransferError::Unanswered { .. })), "{scheme}");
+        let counters = sender.counters();
+        assert_eq!(counters.requests + counters.packets + counters.retransmits, sent, "{scheme}");
+        assert!(sent > 8 && counters.timeouts == sent, "{scheme}: {counters:?}");
+        assert_eq!((counters.failed, counters.completed), (1, 0), "{scheme}");
+    }
+}
+
+#[test]
+fn answers_to_other_messages_counted_as_stale_and_ignored() {
+    let mut sender = sender(Scheme::SenderWindow);
+    assert!(sender.is_idle());
+    sender.submit(Nanos::ZERO, write(1, 0, 0, 10)).unwrap();
+    let departure = sender.poll_departure(Nanos::ZERO).unwrap();
+    let Header::Message(Message::Data(packet)) = departure.header else { panic!("{departure:?}") };
+    let common = Common {
+        source: packet.common.destination,
+        destination: packet.common.source,
+        incarnation: Incarnation::new(77),
+        flags: Flags::NONE,
+    };
+    let done = MessageAnswer {
+        common,
+        message: packet.message,
+        peer_incarnation: packet.common.incarnation,
+        context: None,
+        body: AnswerBody::Done,
+    };
+    let (context, number) = (packet.message.context(), packet.message.number());
+    let others = [
+        MessageAnswer { message: MessageId::from_parts(context, number + 1), ..done },
+        MessageAnswer { message: MessageId::from_parts(context + 1, number), ..done },
+        MessageAnswer { message: MessageId::from_parts(4000, number), ..done },
+        MessageAnswer { common: Common { source: NodeId::new(9), ..common }, ..done },
+        MessageAnswer { common: Common { destination: NodeId::new(9), ..common }, ..done },
+        MessageAnswer { peer_incarnation: Incarnation::new(5), ..done },
+    ];
+    for (stale, other) in (1..).zip(others) {
+        sender.handle_packet(Nanos::ZERO, &Header::Message(Message::Answer(other)));
+        assert_eq!((sender.counters().stale, sender.live()), (stale, 1), "{other:?}");
+    }
+    sender.handle_packet(Nanos::ZERO, &Header::Message(Message::Answer(done)));
+    assert_eq!((sender.counters().stale, sender.live()), (6, 0));
+    let completion = sender.poll_completion().unwrap();
+    assert_eq!((completion.result, completion.transfer), (Ok(()), Some(TransferId::new(0))));
+    assert!(sender.is_idle());
+}

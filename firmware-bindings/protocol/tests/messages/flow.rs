@@ -1,0 +1,40 @@
+//! A sender whose rate links have lowered: its packets leave at that rate.
+
+use crate::net::{node_id, write};
+use crate::{ROUND_TRIP, configs};
+use fpga_firmware::generated::Scheme;
+use fpga_firmware::wire::Common;
+use fpga_protocol::Nanos;
+use fpga_protocol::feedback::flow::{Config, FULL};
+use fpga_protocol::feedback::{LinkPacket, Word};
+use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::messages::Sender;
+use fpga_protocol::scheme::side::{Departure, Header, SendingSide};
+
+/// Of a line on which a byte takes a nanosecond, and at half the rate two.
+fn time_of(departure: &Departure) -> Nanos {
+    Nanos::new(2 * (departure.header.length() as u64 + u64::from(departure.payload)))
+}
+
+#[test]
+fn rate_lowered_packets_leave_at_rate() {
+    let (config, receiver) = configs(Rules::new(Scheme::Selective, ROUND_TRIP).unwrap(), 0);
+    let mut sender = Sender::new(config, receiver.incarnation).unwrap();
+    sender.control_flow(Config::new(8_000_000_000, ROUND_TRIP));
+    let mut now = Nanos::new(1);
+    let common = Common { source: node_id(1), destination: node_id(0), ..Common::default() };
+    let slow = LinkPacket { common, word: Word::Slow { receiver: node_id(1) } };
+    sender.handle_packet(now, &Header::Link(slow));
+    assert_eq!(sender.flow().map(|flow| flow.rate(node_id(1))), Some(FULL / 2));
+    sender.submit(now, write(1, 0, 0, 64 * 8)).unwrap();
+    for packet in 0..8 {
+        let departure = sender.poll_departure(now).unwrap();
+        assert_eq!((sender.poll_departure(now), departure.payload), (None, 64), "packet {packet}");
+        let next = now.saturating_add(time_of(&departure));
+        if packet < 7 {
+            assert_eq!(sender.poll_timeout(), Some(next), "packet {packet}");
+        }
+        now = next;
+        sender.handle_timeout(now);
+    }
+}

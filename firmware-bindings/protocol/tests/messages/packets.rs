@@ -1,0 +1,179 @@
+//! Single packets to a receiver: those that contradict their message, what is told of good ones, and how long it waits for more.
+
+use crate::net::{KEY, Memory, node_id, write};
+use crate::{ROUND_TRIP, configs};
+use fpga_firmware::event::{Event, EventKind, NackReason, Registration};
+use fpga_firmware::generated::{Flags, Permissions, Scheme};
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
+use fpga_firmware::wire::{AnswerBody, Message, MessageHeader};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::MemoryWindow;
+use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::messages::{Receiver, ReceiverConfig, Sender};
+use fpga_protocol::scheme::side::{Header, ReceivingSide, Said, SendingSide};
+use fpga_registers::CardAddr;
+
+const START: Nanos = Nanos::ZERO;
+/// Two packets of 64 bytes and one of 22.
+const LENGTH: u32 = 150;
+const BASE: u64 = 0x300;
+
+fn rules() -> Rules {
+    Rules::new(Scheme::SenderWindow, ROUND_TRIP).unwrap()
+}
+
+/// Packets of a transfer to [`BASE`] that a sender in its life `life` sends at first.
+fn packets(life: u32, length: u32) -> Vec<MessageHeader> {
+    let mut sender = Sender::new(configs(rules(), 0).0, Incarnation::new(life)).unwrap();
+    sender.submit(START, write(1, 0, BASE, length.into())).unwrap();
+    let departures = std::iter::from_fn(|| sender.poll_departure(START));
+    departures
+        .map(|departure| match departure.header {
+            Header::Message(Message::Data(header)) => header,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+struct Rig {
+    receiver: Receiver,
+    memory: Memory,
+}
+
+impl Rig {
+    fn new(change: impl FnOnce(&mut ReceiverConfig)) -> Self {
+        let (_, mut config) = configs(rules(), 1);
+        change(&mut config);
+        let mut receiver = Receiver::new(config).unwrap();
+        let window = MemoryWindow {
+            source: NodeId::ANY,
+            base: CardAddr::new(0),
+            length: 1 << 16,
+            key: KEY,
+            permissions: Permissions::WRITE,
+        };
+        receiver.access_mut().install(0, window).unwrap();
+        Self { receiver, memory: Memory(vec![0; 1 << 16]) }
+    }
+
+    fn deliver(&mut self, now: Nanos, header: MessageHeader, length: usize) -> (Vec<AnswerBody>, Vec<Event>) {
+        let header = Header::Message(Message::Data(header));
+        self.receiver.handle_packet(now, &header, &vec![7; length], &mut self.memory);
+        let (mut answers, mut events) = (Vec::new(), Vec::new());
+        while let Some(said) = self.receiver.poll_said() {
+            match said {
+                Said::Send(Header::Message(Message::Answer(answer))) => answers.push(answer.body),
+                Said::Send(other) => panic!("{other:?}"),
+                Said::Event(event) => events.push(event),
+            }
+        }
+        (answers, events)
+    }
+}
+
+#[test]
+fn packets_that_contradict_their_message_refused() {
+    let [first, second, last] = packets(5, LENGTH).try_into().unwrap();
+    let mut rig = Rig::new(|_| {});
+    assert_eq!(rig.deliver(START, first, 64).0, [AnswerBody::Received(0)]);
+    let wrong = [
+        ("behind the last", MessageHeader { index: 3, ..second }, 64),
+        ("behind the last, as the last", MessageHeader { index: 3, ..last }, 22),
+        ("last in the middle", MessageHeader { tail: true, ..second }, 64),
+        ("last, and says it is not", MessageHeader { tail: false, ..last }, 22),
+        ("too short", second, 63),
+        ("too long", last, 23),
+    ];
+    for (count, (name, header, length)) in (1..).zip(wrong) {
+        let (answers, events) = rig.deliver(START, header, length);
+        assert!(answers.is_empty(), "{name}: {answers:?}");
+        assert_eq!(events.iter().map(|event| event.kind).collect::<Vec<_>>(), [EventKind::Fault], "{name}");
+        let counters = rig.receiver.counters();
+        assert_eq!((counters.bad_packets, counters.written), (count, 1), "{name}");
+    }
+    rig.deliver(START, second, 64);
+    assert_eq!(rig.deliver(START, last, 22).0, [AnswerBody::Done]);
+    assert_eq!(rig.memory.0.iter().filter(|byte| **byte == 7).count(), 150);
+}
+
+#[test]
+fn events_of_message_name_time_context_and_range() {
+    let mut rig = Rig::new(|_| {});
+    // Another sender's message has context 0.
+    let mut other = packets(6, LENGTH)[0];
+    other.common.source = node_id(1);
+    rig.deliver(START, other, 64);
+    let [first, second, last] = packets(5, LENGTH).try_into().unwrap();
+    let begun = Event {
+        index: 1,
+        generation: 1,
+        node: node_id(0),
+        incarnation: Incarnation::new(5),
+        transfer: first.announcement.unwrap().transfer,
+        segment: first.message.get(),
+        count: 3,
+        address: CardAddr::new(BASE),
+        length: LENGTH.into(),
+        op: OpNumber::new(1),
+        tries: Registration::byte(Flags::NOTIFY_RECEIVER, Scheme::SenderWindow),
+        time: 300,
+        ..Event::new(EventKind::Registered)
+    };
+    assert_eq!(rig.deliver(Nanos::new(300), first, 64).1, [begun]);
+    rig.deliver(Nanos::new(400), second, 64);
+    let complete = Event { kind: EventKind::Completed, op: OpNumber::new(0), tries: 0, time: 500, ..begun };
+    let notice = Event {
+        node: begun.node,
+        incarnation: begun.incarnation,
+        transfer: begun.transfer,
+        address: begun.address,
+        length: begun.length,
+        time: 500,
+        ..Event::new(EventKind::Notice)
+    };
+    assert_eq!(rig.deliver(Nanos::new(500), last, 22).1, [complete, notice]);
+}
+
+/// Every packet of a message is a word of its sender.
+#[test]
+fn silence_counted_from_last_packet() {
+    let mut rig = Rig::new(|config| config.silence = Nanos::new(1000));
+    let packets = packets(5, LENGTH);
+    for (now, packet) in [0, 900].into_iter().zip(packets) {
+        rig.deliver(Nanos::new(now), packet, 64);
+    }
+    for (now, live) in [(1000, 1), (1899, 1), (1900, 0)] {
+        rig.receiver.handle_timeout(Nanos::new(now));
+        assert_eq!(
+            (rig.receiver.live(), rig.receiver.counters().abandoned),
+            (live, 1 - live as u64),
+            "{now}"
+        );
+    }
+}
+
+#[test]
+fn set_timeouts_holds_for_messages_under_way() {
+    let mut rig = Rig::new(|_| {});
+    rig.deliver(START, packets(5, LENGTH)[0], 64);
+    rig.receiver.set_timeouts(Nanos::new(100), Nanos::from_secs(1), Nanos::from_millis(10));
+    assert!(rig.receiver.poll_timeout().unwrap() <= Nanos::new(100));
+    for (now, live) in [(99, 1), (100, 0)] {
+        rig.receiver.handle_timeout(Nanos::new(now));
+        assert_eq!(rig.receiver.live(), live, "{now}");
+    }
+}
+
+#[test]
+fn new_life_of_known_node_waits_while_former_one_remembered() {
+    let one_packet = |life| packets(life, 10)[0];
+    let busy = AnswerBody::Refused(NackReason::Busy);
+    // The second one's message comes so long after the end of the first one's.
+    for (later, answer) in [(0, busy), (1000, busy), (1001, AnswerBody::Done)] {
+        let mut rig = Rig::new(|config| {
+            (config.tombstone, config.lifetime) = (Nanos::new(1000), Nanos::new(200));
+        });
+        assert_eq!(rig.deliver(START, one_packet(5), 10).0, [AnswerBody::Done]);
+        assert_eq!(rig.deliver(Nanos::new(later), one_packet(6), 10).0, [answer], "{later}");
+    }
+}
