@@ -7,8 +7,8 @@ use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{
-    Answer, Command, ConfigError, Notify, SEGMENT_SPAN, Sender, SenderConfig, SenderCounters, SubmitError,
-    Ticket, Timeout, TransferError, Transmit, TransmitKind,
+    Answer, Command, ConfigError, MARGIN, Notify, SEGMENT_SPAN, Sender, SenderConfig, SenderCounters,
+    SubmitError, Ticket, Timeout, TransferError, Transmit, TransmitKind,
 };
 use fpga_registers::CardAddr;
 
@@ -79,6 +79,13 @@ fn threshold_segment_and_mask_have_to_fit() {
     assert_eq!(refused(|c| c.mask_bits = 257), ConfigError::MaskBits { found: 257 });
     assert!(matches!(refused(|c| c.op_entries = 0), ConfigError::Size { name: "op_entries", .. }));
     assert!(matches!(Sender::new(SenderConfig::default(), LIFE).map(|s| s.config().packet_size()), Ok(512)));
+}
+
+#[test]
+fn registry_timeout_longer_than_time_to_give_up_by_packet_lifetimes() {
+    let mut config = SenderConfig::default();
+    (config.retry.give_up, config.packet_lifetime) = (at(700), at(10));
+    assert_eq!(config.least_registry_timeout(), at(700 + 10 * MARGIN));
 }
 
 #[test]

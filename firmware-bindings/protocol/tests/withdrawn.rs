@@ -10,11 +10,12 @@
 mod common;
 
 use common::{KEY, LIFE, RECEIVER, Rig, SENDER, Shape, config};
-use fpga_firmware::ids::{NodeId, OpNumber};
+use fpga_firmware::event::NackReason;
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{Common, Control, DataHeader, Flags, StartFields};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryWindow, Output};
-use fpga_protocol::sender::{Answer, Command, Completion, Notify, Sender, SenderConfig, Transmit};
+use fpga_protocol::sender::{Answer, Command, Completion, Notify, Sender, SenderConfig, Ticket, Transmit};
 use fpga_registers::CardAddr;
 
 const PACKET: u32 = 64;
@@ -183,4 +184,91 @@ fn a_copy_that_is_registered_late_costs_no_transfer() {
     assert!(ends.completions.iter().all(|done| done.result == Ok(())), "{:?}", ends.completions);
     assert!(ends.rig.now < Nanos::from_millis(10), "{}", ends.rig.now);
     assert_eq!(ends.rig.receiver.registry_occupancy(), 0);
+}
+
+fn at(micros: u64) -> Nanos {
+    Nanos::from_micros(micros)
+}
+
+/// One packet in flight to each node, segments of two packets, and op numbers for more.
+fn one_in_flight() -> Sender {
+    let mut config = SenderConfig::default();
+    (config.packet_size_log2, config.mask_bits) = (6, 2);
+    (config.segment_size, config.big_threshold) = (2 * PACKET, 2 * PACKET);
+    (config.op_entries, config.ops_per_destination) = (8, 1);
+    Sender::new(config, LIFE).unwrap()
+}
+
+fn submit(sender: &mut Sender, packets: u32) -> Ticket {
+    let command = Command {
+        source: CardAddr::ZERO,
+        node: RECEIVER,
+        destination: CardAddr::new(0x1_0000),
+        length: u64::from(packets * PACKET),
+        key: KEY,
+        notify: Notify::Receiver,
+        deadline: None,
+        priority: 0,
+    };
+    sender.submit(at(0), command).unwrap()
+}
+
+fn answer(transmit: &Transmit) -> Answer {
+    Answer {
+        node: RECEIVER,
+        incarnation: LIFE,
+        op: transmit.ops.as_slice()[0],
+        transfer: transmit.transfer,
+        segment: transmit.segment,
+        tries: transmit.tries,
+        life: Incarnation::new(0),
+    }
+}
+
+/// A regular command that a big segment has passed takes the only place of a big transfer that has begun, and gives it back.
+#[test]
+fn busy_regular_command_yields_place_to_begun_transfer_and_goes_next() {
+    let mut sender = one_in_flight();
+    let big = submit(&mut sender, 6);
+    let first = sender.poll_transmit(at(0)).unwrap();
+    let regular = [1, 1].map(|packets| submit(&mut sender, packets));
+    sender.handle_ack(at(1), answer(&first));
+    let second = sender.poll_transmit(at(1)).unwrap();
+    assert_eq!((first.ticket, second.ticket, second.first_packet), (big, big, 1));
+    sender.handle_ack(at(2), answer(&second));
+    let passed = sender.poll_transmit(at(2)).unwrap();
+    assert_eq!((passed.ticket, sender.poll_transmit(at(2))), (regular[0], None));
+    sender.handle_nack(at(3), answer(&passed), NackReason::Busy);
+    assert_eq!(sender.counters().yielded, 1);
+    // The big transfer's next segment, then the command that has waited longest.
+    let mut order = Vec::new();
+    while let Some(transmit) = sender.poll_transmit(at(4)) {
+        order.push((transmit.ticket, transmit.segment));
+        sender.handle_ack(at(4), answer(&transmit));
+    }
+    let expected = [(big, 1), (big, 1), (regular[0], 0), (regular[1], 0), (big, 2), (big, 2)];
+    assert_eq!(order, expected);
+    let counters = sender.counters();
+    assert_eq!((counters.packets, counters.retransmits, counters.completed), (8, 1, 3));
+}
+
+/// Nobody waits for its op number.
+#[test]
+fn busy_packet_alone_keeps_op_number() {
+    for packets in [1, 6] {
+        let mut sender = one_in_flight();
+        submit(&mut sender, packets);
+        let first = sender.poll_transmit(at(0)).unwrap();
+        let (mut now, mut last) = (at(1), first);
+        for tries in 2..12 {
+            sender.handle_nack(now, answer(&last), NackReason::Busy);
+            assert_eq!(sender.poll_transmit(now), None);
+            while last.tries < tries {
+                now = sender.poll_timeout().unwrap();
+                sender.handle_timeout(now);
+                last = sender.poll_transmit(now).unwrap_or(last);
+            }
+            assert_eq!((last.ops, sender.counters().yielded), (first.ops, 0), "{packets} packets");
+        }
+    }
 }

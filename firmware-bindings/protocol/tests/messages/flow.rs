@@ -3,7 +3,7 @@
 use crate::net::{node_id, write};
 use crate::{ROUND_TRIP, configs};
 use fpga_firmware::generated::Scheme;
-use fpga_firmware::wire::Common;
+use fpga_firmware::wire::{Common, Message};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow::{Config, FULL};
 use fpga_protocol::feedback::{LinkPacket, Word};
@@ -17,7 +17,7 @@ fn time_of(departure: &Departure) -> Nanos {
 }
 
 #[test]
-fn rate_lowered_packets_leave_at_rate() {
+fn rate_lowered_packets_leave_at_rate_in_turns() {
     let (config, receiver) = configs(Rules::new(Scheme::Selective, ROUND_TRIP).unwrap(), 0);
     let mut sender = Sender::new(config, receiver.incarnation).unwrap();
     sender.control_flow(Config::new(8_000_000_000, ROUND_TRIP));
@@ -26,10 +26,15 @@ fn rate_lowered_packets_leave_at_rate() {
     let slow = LinkPacket { common, word: Word::Slow { receiver: node_id(1) } };
     sender.handle_packet(now, &Header::Link(slow));
     assert_eq!(sender.flow().map(|flow| flow.rate(node_id(1))), Some(FULL / 2));
-    sender.submit(now, write(1, 0, 0, 64 * 8)).unwrap();
+    for _ in 0..2 {
+        sender.submit(now, write(1, 0, 0, 64 * 4)).unwrap();
+    }
+    let mut contexts = Vec::new();
     for packet in 0..8 {
         let departure = sender.poll_departure(now).unwrap();
         assert_eq!((sender.poll_departure(now), departure.payload), (None, 64), "packet {packet}");
+        let Header::Message(Message::Data(header)) = departure.header else { panic!("{departure:?}") };
+        contexts.push(header.message.context());
         let next = now.saturating_add(time_of(&departure));
         if packet < 7 {
             assert_eq!(sender.poll_timeout(), Some(next), "packet {packet}");
@@ -37,4 +42,5 @@ fn rate_lowered_packets_leave_at_rate() {
         now = next;
         sender.handle_timeout(now);
     }
+    assert_eq!(contexts, [0, 1, 0, 1, 0, 1, 0, 1], "messages take turns");
 }

@@ -3,7 +3,9 @@
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::ends::{ReceivingEnd, Rules, SendingEnd};
-use fpga_protocol::scheme::{Answer, Incoming, Outgoing, Packet, adaptive_window, selective};
+use fpga_protocol::scheme::{
+    Answer, Fate, Incoming, Outgoing, Packet, adaptive_window, receiver_counter, selective,
+};
 
 const ROUND_TRIP: Nanos = Nanos::from_micros(4);
 const START: Nanos = Nanos::ZERO;
@@ -48,6 +50,7 @@ fn first_packet_acknowledged_base_and_delay_told() {
         (Scheme::Selective, 1, Some(answered)),
     ] {
         let (mut sending, mut receiving) = ends(scheme, 3);
+        assert_eq!((sending.base(), sending.take_delay()), (0, None), "{scheme}");
         receiving.handle_packet(Nanos::from_micros(1), &sending.poll_packet(START).unwrap());
         while let Some(answer) = receiving.poll_answer() {
             sending.handle_answer(answered, &answer);
@@ -118,4 +121,55 @@ fn selective_without_answers_probes_with_doubled_waits() {
         last = now;
     }
     assert_eq!(waits, [1, 2, 4].map(|times| waits[0].saturating_mul(times)));
+}
+
+#[test]
+fn handle_timeout_sends_again_only_once_due() {
+    for scheme in [Scheme::ReceiverWindow, Scheme::SenderWindow, Scheme::ReceiverCounter, Scheme::Selective] {
+        let (mut sending, _) = ends(scheme, 1);
+        assert_eq!(sent(&mut sending, START), [0]);
+        let due = sending.poll_timeout().unwrap();
+        let early = due.saturating_sub(Nanos::new(1));
+        assert_eq!((sending.handle_timeout(early), sent(&mut sending, early)), (0, vec![]), "{scheme}");
+        let late = due.saturating_add(Nanos::new(1));
+        assert_eq!((sending.handle_timeout(late), sent(&mut sending, late)), (1, vec![0]), "{scheme}");
+    }
+}
+
+#[test]
+fn receiver_counter_short_round_starts_next_once_all_sent() {
+    let mut sender = receiver_counter::Sender::new(receiver_counter::Config::new(ROUND_TRIP), 2);
+    let short = |round| Answer::Short { round };
+    let rounds = |sender: &mut receiver_counter::Sender| -> Vec<_> {
+        std::iter::from_fn(|| sender.poll_packet(START)).map(|packet| (packet.round, packet.index)).collect()
+    };
+    assert_eq!(sender.poll_packet(START).map(|packet| packet.index), Some(0));
+    sender.handle_answer(START, &short(0));
+    assert_eq!(rounds(&mut sender), [(0, 1)], "what is short may be still to come");
+    sender.handle_answer(START, &short(0));
+    assert_eq!(rounds(&mut sender), [(1, 0), (1, 1)]);
+    sender.handle_answer(START, &short(0));
+    assert_eq!(rounds(&mut sender), [], "of a former round");
+    sender.handle_answer(START, &Answer::Done);
+    assert!(sender.is_done());
+}
+
+#[test]
+fn receiver_counter_says_once_that_round_is_short() {
+    let config = receiver_counter::Config::new(ROUND_TRIP);
+    let mut receiver = receiver_counter::Receiver::new(config, 2);
+    let packet = |round, index| Packet { index, tail: index == 1, round, sequence: 0 };
+    assert_eq!(receiver.poll_timeout(), None);
+    for round in [0, 1] {
+        let now = ROUND_TRIP.saturating_mul(10 * u64::from(round));
+        assert_eq!(receiver.handle_packet(now, &packet(round, 0)), Fate::Write);
+        let due = now.saturating_add(config.timeout);
+        assert_eq!(receiver.poll_timeout(), Some(due));
+        receiver.handle_timeout(due.saturating_sub(Nanos::new(1)));
+        assert_eq!(receiver.poll_answer(), None);
+        receiver.handle_timeout(due);
+        assert_eq!((receiver.poll_answer(), receiver.poll_timeout()), (Some(Answer::Short { round }), None));
+    }
+    receiver.handle_packet(ROUND_TRIP.saturating_mul(20), &packet(1, 1));
+    assert_eq!((receiver.poll_answer(), receiver.poll_timeout()), (Some(Answer::Done), None));
 }

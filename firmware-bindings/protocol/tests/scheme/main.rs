@@ -8,4 +8,5 @@ mod explore;
 mod listed;
 mod literal;
 mod literal_receivers;
+mod side;
 mod small;
