@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_lands_in_its_place_of_card_memory() {
+    fn frame_store_put_writes_slot() {
         let (world, mut store) = store();
         store.put(3, &[0xAB; 4096]).unwrap();
         let mut found = [0; 4096];
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_loses_neither_the_buffer_nor_the_store() {
+    fn frame_store_fault_returns_buffer_and_store_works() {
         let (world, mut store) = store();
         world.with_card(0, |card| card.poison(CardAddr::new(4096), 4096));
         let error = store.put(1, &[1; 4096]).unwrap_err();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_the_wrong_size_never_reaches_the_card() {
+    fn frame_store_wrong_size_is_refused_before_card() {
         let (world, mut store) = store();
         assert!(store.put(0, &[1; 100]).is_err());
         assert_eq!(world.with_card(0, |card| card.counters().descriptors), Some(0));

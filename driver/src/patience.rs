@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn look_until_value_at_last_poll_is_in_time() {
+    fn poll_until_value_at_last_poll_is_in_time() {
         assert_eq!(look(100, 1000, |_| false), (Err(1000), 11));
         assert_eq!(look(100, 1000, |looks| looks == 11), (Ok(()), 11));
         assert_eq!(look(100, 0, |_| true), (Ok(()), 1));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn look_until_long_wait_polls_rarely_and_ends_soon() {
+    fn poll_until_long_wait_polls_rarely_and_ends_soon() {
         let (seen, looks) = look(1000, REST_LIMIT_NS, |_| false);
         assert!(
             seen.is_err_and(|waited| (REST_LIMIT_NS..=REST_LIMIT_NS + 1000).contains(&waited)),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn look_until_after_gap_polls_again_and_ends_within_a_tenth() {
+    fn poll_until_after_gap_polls_again_and_ends_within_tenth() {
         // Each poll comes much later than the limit: one more is made.
         let (seen, looks) = look(u64::MAX / 64, 1000, |_| false);
         assert!(seen.is_err());

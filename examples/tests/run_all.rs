@@ -27,7 +27,7 @@ fn names() -> Vec<String> {
 }
 
 #[test]
-fn every_example_runs() {
+fn examples_all_run() {
     let folder = built_examples();
     let names = names();
     assert!(names.len() >= 9, "{names:?}");
@@ -55,7 +55,7 @@ fn examples_are_short() {
 }
 
 #[test]
-fn the_table_of_the_readme_names_every_example() {
+fn examples_readme_table_is_complete() {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     for name in names() {
         assert!(

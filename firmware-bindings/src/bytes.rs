@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_their_integers_in_place() {
+    fn image_words_are_integers_in_place() {
         let mut image = Image::new();
         image.put::<0, _>(0x01u8);
         image.put::<1, _>(0x02u8);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn little_endian_in_place() {
+    fn image_is_little_endian() {
         let mut bytes = [0xa5; 16];
         put_u8::<0, _>(&mut bytes, 0x01);
         put_u16::<1, _>(&mut bytes, 0x0203);

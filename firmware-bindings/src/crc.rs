@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn check_values() {
+    fn crc_check_values_match() {
         // RFC 3720, B.4: 32 bytes each of zeros, ones, ascending, descending; and the catalogues' check string.
         let ascending: Vec<u8> = (0..32).collect();
         let descending: Vec<u8> = (0..32).rev().collect();
@@ -214,7 +214,7 @@ mod tests {
     /// Every length up to 2000 bytes, from every place within a cache line: a fast implementation aligns itself first, then
     /// takes whole blocks, then what is left in steps of eight bytes and of one.
     #[test]
-    fn every_length_and_place_equals_the_definition() {
+    fn crc_every_length_and_offset_matches_definition() {
         const LONGEST: usize = 2000;
         let mut random = 0x2545_f491_4f6c_dd1d_u64;
         let bytes: Vec<u8> = core::iter::repeat_with(|| {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_can_be_continued_by_a_full_payload() {
+    fn crc_continued_over_full_payload_matches() {
         let bytes: Vec<u8> = (0..4300u32).map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect();
         for head in 0..=100 {
             for length in [512, 1024, 2048, 4096] {
@@ -256,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fast_ones_equal_the_definition(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
+        fn crc_fast_variants_match_definition(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
             prop_assert_eq!(crc32c(&bytes), bitwise(&bytes));
             prop_assert_eq!(table::crc32c(&bytes), bitwise(&bytes));
         }

@@ -167,14 +167,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn op_number_halves() {
+    fn op_number_has_slot_and_generation() {
         let op = OpNumber::new(0xbeef_0042);
         assert_eq!((op.slot(), op.generation()), (0x42, 0xbeef));
         assert_eq!(OpNumber::from_parts(0x42, 0xbeef), op);
     }
 
     #[test]
-    fn transfer_age_wraps() {
+    fn transfer_id_age_wraps() {
         let last = TransferId::new(u32::MAX);
         assert_eq!(last.next(), TransferId::new(0));
         assert!(last.is_older_than(last.next()));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn message_numbers_wrap() {
+    fn message_id_age_wraps() {
         assert_eq!(MessageId::CONTEXTS, 0x1000);
         let last = MessageId::from_parts(0xfff, 0xf_ffff);
         assert_eq!((last.context(), last.number(), last.get()), (0xfff, 0xf_ffff, u32::MAX));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn display() {
+    fn ids_display_as_numbers() {
         use alloc::string::ToString;
         assert_eq!(NodeId::new(7).to_string(), "7");
         assert_eq!(Incarnation::new(0xab).to_string(), "0x000000ab");

@@ -116,7 +116,7 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn arithmetic_saturates_or_is_checked() {
+    fn nanos_arithmetic_saturates_or_is_checked() {
         assert_eq!(Nanos::MAX.saturating_add(Nanos::new(1)), Nanos::MAX);
         assert_eq!(Nanos::ZERO.saturating_sub(Nanos::new(1)), Nanos::ZERO);
         assert_eq!(Nanos::MAX.checked_add(Nanos::new(1)), None);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_in_the_largest_unit_that_fits() {
+    fn nanos_display_uses_largest_fitting_unit() {
         assert_eq!(Nanos::new(999).to_string(), "999 ns");
         assert_eq!(Nanos::new(1_500).to_string(), "1.500 µs");
         assert_eq!(Nanos::from_millis(10).to_string(), "10.000 ms");

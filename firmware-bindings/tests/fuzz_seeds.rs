@@ -77,7 +77,7 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn committed_seeds_are_the_legal_ones() {
+fn fuzz_seeds_match_golden_packets() {
     let update = std::env::var_os("UPDATE_SEEDS").is_some();
     for (name, bytes) in seeds() {
         let path = corpus().join(&name);

@@ -31,7 +31,7 @@ fn refused_blocks(change: impl FnOnce(&mut Vec<Block>)) -> IdentityError {
 }
 
 #[test]
-fn usual_card_is_accepted() {
+fn identity_default_card_is_accepted() {
     let identity = identity::check(&usual(), BAR).unwrap();
     assert_eq!((identity.build(), identity.capabilities()), (7, Capabilities::ALL));
     assert_eq!(identity.blocks(), identity::usual_blocks());
@@ -42,7 +42,7 @@ fn usual_card_is_accepted() {
 }
 
 #[test]
-fn golden_words() {
+fn identity_golden_words_match() {
     let entry = Block { type_number: 3, version: 1, offset: 0x2000, size: 0x1000 };
     let words = identity::encode(0xb, Capabilities::EVENT_PUSH, &[entry]);
     assert_eq!(
@@ -53,7 +53,7 @@ fn golden_words() {
 }
 
 #[test]
-fn another_contract_is_refused() {
+fn identity_other_contract_is_refused() {
     let refused = |place: usize, value: u32| {
         let mut words = usual();
         words[place] = value;
@@ -84,7 +84,7 @@ fn another_contract_is_refused() {
 }
 
 #[test]
-fn wrong_block_tables_are_refused() {
+fn identity_invalid_block_table_is_refused() {
     use IdentityError as E;
     assert!(
         matches!(refused_blocks(|blocks| blocks[2].size = 0), E::MisplacedBlock { block } if block.type_number == 3)
@@ -117,7 +117,7 @@ fn wrong_block_tables_are_refused() {
 }
 
 #[test]
-fn what_is_allowed_in_block_tables() {
+fn identity_permitted_block_tables_are_accepted() {
     let accepted =
         |capabilities, blocks: &[Block]| identity::check(&identity::encode(0, capabilities, blocks), BAR);
     let mut blocks = identity::usual_blocks();
@@ -161,7 +161,7 @@ impl RegisterIo for Words {
 }
 
 #[test]
-fn reading_touches_nothing_that_is_not_ours() {
+fn identity_check_reads_only_own_registers() {
     let read = |words: Vec<u32>| {
         let io = Words(words, RefCell::default());
         let outcome = Identity::read(&io, BAR);
@@ -185,14 +185,14 @@ fn reading_touches_nothing_that_is_not_ours() {
 }
 
 #[test]
-fn checksum_is_that_of_the_canonical_text() {
+fn identity_checksum_matches_canonical_text() {
     let canonical = include_bytes!("../map/ni.canonical");
     assert_eq!(crc32c(canonical), CONTRACT_CHECKSUM);
     assert!(canonical.is_ascii() && canonical.ends_with(b"\n"));
 }
 
 #[test]
-fn catalog_is_sound() {
+fn catalog_is_consistent() {
     let mut names = BTreeSet::new();
     for block in BLOCKS {
         assert!(core::ptr::eq(catalog::block(block.block_type).unwrap(), block));
@@ -215,7 +215,7 @@ fn catalog_is_sound() {
 }
 
 #[test]
-fn catalog_decodes() {
+fn catalog_decodes_fields() {
     let (_, control) = catalog::find("ni.event_interrupt").unwrap();
     let decoded = control.decode(0xffff_f501);
     let fields: Vec<_> = decoded.fields().map(|field| (field.name(), field.value())).collect();
@@ -232,7 +232,7 @@ fn catalog_decodes() {
 
 /// The places that other packages rely on, typed a second time.
 #[test]
-fn places() {
+fn contract_offsets_match_table() {
     let offsets: Vec<_> = BLOCKS.iter().map(|block| (block.name, block.default_offset)).collect();
     assert_eq!(
         offsets,
@@ -259,7 +259,7 @@ fn places() {
 }
 
 #[test]
-fn enums_and_bit_sets() {
+fn contract_enums_and_bit_sets_match_table() {
     for kind in BlockType::ALL {
         assert_eq!(BlockType::try_from(kind.value()), Ok(*kind));
     }

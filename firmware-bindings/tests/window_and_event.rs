@@ -65,7 +65,7 @@ fn golden_window() -> Vec<u8> {
 }
 
 #[test]
-fn window_emit_and_parse() {
+fn window_header_encode_and_parse() {
     let mut buffer = [0xa5; 150];
     assert_eq!(window().encode(&OPS, &mut buffer), Ok(136));
     assert_eq!(&buffer[..136], &golden_window()[..]);
@@ -81,7 +81,7 @@ fn window_emit_and_parse() {
 }
 
 #[test]
-fn window_of_impossible_length() {
+fn window_header_impossible_length_is_refused() {
     let bytes = golden_window();
     for available in 0..bytes.len() {
         let needed = if available < HEADER_LENGTH { 128 } else { 136 };
@@ -98,7 +98,7 @@ fn window_of_impossible_length() {
 }
 
 #[test]
-fn window_rules() {
+fn window_header_rules_are_checked() {
     let refused = |change: &dyn Fn(&mut WindowHeader)| {
         let mut header = window();
         change(&mut header);
@@ -135,7 +135,7 @@ fn window_rules() {
 }
 
 #[test]
-fn window_makes_its_packets() {
+fn window_header_makes_packets() {
     let (source, incarnation) = (NodeId::new(1), Incarnation::new(7));
     let header = window();
     assert_eq!(
@@ -163,7 +163,7 @@ fn window_makes_its_packets() {
 }
 
 #[test]
-fn window_that_tells_of_an_arrival() {
+fn window_header_arrival_makes_arrived_packet() {
     // What describes packets is not looked at, whatever it says.
     let notice =
         WindowHeader { kind: WindowKind::Arrival, packet_count: 0, packet_size_log2: 200, ..window() };
@@ -185,7 +185,7 @@ fn window_that_tells_of_an_arrival() {
 }
 
 #[test]
-fn window_that_commands_a_transfer() {
+fn window_header_command_describes_transfer() {
     let scheme = Some(fpga_firmware::generated::Scheme::Selective);
     let (number, patience_ns) = (0x4433_2211, 0x8877_6655_4433_2211);
     let fields = CommandFields { number, priority: 0x55, patience_ns, scheme };
@@ -251,7 +251,7 @@ fn golden_event() -> [u8; 64] {
 }
 
 #[test]
-fn event_emit_and_parse() {
+fn event_encode_and_parse() {
     assert_eq!(sample_event().encode(), golden_event());
     assert_eq!(Event::decode(&golden_event()), Ok(sample_event()));
     assert_eq!(event::sequence_of(&golden_event()), 0x3b3a_3938);
@@ -262,7 +262,7 @@ fn event_emit_and_parse() {
 }
 
 #[test]
-fn events_that_are_none() {
+fn event_invalid_bytes_are_refused() {
     assert_eq!(Event::decode(&[0; 64]), Err(EventError::Empty));
     assert_eq!(Event::decode(&[0xff; 64]), Err(EventError::AllOnes));
     let mut unwritten = golden_event();
@@ -297,13 +297,13 @@ fn longest_header_block_has_most_op_numbers() {
 }
 
 #[test]
-fn sequence_leaves_zero_out() {
+fn sequence_next_skips_zero() {
     assert_eq!((event::next_sequence(0), event::next_sequence(1), event::next_sequence(u32::MAX)), (1, 2, 1));
 }
 
 proptest! {
     #[test]
-    fn any_event_is_answered_in_one_spelling(mut bytes: [u8; 32], rest: [u8; 32], kind in 0u8..17, reason in 0u8..12) {
+    fn event_any_bytes_have_one_encoding(mut bytes: [u8; 32], rest: [u8; 32], kind in 0u8..17, reason in 0u8..12) {
         (bytes[0], bytes[1]) = (kind, reason);
         let mut whole = [0; 64];
         whole[..32].copy_from_slice(&bytes);
@@ -315,7 +315,7 @@ proptest! {
     }
 
     #[test]
-    fn any_header_is_answered_in_one_spelling(place in 0usize..136, value: u8) {
+    fn window_header_any_bytes_have_one_encoding(place in 0usize..136, value: u8) {
         let mut bytes = golden_window();
         bytes[place] = value;
         if let Ok((header, ops)) = WindowHeader::decode(&bytes) {
@@ -329,7 +329,7 @@ proptest! {
 
 /// What a registration says of flags and scheme fits one byte, and comes back as it went in.
 #[test]
-fn a_registration_says_how_its_segment_is_received() {
+fn event_registration_round_trips_in_one_byte() {
     let both = Flags::SILENT.with(Flags::NOTIFY_RECEIVER);
     for flags in [Flags::NONE, Flags::SILENT, Flags::NOTIFY_RECEIVER, Flags::NO_NOTICE, both] {
         for scheme in Scheme::ALL {

@@ -59,7 +59,7 @@ fn broken(segment: u32, change: impl FnOnce(&mut DataHeader, &mut StartFields, &
 }
 
 #[test]
-fn legal_start_packets() {
+fn start_packet_legal_round_trips() {
     for segment in 0..3 {
         let (header, length) = start_of(segment);
         let bytes = encoded(&header, length).unwrap();
@@ -84,7 +84,7 @@ fn longest_packets_fill_their_buffers() {
 }
 
 #[test]
-fn a_peek_sees_the_name_that_parsing_sees() {
+fn data_peek_matches_parse() {
     let (start, length) = start_of(2);
     let data = DataHeader { start: None, ..start };
     for header in [start, data] {
@@ -105,7 +105,7 @@ fn a_peek_sees_the_name_that_parsing_sees() {
 }
 
 #[test]
-fn rules_of_start_packets() {
+fn start_packet_rules_are_checked() {
     use GeometryError as G;
     use WireError as W;
     assert!(matches!(
@@ -162,7 +162,7 @@ fn rules_of_start_packets() {
 }
 
 #[test]
-fn rules_of_every_payload_packet() {
+fn payload_packet_rules_are_checked() {
     use GeometryError as G;
     use WireError as W;
     let data = |change: &dyn Fn(&mut DataHeader), length: usize| {
@@ -206,7 +206,7 @@ fn rules_of_every_payload_packet() {
 }
 
 #[test]
-fn packet_index_is_exact() {
+fn data_packet_index_is_exact() {
     let header = DataHeader { start: None, ..start_of(1).0 };
     let index = |base: u64| header.packet_index(CardAddr::new(base));
     assert_eq!((index(0x1_4000), index(0x1_3e00), index(0x1_0000)), (Some(0), Some(1), Some(32)));
@@ -214,7 +214,7 @@ fn packet_index_is_exact() {
 }
 
 #[test]
-fn limits_of_small_packets() {
+fn payload_packet_small_size_limits() {
     let common = Common { source: NodeId::new(1), destination: NodeId::new(2), ..Common::default() };
     let outcome = |control: Control| control.encode(&mut [0; 64]);
     let arrived = |address, length| {
@@ -356,7 +356,7 @@ fn control() -> impl Strategy<Value = Control> {
 
 proptest! {
     #[test]
-    fn payload_packets_come_back((header, payload) in payload_packet()) {
+    fn payload_packet_round_trips((header, payload) in payload_packet()) {
         let mut buffer = [0xa5; MAX_PACKET_LENGTH];
         let length = header.encode(&payload, &mut buffer).unwrap();
         let Ok(Packet::Data(data)) = Packet::parse(&buffer[..length]) else { panic!("{header:?}") };
@@ -366,7 +366,7 @@ proptest! {
     }
 
     #[test]
-    fn words_about_links_come_back(
+    fn link_packet_round_trips(
         word in 0..4_u8,
         numbers in any::<[u32; 5]>(),
         (rate, queue) in (0..=1000_u16, 0..=1000_u16),
@@ -389,7 +389,7 @@ proptest! {
     }
 
     #[test]
-    fn small_packets_come_back(control in control()) {
+    fn control_packet_round_trips(control in control()) {
         let mut buffer = [0xa5; 64];
         let length = control.encode(&mut buffer).unwrap();
         prop_assert_eq!(Packet::parse(&buffer[..length]), Ok(Packet::Control(control)));
@@ -397,7 +397,7 @@ proptest! {
 
     /// Whatever parses is what encoding makes of it: there is one spelling of every packet.
     #[test]
-    fn one_spelling((header, payload) in payload_packet(), place in any::<prop::sample::Index>(), value: u8) {
+    fn packet_has_one_encoding((header, payload) in payload_packet(), place in any::<prop::sample::Index>(), value: u8) {
         let mut buffer = [0xa5; MAX_PACKET_LENGTH];
         let length = header.encode(&payload, &mut buffer).unwrap();
         buffer[place.index(header.length())] = value;
@@ -410,7 +410,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_answered(mut bytes in prop::collection::vec(any::<u8>(), 0..200), repair: bool) {
+    fn packet_any_bytes_parse_or_are_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200), repair: bool) {
         if repair && bytes.len() >= 4 {
             bytes[0] = 1;
             let body = bytes.len() - 4;

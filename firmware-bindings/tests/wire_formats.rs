@@ -30,7 +30,7 @@ fn emitted(sample: &Sample, buffer: &mut [u8]) -> Result<usize, EncodeError> {
 }
 
 #[test]
-fn deconstruct() {
+fn golden_packets_deconstruct() {
     for (kind, body) in GOLDEN {
         let bytes = with_crc(body);
         let packet = Packet::parse(&bytes).unwrap();
@@ -57,7 +57,7 @@ fn deconstruct() {
 }
 
 #[test]
-fn parse() {
+fn golden_packets_parse() {
     for (kind, body) in GOLDEN {
         let bytes = with_crc(body);
         let found = match Packet::parse(&bytes).unwrap() {
@@ -75,7 +75,7 @@ fn parse() {
 }
 
 #[test]
-fn emit() {
+fn golden_packets_encode() {
     for (kind, body) in GOLDEN {
         let expected = with_crc(body);
         let mut buffer = vec![0xa5; expected.len() + 8];
@@ -95,7 +95,7 @@ fn emit() {
 }
 
 #[test]
-fn construct() {
+fn golden_packets_construct_in_two_steps() {
     for (kind, body) in GOLDEN {
         let expected = with_crc(body);
         // In two steps, with the payload in place before the header.
@@ -118,7 +118,7 @@ fn construct() {
 
 /// Payloads of every packet size, and one byte less: in one step as in two, with the checksum of the definition.
 #[test]
-fn long_payloads() {
+fn payload_packet_every_size_encodes_as_defined() {
     let bytes: Vec<u8> = (0..4096u32).map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect();
     let Sample::Data(header, _) = sample(PacketKind::Data) else { panic!("a DATA packet has a header") };
     for packet_size_log2 in 6..=12 {
@@ -139,7 +139,7 @@ fn long_payloads() {
 }
 
 #[test]
-fn impossible_length() {
+fn packet_impossible_length_is_refused() {
     for (kind, body) in GOLDEN {
         // Cut anywhere, with a good checksum: the fields no longer agree with the length.
         for length in 0..body.len() {
@@ -160,7 +160,7 @@ fn impossible_length() {
 }
 
 #[test]
-fn truncation_at_every_length_is_refused() {
+fn packet_truncated_is_refused() {
     for (kind, body) in GOLDEN {
         let bytes = with_crc(body);
         for length in 0..bytes.len() {
@@ -184,7 +184,7 @@ fn packet_without_whole_header_tells_expected_length() {
 }
 
 #[test]
-fn every_single_bit_flip_is_refused() {
+fn packet_any_single_bit_flip_is_refused() {
     for (kind, body) in GOLDEN {
         let mut bytes = with_crc(body);
         for bit in 0..8 * bytes.len() {
@@ -197,7 +197,7 @@ fn every_single_bit_flip_is_refused() {
 }
 
 #[test]
-fn every_two_bit_flip_of_an_acknowledgement_is_refused() {
+fn ack_any_two_bit_flip_is_refused() {
     let mut bytes = with_crc(GOLDEN[2].1);
     for first in 0..8 * bytes.len() {
         for second in first + 1..8 * bytes.len() {
@@ -211,7 +211,7 @@ fn every_two_bit_flip_of_an_acknowledgement_is_refused() {
 }
 
 #[test]
-fn every_version_kind_and_flag_but_the_known_ones_is_refused() {
+fn packet_unknown_version_kind_or_flag_is_refused() {
     for (kind, body) in GOLDEN {
         let mut changed = body.to_vec();
         for version in (0..=u8::MAX).filter(|version| *version != 2) {
@@ -242,7 +242,7 @@ fn every_version_kind_and_flag_but_the_known_ones_is_refused() {
 }
 
 #[test]
-fn no_packet_comes_from_or_goes_to_the_node_that_nobody_is() {
+fn packet_reserved_node_is_refused() {
     for (kind, body) in GOLDEN {
         for place in [4, 8] {
             let mut changed = body.to_vec();
@@ -254,7 +254,7 @@ fn no_packet_comes_from_or_goes_to_the_node_that_nobody_is() {
 }
 
 #[test]
-fn reserved_fields_are_zero() {
+fn packet_nonzero_reserved_field_is_refused() {
     for (kind, places) in [
         (PacketKind::Start, 70..72),
         (PacketKind::Ack, 34..36),
@@ -277,7 +277,7 @@ fn reserved_fields_are_zero() {
 }
 
 #[test]
-fn reasons_belong_to_refusals_alone() {
+fn packet_reason_outside_nack_is_refused() {
     for reason in 0..=u8::MAX {
         let mut ack = GOLDEN[2].1.to_vec();
         ack[33] = reason;
@@ -304,7 +304,7 @@ fn golden(kind: PacketKind) -> Vec<u8> {
 
 /// A link's rate and queue are parts of a whole, and whoever is named is a node.
 #[test]
-fn words_about_links_are_possible() {
+fn link_packet_impossible_values_are_refused() {
     for kind in [PacketKind::LinkPassive, PacketKind::LinkActive] {
         for place in [28, 30] {
             let mut body = golden(kind);
@@ -331,7 +331,7 @@ fn words_about_links_are_possible() {
 
 /// What an answer does not use is 0, and a map comes in the one kind of packet that has room for it.
 #[test]
-fn answers_say_what_their_kind_says() {
+fn message_answer_unused_fields_must_be_zero() {
     for found in 0..=u8::MAX {
         for kind in [PacketKind::MessageAnswer, PacketKind::MessageMap] {
             let mut body = golden(kind);
@@ -362,7 +362,7 @@ fn answers_say_what_their_kind_says() {
 
 /// A message is 1 byte to 4096 packets inside its transfer, and a packet agrees with its message.
 #[test]
-fn messages_agree_with_themselves() {
+fn message_header_contradictions_are_refused() {
     let Sample::Message(Message::Data(good), payload) = sample(PacketKind::MessageStart) else {
         panic!("a MESSAGE_START packet has a header")
     };
@@ -394,7 +394,7 @@ fn messages_agree_with_themselves() {
 }
 
 #[test]
-fn what_parsing_refuses_encoding_refuses() {
+fn encode_refuses_packets_that_parse_refuses() {
     for (kind, _) in GOLDEN {
         let mut wrong = sample(kind);
         match &mut wrong {
@@ -422,7 +422,7 @@ fn what_parsing_refuses_encoding_refuses() {
 }
 
 #[test]
-fn checksum_of_this_file_is_the_package_s() {
+fn packet_checksum_matches_crc_module() {
     for (_, body) in GOLDEN {
         assert_eq!(bitwise_crc(body), fpga_firmware::crc::crc32c(body));
     }

@@ -32,7 +32,7 @@ impl RegisterIo for Recorder {
 }
 
 #[test]
-fn a_register_reaches_its_place_with_its_value() {
+fn register_access_reaches_offset_with_value() {
     let io = Recorder { answer: 0x0000_0007, ..Recorder::default() };
     let base = channel_base(Direction::C2h, 2);
     let run = ChannelControl::new().with_run(true);
@@ -58,14 +58,14 @@ fn a_register_reaches_its_place_with_its_value() {
 }
 
 #[test]
-fn an_absurd_base_stays_absurd() {
+fn register_absurd_base_saturates() {
     let io = Recorder::default();
     ChannelBlock::CONTROL.read(&io, BarOffset::new(u64::MAX - 1)).unwrap();
     assert_eq!(*io.log.borrow(), [('r', u64::MAX, 0)]);
 }
 
 #[test]
-fn registers_know_themselves() {
+fn register_knows_name_and_access() {
     assert_eq!(ChannelBlock::STATUS.offset(), 0x40);
     assert_eq!(ChannelBlock::STATUS.access(), AccessKind::ReadWrite1Clear);
     assert_eq!(ChannelBlock::STATUS.address(BarOffset::new(0x1100)), BarOffset::new(0x1140));
@@ -77,7 +77,7 @@ fn registers_know_themselves() {
 }
 
 #[test]
-fn access_kinds_say_what_may_be_done() {
+fn access_kind_states_permitted_accesses() {
     use AccessKind::{ReadClears, ReadOnly, ReadWrite, ReadWrite1Clear, Write1Clear, Write1Set, WriteOnly};
     // kind, readable, writable, a read has an effect
     let table = [
@@ -98,7 +98,7 @@ fn access_kinds_say_what_may_be_done() {
 }
 
 #[test]
-fn the_catalogue_lists_each_register_once_under_one_name() {
+fn catalogue_lists_each_register_once() {
     for h2c in 0..=4 {
         for c2h in 0..=4 {
             let card = CardLayout::new(h2c, c2h).with_cdma(BarOffset::new(0x1000));
@@ -124,7 +124,7 @@ fn the_catalogue_lists_each_register_once_under_one_name() {
 }
 
 #[test]
-fn registers_are_found_by_their_names_only() {
+fn catalogue_finds_registers_by_exact_name() {
     let card = CardLayout::new(2, 1).with_cdma(BarOffset::new(0x1000));
     let place = |name: &str| card.find(name).map(|register| register.address().get());
     assert_eq!(place("h2c0.control"), Some(0x0004));
@@ -151,7 +151,7 @@ fn registers_are_found_by_their_names_only() {
 }
 
 #[test]
-fn only_the_clear_on_read_status_has_a_read_side_effect() {
+fn catalogue_only_clear_on_read_status_has_side_effect() {
     let card = CardLayout::new(4, 4).with_cdma(BarOffset::ZERO);
     for register in card.registers() {
         let name = register.name().to_string();
@@ -160,7 +160,7 @@ fn only_the_clear_on_read_status_has_a_read_side_effect() {
 }
 
 #[test]
-fn addresses_are_numbers_with_bounds() {
+fn address_arithmetic_is_checked() {
     let address = Iova::new(0x1_0000_0020);
     assert_eq!(address.to_string(), "0x100000020");
     assert_eq!(address.to_low_high(), (0x20, 1));

@@ -46,7 +46,7 @@ const SEEN: &[(&str, u32)] = &[
 ];
 
 #[test]
-fn every_register_of_a_card() {
+fn display_every_register_of_card() {
     let card = CardLayout::new(1, 1).with_msix_vectors(1).with_cdma(BarOffset::new(0x1000));
     let mut text = String::new();
     let mut used = vec![false; SEEN.len()];
@@ -74,7 +74,7 @@ fn every_register_of_a_card() {
 }
 
 #[test]
-fn values_print_themselves() {
+fn display_values_show_fields() {
     assert_eq!(
         Identifier::of(Target::C2hChannel, 1, true).to_string(),
         "0x1fc18106 version=6(2017.1 or later) channel=1 stream target=1(c2h_channel) subsystem=0x1fc"
@@ -107,7 +107,7 @@ fn values_print_themselves() {
 
 /// What listings say of a register or a field is its documentation, as it can be read at a terminal.
 #[test]
-fn documentation_is_data() {
+fn display_documentation_text_is_available() {
     use fpga_registers::decode::Doc;
     let card = CardLayout::new(4, 4).with_cdma(BarOffset::new(0x1000));
     for block in card.blocks() {

@@ -10,24 +10,24 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn descriptor_words_survive(words: [u32; 8]) {
+    fn xdma_descriptor_words_round_trip(words: [u32; 8]) {
         prop_assert_eq!(Descriptor::from_words(words).to_words(), words);
     }
 
     #[test]
-    fn cdma_descriptor_words_survive(words: [u32; 16]) {
+    fn cdma_descriptor_words_round_trip(words: [u32; 16]) {
         let descriptor = SgDescriptor::from_words(words);
         prop_assert_eq!(descriptor.to_words(), words);
         prop_assert_eq!(&descriptor.to_engine_words()[..], &words[..8]);
     }
 
     #[test]
-    fn stream_writeback_words_survive(words: [u32; 2]) {
+    fn stream_writeback_words_round_trip(words: [u32; 2]) {
         prop_assert_eq!(StreamWriteback::from_words(words).to_words(), words);
     }
 
     #[test]
-    fn descriptor_parts_survive(
+    fn xdma_descriptor_fields_round_trip(
         (host, card, next) in any::<(u64, u64, u64)>(),
         length in 0..=MAX_LEN,
         (stop, completed, eop) in any::<(bool, bool, bool)>(),
@@ -57,14 +57,14 @@ proptest! {
     }
 
     #[test]
-    fn values_keep_every_bit(raw: u32) {
+    fn register_value_keeps_every_bit(raw: u32) {
         prop_assert_eq!(ChannelControl::from_register(raw).into_register(), raw);
         prop_assert_eq!(ChannelStatus::from_register(raw).into_register(), raw);
         prop_assert_eq!(PollWriteback::from_register(raw).into_register(), raw);
     }
 
     #[test]
-    fn decoded_fields_add_up_to_the_word(raw: u32) {
+    fn decoded_fields_sum_to_word(raw: u32) {
         let sum = ChannelStatus::from_register(raw).decoded()
             .fields()
             .fold(0, |sum, decoded| sum | decoded.value() << decoded.field().low());
@@ -73,7 +73,7 @@ proptest! {
 
     /// Any address and count: within the limits, and never across a page.
     #[test]
-    fn a_block_is_always_allowed(slot: u32, available: u32) {
+    fn next_adjacent_stays_in_limits_and_page(slot: u32, available: u32) {
         let first = u64::from(slot) * 32;
         let length = block_length(Iova::new(first), available);
         prop_assert!(length <= MAX_BLOCK && length <= available);

@@ -103,17 +103,17 @@ fn steady(mut take: impl FnMut(&Card, u8) -> Box<dyn Channel>) {
 }
 
 #[test]
-fn writing_to_the_card_allocates_nothing() {
+fn h2c_write_allocates_nothing() {
     steady(|card, number| Box::new(card.h2c(number).unwrap()));
 }
 
 #[test]
-fn reading_from_the_card_allocates_nothing() {
+fn c2h_read_allocates_nothing() {
     steady(|card, number| Box::new(card.c2h(number).unwrap()));
 }
 
 #[test]
-fn an_endless_run_allocates_nothing() {
+fn credit_mode_allocates_nothing() {
     let options = ChannelOptions::default().run_mode(RunMode::CreditRing);
     steady(|card, number| Box::new(card.h2c_with(number, options).unwrap()));
     steady(|card, number| Box::new(card.c2h_with(number, options).unwrap()));
@@ -142,7 +142,7 @@ fn run_attached(rig: &mut Rig, memory: AttachedMemory, list: &mut [Piece], size:
 }
 
 #[test]
-fn attached_memory_and_lists_allocate_nothing() {
+fn registered_memory_and_lists_allocate_nothing() {
     for way in WAYS {
         for (size, pieces) in [(64, 0), (4096, 0), (60_000, 0), (64, 3), (4096, 5)] {
             let mut rig = Rig::with(way, way.options().transfers(64));
@@ -159,7 +159,7 @@ fn attached_memory_and_lists_allocate_nothing() {
 }
 
 #[test]
-fn waiting_allocates_nothing() {
+fn channel_wait_allocates_nothing() {
     for way in WAYS {
         let mut rig = Rig::with_interrupts(way);
         let memory = rig.attach(4 << 20);
@@ -179,7 +179,7 @@ fn waiting_allocates_nothing() {
 }
 
 #[test]
-fn packets_allocate_nothing() {
+fn stream_packets_allocate_nothing() {
     let sections = "xdma: { stream: true }\nstream:\n  logic: source\n  flush_empty: true\n  source: { longest: 9000 }\n";
     for mode in [RunMode::CreditRing, RunMode::StopRuns] {
         let world = world(described(sections));
@@ -207,7 +207,7 @@ fn packets_allocate_nothing() {
 }
 
 #[test]
-fn copying_inside_the_card_allocates_nothing() {
+fn cdma_copy_allocates_nothing() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     for path in [DescriptorPath::bypass(CardAddr::ZERO), DescriptorPath::channel(card.h2c(0).unwrap())] {
@@ -235,7 +235,7 @@ fn copying_inside_the_card_allocates_nothing() {
 }
 
 #[test]
-fn buffers_of_mapped_memory_allocate_nothing() {
+fn mapped_buffers_allocate_nothing() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     let mut held: Vec<_> = (0..DEPTH).map(|_| card.buffer(5000).unwrap()).collect();
@@ -291,7 +291,7 @@ fn exchange(net: &mut Net, regions: &[RemoteRegion; 2], count: usize, length: u6
 }
 
 #[test]
-fn the_network_path_allocates_nothing() {
+fn network_path_allocates_nothing() {
     for (order, length) in [
         (DeliveryOrder::InOrder, 100),
         (DeliveryOrder::InOrder, 16_384),
@@ -322,7 +322,7 @@ fn trouble() -> WorldBuilder {
 
 /// Whatever becomes of packets: sent again, refused, kept aside, told twice.
 #[test]
-fn packets_in_trouble_allocate_nothing() {
+fn network_path_with_loss_allocates_nothing() {
     for scheme in Scheme::ALL {
         let card = described("ni: { registry_entries: 2, escape_slots: 4 }");
         let mut net = Net::joined(2, &card, trouble(), |mut options| {
@@ -363,7 +363,7 @@ fn packets_in_trouble_allocate_nothing() {
 
 /// A wait that sleeps takes no more than one that looks.
 #[test]
-fn waiting_for_the_network_allocates_nothing() {
+fn network_wait_allocates_nothing() {
     let world = World::builder().cards(2).build().unwrap();
     let ends = [0, 1].map(|number| {
         let card = Card::open(world.transport(number)).unwrap();
@@ -420,7 +420,7 @@ fn endless() -> Endless {
 
 /// By every scheme whose sender is the card's: host, both cards and the network between them.
 #[test]
-fn packets_of_messages_allocate_nothing() {
+fn message_schemes_path_allocates_nothing() {
     for scheme in Scheme::ALL.iter().filter(|scheme| **scheme != Scheme::Registry) {
         let card = fpga_card::CardDescription::default();
         let order = DeliveryOrder::Random { seed: 1, depth: 16 };
@@ -445,7 +445,7 @@ fn packets_of_messages_allocate_nothing() {
 
 /// Host to card to card to host, 256 MiB in pieces: beyond the cards' memory that takes no more than a few pieces.
 #[test]
-fn a_long_transfer_takes_no_more_memory_than_a_short_one() {
+fn long_transfer_memory_equals_short_transfer() {
     const TOTAL: u64 = 256 << 20;
     const CHUNK: u64 = 16 << 20;
     const LIMIT: u64 = 64 << 20;

@@ -31,7 +31,7 @@ fn assert_works(world: &World, cdma: &mut Cdma, seed: u64) {
 }
 
 #[test]
-fn no_bytes_are_no_transfer() {
+fn cdma_zero_length_copy_completes_without_card() {
     let (world, card) = opened();
     let mut cdma = card.cdma().unwrap();
     poke(&world, 0, at(100), &[1; 100]);
@@ -43,7 +43,7 @@ fn no_bytes_are_no_transfer() {
 }
 
 #[test]
-fn a_copy_longer_than_one_transfer_can_be_is_cut() {
+fn cdma_long_copy_is_cut() {
     let (world, card) = opened();
     let mut cdma = card.cdma().unwrap();
     let length = (64 << 20) + 12_345;
@@ -64,7 +64,7 @@ fn a_copy_longer_than_one_transfer_can_be_is_cut() {
 }
 
 #[test]
-fn one_owner_at_a_time() {
+fn cdma_second_owner_is_refused() {
     let (world, card) = opened();
     let cdma = card.cdma().unwrap();
     assert!(matches!(card.cdma(), Err(ResourceError::InUse { .. })));
@@ -79,7 +79,7 @@ fn one_owner_at_a_time() {
 }
 
 #[test]
-fn a_copy_ends_in_the_time_it_is_given() {
+fn cdma_copy_ends_at_timeout() {
     let (world, card) = opened();
     let mut cdma = card.cdma().unwrap();
     let data = bytes(1, 9 << 20);
@@ -113,7 +113,7 @@ fn a_copy_ends_in_the_time_it_is_given() {
 }
 
 #[test]
-fn unaligned_copies_on_a_build_without_realignment_fail_typed() {
+fn cdma_without_dre_unaligned_copy_fails_typed() {
     let world = world(described("cdma: { dre: false, data_width: 512 }"));
     let card = open(&world);
     let mut cdma = card.cdma().unwrap();
@@ -136,7 +136,7 @@ fn without_realignment(bytes: u32) -> (World, Card, Cdma) {
 
 /// Every place of both addresses in a beat, and every length around one and two: the bytes arrive, and those beside them stay.
 #[test]
-fn without_realignment_every_byte_is_copied_all_the_same() {
+fn cdma_without_dre_bounce_copies_every_byte() {
     const SPAN: usize = 1024;
     for beat in [4_usize, 8, 64, 128] {
         let (world, card, mut cdma) = without_realignment(beat as u32);
@@ -181,7 +181,7 @@ fn without_realignment_every_byte_is_copied_all_the_same() {
 }
 
 #[test]
-fn what_goes_wrong_on_the_way_through_the_host_is_said() {
+fn cdma_bounce_failure_is_reported() {
     let (world, card, mut cdma) = without_realignment(64);
     world.with_card(0, |card| card.poison(at(0x10_0000 + (300 << 10)), 64));
     let error = cdma.copy(at(0x10_0001), at(0x40_0002), 1 << 20).unwrap_err();
@@ -216,7 +216,7 @@ fn what_goes_wrong_on_the_way_through_the_host_is_said() {
 }
 
 #[test]
-fn every_build_of_the_engine_copies() {
+fn cdma_every_build_copies() {
     for sections in [
         "cdma: { address_width: 32 }\nmemory: { size: 0x10000000 }",
         "cdma: { address_width: 64, sg: false }",
@@ -230,7 +230,7 @@ fn every_build_of_the_engine_copies() {
 }
 
 #[test]
-fn a_card_without_identity_has_none_unless_told() {
+fn cdma_card_without_identity_needs_offset() {
     let world = world(with_channels(1, 1));
     let card = open_with(&world, OpenOptions::default().network_interface(NetworkInterface::Ignored));
     let error = card.cdma().unwrap_err();

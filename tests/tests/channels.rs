@@ -41,7 +41,7 @@ fn finish(world: &World, channel: &mut H2cChannel, count: usize) -> Vec<Completi
 }
 
 #[test]
-fn every_channel_of_every_card() {
+fn channels_every_channel_of_every_card_transfers() {
     for (h2c, c2h) in (1..=4).flat_map(|h2c| (1..=4).map(move |c2h| (h2c, c2h))) {
         let world = world(with_channels(h2c, c2h));
         let card = open(&world);
@@ -106,7 +106,7 @@ proptest! {
 
     /// Card memory behaves like an array of bytes, whatever the sizes, addresses and channels.
     #[test]
-    fn round_trips_match_an_array(steps in prop::collection::vec(step(), 1..24), longest in prop::sample::select(vec![4096, 65_536, ((1 << 28) - 1) & !0xFFF])) {
+    fn channels_round_trips_match_array(steps in prop::collection::vec(step(), 1..24), longest in prop::sample::select(vec![4096, 65_536, ((1 << 28) - 1) & !0xFFF])) {
         let mut file = with_channels(4, 4);
         // So that the array ends where memory ends, on a 64-bit address.
         file.memory.size = MODEL_AT + MODEL as u64;
@@ -137,7 +137,7 @@ proptest! {
     /// Transfers in flight end in the order in which they were submitted, each with its own buffer, however polling and
     /// submitting interleave.
     #[test]
-    fn any_interleaving_keeps_order(actions in prop::collection::vec((0..3_u8, 1..40_000_usize), 1..200)) {
+    fn channels_random_interleaving_keeps_order(actions in prop::collection::vec((0..3_u8, 1..40_000_usize), 1..200)) {
         let world = world(with_channels(1, 1));
         let card = open(&world);
         let options = ChannelOptions::default().descriptors(32).transfers(16).max_descriptor_length(4096);
@@ -192,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn a_full_ring_hands_the_buffer_back() {
+fn ring_full_submit_returns_buffer() {
     for (options, capacity) in [
         (ChannelOptions::default().descriptors(8).transfers(64), 8),
         (ChannelOptions::default().descriptors(64).transfers(4), 4),
@@ -223,7 +223,7 @@ fn a_full_ring_hands_the_buffer_back() {
 }
 
 #[test]
-fn a_transfer_that_never_fits_says_so() {
+fn submit_too_many_descriptors_is_reported() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     let options = ChannelOptions::default().descriptors(8).max_descriptor_length(4096);
@@ -261,7 +261,7 @@ fn a_transfer_that_never_fits_says_so() {
 }
 
 #[test]
-fn one_descriptor_per_contiguous_run() {
+fn submit_contiguous_memory_uses_one_descriptor() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     let count = || card.counters().unwrap().descriptors;
@@ -282,7 +282,7 @@ fn one_descriptor_per_contiguous_run() {
 }
 
 #[test]
-fn a_buffer_of_no_bytes_needs_no_card() {
+fn submit_empty_buffer_completes_without_card() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     let mut channel = card.h2c(0).unwrap();
@@ -303,7 +303,7 @@ fn a_buffer_of_no_bytes_needs_no_card() {
 }
 
 #[test]
-fn a_ticket_is_good_once() {
+fn ticket_is_accepted_once() {
     let world = world(with_channels(2, 1));
     let card = open(&world);
     let mut channel = card.h2c(0).unwrap();
@@ -328,7 +328,7 @@ fn a_ticket_is_good_once() {
 }
 
 #[test]
-fn a_wait_that_is_too_short_can_be_repeated() {
+fn wait_timed_out_can_be_repeated() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     let mut channel = card.h2c(0).unwrap();
@@ -355,7 +355,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn completion_as_a_future() {
+fn completion_future_resolves() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     let mut writer = card.h2c(0).unwrap();
@@ -375,7 +375,7 @@ fn completion_as_a_future() {
 }
 
 #[test]
-fn a_dropped_future_leaves_the_buffer_in_flight() {
+fn completion_future_dropped_leaves_transfer_in_flight() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     let mut channel = card.h2c(0).unwrap();
@@ -401,7 +401,7 @@ fn a_dropped_future_leaves_the_buffer_in_flight() {
 }
 
 #[test]
-fn channels_share_vectors_where_there_are_too_few() {
+fn channels_share_scarce_vectors() {
     for vectors in [1, 3, 7] {
         let mut file = with_channels(4, 4);
         file.interrupts.msix_vectors = vectors;
@@ -428,7 +428,7 @@ fn channels_share_vectors_where_there_are_too_few() {
 }
 
 #[test]
-fn memory_is_taken_only_by_channels_that_may_do_with_it_what_they_do() {
+fn submit_buffer_with_wrong_access_is_refused() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     let (mut h2c, mut c2h) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());

@@ -62,7 +62,7 @@ fn missing(word: &str, cases: &[String]) -> Option<String> {
 }
 
 #[test]
-fn what_the_page_names_exists() {
+fn complaints_page_names_exist() {
     let cases: Vec<String> = cases().iter().map(|case| case.name.to_string()).collect();
     let rows: Vec<Vec<&str>> = PAGE
         .lines()
@@ -94,10 +94,10 @@ fn what_the_page_names_exists() {
 }
 
 #[test]
-fn what_does_not_exist_is_found() {
+fn complaints_missing_names_are_found() {
     let cases = vec!["cost.poll".to_owned()];
     assert_eq!(missing("cost.poll", &cases), None);
-    assert_eq!(missing("tests/tests/documents.rs::what_does_not_exist_is_found", &cases), None);
+    assert_eq!(missing("tests/tests/documents.rs::complaints_missing_names_are_found", &cases), None);
     for word in [
         "cost.pool",
         "tests/tests/documents.rs::no_such",
@@ -109,7 +109,7 @@ fn what_does_not_exist_is_found() {
 }
 
 #[test]
-fn links_that_go_astray_are_found() {
+fn complaints_broken_links_are_found() {
     let row = "[`cost.poll`](../a/b.rs), `fpgactl top`; [`x.rs::y`](../x.rs)";
     assert_eq!(linked(row), [("cost.poll", "a/b.rs"), ("x.rs::y", "x.rs")]);
     let own = "tests/tests/documents.rs";
@@ -152,7 +152,7 @@ fn anchors(text: &str) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn document_links_resolve() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut pages: Vec<_> =
         ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"]
@@ -192,7 +192,7 @@ fn links_lead_somewhere() {
 
 /// The list of chapters and the folder are the same: a page that is in no list is read by nobody.
 #[test]
-fn every_page_of_the_manual_is_a_chapter() {
+fn manual_lists_every_page() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let pages = fs::read_dir(&docs).into_iter().flatten().flatten();
     let mut pages: Vec<String> = pages
@@ -310,10 +310,10 @@ fn rust_path(quoted: &str) -> Option<Vec<&str>> {
 }
 
 #[test]
-fn rust_names_in_documents_exist() {
+fn document_rust_names_exist() {
     let mut words = BTreeSet::new();
     words_of_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &mut words);
-    assert!(words.contains("rust_names_in_documents_exist"));
+    assert!(words.contains("document_rust_names_exist"));
     let mut seen = 0;
     let mut unknown = Vec::new();
     for (name, text) in pages() {
@@ -342,7 +342,7 @@ fn words_after<'a>(text: &'a str, before: &'a str) -> impl Iterator<Item = &'a s
 }
 
 #[test]
-fn cargo_commands_in_documents_exist() {
+fn document_cargo_commands_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let xtask = fs::read_to_string(root.join("tools/xtask/src/main.rs")).unwrap_or_default();
     let manifests = fs::read_to_string(root.join("Cargo.lock")).unwrap_or_default();
@@ -378,7 +378,7 @@ fn cargo_commands_in_documents_exist() {
 
 /// The commit that BENCHMARKS.md was measured at can be looked up. Without git, or in a shallow clone, there is nothing to look it up in.
 #[test]
-fn benchmarks_name_a_commit_of_this_history() {
+fn benchmarks_commit_is_in_history() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let text = fs::read_to_string(root.join("BENCHMARKS.md")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("* project: ")).unwrap_or_default();

@@ -17,7 +17,7 @@ use fpga_tests::net::{self, Net};
 use fpga_tests::{DeliveryOrder, Pair, SOURCE, bytes, cards};
 
 #[test]
-fn a_buffer_of_another_card_is_refused_and_comes_back() {
+fn buffer_of_other_card_is_refused_and_returned() {
     let world = World::builder().cards(2).build().unwrap();
     let open = |index| Card::open(world.transport(index)).unwrap();
     let (a, b) = (open(0), open(1));
@@ -33,7 +33,7 @@ fn a_buffer_of_another_card_is_refused_and_comes_back() {
 }
 
 #[test]
-fn a_transport_that_stays_open_serves_one_card_after_the_other() {
+fn backend_serves_cards_in_sequence() {
     let world = cards::world(cards::described(""));
     let transport = world.transport(0);
     // A buffer that outlives its card keeps its region mapped; the next card's memory goes elsewhere.
@@ -45,7 +45,7 @@ fn a_transport_that_stays_open_serves_one_card_after_the_other() {
 }
 
 #[test]
-fn events_in_card_memory_are_not_taken_twice_when_the_endpoint_is_opened_again() {
+fn events_in_card_memory_are_not_taken_twice_after_reopen() {
     let description = cards::described("ni: { event_push: false }");
     let mut net = Net::of(&description, DeliveryOrder::InOrder, |options| options);
     let region = net.region(1, CardAddr::new(0x100_0000), 4096).remote;
@@ -60,7 +60,7 @@ fn events_in_card_memory_are_not_taken_twice_when_the_endpoint_is_opened_again()
 }
 
 #[test]
-fn a_caller_that_did_not_poll_for_long_finds_its_endpoint_well() {
+fn endpoint_unpolled_for_long_works() {
     let mut pair = Pair::new(DeliveryOrder::InOrder);
     let data = bytes(2, 40_000);
     pair.load(&data, SOURCE);
@@ -76,7 +76,7 @@ fn a_caller_that_did_not_poll_for_long_finds_its_endpoint_well() {
 }
 
 #[test]
-fn a_build_with_short_lengths_copies_all_of_it() {
+fn cdma_short_length_build_copies_all() {
     let world = cards::world(cards::described("cdma: { max_length_bits: 23 }"));
     let card = cards::open(&world);
     let data = bytes(3, 9 << 20);
@@ -86,7 +86,7 @@ fn a_build_with_short_lengths_copies_all_of_it() {
 }
 
 #[test]
-fn a_build_with_shorter_lengths_than_a_piece_says_so() {
+fn cdma_length_below_chunk_is_reported() {
     let world = cards::world(cards::described("cdma: { max_length_bits: 16 }"));
     let card = cards::open(&world);
     let mut cdma = card.cdma().unwrap();
@@ -96,7 +96,7 @@ fn a_build_with_shorter_lengths_than_a_piece_says_so() {
 }
 
 #[test]
-fn a_build_with_short_addresses_refuses_what_it_cannot_reach() {
+fn cdma_short_address_build_refuses_unreachable() {
     let world = cards::world(cards::described("cdma: { address_width: 32 }"));
     let card = cards::open(&world);
     let before = cards::peek(&world, 0, CardAddr::new(1 << 30), 4096);
@@ -129,7 +129,7 @@ fn cdma_copy_beyond_address_width_copies_nothing() {
 }
 
 #[test]
-fn awaiting_a_card_that_is_gone_ends() {
+fn await_on_removed_card_ends() {
     let world = cards::world(cards::described(""));
     let card = cards::open(&world);
     let mut channel = card.h2c(0).unwrap();
@@ -153,7 +153,7 @@ fn awaiting_a_card_that_is_gone_ends() {
 }
 
 #[test]
-fn a_short_ring_slows_a_long_transfer_down_and_no_more() {
+fn bulk_short_ring_completes_slowly() {
     let world = cards::world(cards::described(""));
     let card = cards::open(&world);
     let options = ChannelOptions::default().transfers(2);
@@ -184,7 +184,7 @@ fn a_short_ring_slows_a_long_transfer_down_and_no_more() {
 }
 
 #[test]
-fn a_region_closed_twice_leaves_its_successor_open() {
+fn region_closed_twice_keeps_successor_open() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let first = net.region(1, CardAddr::new(0x100_0000), 4096);
     net.end(1).close_region(&first).unwrap();
@@ -194,7 +194,7 @@ fn a_region_closed_twice_leaves_its_successor_open() {
 }
 
 #[test]
-fn an_earlier_owners_events_stop_before_the_card_may_do_dma() {
+fn open_stops_events_of_earlier_owner_before_bus_master() {
     let world = World::builder().cards(1).build().unwrap();
     let card = Card::open(world.transport(0)).unwrap();
     let endpoint = fpga_driver::Endpoint::open_with(&card, &net::options(1)).unwrap();
@@ -208,7 +208,7 @@ fn an_earlier_owners_events_stop_before_the_card_may_do_dma() {
 }
 
 #[test]
-fn addresses_beyond_four_gibibytes_are_as_good_as_any() {
+fn addresses_above_4_gib_work() {
     let mut net = Net::new(DeliveryOrder::Random { seed: 6, depth: 64 });
     // Source and target straddle the boundary at different offsets.
     let region = net.region(1, CardAddr::new((1 << 32) - 70_001), 200_000).remote;
@@ -217,7 +217,7 @@ fn addresses_beyond_four_gibibytes_are_as_good_as_any() {
 }
 
 #[test]
-fn a_transfer_reads_no_register() {
+fn network_transfer_reads_no_register() {
     let mut pair = Pair::new(DeliveryOrder::Random { seed: 7, depth: 64 });
     pair.load(&bytes(7, 1 << 20), SOURCE);
     let region = pair.region(1 << 20);
@@ -230,7 +230,7 @@ fn a_transfer_reads_no_register() {
 }
 
 #[test]
-fn the_card_says_which_interrupts_are_on() {
+fn card_reports_enabled_interrupts() {
     let world = cards::world(cards::described(""));
     let card = cards::open(&world);
     let mode = || ConfigBlock::INTERRUPT_MODE.read(card.dma_bar(), CONFIG_BASE).unwrap();

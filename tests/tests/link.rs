@@ -87,13 +87,13 @@ fn exchange(worlds: &[World; 2], scheme: Scheme) {
 }
 
 #[test]
-fn worlds_with_threads() {
+fn link_threaded_networks_exchange_packets() {
     exchange(&worlds(|| World::builder().threaded(ThreadOptions::default())), Scheme::Registry);
 }
 
 /// Without a thread the cards work while somebody polls, and time is real all the same.
 #[test]
-fn worlds_without_threads() {
+fn link_unthreaded_networks_exchange_packets_while_polled() {
     let worlds = worlds(World::builder);
     let before = worlds[0].now();
     exchange(&worlds, Scheme::Registry);
@@ -101,14 +101,14 @@ fn worlds_without_threads() {
 }
 
 #[test]
-fn every_scheme() {
+fn link_every_scheme_transfers() {
     for scheme in Scheme::ALL {
         exchange(&worlds(|| World::builder().threaded(ThreadOptions::default())), *scheme);
     }
 }
 
 #[test]
-fn packets_that_fit_no_datagram_are_refused_when_the_world_is_built() {
+fn link_packet_larger_than_datagram_is_refused_at_build() {
     let large = || described("ni: { packet_size: 4096 }");
     let refused = World::builder().card(large()).link(UdpLink::bind(loopback()).unwrap()).build();
     let Err(BuildError::Mtu { packet: 4096, datagram: 4204, largest: 1472, mtu: 1500, .. }) = refused else {

@@ -73,7 +73,7 @@ fn killed_in_a_run(world: &World, options: ChannelOptions) {
 }
 
 #[test]
-fn what_a_killed_owner_left_running_is_stopped_and_told() {
+fn recovery_run_of_killed_process_is_stopped_and_reported() {
     let world = world(CardDescription::default());
     killed_in_a_run(&world, ChannelOptions::default());
     let report = unopened(&world, RecoveryOptions::default()).unwrap();
@@ -91,7 +91,7 @@ fn what_a_killed_owner_left_running_is_stopped_and_told() {
 }
 
 #[test]
-fn a_look_changes_nothing_and_takes_nothing() {
+fn recovery_check_only_changes_nothing() {
     let world = world(CardDescription::default());
     killed_in_a_run(&world, ChannelOptions::default());
     let base = channel_base(Direction::C2h, 1);
@@ -120,7 +120,7 @@ fn a_look_changes_nothing_and_takes_nothing() {
 }
 
 #[test]
-fn credits_and_halted_fetches_do_not_outlive_their_owner() {
+fn recovery_credits_and_fetch_halt_are_cleared() {
     let world = world(CardDescription::default());
     killed_in_a_run(&world, ChannelOptions::default().run_mode(RunMode::CreditRing));
     world.step_until_idle();
@@ -138,7 +138,7 @@ fn credits_and_halted_fetches_do_not_outlive_their_owner() {
 }
 
 #[test]
-fn interface_and_copy_engine_of_a_killed_owner_are_put_to_rest() {
+fn recovery_ni_and_cdma_of_killed_process_are_stopped() {
     let world = world(CardDescription::default());
     let card = open(&world);
     let endpoint = Endpoint::open_with(&card, &options(1)).unwrap();
@@ -162,7 +162,7 @@ fn interface_and_copy_engine_of_a_killed_owner_are_put_to_rest() {
 }
 
 #[test]
-fn one_channel_alone_leaves_the_others_alone() {
+fn recovery_single_channel_leaves_others() {
     let world = world(CardDescription::default());
     killed_in_a_run(&world, ChannelOptions::default());
     let report = unopened(&world, RecoveryOptions::default().channel(H2C0)).unwrap();
@@ -185,7 +185,7 @@ fn one_channel_alone_leaves_the_others_alone() {
 }
 
 #[test]
-fn what_somebody_holds_is_not_disturbed_unless_forced() {
+fn recovery_held_channel_needs_force() {
     let world = world(CardDescription::default());
     let card = open(&world);
     let mut channel = card.h2c(0).unwrap();
@@ -218,7 +218,7 @@ fn what_somebody_holds_is_not_disturbed_unless_forced() {
 }
 
 #[test]
-fn interrupts_that_are_enabled_stay_so() {
+fn recovery_keeps_enabled_interrupts() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     card.enable_interrupts().unwrap();
@@ -228,7 +228,7 @@ fn interrupts_that_are_enabled_stay_so() {
 }
 
 #[test]
-fn a_reset_that_is_asked_for_is_done() {
+fn recovery_requested_reset_is_done() {
     let world = world(CardDescription::default());
     let card = open(&world);
     let report = card.recover_with(&RecoveryOptions::default().at_least(RecoveryLevel::Function));
@@ -257,7 +257,7 @@ fn a_reset_that_is_asked_for_is_done() {
 }
 
 #[test]
-fn an_engine_that_does_not_stop_makes_the_ladder_go_on() {
+fn recovery_stuck_engine_escalates() {
     let world = hurried_world(with_channels(2, 2));
     let at = ChannelBlock::STATUS.address(channel_base(Direction::C2h, 1)).get();
     let tampered = Tampered::new(world.transport(0), vec![Replaced { bar: DMA_BAR, at, value: 1 }]);
@@ -287,7 +287,7 @@ fn an_engine_that_does_not_stop_makes_the_ladder_go_on() {
 }
 
 #[test]
-fn registers_of_all_ones_take_a_reset_of_the_bus() {
+fn recovery_all_ones_needs_bus_reset() {
     for open_first in [true, false] {
         let world = world(CardDescription::default());
         let card = open_first.then(|| open(&world));
@@ -314,7 +314,7 @@ fn registers_of_all_ones_take_a_reset_of_the_bus() {
 }
 
 #[test]
-fn a_card_that_is_gone_is_gone() {
+fn recovery_removed_card_is_reported() {
     let world = world(CardDescription::default());
     let card = open(&world);
     world.fail(0, CardFailure::Gone);
@@ -331,7 +331,7 @@ fn a_card_that_is_gone_is_gone() {
 }
 
 #[test]
-fn a_reset_behind_its_back_is_told() {
+fn recovery_external_reset_is_reported() {
     let world = world(CardDescription::default());
     let card = open(&world);
     world.transport(0).reset(ResetLevel::Hot).unwrap();
@@ -339,7 +339,7 @@ fn a_reset_behind_its_back_is_told() {
 }
 
 #[test]
-fn a_foreign_user_bar_is_never_touched() {
+fn recovery_foreign_user_bar_is_not_touched() {
     let world = world(described("pci: { subsystem_device: 7 }"));
     world.with_card(0, |card| card.set_access_log(AccessLog::bounded(10_000)));
     for level in [RecoveryLevel::Channel, RecoveryLevel::Bus] {
@@ -356,7 +356,7 @@ fn a_foreign_user_bar_is_never_touched() {
 }
 
 #[test]
-fn what_is_no_xdma_is_not_reset() {
+fn recovery_non_xdma_is_not_reset() {
     let world = world(CardDescription::default());
     let replaced = vec![Replaced { bar: DMA_BAR, at: 0x2000, value: 0x1234 }];
     let transport: Arc<dyn Transport> = Tampered::new(world.transport(0), replaced);

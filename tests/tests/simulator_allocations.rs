@@ -45,7 +45,7 @@ fn trouble(scenario: Scenario, percent: f64) -> Scenario {
 }
 
 #[test]
-fn a_packet_takes_nothing_from_the_heap_in_any_order() {
+fn simulator_packet_in_any_order_allocates_nothing() {
     for order in orders() {
         for length in [1, 700, 16 << 10, LENGTH] {
             let report = run(&Scenario::new(length).order(order.clone()).seed(length));
@@ -55,7 +55,7 @@ fn a_packet_takes_nothing_from_the_heap_in_any_order() {
 }
 
 #[test]
-fn nor_does_one_that_is_lost_or_doubled() {
+fn simulator_lost_or_duplicated_packet_allocates_nothing() {
     for order in orders() {
         for (percent, seed) in [(0.5, 1), (5.0, 2), (20.0, 3)] {
             let scenario = trouble(Scenario::new(LENGTH), percent).order(order.clone()).seed(seed);
@@ -67,7 +67,7 @@ fn nor_does_one_that_is_lost_or_doubled() {
 }
 
 #[test]
-fn nor_does_one_that_is_refused() {
+fn simulator_refused_packet_allocates_nothing() {
     for order in orders() {
         let mut sender = SenderConfig::default();
         sender.op_entries = 128;
@@ -85,7 +85,7 @@ fn nor_does_one_that_is_refused() {
 }
 
 #[test]
-fn nor_does_one_of_any_other_scheme() {
+fn simulator_packet_of_other_schemes_allocates_nothing() {
     for scheme in [
         Scheme::ReceiverWindow,
         Scheme::SenderWindow,
@@ -103,7 +103,7 @@ fn nor_does_one_of_any_other_scheme() {
 }
 
 #[test]
-fn nor_does_one_that_goes_through_switches() {
+fn simulator_packet_through_switches_allocates_nothing() {
     for topology in [Topology::Torus { side: 3 }, Topology::Tree { arity: 4, levels: 2, up: 2 }] {
         for scheme in [Scheme::Registry, Scheme::Selective] {
             run(&Scenario::new(1).scheme(scheme).topology(topology).permutation(64 << 10));

@@ -21,7 +21,7 @@ fn compare(what: &str, bytes: u64, tables: &[Table]) {
 }
 
 #[test]
-fn the_tables_are_all_that_there_is() {
+fn state_bytes_match_reported_tables() {
     for scale in [1, 4] {
         let mut config = SenderConfig::default();
         (config.op_entries, config.transfers) = (256 * scale, 1024 * scale);

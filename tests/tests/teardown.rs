@@ -102,7 +102,7 @@ fn busy_card(world: &World, endpoint: bool, steps: usize) -> (Things, DmaPool) {
     (things, pool)
 }
 
-fn dropped_in_every_order(endpoint: bool) {
+fn drop_in_every_order_releases_memory(endpoint: bool) {
     for (n, order) in orders(5).into_iter().enumerate() {
         let world = two_cards();
         let (mut things, pool) = busy_card(&world, endpoint, [0, 7, 40, 150, 600][n % 5]);
@@ -127,17 +127,17 @@ fn dropped_in_every_order(endpoint: bool) {
 }
 
 #[test]
-fn channels_buffer_cdma_and_card_in_every_order() {
-    dropped_in_every_order(false);
+fn teardown_channels_buffer_cdma_card_in_every_order() {
+    drop_in_every_order_releases_memory(false);
 }
 
 #[test]
-fn channels_buffer_endpoint_and_card_in_every_order() {
-    dropped_in_every_order(true);
+fn teardown_channels_buffer_endpoint_card_in_every_order() {
+    drop_in_every_order_releases_memory(true);
 }
 
 #[test]
-fn a_buffer_outlives_its_card() {
+fn buffer_outlives_card() {
     let world = two_cards();
     let card = open(&world);
     let mut buffer = card.buffer(4096).unwrap();
@@ -151,7 +151,7 @@ fn a_buffer_outlives_its_card() {
 }
 
 #[test]
-fn a_dropped_channel_is_free_and_leaves_no_run() {
+fn dropped_channel_is_free_and_stopped() {
     let world = two_cards();
     let card = open(&world);
     for steps in 0..30 {
@@ -173,7 +173,7 @@ fn a_dropped_channel_is_free_and_leaves_no_run() {
 }
 
 #[test]
-fn what_an_earlier_owner_left_running_is_stopped() {
+fn open_stops_run_of_earlier_process() {
     for steps in [0, 1, 5, 20] {
         let world = two_cards();
         let mut memory = DmaPoolOptions::default();
@@ -227,7 +227,7 @@ fn what_an_earlier_owner_left_running_is_stopped() {
 }
 
 #[test]
-fn a_refused_open_leaves_nothing_enabled() {
+fn refused_open_leaves_nothing_enabled() {
     let mut file = fpga_card::CardDescription::default();
     file.ni.checksum_override = Some(1);
     let world = World::builder().card(file).build().unwrap();
@@ -241,7 +241,7 @@ fn a_refused_open_leaves_nothing_enabled() {
 }
 
 #[test]
-fn opening_and_closing_many_times_leaves_nothing_behind() {
+fn repeated_open_and_close_leaks_nothing() {
     let world = two_cards();
     for n in 0..50 {
         let card = open(&world);

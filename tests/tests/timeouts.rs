@@ -89,7 +89,7 @@ fn blocking_transfer_ends_at_timeout_though_engine_does_not_stop() {
 }
 
 #[test]
-fn bulk_transfer_ends_at_total() {
+fn bulk_transfer_ends_at_total_timeout() {
     let total = Duration::from_millis(300);
     let (_world, seam, card) = opened(1);
     let mut channel = card.h2c(0).unwrap();
@@ -116,7 +116,7 @@ fn bulk_transfer_ends_at_total() {
 }
 
 #[test]
-fn card_with_short_rest_limit_gives_up_an_engine_soon() {
+fn short_idle_timeout_gives_up_engine_early() {
     let limit = Duration::from_millis(20);
     let (_world, seam, card) = opened(1);
     drop(card);
@@ -131,7 +131,7 @@ fn card_with_short_rest_limit_gives_up_an_engine_soon() {
 }
 
 #[test]
-fn cdma_copy_ends_at_timeout_though_copy_before_and_reset_hang() {
+fn cdma_copy_ends_at_timeout_though_engine_hangs() {
     for timeout in TIMEOUTS.into_iter().filter(|timeout| *timeout < Duration::from_secs(1)) {
         let (_world, seam, card) = opened(1);
         let mut cdma = card.cdma().unwrap();

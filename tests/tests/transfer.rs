@@ -28,7 +28,7 @@ fn carry(pair: &mut Pair, data: &[u8]) {
 }
 
 #[test]
-fn one_transfer_in_order() {
+fn transfer_in_order_completes() {
     let mut pair = Pair::new(DeliveryOrder::InOrder);
     carry(&mut pair, &bytes(1, 100_000));
 }

@@ -53,7 +53,7 @@ fn assert_only(report: &Report, warned: &[&str], failed: &[&str]) {
 }
 
 #[test]
-fn a_card_in_order_passes_everything_and_is_as_it_was() {
+fn validate_healthy_card_passes_and_is_unchanged() {
     let world = world(CardDescription::default());
     let card = open(&world);
     let around = CardAddr::new(SCRATCH - 4096);
@@ -96,7 +96,7 @@ fn a_card_in_order_passes_everything_and_is_as_it_was() {
 }
 
 #[test]
-fn a_run_is_repeatable_and_its_seed_counts() {
+fn validate_same_seed_repeats_run() {
     let run = |seed| of(with_channels(2, 1), ValidateOptions::default().seed(seed));
     let (first, again) = (run(7), run(7));
     // All but the endpoint's incarnation is the same, and that shows nowhere.
@@ -105,7 +105,7 @@ fn a_run_is_repeatable_and_its_seed_counts() {
 }
 
 #[test]
-fn interrupts_that_were_enabled_stay_enabled() {
+fn validate_keeps_enabled_interrupts() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     card.enable_interrupts().unwrap();
@@ -115,7 +115,7 @@ fn interrupts_that_were_enabled_stay_enabled() {
 }
 
 #[test]
-fn cards_of_every_shape_pass() {
+fn validate_every_card_build_passes() {
     for (h2c, c2h) in [(1, 1), (1, 4), (4, 1), (3, 2)] {
         let report = of(with_channels(h2c, c2h), ValidateOptions::default());
         assert_only(&report, &[], &[]);
@@ -130,7 +130,7 @@ fn cards_of_every_shape_pass() {
 }
 
 #[test]
-fn without_a_network_interface_transfers_need_a_range() {
+fn validate_without_ni_needs_range() {
     let plain = || described("pci: { subsystem_device: 7 }");
     let world = world(plain());
     let card = open(&world);
@@ -166,7 +166,7 @@ fn without_a_network_interface_transfers_need_a_range() {
 }
 
 #[test]
-fn a_short_range_leaves_out_what_does_not_fit() {
+fn validate_short_range_skips_large_tests() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     let range = CardRange::new(CardAddr::new(0x7000), 4096);
@@ -181,7 +181,7 @@ fn a_short_range_leaves_out_what_does_not_fit() {
 }
 
 #[test]
-fn ranges_that_cannot_be_are_refused() {
+fn validate_invalid_range_is_refused() {
     for (start, length, part) in [
         (0, 4095, "too few"),
         (MEMORY - 4096, 8192, "not inside the card's memory"),
@@ -196,7 +196,7 @@ fn ranges_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_others_hold_is_skipped_and_not_disturbed() {
+fn validate_held_parts_are_skipped() {
     let world = world(CardDescription::default());
     let card = open(&world);
     let held = (card.h2c(1), card.c2h(0), card.cdma());
@@ -227,7 +227,7 @@ fn what_others_hold_is_skipped_and_not_disturbed() {
 }
 
 #[test]
-fn memory_that_cannot_be_read_is_not_written() {
+fn validate_unreadable_memory_is_not_written() {
     let world = world(CardDescription::default());
     let card = open(&world);
     let bad = CardAddr::new(SCRATCH + 0x5000);
@@ -245,7 +245,7 @@ fn memory_that_cannot_be_read_is_not_written() {
 }
 
 #[test]
-fn memory_that_goes_bad_is_named_with_channel_and_place() {
+fn validate_corrupted_memory_is_named() {
     let world = world(with_channels(1, 1));
     let card = open(&world);
     let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
@@ -273,7 +273,7 @@ fn tampered(description: CardDescription, replaced: Vec<Replaced>) -> (World, Ar
 }
 
 #[test]
-fn a_stuck_memory_cell_is_found() {
+fn validate_stuck_memory_cell_is_found() {
     let (_world, transport, card) = tampered(with_channels(1, 1), Vec::new());
     let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
         if test.name == "memory.save" {
@@ -294,7 +294,7 @@ fn a_stuck_memory_cell_is_found() {
 }
 
 #[test]
-fn counts_that_lie_are_found_by_the_tests_of_counts() {
+fn validate_wrong_counts_are_found() {
     let world = world(with_channels(2, 2));
     let card = open(&world);
     world.with_card(0, |card| card.override_completed_count(Some(77)));
@@ -313,7 +313,7 @@ fn counts_that_lie_are_found_by_the_tests_of_counts() {
 }
 
 #[test]
-fn the_long_descriptor_quirk_is_a_warning_with_advice() {
+fn validate_long_descriptor_quirk_is_warning() {
     let report = of(described("xdma: { long_descriptor_quirk: true }"), ValidateOptions::default());
     assert_only(&report, &["descriptors.long"], &[]);
     assert_test(
@@ -326,7 +326,7 @@ fn the_long_descriptor_quirk_is_a_warning_with_advice() {
 }
 
 #[test]
-fn builds_with_less_are_told_apart() {
+fn validate_reduced_builds_are_distinguished() {
     for (sections, warned, part) in [
         ("cdma: { dre: false }", "cdma.unaligned", "without data realignment"),
         ("cdma: { sg: false }", "cdma.scatter_gather", "without scatter-gather"),
@@ -345,7 +345,7 @@ fn builds_with_less_are_told_apart() {
 }
 
 #[test]
-fn registers_that_do_not_hold_are_named() {
+fn validate_failing_registers_are_named() {
     let replaced = |at, value| Replaced { bar: DMA_BAR, at, value };
     for (lie, name, status, parts) in [
         (replaced(0x301C, 1), "registers.scratch", Status::Fail, &["0x301c"][..]),
@@ -372,7 +372,7 @@ fn registers_that_do_not_hold_are_named() {
 }
 
 #[test]
-fn an_engine_that_does_not_stop_ends_the_test_and_keeps_its_memory() {
+fn validate_stuck_engine_ends_test_and_keeps_memory() {
     let (world, transport, card) = tampered(with_channels(2, 2), Vec::new());
     let at = ChannelBlock::STATUS.address(channel_base(Direction::H2c, 0)).get();
     let before = bytes(5, 4096);
@@ -399,7 +399,7 @@ fn an_engine_that_does_not_stop_ends_the_test_and_keeps_its_memory() {
 }
 
 #[test]
-fn a_card_that_leaves_ends_the_test_wherever_it_does() {
+fn validate_removed_card_ends_test() {
     let total = of(with_channels(1, 1), ValidateOptions::default()).tests.len();
     for failure in [CardFailure::Gone, CardFailure::AllOnes] {
         for after in 0..total {

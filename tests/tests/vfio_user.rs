@@ -84,7 +84,7 @@ fn waits() -> [WaitOptions; 3] {
 
 /// Memory without a file is reached by messages that this process answers, also while it waits for answers itself.
 #[test]
-fn memory_that_cannot_be_passed_on_is_read_and_written_by_messages() {
+fn served_card_unshareable_memory_uses_messages() {
     let served = Served::start(with_channels(1, 1));
     let card = served.open();
     card.enable_interrupts().unwrap();
@@ -131,7 +131,7 @@ fn with_a_line(channels: u8, pin: u8) -> (Served, Card) {
 /// Channels of both directions and the copy engine, each with a sleeper of its own on the one line: every one is woken for what is
 /// its own, whatever the others leave asserted and whichever pin it is.
 #[test]
-fn many_sleepers_share_a_line() {
+fn served_card_many_waiters_share_intx() {
     const ROUNDS: u64 = 30;
     let wait = WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG);
     for (channels, pin) in [(1, 1), (2, 3), (4, 2)] {
@@ -182,7 +182,7 @@ fn many_sleepers_share_a_line() {
 /// A channel's interrupt is asserted and its owner does not look. A sleeper on the same line is woken by it once and not without end:
 /// it masks what is not its own at the card. The owner, when it listens again, misses nothing.
 #[test]
-fn an_owner_that_takes_its_time_does_not_keep_others_awake() {
+fn served_card_slow_owner_does_not_keep_others_awake() {
     let (served, card) = with_a_line(2, 1);
     let wait = WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG);
     let (mut slow, mut sleeper) = (card.h2c(0).unwrap(), card.h2c(1).unwrap());
@@ -223,7 +223,7 @@ fn an_owner_that_takes_its_time_does_not_keep_others_awake() {
 /// Two event loops on one line, which have nothing to do: what has ended before they listened wakes neither of them, and each transfer
 /// wakes its owner.
 #[test]
-fn who_listens_on_a_line_is_not_woken_by_what_he_has_seen() {
+fn served_card_intx_listener_not_woken_by_seen_completion() {
     let (served, card) = with_a_line(2, 1);
     let mut channels = [card.h2c(0).unwrap(), card.h2c(1).unwrap()];
     let mut tickets: Vec<_> = Vec::new();
@@ -268,7 +268,7 @@ const fn is_busy(error: &VfioUserOpenError) -> bool {
 }
 
 #[test]
-fn the_next_client_finds_the_card_as_it_should_be() {
+fn served_card_is_clean_for_next_client() {
     let served = Served::start(with_channels(1, 1));
     for seed in 0..5 {
         let card = served.open();
@@ -285,7 +285,7 @@ fn the_next_client_finds_the_card_as_it_should_be() {
 
 /// A client that ends without a word, with transfers under way, leaves a card that the next one opens and uses.
 #[test]
-fn a_client_that_vanishes_leaves_a_usable_card() {
+fn served_card_survives_vanished_client() {
     let served = Served::start(with_channels(1, 1));
     let connection = Connection::connect(&served.path, LONG).unwrap();
     // What the system does to the socket of a process that is killed.
@@ -317,7 +317,7 @@ fn a_client_that_vanishes_leaves_a_usable_card() {
 }
 
 #[test]
-fn a_reset_ends_everything_and_the_card_works_again() {
+fn served_card_reset_ends_transfers_and_card_works() {
     let served = Served::start(with_channels(1, 1));
     let transport = served.transport();
     let card = Card::open(Arc::<VfioUserTransport>::clone(&transport)).unwrap();
@@ -341,7 +341,7 @@ fn a_reset_ends_everything_and_the_card_works_again() {
 }
 
 #[test]
-fn the_recovery_ladder_reaches_the_reset() {
+fn served_card_recovery_reaches_reset() {
     let served = Served::start(with_channels(1, 1));
     let transport: Arc<dyn Transport> = served.transport();
     let options = RecoveryOptions::default().up_to(RecoveryLevel::Function).at_least(RecoveryLevel::Function);
@@ -356,7 +356,7 @@ fn the_recovery_ladder_reaches_the_reset() {
 
 /// The server goes with transfers under way: whoever waits is told, in every mode, and nothing waits for ever.
 #[test]
-fn a_server_that_ends_in_the_middle_ends_everything() {
+fn served_card_server_end_ends_every_wait() {
     for wait in waits() {
         let mut served = Served::start(with_channels(1, 1));
         let card = served.open();
@@ -389,7 +389,7 @@ fn a_server_that_ends_in_the_middle_ends_everything() {
 
 /// The card in the other process writes, acknowledges and completes what others send, though its host takes no event.
 #[test]
-fn served_card_of_unpolled_host_takes_transfers() {
+fn served_card_unpolled_host_takes_transfers() {
     let world = World::builder().cards(2).build().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("card.sock");

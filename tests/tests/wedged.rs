@@ -47,7 +47,7 @@ fn assert_works(world: &World, card: &Card, channel: &mut H2cChannel) {
 }
 
 #[test]
-fn a_channel_that_never_becomes_idle_cannot_be_taken_over() {
+fn wedged_channel_cannot_be_taken_over() {
     let world = hurried_world(with_channels(4, 4));
     let transport = Tampered::new(world.transport(0), vec![busy(Direction::C2h, 2)]);
     let error = Card::open(transport.clone()).unwrap_err();
@@ -61,7 +61,7 @@ fn a_channel_that_never_becomes_idle_cannot_be_taken_over() {
 }
 
 #[test]
-fn an_engine_that_does_not_stop_keeps_its_buffers() {
+fn wedged_engine_keeps_buffers() {
     let (world, transport, card) = tampered();
     let mut channel = card.h2c(1).unwrap();
     for n in 0..3 {
@@ -107,7 +107,7 @@ fn an_engine_that_does_not_stop_keeps_its_buffers() {
 }
 
 #[test]
-fn a_blocking_transfer_of_a_wedged_engine_keeps_the_buffer() {
+fn wedged_blocking_transfer_keeps_buffer() {
     let (_world, transport, card) = tampered();
     let mut channel = card.c2h(0).unwrap();
     transport.replace(vec![busy(Direction::C2h, 0)]);
@@ -121,7 +121,7 @@ fn a_blocking_transfer_of_a_wedged_engine_keeps_the_buffer() {
 }
 
 #[test]
-fn registers_that_cannot_be_written() {
+fn unwritable_registers_are_reported() {
     let (world, transport, card) = tampered();
     let mut channel = card.h2c(0).unwrap();
     channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
@@ -141,7 +141,7 @@ fn registers_that_cannot_be_written() {
 }
 
 #[test]
-fn a_copy_engine_that_does_not_answer() {
+fn unresponsive_cdma_is_reported() {
     let (_world, transport, card) = tampered();
     let mut cdma = card.cdma().unwrap();
     let status = 0x1000 + CdmaBlock::SR.address(fpga_driver::BarOffset::ZERO).get();
@@ -158,7 +158,7 @@ fn a_copy_engine_that_does_not_answer() {
 }
 
 #[test]
-fn an_endpoint_whose_channel_is_wedged_keeps_its_memory() {
+fn wedged_endpoint_channel_keeps_memory() {
     let (world, transport, card) = tampered();
     let mut endpoint = Endpoint::open_with(&card, &options(1)).unwrap();
     let region =
@@ -210,7 +210,7 @@ impl WriteVolatile for Broken {
 }
 
 #[test]
-fn long_transfers_that_fail_leave_nothing_in_flight() {
+fn failed_bulk_transfer_leaves_nothing_in_flight() {
     let (world, _transport, card) = tampered();
     let mut h2c = card.h2c(0).unwrap();
     let mut c2h = card.c2h(0).unwrap();

@@ -314,7 +314,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn block_encode_decode_round_trips(
             stream: u64, number: u64, data in 0..200_usize, room in 0..100_u32, a: u32, b: u32, flag: bool, time: u64,
         ) {
             let header = FrameHeader {
@@ -345,14 +345,14 @@ mod tests {
 
         /// Every change of any bit is noticed: the CRC covers all of it.
         #[test]
-        fn a_damaged_block_is_refused(consumed: u32, bit in 0..BLOCK * 8) {
+        fn block_any_bit_flip_is_refused(consumed: u32, bit in 0..BLOCK * 8) {
             let mut bytes = Credit { key: 1, consumed, leaving: false, heard: 0 }.encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Credit::decode(&bytes, 1).is_err());
         }
 
         #[test]
-        fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn block_random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(FrameHeader::decode(&bytes, bytes.len(), 0).is_err());
             prop_assert!(Status::decode(&bytes, 0).is_err());
         }

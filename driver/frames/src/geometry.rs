@@ -187,7 +187,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sizes_that_cannot_be_are_refused() {
+    fn geometry_invalid_sizes_are_refused() {
         assert_eq!(Geometry::new(0, 0), Err(GeometryError::NoData));
         for data in [u64::MAX, u64::MAX - 200, i64::MAX as u64] {
             assert!(matches!(Geometry::new(64, data), Err(GeometryError::Endless { .. })), "{data}");
@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn places_lie_inside_and_apart(
+        fn geometry_slots_and_blocks_are_disjoint_and_inside(
             start in 0..1_000_u64, value in 0..200_u32, data in 1..5_000_u64, slots in 1..20_u32, blocks in 0..9_u32,
         ) {
             let memory = CardRange::new(CardAddr::new(start), 1 << 20);

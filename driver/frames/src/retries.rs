@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_once_and_then_later_each_time() {
+    fn retry_first_is_immediate_then_backs_off() {
         let mut retries = Retries::default();
         let mut now = Nanos::from_millis(1_000);
         let mut pauses = Vec::new();

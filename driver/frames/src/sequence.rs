@@ -106,7 +106,7 @@ mod tests {
     proptest! {
         /// Against a set of the numbers that were lost, from anywhere in the range on.
         #[test]
-        fn what_is_missing_is_counted_to_the_frame(
+        fn sequence_missing_frames_are_counted_exactly(
             first in prop_oneof![Just(0), Just(u64::MAX - 3), any::<u64>()],
             seen in proptest::collection::vec(any::<bool>(), 0..60),
         ) {

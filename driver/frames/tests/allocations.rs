@@ -24,7 +24,7 @@ fn run(rig: &mut Rig, frames: u64) {
 }
 
 #[test]
-fn a_running_stream_allocates_nothing() {
+fn stream_running_allocates_nothing() {
     let mut rig = Rig::new(3, rig::options());
     // What was seen is counted, not kept.
     rig.keep = false;
@@ -54,7 +54,7 @@ fn undisturbed(rig: &mut Rig, mut work: impl FnMut(&mut Rig)) -> u64 {
 
 /// The same for one who cannot keep up, and frames in ordinary memory.
 #[test]
-fn skipping_allocates_nothing() {
+fn stream_skipped_subscriber_allocates_nothing() {
     let mut rig = Rig::new(2, rig::options());
     (rig.keep, rig.stalled[1]) = (false, true);
     let frames = |rig: &mut Rig, count| {
@@ -73,7 +73,7 @@ fn skipping_allocates_nothing() {
 
 /// A frame in ordinary memory is queued until there is a slot, and copied.
 #[test]
-fn frames_in_ordinary_memory_allocate_nothing() {
+fn stream_heap_frames_allocate_nothing() {
     let mut rig = Rig::new(2, rig::options());
     rig.keep = false;
     let frames = |rig: &mut Rig, count: u64| {
@@ -107,7 +107,7 @@ fn frames_in_ordinary_memory_allocate_nothing() {
 
 /// What the count above leaves out, and why it has to.
 #[test]
-fn a_stranger_costs_two_allocations() {
+fn listener_unrelated_connection_costs_two_allocations() {
     let mut rig = Rig::new(1, rig::options());
     rig.keep = false;
     run(&mut rig, 10);

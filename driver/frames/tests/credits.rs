@@ -156,7 +156,7 @@ fn search(slots: u32, first: u32, frames: u32) -> usize {
 }
 
 #[test]
-fn no_slot_is_written_while_it_is_read_and_none_is_lost() {
+fn credits_no_slot_written_while_read_and_none_lost() {
     for (slots, frames) in [(1, 4), (2, 4)] {
         // The range ends in the middle of it.
         for first in [0, u32::MAX, u32::MAX - 1] {
@@ -167,7 +167,7 @@ fn no_slot_is_written_while_it_is_read_and_none_is_lost() {
 }
 
 #[test]
-fn credits_that_cannot_be_are_refused() {
+fn credits_impossible_value_is_refused() {
     let mut credits = Credits::new(4, u32::MAX).unwrap();
     for _ in 0..3 {
         assert!(credits.reserve());

@@ -222,21 +222,21 @@ fn every_order(length: usize, loss: f64, failures: usize) -> Counts {
 }
 
 #[test]
-fn no_slot_is_reused_while_it_is_read_in_any_order() {
+fn interleavings_no_slot_reused_while_read() {
     let counts = every_order(7, 0.0, 0);
     assert!(counts.orders > 10_000, "{counts:?}");
 }
 
 /// With packets that are lost and sent again, so that transfers to the two end in another order than they began.
 #[test]
-fn nor_over_a_network_that_loses_packets() {
+fn interleavings_lossy_network_no_slot_reused_while_read() {
     every_order(5, 0.1, 0);
 }
 
 /// Frames that do not get into the card: their slots come back, and whoever they were promised to learns that they will not come. Credits that
 /// do not get out of it are fetched again.
 #[test]
-fn nor_where_the_ways_into_the_card_and_out_of_it_fail() {
+fn interleavings_failing_channels_no_slot_reused_while_read() {
     let counts = every_order(6, 0.0, 1);
     assert!(counts.orders > 1_000 && counts.given_up > 100, "{counts:?}");
     every_order(6, 0.1, 2);
@@ -244,7 +244,7 @@ fn nor_where_the_ways_into_the_card_and_out_of_it_fail() {
 
 #[test]
 #[ignore = "minutes"]
-fn longer_orders() {
+fn interleavings_longer_sequences_no_slot_reused_while_read() {
     every_order(8, 0.0, 0);
     every_order(7, 0.0, 1);
 }

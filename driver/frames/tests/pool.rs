@@ -106,7 +106,7 @@ impl Model {
 }
 
 #[test]
-fn every_state_of_a_small_pool() {
+fn pool_small_every_state_matches_model() {
     for (slots, subscribers) in [(1, 3), (2, 2), (3, 1), (3, 2)] {
         let mut seen = HashSet::new();
         let mut open = vec![Model::new(slots)];
@@ -127,7 +127,7 @@ fn every_state_of_a_small_pool() {
 
 proptest! {
     #[test]
-    fn larger_pools_on_random_walks(
+    fn pool_large_random_walk_matches_model(
         slots in 1..40_usize, walk in proptest::collection::vec((any::<prop::sample::Index>(), 0..4_u8), 0..400),
     ) {
         let mut model = Model::new(slots);

@@ -126,7 +126,7 @@ fn life(number: u64, frames: u64, totals: &mut Totals) {
 }
 
 #[test]
-fn every_number_is_seen_or_missing() {
+fn soak_every_frame_is_seen_or_counted_missing() {
     let wanted = std::env::var("FPGA_FRAMES").ok().map_or(20_000, |text| text.parse().unwrap());
     let mut totals = Totals::default();
     // Each life has a seed of its own.

@@ -25,7 +25,7 @@ const MARK: &str = "getppid";
 /// What is traced. Not a test of its own.
 #[test]
 #[ignore = "run by the other one, under strace"]
-fn traced() {
+fn trace_child_publishes_between_marks() {
     let world = World::builder().cards(3).threaded(ThreadOptions::default()).build().unwrap();
     let mut publisher = Publisher::new(rig::endpoint(&world, 0, 1), rig::options()).unwrap();
     let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -102,7 +102,7 @@ fn skipped(test: &str, why: &str) {
 /// A thread that may read, write and end, and nothing else: at any other system call the kernel ends it. Frames in slots and in ordinary
 /// memory, sent at once, queued behind others, and refused for want of room.
 #[test]
-fn publish_in_a_thread_that_may_ask_for_nothing() {
+fn publish_under_seccomp_makes_no_system_call() {
     static THREAD: AtomicI32 = AtomicI32::new(0);
     static SENT: AtomicU32 = AtomicU32::new(0);
     static REFUSED: AtomicU32 = AtomicU32::new(0);
@@ -117,7 +117,7 @@ fn publish_in_a_thread_that_may_ask_for_nothing() {
     std::thread::spawn(move || {
         THREAD.store(rustix::thread::gettid().as_raw_pid(), Ordering::Release);
         if let Err(error) = rustix::thread::set_secure_computing_mode(SecureComputingMode::Strict) {
-            skipped("publish_in_a_thread_that_may_ask_for_nothing", &format!("no seccomp here: {error}"));
+            skipped("publish_under_seccomp_makes_no_system_call", &format!("no seccomp here: {error}"));
             DONE.store(true, Ordering::Release);
             return;
         }
@@ -187,7 +187,7 @@ fn publish_makes_no_system_call() {
 }
 
 #[test]
-fn calls_between_marks_are_found() {
+fn trace_calls_between_marks_are_found() {
     let trace = "1 getppid() = 0\n2 futex(0x1) = 0\n1 write(3) = 1\n1 <... read resumed>) = 0\n1 getppid() = 0\n1 poll() = 0";
     assert_eq!(between_marks(trace), (BTreeSet::from(["write".to_owned()]), 2));
 }

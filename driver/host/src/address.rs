@@ -106,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn parses_the_usual_forms() {
+    fn pci_address_usual_forms_parse() {
         for (text, written) in [
             ("0000:65:00.0", "0000:65:00.0"),
             ("65:00.0", "0000:65:00.0"),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_everything_else_with_the_reason() {
+    fn pci_address_invalid_text_is_refused_with_reason() {
         for (text, part) in [
             ("", "no '.'"),
             ("65:00", "no '.'"),
@@ -140,13 +140,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_round_trips(domain in any::<u32>(), bus in any::<u8>(), device in 0_u8..32, function in 0_u8..8) {
+        fn pci_address_text_round_trips(domain in any::<u32>(), bus in any::<u8>(), device in 0_u8..32, function in 0_u8..8) {
             let address = PciAddress::new(domain, bus, device, function).unwrap();
             prop_assert_eq!(address.to_string().parse(), Ok(address));
         }
 
         #[test]
-        fn no_text_panics(text in ".*") {
+        fn pci_address_any_text_does_not_panic(text in ".*") {
             let _ = text.parse::<PciAddress>();
         }
     }

@@ -108,7 +108,7 @@ mod tests {
 
     /// Root, whom tests may run as, is refused nothing.
     #[test]
-    fn advice_follows_what_the_system_said() {
+    fn host_error_advice_matches_system_error() {
         for (kind, part) in [
             (io::ErrorKind::PermissionDenied, "ask as root"),
             (io::ErrorKind::NotADirectory, "check the root"),

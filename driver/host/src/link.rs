@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn speeds_are_read_as_every_kernel_writes_them() {
+    fn link_speed_parses_every_kernel_format() {
         for (text, tenths) in [
             ("2.5 GT/s PCIe", Some(25)),
             ("5.0 GT/s PCIe", Some(50)),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_specification() {
+    fn link_rates_match_specification() {
         // PCI Express Base Specification 5.0, 1.2: 250 MB/s per lane at 2.5 GT/s, 985 at 8, 3938 at 32.
         for (link, expected) in [(link(25, 1), 0.25), (link(80, 16), 15.754), (link(320, 4), 15.754)] {
             let rate = link.gigabytes_per_second().unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn either_number_alone_makes_a_link_worse() {
+    fn link_reduced_speed_or_width_is_worse() {
         assert!(link(80, 8).is_below(link(80, 16)) && link(50, 16).is_below(link(80, 16)));
         assert!(!link(80, 16).is_below(link(80, 16)) && !link(160, 16).is_below(link(80, 16)));
         assert!(!Link::default().is_below(link(80, 16)) && !link(25, 1).is_below(Link::default()));

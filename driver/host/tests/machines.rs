@@ -18,7 +18,7 @@ fn trouble(checks: &[Check]) -> Vec<(&'static str, Status)> {
 }
 
 #[test]
-fn each_machine_has_the_trouble_that_it_is_about_and_no_other() {
+fn doctor_each_machine_shows_only_its_own_problem() {
     use Status::{Fail, Skip, Warn};
     const UNBOUND: [(&str, Status); 2] = [("permission", Skip), ("in-use", Skip)];
     let after = |first: &[(&'static str, Status)]| [first, &UNBOUND].concat();
@@ -55,7 +55,7 @@ fn each_machine_has_the_trouble_that_it_is_about_and_no_other() {
 }
 
 #[test]
-fn every_machine_is_in_the_table_above_and_whatever_fails_says_what_to_do() {
+fn doctor_every_machine_is_covered_and_failures_have_advice() {
     for found in MACHINES {
         for check in checks(found.name) {
             let must = matches!(check.status, Status::Fail | Status::Warn) && check.name != "sysfs";
@@ -67,7 +67,7 @@ fn every_machine_is_in_the_table_above_and_whatever_fails_says_what_to_do() {
 }
 
 #[test]
-fn advice_follows_the_cause() {
+fn doctor_advice_matches_cause() {
     for (name, check, parts) in [
         ("iommu-off", "iommu", ["iommu_groups has no group", "take intel_iommu=off off"]),
         ("virtual-machine", "iommu", ["off, or there is none", "virtual IOMMU"]),
@@ -97,7 +97,7 @@ fn advice_follows_the_cause() {
 }
 
 #[test]
-fn the_limit_of_locked_memory_counts_for_whom_it_applies_to() {
+fn doctor_locked_memory_limit_applies_by_user() {
     for (capabilities, limit, expected) in [
         ("0", "65536", Status::Fail),
         ("0", "8388608", Status::Warn),
@@ -119,7 +119,7 @@ fn the_limit_of_locked_memory_counts_for_whom_it_applies_to() {
 }
 
 #[test]
-fn functions_are_listed_with_what_is_known_of_them() {
+fn functions_are_listed_with_known_attributes() {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("shared-group", dir.path()).unwrap();
     let listing = functions(&tree.roots()).unwrap();
@@ -142,7 +142,7 @@ fn functions_are_listed_with_what_is_known_of_them() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_hides_nothing_else() {
+fn functions_unreadable_attribute_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("garbled", dir.path()).unwrap();
     let listing = functions(&tree.roots()).unwrap();
@@ -158,7 +158,7 @@ fn what_cannot_be_read_is_named_and_hides_nothing_else() {
 }
 
 #[test]
-fn a_machine_without_pci_has_no_functions_and_one_without_sysfs_is_an_error() {
+fn functions_without_pci_empty_without_sysfs_error() {
     let dir = tempfile::tempdir().unwrap();
     let roots = Roots::under(dir.path());
     assert!(matches!(functions(&roots), Err(HostError::NoSysfs { .. })));
@@ -170,7 +170,7 @@ fn a_machine_without_pci_has_no_functions_and_one_without_sysfs_is_an_error() {
 }
 
 #[test]
-fn wrong_addresses_bring_the_ones_that_were_meant() {
+fn functions_wrong_address_suggests_similar() {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("shared-group", dir.path()).unwrap();
     for (text, part, is_usage) in [
@@ -198,7 +198,7 @@ fn wrong_addresses_bring_the_ones_that_were_meant() {
 }
 
 #[test]
-fn a_card_with_ids_of_its_own_is_examined_if_it_is_named() {
+fn functions_custom_ids_are_examined_when_named() {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("no-cards", dir.path()).unwrap();
     let own = Function { id: (0x1234, 0x5678), driver: Some("own"), ..Function::card() };
@@ -210,7 +210,7 @@ fn a_card_with_ids_of_its_own_is_examined_if_it_is_named() {
 }
 
 #[test]
-fn whoever_has_no_procfs_is_told_so() {
+fn doctor_without_procfs_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let tree = Tree::new(dir.path()).unwrap();
     let error = examine(&tree.roots(), &[]).unwrap_err().to_string();

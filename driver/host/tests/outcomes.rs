@@ -4,22 +4,22 @@
 //! | Outcome | Shown by |
 //! |---|---|
 //! | `iommu`: on; switched off by a word of the command line; a virtual machine | `machines.rs` |
-//! | `iommu`: AMD, Intel, another processor; one that has no groups | `the_advice_is_for_the_processor` |
-//! | `isolation`: no-IOMMU mode / interrupts without remapping, and both | `machines.rs` / `protection_that_is_given_up` |
-//! | `vfio-pci`: loaded; installed; not there / nobody knows; unreadable | `machines.rs` / `modules_that_nobody_knows_of` |
-//! | `interface`: container; none, skipped / both; iommufd alone; none, failed | `machines.rs` / `both_interfaces_either_and_neither` |
+//! | `iommu`: AMD, Intel, another processor; one that has no groups | `doctor_iommu_advice_matches_processor` |
+//! | `isolation`: no-IOMMU mode / interrupts without remapping, and both | `machines.rs` / `doctor_disabled_interrupt_isolation_warns` |
+//! | `vfio-pci`: loaded; installed; not there / nobody knows; unreadable | `machines.rs` / `doctor_missing_module_list_fails` |
+//! | `interface`: container; none, skipped / both; iommufd alone; none, failed | `machines.rs` / `doctor_interface_both_either_or_none` |
 //! | `memlock`: every limit | `machines.rs` |
 //! | `hugepages`: some / none, unreadable counts | `machines.rs` / `huge_pages` |
-//! | `cards`: known, named, none / none, and some that cannot be read | `machines.rs` / `no_card_among_functions_that_cannot_be_read` |
+//! | `cards`: known, named, none / none, and some that cannot be read | `machines.rs` / `doctor_only_unreadable_functions_reports_no_card` |
 //! | `present`, `in-use` | `machines.rs` |
 //! | `driver`: ours, the vendor's, skipped / none; none but another one may | `machines.rs` / `no_driver` |
-//! | `group`: alone, shared, unprotected, skipped / others have one | `machines.rs` / `an_iommu_that_does_not_cover_the_card` |
-//! | `permission`: denied, skipped / no file; by the function's own file | `machines.rs` / `ways_to_open_a_card` |
-//! | `link`: as it should be, narrow, a slot's / no link of its own; not known | `machines.rs` / `links_that_tell_nothing` |
-//! | `reset`: some way / none, and not told | `machines.rs` / `no_way_to_reset` |
-//! | `vf-token`: needed / not needed | `machines.rs` / `a_virtual_function_of_the_kernels` |
+//! | `group`: alone, shared, unprotected, skipped / others have one | `machines.rs` / `doctor_iommu_not_covering_card_is_reported` |
+//! | `permission`: denied, skipped / no file; by the function's own file | `machines.rs` / `doctor_interfaces_to_open_card_are_checked` |
+//! | `link`: as it should be, narrow, a slot's / no link of its own; not known | `machines.rs` / `doctor_unknown_link_is_skipped` |
+//! | `reset`: some way / none, and not told | `machines.rs` / `doctor_no_reset_method_is_reported` |
+//! | `vf-token`: needed / not needed | `machines.rs` / `doctor_virtual_function_with_kernel_driver_is_reported` |
 //! | `sysfs` | `machines.rs` |
-//! | [`HostError`]: each | `machines.rs`, `a_process_that_is_not_described`, `what_a_wrong_address_may_have_meant` |
+//! | [`HostError`]: each | `machines.rs`, `doctor_unreadable_process_status_is_reported`, `functions_wrong_address_forms_suggest_similar` |
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
 
 use fpga_host::testing::{Function, Tree, machine};
@@ -48,7 +48,7 @@ fn expect(check: &Check, status: Status, parts: &[&str]) {
 }
 
 #[test]
-fn the_advice_is_for_the_processor() {
+fn doctor_iommu_advice_matches_processor() {
     for (vendor, part) in [("AuthenticAMD", "AMD-Vi"), ("GenuineIntel", "VT-d"), ("other", "SMMU")] {
         let change = |tree: &Tree| {
             tree.file("proc/cmdline", "quiet\n")?;
@@ -61,7 +61,7 @@ fn the_advice_is_for_the_processor() {
 }
 
 #[test]
-fn protection_that_is_given_up() {
+fn doctor_disabled_interrupt_isolation_warns() {
     let interrupts = "sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
     let check = outcome("ready", |tree| tree.file(interrupts, "Y\n"), "isolation");
     expect(&check, Status::Warn, &["cards may send any interrupt", "echo N >", interrupts]);
@@ -70,7 +70,7 @@ fn protection_that_is_given_up() {
 }
 
 #[test]
-fn modules_that_nobody_knows_of() {
+fn doctor_missing_module_list_fails() {
     let check = outcome("no-module", |tree| tree.remove("lib/modules"), "vfio-pci");
     expect(&check, Status::Fail, &["tells of no modules", "CONFIG_VFIO_PCI"]);
     let dir = tempfile::tempdir().unwrap();
@@ -84,7 +84,7 @@ fn modules_that_nobody_knows_of() {
 }
 
 #[test]
-fn both_interfaces_either_and_neither() {
+fn doctor_interface_both_either_or_none() {
     let iommufd = |tree: &Tree| tree.device_file("dev/iommu", 0o600);
     let without = |tree: &Tree| tree.remove("dev/vfio/vfio");
     expect(&outcome("ready", iommufd, "interface"), Status::Pass, &["container and group, and iommufd"]);
@@ -94,7 +94,7 @@ fn both_interfaces_either_and_neither() {
 }
 
 #[test]
-fn huge_pages() {
+fn doctor_huge_pages_are_checked() {
     let pages = "sys/kernel/mm/hugepages/hugepages-2048kB";
     let check = outcome("ready", |tree| tree.file(&format!("{pages}/nr_hugepages"), "0\n"), "hugepages");
     expect(&check, Status::Warn, &["no huge pages", "nr_hugepages"]);
@@ -118,7 +118,7 @@ fn huge_pages() {
 }
 
 #[test]
-fn no_card_among_functions_that_cannot_be_read() {
+fn doctor_only_unreadable_functions_reports_no_card() {
     let check = outcome(
         "no-cards",
         |tree| tree.file("sys/bus/pci/devices/0000:00:1f.2/vendor", "0x123456\n"),
@@ -128,7 +128,7 @@ fn no_card_among_functions_that_cannot_be_read() {
 }
 
 #[test]
-fn no_driver() {
+fn doctor_card_without_driver_is_reported() {
     let check = outcome("ready", |tree| tree.remove(&format!("{CARD}/driver")), "driver");
     expect(&check, Status::Fail, &["no driver has it fpgactl bind 0000:65:00.0"]);
     let check = outcome(
@@ -143,13 +143,13 @@ fn no_driver() {
 }
 
 #[test]
-fn an_iommu_that_does_not_cover_the_card() {
+fn doctor_iommu_not_covering_card_is_reported() {
     let check = outcome("vendor-driver", |tree| tree.remove(&format!("{CARD}/iommu_group")), "group");
     expect(&check, Status::Fail, &["does not cover it", "another slot"]);
 }
 
 #[test]
-fn ways_to_open_a_card() {
+fn doctor_interfaces_to_open_card_are_checked() {
     let check = outcome("ready", |tree| tree.remove("dev/vfio/14"), "permission");
     expect(&check, Status::Fail, &["dev/vfio/14 does not exist", "udev rule"]);
     // A user without the group's file, and with the card's own.
@@ -164,7 +164,7 @@ fn ways_to_open_a_card() {
 }
 
 #[test]
-fn links_that_tell_nothing() {
+fn doctor_unknown_link_is_skipped() {
     let names = ["current_link_speed", "current_link_width", "max_link_speed", "max_link_width"];
     let remove = |tree: &Tree| names.iter().try_for_each(|name| tree.remove(&format!("{CARD}/{name}")));
     expect(&outcome("ready", remove, "link"), Status::Skip, &["no link of its own"]);
@@ -176,7 +176,7 @@ fn links_that_tell_nothing() {
 }
 
 #[test]
-fn no_way_to_reset() {
+fn doctor_no_reset_method_is_reported() {
     for content in [Some("\n"), None] {
         let change = |tree: &Tree| {
             let path = format!("{CARD}/reset_method");
@@ -187,7 +187,7 @@ fn no_way_to_reset() {
 }
 
 #[test]
-fn a_virtual_function_of_the_kernels() {
+fn doctor_virtual_function_with_kernel_driver_is_reported() {
     for (driver, part) in [(Some("xdma"), "(xdma): no token"), (None, "(no driver): no token")] {
         let change = |tree: &Tree| {
             tree.remove(&format!("{CARD}/driver"))?;
@@ -199,7 +199,7 @@ fn a_virtual_function_of_the_kernels() {
 
 /// Whoever is examined is this process, and nothing can be said without it.
 #[test]
-fn a_process_that_is_not_described() {
+fn doctor_unreadable_process_status_is_reported() {
     let status = |line: &str| format!("Uid:\t7\t7\t7\t7\nGid:\t7\t7\t7\t7\n{line}");
     for (path, content, part) in [
         ("proc/self/status", "Uid:\t7\n".to_owned(), "no status of a process"),
@@ -220,7 +220,7 @@ fn a_process_that_is_not_described() {
 }
 
 #[test]
-fn what_a_wrong_address_may_have_meant() {
+fn functions_wrong_address_forms_suggest_similar() {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("ready", dir.path()).unwrap();
     tree.function(&Function { address: "0000:66:00.0", group: Some(15), ..Function::card() }).unwrap();
@@ -230,7 +230,7 @@ fn what_a_wrong_address_may_have_meant() {
 
 /// What goes away while it is looked at is not there; what cannot be read for another reason is named.
 #[test]
-fn attributes_that_cannot_be_read() {
+fn functions_vanished_attribute_ignored_unreadable_named() {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("ready", dir.path()).unwrap();
     // Two links that lead to each other: neither absent nor a directory.

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_comes_out_once_and_a_seed_replays() {
+    fn order_random_delivers_every_frame_once_and_replays_by_seed() {
         let random = || Order::Random { depth: 16, patience: Nanos::from_micros(1) };
         let first = deliver(random(), 7, 200);
         assert_eq!(first, deliver(random(), 7, 200));
@@ -362,14 +362,14 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_followed_block_by_block() {
+    fn order_script_permutes_each_block() {
         assert_eq!(deliver(Order::Script(alloc::vec![2, 0, 1]), 0, 7), [2, 0, 1, 5, 3, 4, 6]);
         let wrong = Network::<u8>::new(Order::Script(alloc::vec![0, 2, 2]), 8, 0);
         assert_eq!(wrong.unwrap_err(), OrderError::NotAPermutation { position: 1 });
     }
 
     #[test]
-    fn a_lonely_frame_is_let_go_after_its_patience() {
+    fn order_single_frame_is_delivered_after_timeout() {
         let order = Order::Random { depth: 4, patience: Nanos::new(100) };
         let mut network = Network::new(order, 4, 1).unwrap();
         network.offer(Nanos::new(50), 'a').unwrap();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_degree_bounds_how_many_overtake_and_is_reached() {
+    fn order_degree_is_upper_bound_and_reached() {
         for degree in [0u32, 1, 7, 128] {
             let order = Order::Degree { degree, patience: Nanos::MAX };
             let out = deliver(order, 3, 20_000.min(1000 + degree * 100));
@@ -401,7 +401,7 @@ mod tests {
     /// However the flow stalls: a frame that waits for places which later ones were given does not wait longer than its
     /// patience, and none is overtaken by more than the degree.
     #[test]
-    fn no_frame_waits_longer_than_its_patience() {
+    fn order_stalled_flow_delivers_frame_within_timeout() {
         let patience = Nanos::new(100);
         let mut network = Network::new(Order::Degree { degree: 16, patience }, 64, 5).unwrap();
         let mut offered = Vec::new();
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_uniform() {
+    fn order_random_is_uniform() {
         let mut first = [0u32; 4];
         for seed in 0..4000 {
             let order = Order::Random { depth: 4, patience: Nanos::ZERO };

@@ -71,7 +71,7 @@ fn every_cause() -> Conditions {
 }
 
 #[test]
-fn nothing_happens_by_default() {
+fn link_default_changes_nothing() {
     let out = run(Impairments::default(), 1, (0..100).map(data));
     assert_eq!(numbers(&out), (0..100).collect::<Vec<_>>());
     assert!(
@@ -81,14 +81,14 @@ fn nothing_happens_by_default() {
 }
 
 #[test]
-fn a_seed_replays_and_another_one_does_not() {
+fn link_same_seed_replays_other_seed_differs() {
     let go = |seed| run(Impairments::both(every_cause()), seed, (0..500).map(data));
     assert_eq!(go(7), go(7));
     assert_ne!(go(7), go(8));
 }
 
 #[test]
-fn changing_one_cause_leaves_the_others_decisions_as_they_were() {
+fn link_changing_one_cause_keeps_decisions_of_others() {
     let whole = run(Impairments::both(every_cause()), 5, (0..2000).map(data));
     let lost = |out: &[(Nanos, Numbered)]| {
         let there = numbers(out);
@@ -119,7 +119,7 @@ fn changing_one_cause_leaves_the_others_decisions_as_they_were() {
 }
 
 #[test]
-fn data_and_control_packets_are_treated_separately() {
+fn link_data_and_control_conditions_are_separate() {
     let mut impairments = Impairments::default();
     impairments.control.loss = Loss::Independent(Probability::ALWAYS);
     let out = run(impairments, 1, (0..50).flat_map(|n| [data(n), control(n)]));
@@ -135,7 +135,7 @@ fn close(found: usize, of: usize, expected: f64) {
 }
 
 #[test]
-fn rates_are_what_they_are_called() {
+fn link_measured_rates_match_configured_rates() {
     let conditions = Conditions::default()
         .loss(Loss::Independent(probability(0.1)))
         .copies(probability(0.05), Delay::default())
@@ -151,7 +151,7 @@ fn rates_are_what_they_are_called() {
 }
 
 #[test]
-fn bursts_have_their_length_and_their_share() {
+fn link_bursts_have_configured_length_and_share() {
     let conditions = Conditions::default().loss(Loss::Bursts(Bursts::of(0.02, 10.0).unwrap()));
     let there = numbers(&run(Impairments::both(conditions), 2, (0..80_000).map(data)));
     let gaps: Vec<u32> = there.windows(2).map(|pair| pair[1] - pair[0] - 1).filter(|gap| *gap > 0).collect();
@@ -162,7 +162,7 @@ fn bursts_have_their_length_and_their_share() {
 }
 
 #[test]
-fn delay_laws_have_their_mean_and_their_bounds() {
+fn link_delay_distributions_have_mean_and_bounds() {
     let micros = Nanos::from_micros;
     for (delay, least, most, mean) in [
         (Delay::Constant(micros(7)), 7.0, 7.0, 7.0),
@@ -187,7 +187,7 @@ fn delay_laws_have_their_mean_and_their_bounds() {
 }
 
 #[test]
-fn frames_follow_each_other_at_the_rate_and_the_queue_has_an_end() {
+fn link_rate_spaces_frames_and_queue_is_bounded() {
     // 100 bytes take 100 ns; the fourth in one moment would wait 300 ns.
     let rate = Rate { rate: BitRate::from_gbps(8), queue: Nanos::new(200) };
     let mut link = Link::new(Impairments::default().rate(rate), 16, 0).unwrap();
@@ -203,7 +203,7 @@ fn frames_follow_each_other_at_the_rate_and_the_queue_has_an_end() {
 }
 
 #[test]
-fn a_blackout_swallows_what_is_offered_meanwhile() {
+fn link_blackout_drops_offered_frames() {
     let mut impairments =
         Impairments::both(Conditions::default().delay(Delay::Constant(Nanos::from_micros(50))));
     impairments.blackouts.push(Blackout { from: Nanos::from_micros(10), length: Nanos::from_micros(20) });
@@ -212,7 +212,7 @@ fn a_blackout_swallows_what_is_offered_meanwhile() {
 }
 
 #[test]
-fn damage_flips_one_to_three_different_bits() {
+fn link_damage_flips_one_to_three_bits() {
     let out =
         run(Impairments::both(Conditions::default().damage(Probability::ALWAYS)), 4, (0..3000).map(data));
     let mut seen = [0; 4];
@@ -226,7 +226,7 @@ fn damage_flips_one_to_three_different_bits() {
 }
 
 #[test]
-fn a_full_link_gives_the_frame_back() {
+fn link_full_returns_frame() {
     let mut link = Link::new(Impairments::default(), 2, 0).unwrap();
     link.offer(Nanos::ZERO, data(0)).unwrap();
     link.offer(Nanos::ZERO, data(1)).unwrap();
@@ -236,7 +236,7 @@ fn a_full_link_gives_the_frame_back() {
 }
 
 #[test]
-fn laws_are_checked() {
+fn link_invalid_distribution_parameters_are_refused() {
     for wrong in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
         assert!(matches!(Probability::new(wrong), Err(LawError::Probability { .. })));
         assert!(matches!(Bursts::of(wrong, 2.0), Err(LawError::Bursts { .. })));
@@ -250,7 +250,7 @@ fn laws_are_checked() {
 proptest! {
     /// Whatever the conditions: what went in comes out once, twice with a copy, or is counted as lost.
     #[test]
-    fn every_frame_is_accounted_for(seed: u64, loss in 0.0..1.0f64, copy in 0.0..1.0f64, degree in 0u32..50,
+    fn link_any_conditions_account_for_every_frame(seed: u64, loss in 0.0..1.0f64, copy in 0.0..1.0f64, degree in 0u32..50,
                                     queue in 0u64..5000, rate in 1u64..100) {
         let conditions = Conditions::default()
             .loss(Loss::Independent(probability(loss)))
@@ -278,7 +278,7 @@ proptest! {
 }
 
 #[test]
-fn fractions_of_a_nanosecond_do_not_add_up() {
+fn rate_fractions_of_nanosecond_do_not_accumulate() {
     let rate = BitRate::from_gbps(100);
     let byte = Numbered { length: 1, ..data(0) };
     let link =
@@ -298,7 +298,7 @@ fn fractions_of_a_nanosecond_do_not_add_up() {
 }
 
 #[test]
-fn rates_print_and_come_out_of_bytes_and_time() {
+fn rate_display_and_from_bytes_and_time() {
     use alloc::string::ToString;
     assert_eq!(BitRate::of(1_250_000, Nanos::from_micros(100)), BitRate::from_gbps(100));
     assert_eq!(BitRate::of(1, Nanos::ZERO), BitRate::new(0));

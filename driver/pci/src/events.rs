@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_taken_once_and_errors_come_first() {
+    fn events_are_taken_once_errors_first() {
         let (error, report) = Interrupt::pair().unwrap();
         let (release, request) = Interrupt::pair().unwrap();
         let events = DeviceEvents::new(Some(error), Some(release)).unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_descriptor_is_readable_while_there_is_one() {
+    fn events_fd_readable_while_event_pending() {
         let (release, request) = Interrupt::pair().unwrap();
         let events = DeviceEvents::new(None, Some(release)).unwrap();
         let ready = || {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_events_has_none() {
+    fn events_device_without_events_has_none() {
         let events = DeviceEvents::new(None, None).unwrap();
         assert_eq!((events.poll(), events.wait(Duration::from_millis(1))), (None, Ok(None)));
     }

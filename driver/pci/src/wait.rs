@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn backoff_sleeps_are_a_part_of_the_wait_and_end_in_time() {
+    fn backoff_sleep_is_fraction_of_wait_and_ends_in_time() {
         let backoff = Backoff::new();
         assert_eq!(backoff.step(SPIN_NS, SECOND), Step::Yield);
         assert_eq!(backoff.step(SLEEP_AFTER_NS - 1, SECOND), Step::Yield);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn backoff_slow_yield_sleeps_a_while_and_yields_again() {
+    fn backoff_slow_yield_sleeps_then_yields() {
         let mut backoff = Backoff::new();
         let sleeps = |backoff: &mut Backoff| {
             let mut count = 0;

@@ -103,7 +103,7 @@ fn pool(scribbler: &Arc<Scribbler>) -> DmaPool {
 }
 
 #[test]
-fn backend_in_safe_code_cannot_make_two_buffers_of_one_memory() {
+fn aliasing_safe_backend_cannot_make_two_buffers_of_one_memory() {
     for kind in [MemoryKind::Anonymous, MemoryKind::File] {
         let scribbler = Scribbler::new(kind);
         let pools = [pool(&scribbler), pool(&scribbler)];
@@ -130,7 +130,7 @@ fn backend_in_safe_code_cannot_make_two_buffers_of_one_memory() {
 }
 
 #[test]
-fn backend_writing_under_a_borrowed_view_changes_values_only() {
+fn aliasing_backend_writes_change_values_only() {
     let scribbler = Scribbler::new(MemoryKind::Anonymous);
     let pool = pool(&scribbler);
     let mut buffer = pool.allocate(REGION).unwrap();
@@ -143,7 +143,7 @@ fn backend_writing_under_a_borrowed_view_changes_values_only() {
 }
 
 #[test]
-fn copies_taken_while_the_backend_writes_consist_of_bytes_that_were_there() {
+fn aliasing_copies_during_writes_hold_existing_bytes() {
     const ROUNDS: usize = 200;
     let scribbler = Scribbler::new(MemoryKind::Anonymous);
     let pool = pool(&scribbler);
@@ -172,7 +172,7 @@ fn copies_taken_while_the_backend_writes_consist_of_bytes_that_were_there() {
 }
 
 #[test]
-fn memory_of_a_caller_stays_mapped_for_its_area_whatever_the_backend_answers() {
+fn aliasing_caller_memory_stays_mapped_for_any_backend_answer() {
     let scribbler = Scribbler::new(MemoryKind::Anonymous);
     let pool = pool(&scribbler);
     let area = || pool.map(SharedMemory::anonymous(4096, HugePages::No).unwrap(), DmaAccess::Both).unwrap();

@@ -16,7 +16,7 @@ fn transport() -> Arc<dyn Transport> {
 }
 
 #[test]
-fn the_counter_counts() {
+fn counting_allocator_counts() {
     let (count, boxed) = CountingAllocator::count(|| Box::new(7));
     assert_eq!((count, *boxed), (1, 7));
     let (count, _) = CountingAllocator::count(|| 7);
@@ -24,7 +24,7 @@ fn the_counter_counts() {
 }
 
 #[test]
-fn buffers_come_and_go_without_the_heap() {
+fn pool_allocate_and_free_without_heap() {
     let pool = DmaPool::new(transport(), DmaPoolOptions::default());
     pool.reserve(1 << 20).unwrap();
     let (count, ()) = CountingAllocator::count(|| {
@@ -47,7 +47,7 @@ fn buffers_come_and_go_without_the_heap() {
 }
 
 #[test]
-fn descriptors_doorbells_and_interrupts_do_without_the_heap() {
+fn descriptors_doorbells_interrupts_without_heap() {
     let transport = transport();
     let bar = transport.open_bar(0).unwrap();
     let ring = DmaPool::new(transport, DmaPoolOptions::default()).allocate_area(4096, 4096).unwrap();

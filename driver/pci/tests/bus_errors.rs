@@ -51,7 +51,7 @@ fn gone(offset: u64) -> MmioError {
 }
 
 #[test]
-fn an_access_to_what_is_gone_is_an_error_and_the_process_lives() {
+fn bus_error_removed_device_access_is_error() {
     catch_bus_errors().unwrap();
     catch_bus_errors().unwrap();
     let (bar, _, file) = bar();
@@ -69,7 +69,7 @@ fn an_access_to_what_is_gone_is_an_error_and_the_process_lives() {
 }
 
 #[test]
-fn a_doorbell_that_finds_nobody_is_lost_and_never_read_back() {
+fn bus_error_lost_doorbell_is_not_read_back() {
     catch_bus_errors().unwrap();
     let (bar, _, file) = bar();
     rustix::fs::ftruncate(&*file, 0).unwrap();
@@ -79,7 +79,7 @@ fn a_doorbell_that_finds_nobody_is_lost_and_never_read_back() {
 }
 
 #[test]
-fn a_bar_that_is_opened_anew_is_not_taken_for_the_old_one() {
+fn bus_error_reopened_bar_is_not_mistaken_for_old() {
     catch_bus_errors().unwrap();
     for _ in 0..100 {
         let (old, _, file) = bar();
@@ -95,7 +95,7 @@ fn a_bar_that_is_opened_anew_is_not_taken_for_the_old_one() {
 }
 
 #[test]
-fn many_threads_may_lose_their_bars_at_once() {
+fn bus_error_many_threads_lose_bars_at_once() {
     catch_bus_errors().unwrap();
     let (shared, _, shared_file) = bar();
     std::thread::scope(|scope| {
@@ -120,7 +120,7 @@ fn many_threads_may_lose_their_bars_at_once() {
 }
 
 #[test]
-fn memory_of_a_file_cut_short_reads_zeros_and_counts_as_lost() {
+fn bus_error_truncated_file_reads_zeros_and_is_lost() {
     const PAGE: usize = 4096;
     catch_bus_errors().unwrap();
     let made = || {
@@ -189,7 +189,7 @@ fn install(handler: usize, flags: i32) {
 
 /// Not a test: what the processes of the others do.
 #[test]
-fn child() {
+fn bus_error_child_process() {
     let Ok(case) = std::env::var("BUS_ERROR_CASE") else { return };
     let raise = || {
         // SAFETY: sends a signal to this thread.
@@ -253,7 +253,7 @@ fn child() {
 }
 
 #[test]
-fn other_bus_errors_do_what_they_did() {
+fn bus_error_foreign_fault_uses_previous_handler() {
     for case in ["fault", "sent", "ignored fault", "rust", "after"] {
         assert_eq!(run(case).signal(), Some(libc::SIGBUS), "{case}");
     }
@@ -264,6 +264,6 @@ fn other_bus_errors_do_what_they_did() {
 
 /// What the documentation says of a mapping without the handler, and why it is there.
 #[test]
-fn without_the_handler_the_process_dies() {
+fn bus_error_without_handler_kills_process() {
     assert_eq!(run("off").signal(), Some(libc::SIGBUS));
 }

@@ -117,7 +117,7 @@ proptest! {
     /// Whatever arrives, and whenever buffers are posted: every packet that fits comes once, whole and in order; one that does not
     /// is told of once, and the one after it is whole.
     #[test]
-    fn packets_come_whole_and_in_order(steps in prop::collection::vec(step(), 1..300), entries in 1_u32..4) {
+    fn stream_packets_arrive_whole_and_in_order(steps in prop::collection::vec(step(), 1..300), entries in 1_u32..4) {
         let entries = 1 << entries;
         let buffer = 256;
         let mut engine = Engine::new(entries, buffer);
@@ -178,7 +178,7 @@ proptest! {
 
     /// Any words at all: no panic, no length beyond the buffer, and never more descriptors than there are.
     #[test]
-    fn any_metadata_is_survived(words in prop::collection::vec(any::<[u32; 2]>(), 64), magic in any::<u64>(), flushed: bool) {
+    fn stream_arbitrary_metadata_keeps_bounds(words in prop::collection::vec(any::<[u32; 2]>(), 64), magic in any::<u64>(), flushed: bool) {
         let words = words.into_iter().enumerate().map(|(n, [status, length])| {
             if magic >> n & 1 != 0 { [0x52B4_0000 | status & 1, length % 80] } else { [status, length] }
         });
@@ -195,7 +195,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_be_is_told_and_the_next_packet_is_whole() {
+fn stream_invalid_metadata_is_reported_and_next_packet_is_whole() {
     let good = |length, end| StreamWriteback::new(length, end).to_words();
     for (bad, expected) in [
         ([0, 0], PacketFault::Missing { entry: 1 }),
@@ -223,7 +223,7 @@ fn what_cannot_be_is_told_and_the_next_packet_is_whole() {
 }
 
 #[test]
-fn after_a_stop_the_rest_of_a_packet_is_given_up() {
+fn stream_stop_discards_rest_of_packet() {
     let good = |length, end| StreamWriteback::new(length, end).to_words();
     for begun in [false, true] {
         let memory = Memory(vec![good(64, !begun), good(7, true), good(8, true), [0; 2]]);
@@ -237,7 +237,7 @@ fn after_a_stop_the_rest_of_a_packet_is_given_up() {
 }
 
 #[test]
-fn single_descriptors() {
+fn stream_single_descriptors_give_one_packet_each() {
     let good = |length, end| StreamWriteback::new(length, end).to_words();
     let memory =
         Memory(vec![good(100, true), good(128, false), good(128, false), good(20, true), good(30, true)]);

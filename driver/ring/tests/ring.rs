@@ -107,7 +107,7 @@ fn submit(ring: &mut Ring<u32>, list: &[(u64, u64)], payload: u32) -> Result<(),
 }
 
 #[test]
-fn one_contiguous_buffer_is_one_descriptor() {
+fn ring_contiguous_buffer_uses_one_descriptor() {
     let config = config(8);
     let mut ring = Ring::new(config).unwrap();
     let mut memory = Memory::new(&config);
@@ -125,7 +125,7 @@ fn one_contiguous_buffer_is_one_descriptor() {
 }
 
 #[test]
-fn what_queues_up_during_a_run_becomes_the_next_one() {
+fn ring_queued_during_run_becomes_next_batch() {
     let config = config(8);
     let mut ring = Ring::new(config).unwrap();
     let mut memory = Memory::new(&config);
@@ -150,7 +150,7 @@ fn what_queues_up_during_a_run_becomes_the_next_one() {
 }
 
 #[test]
-fn counts_that_cannot_be_true_are_faults() {
+fn ring_impossible_count_is_fault() {
     let config = config(8);
     let mut memory = Memory::new(&config);
     for (word, fault) in [
@@ -184,7 +184,7 @@ fn counts_that_cannot_be_true_are_faults() {
 }
 
 #[test]
-fn refusals_leave_no_trace() {
+fn ring_refusal_leaves_state_unchanged() {
     let config = config(4);
     let mut ring = Ring::new(config).unwrap();
     let scattered: Vec<_> = (0..5u64).map(|n| (n * 0x2000, 16)).collect();
@@ -204,7 +204,7 @@ fn refusals_leave_no_trace() {
 }
 
 #[test]
-fn quirk_1_long_descriptors_stay_in_one_short_block() {
+fn quirk_1_ring_long_descriptors_use_one_short_block() {
     let mut config = config(256);
     config.long_run_descriptors = Some(16);
     config.base = Iova::new(0x10_0000 + 4096 - 32 * 8);
@@ -227,7 +227,7 @@ fn quirk_1_long_descriptors_stay_in_one_short_block() {
 }
 
 #[test]
-fn streams_carry_eop_and_writeback_addresses() {
+fn ring_stream_descriptors_carry_eop_and_writeback_address() {
     let mut out = config(8);
     out.card_side = CardSide::StreamOut { beat: 64 };
     out.report = Report::EachOperation;
@@ -258,7 +258,7 @@ fn streams_carry_eop_and_writeback_addresses() {
 }
 
 #[test]
-fn configurations_are_checked() {
+fn ring_invalid_configurations_are_refused() {
     let bad = |change: fn(&mut RingConfig)| {
         let mut config = config(8);
         change(&mut config);
@@ -335,7 +335,7 @@ proptest! {
     /// Any mixture of submissions, runs, completions and failures: every payload comes back exactly once and in order, and the
     /// engine moves exactly the bytes asked for.
     #[test]
-    fn agrees_with_the_simulated_fetcher(
+    fn ring_random_operations_match_simulated_fetcher(
         steps in prop::collection::vec(step(), 1..120),
         entries in prop::sample::select(vec![8u32, 64, 256]),
         base in 0u64..256,

@@ -138,7 +138,7 @@ proptest! {
     /// Whatever the batches, the fetches and the stops: descriptors are executed exactly once and in order, apart from those
     /// taken back, and every operation ends once and in order.
     #[test]
-    fn agrees_with_the_simulated_engine(
+    fn ring_credit_mode_matches_simulated_engine(
         steps in prop::collection::vec(step(), 1..300),
         entries in prop::sample::select(vec![8u32, 128, 512]),
         base in 0u64..256,
@@ -274,7 +274,7 @@ fn reap(ring: &mut Ring<u32>, open: &mut VecDeque<Expected>, executed: &mut VecD
 }
 
 #[test]
-fn an_endless_run_posts_batches_and_reports_once_in_each() {
+fn ring_credit_mode_reports_once_per_batch() {
     let config = config(8, 0);
     let mut ring = Ring::<()>::new(config).unwrap();
     let mut engine = Engine::new(&config);
@@ -302,7 +302,7 @@ fn an_endless_run_posts_batches_and_reports_once_in_each() {
 }
 
 #[test]
-fn counts_wrap_at_24_bits() {
+fn ring_credit_mode_count_wraps_at_24_bits() {
     let config = config(1 << 10, 0);
     let mut ring = Ring::<()>::new(config).unwrap();
     let mut engine = Engine::new(&config);
@@ -322,7 +322,7 @@ fn counts_wrap_at_24_bits() {
 }
 
 #[test]
-fn a_word_behind_the_register_is_no_news() {
+fn ring_credit_mode_stale_writeback_is_ignored() {
     let config = config(64, 0);
     let mut ring = Ring::<()>::new(config).unwrap();
     let mut engine = Engine::new(&config);
@@ -339,7 +339,7 @@ fn a_word_behind_the_register_is_no_news() {
 }
 
 #[test]
-fn credits_never_exceed_the_counter() {
+fn ring_credit_mode_credits_never_exceed_counter() {
     let config = config(4096, 0);
     let mut ring = Ring::<()>::new(config).unwrap();
     let mut engine = Engine::new(&config);
@@ -353,7 +353,7 @@ fn credits_never_exceed_the_counter() {
 }
 
 #[test]
-fn quirk_1_long_descriptors_end_adjacency_in_an_endless_run() {
+fn quirk_1_ring_credit_mode_long_descriptor_ends_adjacency() {
     let config = config(64, 0);
     let mut ring = Ring::<()>::new(config).unwrap();
     let mut engine = Engine::new(&config);
@@ -403,7 +403,7 @@ fn quirk_1_list_of_descriptors_at_the_limit_joins_a_run_with_blocks() {
 }
 
 #[test]
-fn lists_are_one_operation_and_refusals_name_their_cause() {
+fn ring_list_is_one_operation_and_refusal_names_cause() {
     let config = config(8, 0);
     let mut ring = Ring::<u8>::new(config).unwrap();
     let segment = |host, length, card| Segment {
@@ -432,7 +432,7 @@ fn lists_are_one_operation_and_refusals_name_their_cause() {
 }
 
 #[test]
-fn run_of_ring_counts_its_own_descriptors() {
+fn ring_run_descriptors_counts_own_run() {
     let config = config(64, 0);
     let mut ring = Ring::<()>::new(config).unwrap();
     let mut engine = Engine::new(&config);

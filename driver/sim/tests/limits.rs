@@ -99,7 +99,7 @@ fn accept_without_descriptors() {
 }
 
 #[test]
-fn client_files_within_process_limits() {
+fn client_files_stay_within_process_limits() {
     write_across_size_limit();
     map_many_files();
     accept_without_descriptors();

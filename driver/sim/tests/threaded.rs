@@ -104,7 +104,7 @@ impl Rig {
 }
 
 #[test]
-fn data_goes_to_the_card_and_back() {
+fn threaded_write_and_read_back_round_trips() {
     for spin in [Duration::ZERO, Duration::from_micros(50), Duration::MAX] {
         let world = threaded(spin);
         assert!(world.is_threaded());
@@ -128,7 +128,7 @@ fn data_goes_to_the_card_and_back() {
 
 /// A chain that is worked on while both directions and register accesses of other threads go on.
 #[test]
-fn threads_share_a_card() {
+fn threaded_threads_share_card() {
     const LENGTH: usize = 40_000;
     const ROUNDS: usize = 60;
     let world = threaded(Duration::from_micros(50));
@@ -174,7 +174,7 @@ fn threads_share_a_card() {
 }
 
 #[test]
-fn writes_of_one_thread_arrive_in_order_and_before_its_reads() {
+fn threaded_writes_arrive_in_order_before_reads() {
     const THREADS: u64 = 4;
     const EACH: u32 = 3000;
     let world = threaded(Duration::from_micros(50));
@@ -212,7 +212,7 @@ fn writes_of_one_thread_arrive_in_order_and_before_its_reads() {
 }
 
 #[test]
-fn more_writes_than_the_queue_holds_wait_for_the_card() {
+fn threaded_write_queue_full_blocks_until_space() {
     let world = threaded(Duration::ZERO);
     let rig = Rig::new(&world);
     world.with_card(0, |_| {
@@ -237,7 +237,7 @@ fn endless(rig: &Rig, base: u64, from: u64, to: u64) {
 }
 
 #[test]
-fn what_is_unmapped_is_not_accessed_any_more() {
+fn threaded_unmapped_memory_is_not_accessed() {
     let world = threaded(Duration::from_micros(50));
     let rig = Rig::new(&world);
     let target = Iova::new(0x4000_0000);
@@ -261,7 +261,7 @@ fn what_is_unmapped_is_not_accessed_any_more() {
 }
 
 #[test]
-fn a_reset_outruns_writes_of_other_threads() {
+fn threaded_reset_discards_writes_of_other_threads() {
     let world = threaded(Duration::from_micros(50));
     let rig = Rig::new(&world);
     for round in 0..100 {
@@ -285,7 +285,7 @@ fn a_reset_outruns_writes_of_other_threads() {
 }
 
 #[test]
-fn a_busy_world_ends_with_its_last_handle() {
+fn threaded_busy_network_ends_with_last_handle() {
     for _ in 0..20 {
         let world = threaded(Duration::MAX);
         let rig = Rig::new(&world);
@@ -303,7 +303,7 @@ fn a_busy_world_ends_with_its_last_handle() {
 }
 
 #[test]
-fn handles_may_go_on_any_thread() {
+fn threaded_handles_move_between_threads() {
     let world = threaded(Duration::ZERO);
     let rig = Rig::new(&world);
     std::thread::scope(|scope| {
@@ -320,7 +320,7 @@ fn handles_may_go_on_any_thread() {
 }
 
 #[test]
-fn interrupts_are_waited_for_in_their_descriptor() {
+fn threaded_interrupt_wait_uses_event_fd() {
     let world = threaded(Duration::ZERO);
     let rig = Rig::new(&world);
     let interrupts = rig.card.enable_interrupts(4).unwrap();
@@ -339,7 +339,7 @@ fn interrupts_are_waited_for_in_their_descriptor() {
 }
 
 #[test]
-fn a_card_can_leave() {
+fn threaded_unplugged_card_reports_gone() {
     let world = threaded(Duration::from_micros(50));
     let rig = Rig::new(&world);
     endless(&rig, H2C, DATA, 0);
@@ -354,7 +354,7 @@ fn a_card_can_leave() {
 }
 
 #[test]
-fn time_is_the_system_s() {
+fn threaded_time_is_monotonic_clock() {
     let world = threaded(Duration::from_micros(50));
     let card = world.transport(0);
     let (began, before) = (Instant::now(), card.now());
@@ -366,7 +366,7 @@ fn time_is_the_system_s() {
 }
 
 #[test]
-fn an_impossible_cpu_is_named() {
+fn threaded_invalid_cpu_is_reported() {
     let options = ThreadOptions::default();
     let error = World::builder().cards(1).threaded(options.pin(usize::MAX)).build().unwrap_err();
     assert!(matches!(error, BuildError::Affinity { cpu: usize::MAX, .. }), "{error}");

@@ -180,7 +180,7 @@ fn transfer_in(world: &World, data: &[u8]) {
 }
 
 #[test]
-fn in_order() {
+fn transfer_in_order_delivery_arrives() {
     let data: Vec<u8> =
         (0..200_001_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     transfer(Order::InOrder, 0, &data);
@@ -190,7 +190,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_any_order(seed: u64, depth in 1_usize..60, length in 4_u32..60_000) {
+    fn transfer_random_delivery_arrives(seed: u64, depth in 1_usize..60, length in 4_u32..60_000) {
         transfer(Order::random(depth), seed, &data(length));
     }
 }
@@ -215,7 +215,7 @@ fn trace(seed: u64) -> (Vec<String>, String) {
 }
 
 #[test]
-fn runs_are_repeatable() {
+fn transfer_same_seed_repeats_run() {
     let (accesses, outcome) = trace(3);
     assert!(accesses.len() > 100, "the log has what was done");
     assert!((accesses, outcome) == trace(3), "same seed, same run");
@@ -223,7 +223,7 @@ fn runs_are_repeatable() {
 }
 
 #[test]
-fn cards_that_work_by_themselves() {
+fn transfer_threaded_cards_arrives() {
     let orders = [Order::InOrder, Order::random(40), Order::Script(vec![3, 1, 0, 2])];
     for order in orders {
         for spin in [Duration::ZERO, Duration::from_micros(50)] {
@@ -236,7 +236,7 @@ fn cards_that_work_by_themselves() {
 
 /// Registries beyond the processor's nearer caches, for which the frames of a burst are announced before they are delivered.
 #[test]
-fn cards_with_large_registries() {
+fn transfer_large_registries_arrives() {
     let large = |node| {
         let mut card = card(node);
         card.ni.registry_entries = 4096;

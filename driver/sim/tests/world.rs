@@ -45,7 +45,7 @@ fn transfer(card: &dyn Transport, host: &SharedMemory, base: u64, length: u32, f
 }
 
 #[test]
-fn data_goes_to_the_card_and_back() {
+fn network_write_and_read_back_round_trips() {
     let world = World::builder().cards(1).build().unwrap();
     let card = world.transport(0);
     card.set_bus_master(true).unwrap();
@@ -63,7 +63,7 @@ fn data_goes_to_the_card_and_back() {
 }
 
 #[test]
-fn accesses_span_mappings_and_stop_at_holes_and_permissions() {
+fn dma_access_spans_mappings_and_stops_at_hole_or_permission() {
     let world = World::builder().cards(1).build().unwrap();
     let card = world.transport(0);
     card.set_bus_master(true).unwrap();
@@ -90,7 +90,7 @@ fn accesses_span_mappings_and_stop_at_holes_and_permissions() {
 }
 
 #[test]
-fn mappings_are_checked() {
+fn dma_invalid_mapping_is_refused() {
     let world = World::builder().cards(1).build().unwrap();
     let card = world.transport(0);
     let host = memory(8192);
@@ -133,7 +133,7 @@ fn interrupts_arrive_as_events() {
 }
 
 #[test]
-fn bars_are_checked_and_stale_after_a_reset() {
+fn bar_access_is_checked_and_stale_after_reset() {
     let world = World::builder().cards(1).build().unwrap();
     let card = world.transport(0);
     let bars = card.bars();
@@ -152,7 +152,7 @@ fn bars_are_checked_and_stale_after_a_reset() {
 }
 
 #[test]
-fn a_card_can_leave() {
+fn network_unplugged_card_reports_gone() {
     let world = World::builder().cards(1).build().unwrap();
     let card = world.transport(0);
     let bar = card.open_bar(DMA).unwrap();
@@ -172,7 +172,7 @@ fn a_card_can_leave() {
 }
 
 #[test]
-fn a_world_is_described_consistently() {
+fn network_inconsistent_description_is_refused() {
     let twice = World::builder().card(CardDescription::default()).card(CardDescription::default()).build();
     assert_eq!(twice.unwrap_err(), BuildError::DuplicateNode { node: 1, first: 0, second: 1 });
     let mut wrong = CardDescription::default();
@@ -184,7 +184,7 @@ fn a_world_is_described_consistently() {
 }
 
 #[test]
-fn time_is_virtual() {
+fn network_time_is_virtual() {
     let world = World::builder().cards(2).time(Nanos::new(50), Nanos::new(700)).build().unwrap();
     let card = world.transport(1);
     let before = card.now();
@@ -196,7 +196,7 @@ fn time_is_virtual() {
 }
 
 #[test]
-fn interrupts_without_end_do_not_stand_time_still() {
+fn network_endless_interrupts_do_not_stop_time() {
     let world = World::builder().cards(1).build().unwrap();
     let card = world.transport(0);
     card.set_bus_master(true).unwrap();
@@ -226,7 +226,7 @@ fn interrupts_without_end_do_not_stand_time_still() {
 
 /// A function that sleeps answers nothing at its BARs, and can be woken; what sets an event's bit free stays as it is.
 #[test]
-fn a_sleeping_card_is_not_there_until_it_is_woken() {
+fn network_card_in_d3_is_absent_until_woken() {
     let world = World::builder().cards(1).build().unwrap();
     let card = world.transport(0);
     let bar = card.open_bar(DMA).unwrap();

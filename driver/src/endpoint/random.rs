@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_system_without_randomness_is_not_waited_for() {
+    fn random_source_missing_does_not_block() {
         let card = CardName::from("card 0");
         assert_ne!(random(&card), random(&card), "this one has some");
         assert_eq!(

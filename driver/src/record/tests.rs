@@ -32,7 +32,7 @@ fn log(lines: &str) -> Log {
 }
 
 #[test]
-fn every_access_is_seen_and_written_as_it_is_read() {
+fn recorder_every_access_is_recorded_as_text() {
     let world = World::builder().cards(1).build().unwrap();
     let seen = Arc::new(Seen::default());
     let card = Recorder::new(world.transport(0), Arc::clone(&seen) as Arc<dyn Observer>);
@@ -80,7 +80,7 @@ fn every_access_is_seen_and_written_as_it_is_read() {
 }
 
 #[test]
-fn a_log_is_run_up_to_the_first_difference() {
+fn replay_stops_at_first_difference() {
     let world = World::builder().cards(1).build().unwrap();
     let card = world.transport(0);
     let lines = "\
@@ -128,7 +128,7 @@ fn a_log_is_run_up_to_the_first_difference() {
 }
 
 #[test]
-fn a_log_of_another_card_is_refused_before_anything_is_done() {
+fn replay_of_other_card_is_refused_before_access() {
     let world = World::builder().cards(1).build().unwrap();
     let card = world.transport(0);
     let write = "0 write bar1 0x88 0x7777\n";
@@ -145,7 +145,7 @@ fn a_log_of_another_card_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn what_is_no_log_is_refused_with_the_line() {
+fn log_invalid_text_is_refused_with_line() {
     for (text, line, part) in [
         ("", 1, "the text is empty"),
         ("# nothing\n\n", 2, "the text is empty"),
@@ -202,13 +202,13 @@ fn any_entry() -> impl Strategy<Value = Entry> {
 
 proptest! {
     #[test]
-    fn lines_round_trip(entry in any_entry()) {
+    fn log_lines_round_trip(entry in any_entry()) {
         let log = Log::parse(&format!("{HEAD}\n{entry}")).unwrap();
         prop_assert_eq!(log.entries(), &[entry]);
     }
 
     #[test]
-    fn no_text_panics(text in ".*", entry in any_entry(), cut in any::<prop::sample::Index>()) {
+    fn log_any_text_does_not_panic(text in ".*", entry in any_entry(), cut in any::<prop::sample::Index>()) {
         let _ = Log::parse(&text);
         let line = entry.to_string();
         let _ = Log::parse(&format!("{HEAD}\n{}{text}", &line[..cut.index(line.len())]));

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_where_they_say() {
+    fn pattern_address_matches_offset() {
         let mut bytes = [0; 21];
         Pattern::Address.fill(0, CardAddr::new(0x1005), &mut bytes);
         assert_eq!(bytes[3..11], 0x1008_u64.to_le_bytes());
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bit_walks() {
+    fn pattern_walking_ones_moves_one_bit() {
         let mut bytes = [0; 512];
         Pattern::WalkingOnes.fill(0, CardAddr::ZERO, &mut bytes);
         for (n, word) in bytes.chunks_exact(8).enumerate() {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn random_bytes_depend_on_seed_and_place() {
+    fn pattern_random_depends_on_seed_and_offset() {
         let fill = |seed, at| {
             let mut bytes = [0; 64];
             Pattern::Random.fill(seed, CardAddr::new(at), &mut bytes);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_wrong_byte_is_named() {
+    fn pattern_first_wrong_byte_is_named() {
         let expected = Expected { bytes: &[1, 2, 3, 4, 5], guard: 1, card: CardAddr::new(0x100) };
         assert_eq!(compare(String::new, &expected, &[1, 2, 3, 4, 5]), Ok(()));
         let found =

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_untouched_memory_gives_zeros() {
+    fn memory_untouched_reads_zero() {
         let memory = FlatMemory::new(8 << 30).unwrap();
         let mut bytes = [7; 300];
         read(&memory, (5 << 30) + 65_500, &mut bytes);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_end_is_nothing() {
+    fn memory_access_past_end_is_refused() {
         let mut memory = FlatMemory::new(1 << 20).unwrap();
         assert!(memory.slice(1 << 20, 1).is_none());
         assert!(memory.slice_mut(u64::MAX, 1).is_none());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_end_at_their_page() {
+    fn memory_slice_ends_at_page() {
         let mut memory = FlatMemory::new(1 << 20).unwrap();
         assert_eq!(memory.slice(65_500, 100).unwrap().len(), 36);
         assert_eq!(memory.slice_mut(65_500, 100).unwrap().len(), 36);
@@ -188,12 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_are_addresses_for_is_refused() {
+    fn memory_larger_than_address_space_is_refused() {
         FlatMemory::new(1 << 62).unwrap_err();
     }
 
     #[test]
-    fn pages_are_counted_once() {
+    fn memory_resident_pages_are_counted_once() {
         let mut memory = FlatMemory::new(64 << 20).unwrap();
         for at in [0, 5, 65_536, 70_000, 3, 10 << 20] {
             write(&mut memory, at, &[1]);
@@ -212,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_flat_array(
+        fn memory_random_accesses_match_array(
             writes in prop::collection::vec((0_usize..400_000, prop::collection::vec(any::<u8>(), 1..3000)), 1..20),
             copies in prop::collection::vec((0_usize..400_000, 0_usize..400_000, 0_usize..50_000), 1..10),
         ) {

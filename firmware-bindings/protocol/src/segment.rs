@@ -46,14 +46,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classification_is_strict() {
+    fn classify_threshold_itself_is_regular() {
         assert_eq!(classify(16384, 16384), Class::Regular);
         assert_eq!(classify(16385, 16384), Class::Big);
         assert_eq!(classify(0, 0), Class::Regular);
     }
 
     #[test]
-    fn e1_10_short_tails() {
+    fn e1_10_segment_last_packet_and_segment_may_be_short() {
         assert_eq!(segment_count(0, 16384), Some(0));
         assert_eq!(segment_count(16384, 16384), Some(1));
         assert_eq!(segment_count(16385, 16384), Some(2));

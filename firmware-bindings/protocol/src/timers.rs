@@ -355,7 +355,7 @@ mod tests {
         /// Against a plain map: exactly those run out whose deadline has come, none twice, none early, and the next is never
         /// announced too late; also with deadlines in the past and a start far from zero.
         #[test]
-        fn agrees_with_a_map(begin in prop_oneof![Just(0u64), any::<u64>().prop_map(|n| n >> 1)],
+        fn timers_match_map(begin in prop_oneof![Just(0u64), any::<u64>().prop_map(|n| n >> 1)],
                              steps in prop::collection::vec(step(), 1..300)) {
             let mut timers = Timers::new(12);
             let mut map = BTreeMap::new();
@@ -397,7 +397,7 @@ mod tests {
 
         /// Whoever sleeps until `next` each time wakes a bounded number of times per timer, and misses none.
         #[test]
-        fn next_leads_to_every_timer(spans in prop::collection::vec(span(), 1..60)) {
+        fn timers_next_deadline_reaches_every_timer_in_bounded_wakes(spans in prop::collection::vec(span(), 1..60)) {
             let mut timers = Timers::new(60);
             for (timer, span) in (0..).zip(&spans) {
                 timers.start(timer, Nanos::new(*span));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_ignored() {
+    fn timers_out_of_range_number_is_ignored() {
         let mut timers = Timers::new(1);
         timers.start(1, Nanos::ZERO);
         timers.start(u32::MAX, Nanos::ZERO);

@@ -102,7 +102,7 @@ fn finish(sender: &mut Sender, sent: Vec<Transmit>) -> Vec<Result<(), TransferEr
 }
 
 #[test]
-fn one_wrong_field_of_an_answer() {
+fn sender_answer_with_one_wrong_field_keeps_invariants() {
     let values = [0, 1, 2, 3, 4, 5, 6, 7, 9, 0x1_0000, 0x1_0003, 0xFFFF, u32::MAX - 1, u32::MAX];
     let mut stale = 0;
     // Before the receiver has answered anything, and when it has the first packet.
@@ -173,7 +173,7 @@ fn one_wrong_field_of_an_answer() {
 
 /// A word about a segment of which something was never sent: whoever says it cannot have it.
 #[test]
-fn a_segment_that_has_not_been_sent_whole_is_not_done() {
+fn segment_done_for_unsent_segment_is_ignored() {
     let (mut sender, sent) = under_way(3);
     let [first] = sent.as_slice() else { unreachable!("there are three op numbers") };
     assert!(first.ops.len() < first.segment_packets);

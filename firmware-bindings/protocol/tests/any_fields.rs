@@ -228,7 +228,7 @@ fn notices(outputs: &[Output], transfer: u32) -> usize {
 /// Each field of each packet of an operation, with each value, at each moment: before anything of the operation has come, when its first
 /// packet has, when only early ones have, and when it is complete.
 #[test]
-fn one_wrong_field_harms_nobody() {
+fn receiver_packet_with_one_wrong_field_keeps_invariants() {
     let shape = Shape::single(7, 3);
     let mut cases = 0;
     for before in [&[][..], &[0], &[2, 1], &[0, 1, 2]] {
@@ -303,7 +303,7 @@ proptest! {
 
     /// Packets of a few operations that overlap, up to three fields of each of them wrong, in any order, at any time.
     #[test]
-    fn any_fields_at_any_time(
+    fn receiver_random_fields_at_any_time_keep_invariants(
         packets in prop::collection::vec(
             (
                 0u32..4,

@@ -300,7 +300,7 @@ fn receiver_config() -> ReceiverConfig {
 const SIZES: [u64; 9] = [0, 1, 511, 512, 513, 16 << 10, (16 << 10) + 1, (64 << 10) + 3, (1 << 20) + 77];
 
 #[test]
-fn every_size_in_random_order() {
+fn back_to_back_every_size_in_random_order_arrives() {
     for (seed, length) in (0..).zip(SIZES) {
         for notify in [Notify::Receiver, Notify::Sender] {
             let mut world =
@@ -323,7 +323,7 @@ fn every_size_in_random_order() {
 }
 
 #[test]
-fn many_transfers_through_small_tables_with_loss_and_copies() {
+fn back_to_back_small_tables_with_loss_and_copies_deliver_all() {
     for seed in 0..12 {
         let mut sender = SenderConfig::default();
         sender.op_entries = 64;

@@ -55,14 +55,14 @@ fn refused(name: &str, answer: Option<NackReason>, change: Change) {
 }
 
 #[test]
-fn packets_that_are_not_for_this_node_are_dropped_without_an_answer() {
+fn receiver_packet_for_other_node_is_dropped_without_answer() {
     refused("another node", None, |header, _| header.common.destination = SENDER);
     refused("any node", None, |header, _| header.common.destination = NodeId::ANY);
     refused("from any node", None, |header, _| header.common.source = NodeId::ANY);
 }
 
 #[test]
-fn contradictions_are_refused() {
+fn receiver_contradictory_header_is_refused() {
     let cases: [(&str, Change); 20] = [
         ("no payload", |_, payload| payload.clear()),
         ("truncated", |_, payload| payload.truncate(63)),
@@ -102,7 +102,7 @@ fn contradictions_are_refused() {
 
 /// Of an operation that is registered: what its first packet said holds for all, for copies of that one, too.
 #[test]
-fn contradictions_with_what_is_registered_are_refused() {
+fn receiver_packet_contradicting_registration_is_refused() {
     let cases: [(&str, u16, Change); 14] = [
         ("other segments", 1, |header, _| header.segment_count = 2),
         ("between two packets", 1, |header, _| header.address = CardAddr::new(BASE + 63)),
@@ -140,7 +140,7 @@ fn contradictions_with_what_is_registered_are_refused() {
 
 /// Every segment says how long its transfer is and where it begins: they agree, or one of them is no segment of it.
 #[test]
-fn contradictions_with_another_segment_of_the_transfer_are_refused() {
+fn receiver_segment_contradicting_transfer_is_refused() {
     let first = Shape { segment_count: 3, length: 64, transfer_length: 130, ..Shape::single(0, 1) };
     let second = Shape { segment: 1, base: BASE + 64, ..first };
     let others = [
@@ -160,7 +160,7 @@ fn contradictions_with_another_segment_of_the_transfer_are_refused() {
 }
 
 #[test]
-fn what_no_window_allows_is_refused() {
+fn receiver_write_outside_windows_is_refused() {
     let cases: [(&str, Change); 8] = [
         // Not the first packet of its segment: it would have to wait for that one, and is not even kept.
         ("early, from an unknown node", |header, _| {
@@ -210,7 +210,7 @@ impl ReceiveMemory for Refusing {
 
 /// Where a window was opened over what is no memory: refused as a violation, and nothing counts as there that is not.
 #[test]
-fn what_memory_refuses_is_neither_marked_nor_acknowledged() {
+fn receiver_memory_fault_neither_marks_nor_acknowledges() {
     let shape = Shape::single(0, 3);
     for good in 0..3u16 {
         let mut rig = Rig::new(config());
@@ -238,7 +238,7 @@ fn what_memory_refuses_is_neither_marked_nor_acknowledged() {
 }
 
 #[test]
-fn closed_and_read_only_windows_take_neither_starts_nor_early_packets() {
+fn receiver_closed_or_read_only_window_refuses_start_and_early_packets() {
     let mut rig = Rig::new(config());
     let window = *rig.receiver.access().get(0).unwrap();
     let read_only = MemoryWindow { permissions: Permissions::READ, ..window };
@@ -262,7 +262,7 @@ fn closed_and_read_only_windows_take_neither_starts_nor_early_packets() {
 
 /// A sender's word that everything has arrived, about what never came, by whom nobody knows, or for another node.
 #[test]
-fn notices_of_what_never_came_change_nothing() {
+fn receiver_arrived_for_unknown_transfer_changes_nothing() {
     let mut rig = Rig::new(config());
     let common = Shape::single(0, 2).packet(0).0.common;
     let arrived = |common, transfer| Arrived {
@@ -293,7 +293,7 @@ fn notices_of_what_never_came_change_nothing() {
 }
 
 #[test]
-fn frames_of_another_version_or_length_do_not_come_so_far() {
+fn receiver_frame_of_other_version_or_length_is_refused_by_parser() {
     let (header, payload) = Shape::single(0, 3).packet(0);
     let mut frame = [0; 256];
     let length = header.encode(&payload, &mut frame).unwrap();
@@ -317,7 +317,7 @@ fn frames_of_another_version_or_length_do_not_come_so_far() {
 }
 
 #[test]
-fn a_receiver_with_tables_of_one_entry_takes_one_transfer_after_the_other() {
+fn receiver_single_entry_tables_take_transfers_in_turn() {
     let mut one = config();
     (one.registry_entries, one.transfers, one.sources, one.windows) = (1, 1, 1, 1);
     (one.escape_slots, one.tombstones, one.mask_bits) = (0, 2, 1);

@@ -13,7 +13,7 @@ use fpga_protocol::receiver::{Mask, MemoryWindow, Output};
 use fpga_registers::CardAddr;
 
 #[test]
-fn e1_1_barrel_shift() {
+fn e1_1_mask_barrel_shift_matches_definition() {
     assert_eq!(Mask::first_of(8).unwrap().words()[0], 0xFFFF_FF01);
     assert_eq!(Mask::first_of(32).unwrap().words()[0], 0x0000_0001);
     assert_eq!(Mask::first_of(256).unwrap().words(), [1, 0, 0, 0, 0, 0, 0, 0]);
@@ -23,7 +23,7 @@ fn e1_1_barrel_shift() {
 }
 
 #[test]
-fn e1_1_every_width_fills_up_exactly_at_its_last_packet() {
+fn e1_1_mask_every_width_completes_at_last_packet() {
     for n in 1..=256u16 {
         let mut mask = Mask::first_of(n).unwrap();
         for bit in 0..256 {
@@ -42,7 +42,7 @@ fn e1_1_every_width_fills_up_exactly_at_its_last_packet() {
 }
 
 #[test]
-fn e1_2_start_last_and_the_escape_buffer_is_searched() {
+fn e1_2_start_after_data_searches_escape_channel() {
     let mut rig = Rig::new(config());
     let (mine, other) =
         (Shape::single(0, 4), Shape { base: BASE + 4096, transfer_base: BASE + 4096, ..Shape::single(1, 3) });
@@ -62,7 +62,7 @@ fn e1_2_start_last_and_the_escape_buffer_is_searched() {
 }
 
 #[test]
-fn e1_3_a_second_start_of_a_live_operation_is_a_duplicate() {
+fn e1_3_repeated_start_of_live_operation_is_duplicate() {
     let mut rig = Rig::new(config());
     let shape = Shape::single(0, 3);
     rig.send(&shape, 0);
@@ -78,7 +78,7 @@ fn e1_3_a_second_start_of_a_live_operation_is_a_duplicate() {
 }
 
 #[test]
-fn e1_4_a_late_start_is_never_registered_nor_written() {
+fn e1_4_late_start_is_neither_registered_nor_written() {
     let mut rig = Rig::new(config());
     let shape = Shape::single(0, 1);
     rig.send(&shape, 0);
@@ -92,7 +92,7 @@ fn e1_4_a_late_start_is_never_registered_nor_written() {
 }
 
 #[test]
-fn e1_4_a_given_up_operation_cannot_write_into_its_successor() {
+fn e1_4_given_up_operation_cannot_write_into_successor() {
     let mut rig = Rig::new(config());
     let old = Shape::single(0, 3);
     rig.send(&old, 0);
@@ -107,7 +107,7 @@ fn e1_4_a_given_up_operation_cannot_write_into_its_successor() {
 }
 
 #[test]
-fn e1_5_overlapping_operations_keep_apart() {
+fn e1_5_overlapping_operations_stay_separate() {
     let mut rig = Rig::new(config());
     let (a, b) = (Shape::single(0, 2), Shape::single(1, 2));
     rig.send(&a, 0);
@@ -129,7 +129,7 @@ fn e1_5_overlapping_operations_keep_apart() {
 }
 
 #[test]
-fn e1_5_another_incarnation_is_another_sender() {
+fn e1_5_other_incarnation_is_other_sender() {
     let mut rig = Rig::new(config());
     let shape = Shape::single(0, 2);
     rig.send(&shape, 0);
@@ -140,7 +140,7 @@ fn e1_5_another_incarnation_is_another_sender() {
 }
 
 #[test]
-fn a_new_life_of_a_sender_waits_until_packets_of_the_former_one_have_died_out() {
+fn incarnation_new_waits_one_packet_lifetime() {
     let mut rig = Rig::new(config());
     let life = |n: u32, index: u16| {
         let mut packet = Shape::single(0, 2).packet(index);
@@ -166,7 +166,7 @@ fn a_new_life_of_a_sender_waits_until_packets_of_the_former_one_have_died_out() 
 
 /// The only entry is the former life's, and so is the only record of a second sender: a packet lifetime is all that the new life waits.
 #[test]
-fn a_new_life_of_a_sender_gets_what_the_former_one_has_left_behind() {
+fn incarnation_new_takes_over_records_of_former_one() {
     let mut small = config();
     (small.registry_entries, small.transfers) = (1, 1);
     let mut rig = Rig::new(small);
@@ -197,7 +197,7 @@ fn a_new_life_of_a_sender_gets_what_the_former_one_has_left_behind() {
 
 /// A transfer that only waits for its sender's word is complete, whether the sender comes to it or not.
 #[test]
-fn a_former_life_that_owes_its_word_is_noticed_all_the_same() {
+fn incarnation_former_transfer_awaiting_arrived_is_notified() {
     let mut rig = Rig::new(config());
     let mut shape = Shape::single(0, 1);
     shape.notify = false;
@@ -212,7 +212,7 @@ fn a_former_life_that_owes_its_word_is_noticed_all_the_same() {
 }
 
 #[test]
-fn e1_6_an_escaped_packet_is_acknowledged_when_written_or_never() {
+fn e1_6_escaped_packet_is_acknowledged_only_when_written() {
     let mut small = config();
     small.escape_slots = 1;
     let mut rig = Rig::new(small);
@@ -234,7 +234,7 @@ fn e1_6_an_escaped_packet_is_acknowledged_when_written_or_never() {
 
 /// A packet that waits is answered as it was sent last, and each has its own time.
 #[test]
-fn e1_6_a_packet_that_waits_is_answered_by_its_latest_name_and_dropped_at_its_own_time() {
+fn e1_6_escaped_packet_answers_latest_try_and_has_own_timeout() {
     let mut rig = Rig::new(config());
     let (shape, timeout) = (Shape::single(0, 3), rig.receiver.config().escape_timeout);
     rig.send(&shape, 1);
@@ -257,7 +257,7 @@ fn e1_6_a_packet_that_waits_is_answered_by_its_latest_name_and_dropped_at_its_ow
 }
 
 #[test]
-fn e1_7_a_duplicate_is_acknowledged_again_with_its_own_try() {
+fn e1_7_duplicate_is_acknowledged_with_own_try() {
     let mut rig = Rig::new(config());
     let shape = Shape::single(0, 3);
     rig.send(&shape, 0);
@@ -285,7 +285,7 @@ fn orders(rest: &[u16], order: &mut Vec<u16>, visit: &mut impl FnMut(&[u16])) {
 }
 
 #[test]
-fn e1_14_the_escape_channel_gives_no_order_and_needs_none() {
+fn e1_14_escape_channel_any_order_completes() {
     let shape = Shape::single(0, 5);
     let (mut ascending, mut as_they_came) = (0, 0);
     orders(&[1, 2, 3, 4], &mut Vec::new(), &mut |order| {
@@ -324,7 +324,7 @@ fn segment(index: u32) -> Shape {
 }
 
 #[test]
-fn e1_9_one_notice_for_all_segments_in_any_order() {
+fn e1_9_segments_in_any_order_give_one_notice() {
     let mut rig = Rig::new(config());
     for (segment_index, notices) in [(2, 0), (0, 0), (1, 1)] {
         rig.send(&segment(segment_index), 1);
@@ -339,7 +339,7 @@ fn e1_9_one_notice_for_all_segments_in_any_order() {
 }
 
 #[test]
-fn e1_11_the_senders_notice_is_told_once_and_only_of_what_is_here() {
+fn e1_11_arrived_notifies_once_and_only_for_complete_transfer() {
     let mut rig = Rig::new(config());
     let shape = Shape { notify: false, ..Shape::single(0, 2) };
     let header = shape.packet(0).0.common;
@@ -367,7 +367,7 @@ fn e1_11_the_senders_notice_is_told_once_and_only_of_what_is_here() {
 }
 
 #[test]
-fn e1_12_a_full_registry_refuses_and_accepts_later() {
+fn e1_12_registry_full_refuses_then_accepts() {
     let mut rig = Rig::new(config());
     let shapes = [0, 1, 2].map(|n| Shape::single(n, 2));
     rig.send(&shapes[0], 0);
@@ -381,7 +381,7 @@ fn e1_12_a_full_registry_refuses_and_accepts_later() {
 
 /// Whoever is silent is remembered for as long as a packet that left just before may wander.
 #[test]
-fn e1_4_a_silent_sender_is_forgotten_a_packet_lifetime_later_than_its_operations() {
+fn e1_4_silent_sender_is_forgotten_one_packet_lifetime_after_operations() {
     let shape = Shape::single(0, 1);
     for (early, writes) in [(1, 1), (0, 2)] {
         let mut rig = Rig::new(config());
@@ -396,7 +396,7 @@ fn e1_4_a_silent_sender_is_forgotten_a_packet_lifetime_later_than_its_operations
 
 /// A transfer of which the receiver has a part, and that its sender has given up, makes room for the next one.
 #[test]
-fn e1_4_the_record_of_a_transfer_that_was_given_up_makes_room() {
+fn e1_4_given_up_transfer_record_is_reused() {
     let mut config = config();
     config.transfers = 1;
     let mut rig = Rig::new(config);
@@ -411,7 +411,7 @@ fn e1_4_the_record_of_a_transfer_that_was_given_up_makes_room() {
 
 /// What is complete of a transfer is remembered while its sender asks for the rest, however long that is refused.
 #[test]
-fn e1_4_a_transfer_whose_next_segment_is_refused_is_not_forgotten() {
+fn e1_4_transfer_with_refused_next_segment_is_kept() {
     let mut config = config();
     config.registry_entries = 1;
     let mut rig = Rig::new(config);
@@ -439,7 +439,7 @@ fn e1_4_a_transfer_whose_next_segment_is_refused_is_not_forgotten() {
 
 /// What its sender has given up makes room at once, not when the registry timeout is over.
 #[test]
-fn e1_12_a_full_registry_lets_go_of_what_its_sender_has_given_up() {
+fn e1_12_registry_full_releases_entries_sender_gave_up() {
     let mut rig = Rig::new(config());
     for transfer in [0, 1] {
         rig.send(&Shape::single(transfer, 2), 0);
@@ -456,7 +456,7 @@ fn e1_12_a_full_registry_lets_go_of_what_its_sender_has_given_up() {
 }
 
 #[test]
-fn silent_senders_expire_and_are_reported() {
+fn silent_sender_expires_and_is_reported() {
     let mut rig = Rig::new(config());
     rig.send(&Shape::single(0, 2), 0);
     let timeout = rig.receiver.config().registry_timeout;
@@ -470,7 +470,7 @@ fn silent_senders_expire_and_are_reported() {
 
 /// What is complete is remembered from the latest word of its sender on, not from its first.
 #[test]
-fn e1_4_a_sender_that_goes_on_is_not_forgotten() {
+fn e1_4_active_sender_is_kept() {
     let mut rig = Rig::new(config());
     let (silence, lifetime) = (rig.receiver.config().registry_timeout, rig.receiver.config().packet_lifetime);
     let almost = silence.saturating_add(lifetime).saturating_sub(Nanos::new(1));
@@ -486,7 +486,7 @@ fn e1_4_a_sender_that_goes_on_is_not_forgotten() {
 
 /// A host that makes a timeout shorter does not wait for the former one.
 #[test]
-fn shorter_timeouts_hold_at_once() {
+fn timeout_shortened_takes_effect_immediately() {
     let mut rig = Rig::new(config());
     rig.send(&Shape::single(0, 2), 0);
     let silence = Nanos::from_millis(100);
@@ -497,7 +497,7 @@ fn shorter_timeouts_hold_at_once() {
 
 /// A new packet is a word of its sender, and so is a copy: whoever sends again has not fallen silent.
 #[test]
-fn an_operation_is_kept_as_long_as_anything_of_it_comes() {
+fn operation_with_arriving_packets_or_copies_is_kept() {
     let mut rig = Rig::new(config());
     let timeout = rig.receiver.config().registry_timeout;
     let almost = timeout.saturating_sub(Nanos::new(1));
@@ -512,7 +512,7 @@ fn an_operation_is_kept_as_long_as_anything_of_it_comes() {
 }
 
 #[test]
-fn a_write_outside_the_windows_is_refused_and_never_made() {
+fn write_outside_windows_is_refused_and_not_made() {
     let mut rig = Rig::new(config());
     let shape = Shape::single(0, 2);
     let mut wrong_key = shape.packet(0);
@@ -541,7 +541,7 @@ fn a_write_outside_the_windows_is_refused_and_never_made() {
 }
 
 #[test]
-fn packets_for_another_node_and_of_another_size_are_not_taken() {
+fn packet_of_other_node_or_packet_size_is_refused() {
     let mut rig = Rig::new(config());
     let mut packet = Shape::single(0, 1).packet(0);
     packet.0.common.destination = NodeId::new(9);
@@ -556,7 +556,7 @@ fn packets_for_another_node_and_of_another_size_are_not_taken() {
 }
 
 #[test]
-fn tombstones_stay_within_their_bound_and_the_oldest_transfer_always_gets_in() {
+fn tombstones_bounded_and_oldest_transfer_always_admitted() {
     let mut rig = Rig::new(config());
     // Every other transfer completes: each is a range of its own until the gaps fill.
     for n in [1, 3, 5] {

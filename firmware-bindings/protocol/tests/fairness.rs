@@ -171,7 +171,7 @@ fn most_passed(load: Load) -> u64 {
 }
 
 #[test]
-fn one_big_segment_at_most_whatever_the_size_of_the_table() {
+fn fairness_regular_command_waits_for_at_most_one_big_segment() {
     for entries in (1..=64).chain([256, 2048]) {
         for (segment, share, busy) in [
             (16 << 10, 0, 0),

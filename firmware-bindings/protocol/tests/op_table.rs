@@ -54,7 +54,7 @@ struct Known {
 
 proptest! {
     #[test]
-    fn e1_13_agrees_with_a_map_and_never_reuses_a_number_within_its_lifetime(
+    fn e1_13_op_table_matches_map_and_respects_reuse_delay(
         steps in prop::collection::vec(step(), 1..400), entries in 1u32..6, bits in 1u8..4,
     ) {
         let mut table = table(entries, bits);
@@ -156,7 +156,7 @@ proptest! {
 }
 
 #[test]
-fn e1_13_a_slot_is_reused_at_once_but_its_numbers_rest() {
+fn e1_13_op_table_slot_reused_immediately_number_after_delay() {
     // One slot and two generation bits: numbers 0, 1 | 2, 3 in two halves.
     let mut table = table(1, 2);
     let mut use_at = |now: u64| {
@@ -174,7 +174,7 @@ fn e1_13_a_slot_is_reused_at_once_but_its_numbers_rest() {
 }
 
 #[test]
-fn sixteen_bits_never_wait_at_any_real_rate() {
+fn op_table_16_generation_bits_never_wait_at_link_rate() {
     // 256 entries in turn, one packet every 10 ns: far beyond any link, and no slot ever rests.
     let mut config = OpTableConfig::default();
     config.packet_lifetime = Nanos::from_millis(10);
@@ -188,7 +188,7 @@ fn sixteen_bits_never_wait_at_any_real_rate() {
 }
 
 #[test]
-fn sizes_are_checked() {
+fn op_table_invalid_sizes_are_refused() {
     let mut config = OpTableConfig::default();
     config.entries = 0;
     assert_eq!(OpTable::new(config).unwrap_err(), OpTableError::Entries { found: 0 });
@@ -199,7 +199,7 @@ fn sizes_are_checked() {
 
 /// Each number rests after its second use: with one bit, a release crosses into the other half of the generations.
 #[test]
-fn next_rested_of_resting_numbers_is_earliest() {
+fn op_table_next_reusable_is_earliest() {
     let mut table = table(2, 1);
     assert_eq!(table.next_rested(), None);
     for (taken, released) in [(0, 10), (20, 30), (40, 50), (60, 70)] {

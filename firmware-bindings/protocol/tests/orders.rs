@@ -111,7 +111,7 @@ fn every_order(state: &State, shape: &Shape, left: &mut [u8; 7]) -> u64 {
 }
 
 #[test]
-fn all_orders_of_up_to_four_packets_once_or_twice() {
+fn orders_up_to_four_packets_once_or_twice_match_oracle() {
     for n in 1..=4u16 {
         let shape = Shape::single(0, n);
         for twice in 0..1u8 << n {
@@ -125,13 +125,13 @@ fn all_orders_of_up_to_four_packets_once_or_twice() {
 }
 
 #[test]
-fn all_5040_orders_of_seven_packets() {
+fn orders_all_5040_of_seven_packets_match_oracle() {
     let orders = every_order(&State::new(), &Shape::single(0, 7), &mut [1; 7]);
     assert_eq!(orders, 5040);
 }
 
 #[test]
-fn all_orders_of_seven_packets_one_of_them_twice() {
+fn orders_seven_packets_one_duplicated_match_oracle() {
     for twice in 0..7 {
         let mut left = [1; 7];
         left[twice] = 2;
@@ -140,7 +140,7 @@ fn all_orders_of_seven_packets_one_of_them_twice() {
 }
 
 #[test]
-fn every_reachable_state_of_up_to_seven_packets_once_or_twice() {
+fn states_up_to_seven_packets_once_or_twice_match_oracle() {
     for n in 1..=7u8 {
         let shape = Shape::single(0, u16::from(n));
         let mut seen = HashSet::new();
@@ -163,7 +163,7 @@ fn every_reachable_state_of_up_to_seven_packets_once_or_twice() {
 }
 
 #[test]
-fn a_late_copy_after_the_sender_has_moved_on_is_dropped_too() {
+fn late_copy_after_sender_advanced_is_dropped() {
     let mut rig = Rig::new(config());
     let shape = Shape::single(0, 3);
     for index in [1, 0, 2] {

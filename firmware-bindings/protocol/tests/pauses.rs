@@ -179,7 +179,7 @@ fn forgotten(completion: &Completion) -> bool {
 const PAUSE: Nanos = Nanos::from_secs(3);
 
 #[test]
-fn an_operation_that_expired_in_the_pause_is_not_begun_anew() {
+fn pause_expired_operation_is_not_restarted() {
     // The first packet's acknowledgement is lost, and so is the last packet. Begun anew, the operation would wait for the two
     // packets in between, which the sender has heard of.
     let mut pair = Pair::new(config(), |_| {});
@@ -196,7 +196,7 @@ fn an_operation_that_expired_in_the_pause_is_not_begun_anew() {
 }
 
 #[test]
-fn a_complete_operation_that_was_forgotten_in_the_pause_is_not_begun_anew() {
+fn pause_forgotten_complete_operation_is_not_restarted() {
     // Everything arrived and was told; the first packet's acknowledgement is lost, and so is the word that all is there. The
     // receiver has forgotten even the sender.
     let mut pair = Pair::new(config(), |_| {});
@@ -215,7 +215,7 @@ fn a_complete_operation_that_was_forgotten_in_the_pause_is_not_begun_anew() {
 }
 
 #[test]
-fn a_transfer_whose_first_segments_were_forgotten_in_the_pause_does_not_go_on() {
+fn pause_forgotten_first_segments_end_transfer() {
     // Three segments and room for one at a time: nothing is lost, and no answer is missing.
     let mut pair = Pair::new(config(), |c| c.op_entries = 5);
     pair.submit(12 * 64);
@@ -228,7 +228,7 @@ fn a_transfer_whose_first_segments_were_forgotten_in_the_pause_does_not_go_on() 
 }
 
 #[test]
-fn a_first_packet_that_found_no_window_for_too_long_is_not_sent_again() {
+fn pause_first_packet_without_window_too_long_is_not_retransmitted() {
     let mut pair = Pair::new(config(), |_| {});
     pair.submit(4 * 64);
     let packets = pair.packets();
@@ -245,7 +245,7 @@ fn a_first_packet_that_found_no_window_for_too_long_is_not_sent_again() {
 }
 
 #[test]
-fn a_refused_first_packet_is_as_old_as_its_refusal() {
+fn pause_refused_first_packet_ages_from_refusal() {
     // Refused for want of an entry; a copy of it comes later, finds room, and completes a transfer of one packet. The host hears
     // of the refusal when the receiver has forgotten everything.
     let mut small = config();
@@ -268,7 +268,7 @@ fn a_refused_first_packet_is_as_old_as_its_refusal() {
 }
 
 #[test]
-fn a_pause_costs_nothing_where_all_answers_are_there() {
+fn pause_with_all_answers_present_costs_nothing() {
     for (pause, length) in [(PAUSE, 4 * 64), (Nanos::from_millis(900), 12 * 64)] {
         let mut pair = Pair::new(config(), |c| c.op_entries = 5);
         pair.submit(length);
@@ -282,7 +282,7 @@ fn a_pause_costs_nothing_where_all_answers_are_there() {
 }
 
 #[test]
-fn a_first_packet_may_be_refused_for_longer_than_the_time_to_give_up() {
+fn pause_first_packet_may_be_refused_longer_than_give_up_time() {
     let mut small = config();
     small.registry_entries = 1;
     let mut pair = Pair::new(small, |_| {});
@@ -313,7 +313,7 @@ proptest! {
     /// Any packets and answers lost, any pauses: what ended well was told once, nothing is told twice, and nothing is written
     /// afterwards.
     #[test]
-    fn exactly_once_whatever_is_lost_and_however_long_the_pauses(
+    fn pause_any_losses_deliver_exactly_once(
         length in 1u64..20 * 64,
         ops in prop::sample::select(vec![2u32, 5, 9, 64]),
         steps in prop::collection::vec((any::<u16>(), any::<u16>(), prop::sample::select(vec![0u64, 1, 10, 300, 700, 1_200, 2_100, 5_000])), 1..12),

@@ -215,7 +215,7 @@ fn search(config: ReceiverConfig, slots: u32, packets: &[Packet]) -> usize {
 }
 
 #[test]
-fn one_sided_transfers_complete_from_every_state_without_host() {
+fn one_sided_transfers_without_host_complete_from_every_state() {
     let mut all = 0;
     for (transfers, segments, count) in [(2, 2, 2), (3, 1, 2), (1, 3, 2), (2, 1, 3), (4, 1, 1), (3, 2, 1)] {
         for turn in 0..KINDS.len() {
@@ -237,7 +237,7 @@ proptest! {
 
     /// Many entries, transfers and early packets, few slots, and a host that looks now and then.
     #[test]
-    fn one_sided_transfers_complete_with_many_of_everything(
+    fn one_sided_transfers_with_large_tables_complete(
         packet_events in any::<bool>(),
         (transfers, segments, count) in (1..24_u32, 1..4_u32, 1..6_u16),
         (entries, escape) in (1..40_u32, 0..40_u16),
@@ -285,7 +285,7 @@ fn not_ready(outputs: &[Output]) -> bool {
 }
 
 #[test]
-fn completing_packet_without_slot_refused_as_not_ready() {
+fn notice_no_slot_refuses_completing_packet_as_not_ready() {
     let mut rig = without_slots();
     let shape = Shape::single(0, 3);
     for index in [0, 2] {
@@ -311,7 +311,7 @@ fn completing_packet_without_slot_refused_as_not_ready() {
 }
 
 #[test]
-fn one_packet_transfer_without_slot_leaves_nothing() {
+fn notice_no_slot_single_packet_transfer_leaves_no_record() {
     let mut rig = without_slots();
     let shape = Shape::single(0, 1);
     assert!(not_ready(&rig.send(&shape, 0)));
@@ -322,7 +322,7 @@ fn one_packet_transfer_without_slot_leaves_nothing() {
 }
 
 #[test]
-fn transfer_without_notice_complete_without_slot() {
+fn notice_not_requested_completes_without_slot() {
     let mut rig = without_slots();
     for (transfer, packets) in [(0, 1), (1, 4)] {
         let shape = Shape::single(transfer, packets);
@@ -338,7 +338,7 @@ fn transfer_without_notice_complete_without_slot() {
 
 /// Half of the records are for transfers that need nothing of the host.
 #[test]
-fn waiting_transfers_hold_half_of_records() {
+fn notice_waiting_transfers_hold_at_most_half_of_records() {
     let mut rig = without_slots();
     // Four records.
     for transfer in 0..2 {
@@ -362,7 +362,7 @@ fn waiting_transfers_hold_half_of_records() {
 }
 
 #[test]
-fn waiting_transfer_given_up_by_sender_freed_without_notice() {
+fn notice_waiting_transfer_given_up_is_released_without_notice() {
     let mut rig = without_slots();
     for transfer in 0..2 {
         let shape = Shape::single(transfer, 2);
@@ -382,7 +382,7 @@ fn waiting_transfer_given_up_by_sender_freed_without_notice() {
 }
 
 #[test]
-fn senders_notice_has_reserved_slot() {
+fn notice_of_sender_has_reserved_slot() {
     let mut rig = without_slots();
     let told_by_sender = Shape { notify: false, ..Shape::single(0, 1) };
     assert!(not_ready(&rig.send(&told_by_sender, 0)));
@@ -405,7 +405,7 @@ fn senders_notice_has_reserved_slot() {
 
 /// A sender that has moved past a transfer has sent its notice, or will not.
 #[test]
-fn overtaken_notice_told_of_announced_transfers_of_that_sender_alone() {
+fn notice_overtaken_is_given_for_announced_transfers_of_sender_only() {
     let mut rig = Rig::new(config());
     let other = NodeId::new(9);
     let window = MemoryWindow {

@@ -60,7 +60,7 @@ fn acknowledge(sender: &mut Sender, now: Nanos, transmit: &Transmit) {
 }
 
 #[test]
-fn threshold_segment_and_mask_have_to_fit() {
+fn sender_threshold_segment_and_mask_must_fit() {
     let refused = |change: fn(&mut SenderConfig)| {
         let mut config = SenderConfig::default();
         change(&mut config);
@@ -89,7 +89,7 @@ fn registry_timeout_longer_than_time_to_give_up_by_packet_lifetimes() {
 }
 
 #[test]
-fn the_head_moves_in_place_and_is_cut_ceil_times() {
+fn sender_big_transfer_head_is_cut_in_place() {
     let mut sender = sender(|_| {});
     let ticket = submit(&mut sender, 1, (40 << 10) + 3);
     let mut bases = Vec::new();
@@ -108,7 +108,7 @@ fn the_head_moves_in_place_and_is_cut_ceil_times() {
 }
 
 #[test]
-fn a_partial_window_takes_what_fits() {
+fn sender_partial_window_is_filled_with_available_packets() {
     let mut sender = sender(|c| c.op_entries = 8);
     submit(&mut sender, 1, 5000);
     let first = sender.poll_transmit(at(0)).unwrap();
@@ -133,7 +133,7 @@ fn a_partial_window_takes_what_fits() {
 }
 
 #[test]
-fn big_queues_take_turns_and_a_regular_command_sees_at_most_one_big_segment() {
+fn sender_big_queues_round_robin_and_regular_sees_one_big_segment() {
     let mut sender = sender(|c| c.op_entries = 4096);
     for node in [1, 2, 3] {
         submit(&mut sender, node, 1 << 20);
@@ -167,7 +167,7 @@ fn big_queues_take_turns_and_a_regular_command_sees_at_most_one_big_segment() {
 
 /// There is never a moment without regular commands that wait: a big segment goes whenever those that the last one passed have gone.
 #[test]
-fn a_steady_stream_of_regular_commands_does_not_starve_big_transfers() {
+fn sender_steady_regular_commands_do_not_starve_big_transfers() {
     for waiting in 1..6 {
         let mut sender = sender(|c| c.op_entries = 4096);
         submit(&mut sender, 1, 2 << 20);
@@ -190,7 +190,7 @@ fn a_steady_stream_of_regular_commands_does_not_starve_big_transfers() {
 
 /// As many as its receiver has records for: of segments of a transfer above the oldest that is not complete, and of transfers at once.
 #[test]
-fn no_more_is_begun_than_a_receiver_remembers() {
+fn sender_starts_no_more_than_receiver_has_records() {
     let mut sender = sender(|c| {
         (c.op_entries, c.ops_per_destination) = (4096, 4096);
         (c.segment_size, c.big_threshold) = (512, 512);
@@ -222,7 +222,7 @@ fn no_more_is_begun_than_a_receiver_remembers() {
 }
 
 #[test]
-fn priority_goes_first_within_its_class_and_a_begun_transfer_is_finished() {
+fn sender_priority_goes_first_and_started_transfer_finishes() {
     let mut sender = sender(|c| c.op_entries = 16);
     let queue = |sender: &mut Sender, node, length, priority| {
         sender.submit(at(0), Command { priority, ..command(node, length) }).unwrap()
@@ -260,7 +260,7 @@ fn priority_goes_first_within_its_class_and_a_begun_transfer_is_finished() {
 }
 
 #[test]
-fn an_eighth_of_the_table_is_kept_for_regular_commands() {
+fn sender_keeps_eighth_of_op_table_for_regular_commands() {
     let mut sender = sender(|c| c.ops_per_destination = 256);
     submit(&mut sender, 1, 1 << 20);
     let mut packets = 0;
@@ -273,7 +273,7 @@ fn an_eighth_of_the_table_is_kept_for_regular_commands() {
 }
 
 #[test]
-fn an_unreachable_node_blocks_nobody() {
+fn sender_unreachable_node_does_not_block_others() {
     let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1000), max_tries: 3 });
     for _ in 0..20 {
         submit(&mut sender, 1, 100_000);
@@ -309,7 +309,7 @@ fn an_unreachable_node_blocks_nobody() {
 }
 
 #[test]
-fn a_retransmission_is_that_packet_alone_with_the_same_number() {
+fn sender_retransmission_is_single_packet_with_same_op_number() {
     let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1000), max_tries: 8 });
     submit(&mut sender, 1, 2000);
     let first = sender.poll_transmit(at(0)).unwrap();
@@ -334,7 +334,7 @@ fn a_retransmission_is_that_packet_alone_with_the_same_number() {
 }
 
 #[test]
-fn busy_is_not_silence() {
+fn sender_busy_answer_does_not_count_as_silence() {
     let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1000), max_tries: 2 });
     submit(&mut sender, 1, 100);
     let mut transmit = sender.poll_transmit(at(0)).unwrap();
@@ -354,7 +354,7 @@ fn busy_is_not_silence() {
 }
 
 #[test]
-fn a_refusal_ends_the_transfer_and_names_everything() {
+fn sender_refusal_ends_transfer_with_full_error() {
     let mut sender = sender(|_| {});
     submit(&mut sender, 1, 100_000);
     let first = sender.poll_transmit(at(0)).unwrap();
@@ -379,7 +379,7 @@ fn a_refusal_ends_the_transfer_and_names_everything() {
 }
 
 #[test]
-fn stale_answers_are_counted_and_ignored() {
+fn sender_stale_answers_are_counted_and_ignored() {
     let mut sender = sender(|_| {});
     submit(&mut sender, 1, 100);
     let transmit = sender.poll_transmit(at(0)).unwrap();
@@ -401,7 +401,7 @@ fn stale_answers_are_counted_and_ignored() {
 }
 
 #[test]
-fn a_receivers_new_life_ends_what_its_former_life_had_begun() {
+fn sender_new_receiver_incarnation_ends_started_transfers() {
     let mut sender = sender(|_| {});
     let (begun, fresh) = (submit(&mut sender, 1, 5000), submit(&mut sender, 1, 100));
     let other = submit(&mut sender, 2, 700);
@@ -431,7 +431,7 @@ fn a_receivers_new_life_ends_what_its_former_life_had_begun() {
 }
 
 #[test]
-fn segment_done_stands_for_lost_acknowledgements() {
+fn sender_segment_done_replaces_lost_acknowledgements() {
     let mut sender = sender(|_| {});
     submit(&mut sender, 1, 20_000);
     let first = sender.poll_transmit(at(0)).unwrap();
@@ -451,7 +451,7 @@ fn segment_done_stands_for_lost_acknowledgements() {
 }
 
 #[test]
-fn deadlines_cancellation_and_the_senders_notice() {
+fn sender_deadline_cancel_and_sender_notice() {
     let mut sender = sender(|_| {});
     let mut late = command(1, 50_000);
     late.deadline = Some(at(300));
@@ -482,7 +482,7 @@ fn deadlines_cancellation_and_the_senders_notice() {
 }
 
 #[test]
-fn a_destination_that_lost_its_only_transfer_is_tried_again() {
+fn sender_destination_after_only_transfer_failed_is_retried() {
     let mut sender = sender(|_| {});
     let ticket = submit(&mut sender, 1, 100);
     let _ = sender.poll_transmit(at(0)).unwrap();
@@ -495,7 +495,7 @@ fn a_destination_that_lost_its_only_transfer_is_tried_again() {
 }
 
 #[test]
-fn submissions_are_checked_and_zero_length_is_done_at_once() {
+fn sender_invalid_submission_refused_and_zero_length_completes() {
     let mut sender = sender(|c| {
         c.transfers = 2;
         c.destinations = 1;
@@ -516,7 +516,7 @@ fn submissions_are_checked_and_zero_length_is_done_at_once() {
 }
 
 #[test]
-fn ids_towards_one_node_follow_each_other_without_gaps() {
+fn sender_transfer_ids_per_node_are_consecutive() {
     let mut sender = sender(|c| c.destinations = 2);
     let mut next = [0u32; 8];
     for n in 0..40u32 {

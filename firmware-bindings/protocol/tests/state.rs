@@ -8,7 +8,7 @@ use fpga_protocol::sender::{Sender, SenderConfig};
 use fpga_protocol::timers::Timers;
 
 #[test]
-fn state_per_entry_is_what_the_page_says() {
+fn state_bits_match_documented_table() {
     let sender = Sender::new(SenderConfig::default(), Incarnation::new(1)).unwrap();
     let found = sender.state().map(|table| (table.name, table.entries, table.bytes));
     let expected = [

@@ -73,7 +73,7 @@ fn round(sender: &mut Sender, now: Nanos, span: Nanos) {
 }
 
 #[test]
-fn the_first_timeout_is_the_initial_one_and_then_it_is_learnt() {
+fn timeout_first_is_initial_then_adapts() {
     let mut sender = sender(|_| {});
     submit(&mut sender, at(0), 100);
     let first = sender.poll_transmit(at(0)).unwrap();
@@ -88,7 +88,7 @@ fn the_first_timeout_is_the_initial_one_and_then_it_is_learnt() {
 }
 
 #[test]
-fn a_packet_of_the_first_burst_is_not_waited_for_longer_than_its_answers_need() {
+fn timeout_first_burst_shrinks_after_first_answers() {
     // Twenty packets leave together, the answers come one every 5 us as on a slow link, and packets 7 and 19 are lost.
     let mut sender = sender(|_| {});
     submit(&mut sender, at(0), 20 * 512);
@@ -113,7 +113,7 @@ fn a_packet_of_the_first_burst_is_not_waited_for_longer_than_its_answers_need() 
 }
 
 #[test]
-fn it_is_at_least_twice_the_round_trip_and_the_configured_minimum() {
+fn timeout_is_at_least_two_round_trips_and_minimum() {
     let mut sender = sender(|_| {});
     for n in 0..300 {
         round(&mut sender, at(n * 100), at(20));
@@ -132,7 +132,7 @@ fn it_is_at_least_twice_the_round_trip_and_the_configured_minimum() {
 }
 
 #[test]
-fn e2_2_an_answer_to_an_earlier_try_teaches_nothing() {
+fn e2_2_answer_to_earlier_try_gives_no_sample() {
     let mut sender = sender(|_| {});
     round(&mut sender, at(0), at(20));
     let before = trip(&sender);
@@ -148,7 +148,7 @@ fn e2_2_an_answer_to_an_earlier_try_teaches_nothing() {
 
 /// The count of tries ends at 255: an answer to that may be to any later one.
 #[test]
-fn e2_2_where_the_count_of_tries_ends_no_answer_is_certain() {
+fn e2_2_try_count_at_limit_gives_no_sample() {
     let mut sender = sender(|c| {
         c.retry.timeout = Timeout::Fixed { timeout: at(10), max_tries: 0 };
         c.retry.give_up = at(100_000);
@@ -167,7 +167,7 @@ fn e2_2_where_the_count_of_tries_ends_no_answer_is_certain() {
 
 /// A receiver that is busy is asked again ever more rarely, up to a limit, and at once as often as at first after another answer.
 #[test]
-fn refusals_in_a_row_double_the_wait_up_to_its_limit() {
+fn busy_refusals_in_row_double_wait_to_limit() {
     let mut sender = sender(|c| {
         (c.retry.busy_backoff, c.retry.busy_backoff_max) = (at(20), at(1_000));
         c.retry.timeout = Timeout::Fixed { timeout: at(50_000), max_tries: 0 };
@@ -191,7 +191,7 @@ fn refusals_in_a_row_double_the_wait_up_to_its_limit() {
 
 /// A limit of tries counts those in a row that nothing was heard of: a refusal is a word.
 #[test]
-fn a_refusal_starts_the_count_of_silent_tries_afresh() {
+fn busy_refusal_resets_silent_try_count() {
     let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1_000), max_tries: 3 });
     submit(&mut sender, at(0), 100);
     let mut transmit = sender.poll_transmit(at(0)).unwrap();
@@ -208,7 +208,7 @@ fn a_refusal_starts_the_count_of_silent_tries_afresh() {
 }
 
 #[test]
-fn a_packet_that_waited_for_its_segments_first_teaches_nothing() {
+fn packet_waiting_for_first_packet_gives_no_sample() {
     let mut sender = sender(|_| {});
     round(&mut sender, at(0), at(20));
     let before = trip(&sender);
@@ -230,7 +230,7 @@ fn a_packet_that_waited_for_its_segments_first_teaches_nothing() {
 }
 
 #[test]
-fn a_packet_lost_together_with_the_first_has_its_turn_afterwards() {
+fn packet_lost_with_first_packet_is_retransmitted_afterwards() {
     let mut sender = sender(|_| {});
     round(&mut sender, at(0), at(20));
     submit(&mut sender, at(100), 1500);
@@ -245,7 +245,7 @@ fn a_packet_lost_together_with_the_first_has_its_turn_afterwards() {
 }
 
 #[test]
-fn e2_5_silence_doubles_the_wait_and_ends_after_a_second_without_progress() {
+fn e2_5_silence_doubles_wait_and_gives_up_after_one_second() {
     let mut sender = sender(|_| {});
     round(&mut sender, at(0), at(20));
     submit(&mut sender, at(1000), 700);
@@ -283,7 +283,7 @@ fn e2_5_silence_doubles_the_wait_and_ends_after_a_second_without_progress() {
 /// Nothing of it is in flight, because all op numbers rest: its receiver hears nothing for as long as of any silent sender, and may have
 /// forgotten it when a number is free again.
 #[test]
-fn a_transfer_that_gets_no_op_number_is_given_up_in_time() {
+fn transfer_without_op_number_is_given_up_in_time() {
     let mut sender = sender(|c| {
         (c.op_entries, c.generation_bits) = (1, 1);
         c.packet_lifetime = Nanos::from_secs(2);
@@ -306,7 +306,7 @@ fn a_transfer_that_gets_no_op_number_is_given_up_in_time() {
 }
 
 #[test]
-fn an_answer_of_any_kind_is_progress() {
+fn any_answer_counts_as_progress() {
     let mut sender = sender(|c| c.retry.give_up = at(3_000));
     submit(&mut sender, at(0), 100);
     let mut transmit = sender.poll_transmit(at(0)).unwrap();
@@ -331,7 +331,7 @@ fn an_answer_of_any_kind_is_progress() {
 }
 
 #[test]
-fn a_receiver_that_forgot_the_operation_is_noticed_at_once() {
+fn forgotten_operation_is_detected_immediately() {
     let mut sender = sender(|_| {});
     submit(&mut sender, at(0), 1000);
     let first = sender.poll_transmit(at(0)).unwrap();
@@ -352,7 +352,7 @@ fn a_receiver_that_forgot_the_operation_is_noticed_at_once() {
 }
 
 #[test]
-fn a_refused_first_packet_never_means_forgotten() {
+fn refused_first_packet_is_not_forgotten() {
     let mut sender = sender(|_| {});
     submit(&mut sender, at(0), 1000);
     let mut start = sender.poll_transmit(at(0)).unwrap();
@@ -365,7 +365,7 @@ fn a_refused_first_packet_never_means_forgotten() {
 }
 
 #[test]
-fn policies_without_time_are_refused() {
+fn zero_time_policies_are_refused() {
     for change in [
         |c: &mut SenderConfig| c.retry.timeout = Timeout::Fixed { timeout: Nanos::ZERO, max_tries: 1 },
         |c: &mut SenderConfig| {
@@ -383,7 +383,7 @@ fn policies_without_time_are_refused() {
 }
 
 #[test]
-fn a_fixed_timeout_without_a_limit_of_tries_ends_by_the_time_to_give_up() {
+fn fixed_timeout_without_try_limit_ends_at_give_up_time() {
     let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(10), max_tries: 0 });
     submit(&mut sender, at(0), 100);
     let _ = sender.poll_transmit(at(0)).unwrap();
@@ -403,7 +403,7 @@ proptest! {
     /// Whatever the samples: the estimate stays between the least and the greatest of them, and the timeout is at least twice
     /// the mean, so that nothing overflows or runs away.
     #[test]
-    fn the_estimate_stays_among_the_samples(spans in prop::collection::vec(1u64..1 << 40, 1..200)) {
+    fn round_trip_estimate_stays_within_samples(spans in prop::collection::vec(1u64..1 << 40, 1..200)) {
         let mut sender = sender(|c| c.retry.give_up = Nanos::MAX);
         let mut now = Nanos::ZERO;
         for span in &spans {

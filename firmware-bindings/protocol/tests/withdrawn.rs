@@ -148,7 +148,7 @@ fn packet(transmit: &Transmit) -> Packet {
 }
 
 #[test]
-fn a_copy_that_is_registered_late_costs_no_transfer() {
+fn withdrawn_packet_registered_late_fails_no_transfer() {
     let mut ends = Ends::new();
     ends.submit(0x1_1000, 384);
     let first = ends.next().unwrap();

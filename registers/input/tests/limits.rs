@@ -40,7 +40,7 @@ fn file_without_stated_size_is_bounded() {
 }
 
 #[test]
-fn pipe_is_read_up_to_the_limit() {
+fn pipe_is_read_up_to_limit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -59,7 +59,7 @@ fn pipe_is_read_up_to_the_limit() {
 }
 
 #[test]
-fn special_files_are_refused_by_their_kind() {
+fn special_file_is_refused_by_kind() {
     for (path, kind) in
         [("/dev/zero", "character device"), ("/dev/null", "character device"), ("/", "directory")]
     {
@@ -74,7 +74,7 @@ fn special_files_are_refused_by_their_kind() {
 }
 
 #[test]
-fn bytes_that_are_not_text_are_named_by_offset() {
+fn non_text_bytes_are_named_by_offset() {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "binary", b"ab\xFF\xFE");
     let error = SMALL.read(&path).unwrap_err();
@@ -101,7 +101,7 @@ mod yaml {
     }
 
     #[test]
-    fn aliases_of_aliases_are_refused() {
+    fn nested_aliases_are_refused() {
         for (levels, width) in [(9, 9), (40, 2), (2, 5000), (127, 3)] {
             let error = check(&bomb(levels, width)).unwrap_err();
             assert!(matches!(error, ReadError::Aliases { .. }), "{levels}, {width}: {error}");
@@ -114,7 +114,7 @@ mod yaml {
     }
 
     #[test]
-    fn open_brackets_are_limited_and_named_by_place() {
+    fn open_brackets_are_limited_and_located() {
         for bracket in ["[", "{", "[{a: "] {
             let text = format!("a: 1\nb: {}", bracket.repeat(1 << 19));
             let error = check(&text).unwrap_err();

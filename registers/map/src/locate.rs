@@ -189,7 +189,7 @@ name: x
     }
 
     #[test]
-    fn every_style_is_walked() {
+    fn locate_every_yaml_style_is_walked() {
         for (steps, place) in [
             (&["name"][..], (2, 7)),
             (&["blocks", "0", "name"], (4, 10)),
@@ -210,7 +210,7 @@ name: x
     }
 
     #[test]
-    fn text_that_cannot_be_read_has_a_place_all_the_same() {
+    fn locate_unreadable_text_still_has_position() {
         for text in ["", "a: [", "\t", "a: b: c"] {
             let Place { line, column } = locate(text, &way(&["a", "0"]));
             assert!(line >= 1 && column >= 1, "{text:?}");

@@ -141,7 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_a_name() {
+    fn name_valid_and_invalid_forms() {
         for name in ["a", "Node_ID2", &"x".repeat(64)] {
             assert!(is_name(name), "{name}");
         }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_order() {
+    fn name_order_is_numeric() {
         assert_eq!(in_order(&["b", "A", "c.d", "C"]), Ok(vec![1, 0, 3, 2]));
         assert_eq!(in_order(&[]), Ok(Vec::new()));
         // The first that is there already, whichever comes first in the alphabet.
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_come_first() {
+    fn name_nearest_suggestions_come_first() {
         let names = ["h2c0.status", "h2c1.status", "h2c0.status_rc", "irq.user_enable", "ni.status"];
         assert_eq!(nearest("h2c0.statsu", names), ["h2c0.status", "h2c1.status"]);
         assert_eq!(nearest("status", names), ["h2c0.status", "h2c1.status", "ni.status"]);
@@ -173,7 +173,7 @@ mod tests {
     proptest! {
         /// A name with one letter wrong is found, whatever else there is.
         #[test]
-        fn one_wrong_letter_is_forgiven(names in prop::collection::btree_set("[a-m]{3,8}\\.[a-m]{3,8}", 1..8), pick in any::<prop::sample::Index>(), at in any::<prop::sample::Index>()) {
+        fn name_single_wrong_letter_is_found(names in prop::collection::btree_set("[a-m]{3,8}\\.[a-m]{3,8}", 1..8), pick in any::<prop::sample::Index>(), at in any::<prop::sample::Index>()) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let right = *pick.get(&names);
             let mut wrong = right.to_owned();
@@ -186,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(wrong in ".*", names in prop::collection::vec(".*", 0..4)) {
+        fn name_any_text_does_not_panic(wrong in ".*", names in prop::collection::vec(".*", 0..4)) {
             let _ = (nearest(&wrong, names.iter().map(String::as_str)), hint(&wrong, names.iter().map(String::as_str)));
         }
     }

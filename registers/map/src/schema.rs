@@ -325,7 +325,7 @@ mod tests {
 
     /// Run with FPGA_WRITE_SCHEMA=1 after a change of the types.
     #[test]
-    fn the_schema_for_editors_is_that_of_the_types() {
+    fn map_schema_file_matches_types() {
         let schema = schemars::schema_for!(File);
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("register-map.schema.json");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_as_they_are_written() {
+    fn bits_parse_both_forms() {
         for (text, high, low) in
             [("5", 5, 5), ("\"5\"", 5, 5), ("7:4", 7, 4), ("'31:0'", 31, 0), ("\" 7 : 4 \"", 7, 4)]
         {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_taken_out_and_put_in() {
+    fn bits_extract_and_insert() {
         for high in 0..32_u8 {
             for low in 0..=high {
                 let bits = Bits::new(high, low).unwrap();

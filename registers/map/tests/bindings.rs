@@ -22,7 +22,7 @@ fn options() -> Options {
 
 /// Run with FPGA_WRITE_BINDINGS=1 after a change of the generator, and look at the difference.
 #[test]
-fn committed_bindings_are_what_the_map_says() {
+fn bindings_committed_file_matches_generator() {
     let map = folder().join("odd-names.yaml");
     let dir = tempfile::tempdir().unwrap();
     let made = write(&map, dir.path(), &options()).unwrap();
@@ -53,7 +53,7 @@ impl RegisterIo for Words {
 }
 
 #[test]
-fn registers_are_typed() {
+fn bindings_registers_are_typed() {
     use odd_names::{Match, Speed, lanes, type_};
     let bar = Words::default();
     let word = |at: u64| bar.0.borrow().get(&at).copied();
@@ -95,7 +95,7 @@ fn registers_are_typed() {
 }
 
 #[test]
-fn what_makes_no_bindings_is_refused() {
+fn bindings_invalid_map_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |name: &str, text: &str| {
         let file = dir.path().join(name);

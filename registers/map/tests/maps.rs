@@ -48,7 +48,7 @@ fn parse(text: &str) -> Result<RegisterMap, MapError> {
 }
 
 #[test]
-fn arrays_pairs_and_likes_are_laid_out() {
+fn map_arrays_pairs_and_likes_are_laid_out() {
     let map = parse(MAP).unwrap();
     assert_eq!((map.name(), map.doc()), ("scaler", "Scales a stream."));
     let at = |name: &str| map.find(name).unwrap().register.address.get();
@@ -80,7 +80,7 @@ fn arrays_pairs_and_likes_are_laid_out() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn map_errors_have_position() {
     let mut differences = String::new();
     let head = "schema_version: 1\nname: x\n";
     let blocks = |blocks: &str| format!("{head}blocks:\n{blocks}");
@@ -268,7 +268,7 @@ fn text_of_nested_brackets_or_aliases_is_refused_at_once() {
 }
 
 #[test]
-fn a_place_is_shared_by_what_is_read_and_what_is_written() {
+fn map_read_and_write_registers_share_offset() {
     let text = "schema_version: 1\nname: x\nblocks: [{name: b, offset: 0, registers: [{name: status, offset: 0, access: ro}, {name: command, offset: 0, access: wo}]}]";
     let map = parse(text).unwrap();
     assert_eq!(
@@ -278,7 +278,7 @@ fn a_place_is_shared_by_what_is_read_and_what_is_written() {
 }
 
 #[test]
-fn files_that_cannot_be_read() {
+fn map_unreadable_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("missing.yaml");
     let said = RegisterMap::load(&path).unwrap_err().to_string();
@@ -297,7 +297,7 @@ fn files_that_cannot_be_read() {
 
 /// What YAML has for texts that say the same twice.
 #[test]
-fn anchors_and_aliases_are_understood() {
+fn map_anchors_and_aliases_are_expanded() {
     let text = include_str!("../../../tests/fuzz/corpus/register_map/aliases");
     let map = parse(text).unwrap();
     let fields = |name: &str| map.fields(map.find(name).unwrap().register);
@@ -309,7 +309,7 @@ fn anchors_and_aliases_are_understood() {
 }
 
 #[test]
-fn a_chain_of_likes_that_grows_without_end_is_refused() {
+fn map_endless_like_chain_is_refused() {
     let mut text =
         "schema_version: 1\nname: x\nblocks:\n- {name: b0, offset: 0, registers: [{name: r0, offset: 0}]}\n"
             .to_owned();
@@ -327,7 +327,7 @@ fn a_chain_of_likes_that_grows_without_end_is_refused() {
 }
 
 #[test]
-fn many_registers_are_a_map_like_any_other() {
+fn map_many_registers_load() {
     let mut text = "schema_version: 1\nname: x\nblocks:\n- name: b\n  offset: 0\n  registers:\n".to_owned();
     for n in 0..100_000 {
         let _ = writeln!(text, "  - {{name: r{n}, offset: {}}}", 4 * n);
@@ -343,7 +343,7 @@ fn many_registers_are_a_map_like_any_other() {
 }
 
 #[test]
-fn wrong_names_bring_the_ones_that_were_meant() {
+fn map_wrong_name_suggests_similar() {
     let map = parse(MAP).unwrap();
     for (name, part) in [
         ("scaler.cntrol", "did you mean scaler.control?"),
@@ -391,7 +391,7 @@ impl RegisterIo for Words {
 }
 
 #[test]
-fn registers_are_accessed_by_name() {
+fn map_registers_are_accessed_by_name() {
     let map = parse(MAP).unwrap();
     let io = Words::default();
     let registers = Registers::new(&map, &io);
@@ -442,7 +442,7 @@ fn registers_are_accessed_by_name() {
 proptest! {
     /// Blocks and registers at random: the map is what a list of all words says.
     #[test]
-    fn every_register_is_where_the_list_says(
+    fn map_random_layout_matches_list(
         blocks in prop::collection::vec((0_u64..64, 1_u32..4, prop::collection::vec((0_u32..32, 1_u32..4), 0..6)), 0..5),
     ) {
         let mut text = "schema_version: 1\nname: x\nblocks:\n".to_owned();
@@ -480,7 +480,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in ".*", at in 0_usize..MAP.len(), cut in 0_usize..20) {
+    fn map_any_text_does_not_panic(text in ".*", at in 0_usize..MAP.len(), cut in 0_usize..20) {
         let _ = parse(&text);
         // A map with a piece missing, and one with a piece of text in it.
         if let (Some(before), Some(after)) = (MAP.get(..at), MAP.get((at + cut).min(MAP.len())..)) {

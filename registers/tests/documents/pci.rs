@@ -8,7 +8,7 @@ use fpga_registers::pci::{
 /// Put together from the digits of the ids in `xdma_mod.c` of the vendor's driver (2025.2). The ids of its test
 /// builds (1D0F:1042) are left out.
 #[test]
-fn device_ids_are_those_of_the_vendors_driver() {
+fn pci_device_ids_match_vendor_driver() {
     let mut expected = Vec::new();
     // UltraScale+: generation 1 to 4 in the third digit, lanes in the fourth; only the combinations listed there.
     for (generation, lanes) in [(1, "1248"), (2, "1248"), (3, "1248F"), (4, "1248")] {
@@ -41,7 +41,7 @@ fn device_ids_are_those_of_the_vendors_driver() {
 
 /// The pattern is the one that the list above was put together by; ids without it stand for nothing.
 #[test]
-fn default_ids_tell_family_generation_and_lanes() {
+fn pci_default_ids_give_family_generation_and_lanes() {
     let design = |device| {
         let design = default_design(DeviceId { vendor: VENDOR_XILINX, device })?;
         Some((design.family, design.generation, design.lanes))
@@ -61,7 +61,7 @@ fn default_ids_tell_family_generation_and_lanes() {
 
 /// As restated by Linux `include/uapi/linux/pci_regs.h`, whose names are given.
 #[test]
-fn configuration_space_is_that_of_the_specification() {
+fn pci_config_space_matches_specification() {
     let bytes = [
         (header::VENDOR_ID, 0x00, "PCI_VENDOR_ID"),
         (header::DEVICE_ID, 0x02, "PCI_DEVICE_ID"),

@@ -70,7 +70,7 @@ const STATUS: &[FieldRow] = &[
 ];
 
 #[test]
-fn registers_and_fields_are_those_of_the_document() {
+fn pg034_registers_and_fields_match() {
     compare_registers("cdma", CdmaBlock::REGISTERS, REGISTERS);
     compare_fields("cr", Cdmacr::FIELDS, CR);
     compare_fields("sr", Cdmasr::FIELDS, SR);
@@ -84,7 +84,7 @@ fn registers_and_fields_are_those_of_the_document() {
 }
 
 #[test]
-fn masks_and_limits_are_those_of_the_documents() {
+fn pg034_masks_and_limits_match() {
     // xaxicdma_hw.h XAXICDMA_SR_ERR_ALL_MASK, XAXICDMA_XR_IRQ_ALL_MASK, XAXICDMA_BD_STS_ALL_ERR_MASK.
     assert_eq!(Cdmasr::ERRORS.into_bits(), 0x770);
     assert_eq!(Cdmasr::INTERRUPTS.into_bits(), 0x7000);
@@ -108,7 +108,7 @@ fn masks_and_limits_are_those_of_the_documents() {
 }
 
 #[test]
-fn descriptor_words_are_in_the_documents_order() {
+fn pg034_descriptor_word_order_matches() {
     // PG034 "Transfer Descriptor Word Summary": NXTDESC, MSB, SA, MSB, DA, MSB, CONTROL, STATUS.
     let descriptor = SgDescriptor::new(CardAddr::new(0x2_2222_2222), CardAddr::new(0x3_3333_3333), 0x44)
         .unwrap()

@@ -140,7 +140,7 @@ const STREAM_WRITEBACK: &[FieldRow] = &[
 ];
 
 #[test]
-fn fields_are_those_of_the_documents() {
+fn pg195_fields_match() {
     compare_fields("identifier", Identifier::FIELDS, IDENTIFIER);
     compare_fields("control", ChannelControl::FIELDS, CONTROL);
     compare_fields("status", ChannelStatus::FIELDS, STATUS);
@@ -239,7 +239,7 @@ const ERRORS_C2H: &[(u8, ChannelError)] = &[
 ];
 
 #[test]
-fn every_status_bit_decodes_to_its_error_or_to_none() {
+fn pg195_every_status_bit_decodes() {
     for (direction, table) in [(Direction::H2c, ERRORS_H2C), (Direction::C2h, ERRORS_C2H)] {
         for bit in 0..32 {
             let status = ChannelStatus::from_bits(1 << bit);
@@ -256,7 +256,7 @@ fn every_status_bit_decodes_to_its_error_or_to_none() {
 }
 
 #[test]
-fn identifiers_are_those_of_the_documents() {
+fn pg195_identifiers_match() {
     // PG195 "H2C SGDMA Identifier (0x00)" (target 4) and siblings; 06 is "2017.1 to current release".
     let table = [
         (Target::H2cChannel, 0x1FC0_0006),
@@ -280,7 +280,7 @@ fn identifiers_are_those_of_the_documents() {
 }
 
 #[test]
-fn values_that_working_drivers_write_come_out_of_the_field_names() {
+fn pg195_vendor_written_values_compose_from_fields() {
     // libxdma.c engine_start_mode_config, interrupt mode.
     let start = ChannelControl::new()
         .with_run(true)
@@ -300,7 +300,7 @@ fn values_that_working_drivers_write_come_out_of_the_field_names() {
 }
 
 #[test]
-fn codes_mean_what_the_documents_say() {
+fn pg195_codes_have_documented_meaning() {
     // PG195 "Config Block PCIE Max Payload Size (0x08)", "Config Block PCIE Data Width (0x18)".
     let sizes = [Some(128), Some(256), Some(512), Some(1024), Some(2048), Some(4096), None, None];
     let widths = [Some(64), Some(128), Some(256), Some(512), None, None, None, None];

@@ -11,7 +11,7 @@ use fpga_registers::xdma::{
 use fpga_registers::{CardAddr, Iova};
 
 #[test]
-fn limits_are_those_of_the_documents() {
+fn pg195_memory_limits_match() {
     assert_eq!(MAGIC, 0xAD4B); // libxdma.h DESC_MAGIC, xdma-regs.h XDMA_DESC_MAGIC
     assert_eq!(SIZE, 32); // PG344 Descriptors: 32-byte boundary; libxdma.h struct xdma_desc
     assert_eq!(MAX_LEN, 268_435_455); // libxdma.h XDMA_DESC_BLEN_MAX, 28 bits
@@ -24,7 +24,7 @@ fn limits_are_those_of_the_documents() {
 }
 
 #[test]
-fn golden_control_words() {
+fn pg195_golden_control_words() {
     let control = DescriptorControl::new();
     assert_eq!(control.into_bits(), 0xAD4B_0000);
     // libxdma's last descriptor: Stop, Completed, EOP.
@@ -41,7 +41,7 @@ fn golden_control_words() {
 }
 
 #[test]
-fn golden_descriptors() {
+fn pg195_golden_descriptors() {
     // Order of words: libxdma.h struct xdma_desc.
     let last = DescriptorControl::new().with_stop(true).with_completed(true).with_eop(true);
     let host = Iova::new(0x0000_0001_2345_6000);
@@ -65,7 +65,7 @@ fn golden_descriptors() {
 }
 
 #[test]
-fn golden_writebacks() {
+fn pg195_golden_writebacks() {
     // PG195 Poll Mode: bit 31 error, 23:0 count.
     let poll = PollWriteback::from_bits(0x8012_3456);
     assert_eq!((poll.error(), poll.count()), (true, 0x12_3456));
@@ -88,7 +88,7 @@ fn walked_block(first: u64, available: u32) -> u32 {
 }
 
 #[test]
-fn blocks_end_at_the_boundary_and_at_64_for_every_place_in_a_page() {
+fn pg195_adjacency_ends_at_page_and_64() {
     for slot in 0..256_u64 {
         let first = 0xFFFF_0000_0000 + slot * 32;
         for available in (0..=130).chain([u32::MAX]) {

@@ -105,7 +105,7 @@ const MSIX_PENDING: &[RegisterRow] =
     &[(0x0, "pending", ReadOnly, Some(0), "PG194 MSI-X Vector Table and PBA (0x8), 0xFE0; access: erratum X11")];
 
 #[test]
-fn registers_are_those_of_the_documents() {
+fn pg195_registers_match() {
     compare_registers("channel", ChannelBlock::REGISTERS, CHANNEL);
     compare_registers("sgdma", SgdmaBlock::REGISTERS, SGDMA);
     compare_registers("sgdma common", SgdmaCommonBlock::REGISTERS, SGDMA_COMMON);
@@ -116,7 +116,7 @@ fn registers_are_those_of_the_documents() {
 }
 
 #[test]
-fn blocks_lie_where_the_documents_put_them() {
+fn pg195_block_offsets_match() {
     // PG195 "PCIe to DMA Address Format": bits 15:12 target, 11:8 channel; the targets from the titles "H2C Channel
     // Registers (0x0)" to "SGDMA Common Registers (0x6)". x libxdma.h: CHANNEL_SPACING, TARGET_SPACING,
     // SGDMA_OFFSET_FROM_CHANNEL; x xdma-regs.h: XDMA_CHAN_STRIDE, XDMA_CHAN_C2H_OFFSET.
@@ -145,7 +145,7 @@ fn blocks_lie_where_the_documents_put_them() {
 }
 
 #[test]
-fn limits_are_those_of_the_documents() {
+fn pg195_register_limits_match() {
     // PG195 "MSI-X Vector Table and PBA (0x8)": 32 entries.
     assert_eq!(msix::VECTOR_COUNT, 32);
     // x libxdma.h XDMA_CHANNEL_NUM_MAX, xdma-regs.h XDMA_MAX_CHANNELS; PG195 "SGDMA Descriptor Control Register" has

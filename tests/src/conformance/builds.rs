@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_build_is_found_by_its_name_and_can_be_built() {
+    fn builds_every_name_is_found_and_builds() {
         for build in BUILDS {
             assert_eq!(Build::named(build.name), Some(*build));
             let description = build.description();

@@ -89,7 +89,7 @@ mod tests {
     use fpga_card::fault_plan::{FaultEntry, FaultName};
 
     #[test]
-    fn a_command_gets_number_and_request_and_prints_the_answer() {
+    fn fault_control_command_gets_card_and_request() {
         // Says what it was given, in place of an error; of the request nothing.
         let echo = Outside::command("printf {\"error\":\"card_%s_%s%.0s\"}");
         assert_eq!(echo.put_back(3), Err("card_3_control".to_owned()));

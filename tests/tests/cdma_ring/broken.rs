@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn registers_that_lie() {
+fn cdma_ring_false_registers_are_detected() {
     let word = |bar, register: BarOffset, value| vec![Replaced { bar, at: register.get(), value }];
     let (sr, current) = (CdmaBlock::SR.address(CDMA), CdmaBlock::CURDESC_LOW.address(CDMA));
     for way in WAYS {
@@ -105,7 +105,7 @@ fn descriptor_memory_refusing_writes_ring_reports_upload() {
 }
 
 #[test]
-fn a_card_that_leaves() {
+fn cdma_ring_removed_card_ends_copies() {
     for way in WAYS {
         for failure in [CardFailure::AllOnes, CardFailure::Gone] {
             let world = hurried_world(with_channels(1, 1));

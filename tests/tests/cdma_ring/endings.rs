@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn abort_in_every_state() {
+fn cdma_ring_abort_in_every_state_returns_payloads() {
     for way in WAYS {
         for steps in 0..40 {
             let world = world(with_channels(1, 1));
@@ -40,7 +40,7 @@ fn abort_in_every_state() {
 }
 
 #[test]
-fn a_thread_that_panics_lets_go_of_its_ring() {
+fn cdma_ring_panicking_thread_releases_ring() {
     for way in WAYS {
         let world = world(with_channels(1, 1));
         let card = open(&world);
@@ -63,7 +63,7 @@ fn a_thread_that_panics_lets_go_of_its_ring() {
 }
 
 #[test]
-fn dropped_in_the_middle_it_leaves_nothing_behind() {
+fn cdma_ring_drop_while_running_leaks_nothing() {
     for way in WAYS {
         for steps in [0, 1, 5, 10, 20, 30] {
             let world = world(with_channels(1, 1));
@@ -96,7 +96,7 @@ fn dropped_in_the_middle_it_leaves_nothing_behind() {
 }
 
 #[test]
-fn closing_gives_engine_channel_and_payloads_back() {
+fn cdma_ring_close_returns_engine_channel_and_payloads() {
     for way in WAYS {
         let (world, card) = opened();
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
@@ -129,7 +129,7 @@ fn closing_gives_engine_channel_and_payloads_back() {
 }
 
 #[test]
-fn waits_end_in_time() {
+fn cdma_ring_waits_end_at_timeout() {
     for way in WAYS {
         let (_, card) = opened();
         let mut ring: CdmaRing<u64> = ring(&card, way, options());

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_error_in_every_position_names_the_copy_and_the_ring_goes_on() {
+fn cdma_ring_error_at_any_position_names_copy_and_continues() {
     for way in WAYS {
         // Without an identity nobody knows where memory ends, so that the bus has to say it.
         for decode in [false, true] {
@@ -63,7 +63,7 @@ fn an_error_in_every_position_names_the_copy_and_the_ring_goes_on() {
 }
 
 #[test]
-fn descriptors_that_the_engine_cannot_fetch() {
+fn cdma_ring_unfetchable_descriptors_are_reported() {
     for way in WAYS {
         let world = hurried_world(with_channels(1, 1));
         let card = open(&world);
@@ -111,7 +111,7 @@ fn descriptors_that_the_engine_cannot_fetch() {
 }
 
 #[test]
-fn an_engine_started_once_too_often_costs_a_reset_and_nothing_else() {
+fn cdma_ring_extra_start_costs_one_reset() {
     for way in WAYS {
         let world = hurried_world(with_channels(1, 1));
         let tampered = Tampered::new(world.transport(0), Vec::new());

@@ -9,7 +9,7 @@ const LENGTHS: [usize; 3] = [200_000, 100, 130_000];
 /// had done by then decides whether it goes on by itself, is started again, or is started once too often. Whatever comes of it, every
 /// copy is made once, in order, and its bytes arrive.
 #[test]
-fn every_order_of_new_tails_and_the_engine_steps_is_right() {
+fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
     let high = (USER_BAR, CdmaBlock::TAILDESC_HIGH.address(CDMA).get());
     for way in WAYS {
         let world = hurried_world(with_channels(1, 1));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn interrupts_come_per_threshold_and_the_delay_covers_the_rest() {
+fn cdma_ring_interrupts_follow_threshold_and_delay() {
     for way in WAYS {
         for (threshold, delay) in [(1, 0), (4, 20), (255, 20), (8, 1), (2, 255)] {
             let (world, card) = opened();
@@ -60,7 +60,7 @@ fn continue_full(ring: &mut CdmaRing<u64>) {
 }
 
 #[test]
-fn a_threshold_saves_interrupts() {
+fn cdma_ring_threshold_saves_interrupts() {
     let mut counts = Vec::new();
     for (threshold, delay) in [(1, 0), (4, 200), (255, 200)] {
         let (_, card) = opened();
@@ -82,7 +82,7 @@ fn a_threshold_saves_interrupts() {
 }
 
 #[test]
-fn an_error_wakes_a_sleeper() {
+fn cdma_ring_error_wakes_sleeping_wait() {
     for way in WAYS {
         let (world, card) = opened();
         card.enable_interrupts().unwrap();

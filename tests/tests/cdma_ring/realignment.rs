@@ -17,7 +17,7 @@ fn narrow(way: Way) -> (World, Card, CdmaRing<u64>) {
 }
 
 #[test]
-fn every_place_in_a_beat_and_every_length_near_one() {
+fn cdma_ring_bounce_every_offset_and_length_around_beat() {
     const SPAN: usize = 256;
     for way in WAYS {
         let (world, _card, mut ring) = narrow(way);
@@ -52,7 +52,7 @@ proptest! {
 
     /// Lists of copies wherever they lie, one behind the other in flight: what one makes the next one finds.
     #[test]
-    fn lists_match_an_array(
+    fn cdma_ring_bounce_lists_match_array(
         lists in prop::collection::vec(prop::collection::vec((0..4000_u64, 0..4000_u64, 1..300_u64, any::<bool>()), 1..4), 1..12),
         bypass in any::<bool>(),
         seed in any::<u64>(),
@@ -106,7 +106,7 @@ proptest! {
 }
 
 #[test]
-fn a_copy_that_the_host_cannot_carry_comes_back_and_the_ring_goes_on() {
+fn cdma_ring_failed_bounce_returns_payload_and_continues() {
     for way in WAYS {
         let (world, card, mut ring) = narrow(way);
         let before = ring.copy(at(0x20_0000), at(0x30_0000), 5000, 1).unwrap();
@@ -140,7 +140,7 @@ fn a_copy_that_the_host_cannot_carry_comes_back_and_the_ring_goes_on() {
 
 /// The engine's own part fails: the bytes that went through the host count as done.
 #[test]
-fn an_error_of_the_engine_counts_what_was_moved_before() {
+fn cdma_ring_bounce_engine_error_counts_moved_bytes() {
     let (world, _card, mut ring) = narrow(Way::Bypass);
     world.with_card(0, |card| card.poison(at(0x20_0000 + 8192), 16));
     let ticket = ring.copy(at(0x20_0003), at(0x30_0003), 20_000, 1).unwrap();

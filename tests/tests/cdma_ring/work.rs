@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn chains_of_every_length() {
+fn cdma_ring_chains_of_every_length() {
     for way in WAYS {
         let (world, card) = opened();
         let mut ring = ring(&card, way, options());
@@ -47,7 +47,7 @@ proptest! {
     #![proptest_config(seeded(64))]
 
     #[test]
-    fn copies_match_an_array(
+    fn cdma_ring_copies_match_array(
         lists in prop::collection::vec(
             (
                 prop::collection::vec((0..MODEL, 0..MODEL, prop_oneof![0..130_usize, 1..50_000_usize]), 1..5),
@@ -121,7 +121,7 @@ proptest! {
 }
 
 #[test]
-fn many_times_round_with_appends_while_it_runs() {
+fn cdma_ring_appends_while_running_wrap_many_times() {
     for way in WAYS {
         for (descriptors, steps) in [(2, 1), (4, 3), (8, 7), (16, 2)] {
             let (world, card) = opened();
@@ -165,7 +165,7 @@ fn hand_over<T>(world: &World, ring: &mut CdmaRing<T>, way: Way) {
 }
 
 #[test]
-fn a_batch_costs_one_pair_of_tail_writes_and_one_read_per_look() {
+fn cdma_ring_batch_costs_one_tail_write_pair_and_one_read_per_poll() {
     for way in WAYS {
         let (world, card) = opened();
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
@@ -205,7 +205,7 @@ fn a_batch_costs_one_pair_of_tail_writes_and_one_read_per_look() {
 }
 
 #[test]
-fn lists_are_one_copy_and_long_ones_are_cut() {
+fn cdma_ring_list_is_one_copy_and_long_list_is_cut() {
     for way in WAYS {
         let (world, card) = opened();
         let mut ring: CdmaRing<String> = ring(&card, way, options().length_bits(12));
@@ -233,7 +233,7 @@ fn lists_are_one_copy_and_long_ones_are_cut() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_comes_back() {
+fn cdma_ring_invalid_copy_is_refused_and_returned() {
     let (_, card) = opened();
     let mut ring: CdmaRing<u32> = ring(&card, Way::Bypass, options());
     let before = card.counters();
@@ -269,7 +269,7 @@ fn what_cannot_be_is_refused_and_comes_back() {
 }
 
 #[test]
-fn rings_that_cannot_be_give_everything_back() {
+fn cdma_ring_invalid_configuration_returns_everything() {
     let (world, card) = opened();
     let bypass = || DescriptorPath::bypass(at(0));
     let config = |options| match refusal(&card, bypass(), options) {
@@ -327,7 +327,7 @@ fn rings_that_cannot_be_give_everything_back() {
 }
 
 #[test]
-fn every_build_of_the_engine_has_a_ring() {
+fn cdma_ring_every_build_has_ring() {
     for way in WAYS {
         for (file, options) in [
             ("cdma: { address_width: 32 }\nmemory: { size: 0x10000000 }", options()),
@@ -359,7 +359,7 @@ fn every_build_of_the_engine_has_a_ring() {
 }
 
 #[test]
-fn without_realignment_unaligned_copies_are_refused() {
+fn cdma_ring_without_dre_unaligned_copy_is_refused() {
     let world = world(described("cdma: { dre: false, data_width: 512, max_length_bits: 15 }"));
     let card = open(&world);
     let mut ring: CdmaRing<u64> = ring(&card, Way::Bypass, options().length_bits(12).realignment(false));

@@ -56,7 +56,7 @@ fn parts(way: Way, options: ChannelOptions, count: usize) {
 }
 
 #[test]
-fn parts_of_any_place_and_length() {
+fn registered_random_parts_match_array() {
     for way in WAYS {
         for (descriptors, transfers, longest) in
             [(8, 8, 4096), (64, 32, 4096), (64, 16, 1 << 20), (1024, 256, 1 << 20)]
@@ -73,7 +73,7 @@ fn parts_of_any_place_and_length() {
 }
 
 #[test]
-fn small_rings_that_turn_over_thousands_of_times() {
+fn registered_small_ring_wraps_thousands_of_times() {
     for way in WAYS {
         parts(
             way,
@@ -85,7 +85,7 @@ fn small_rings_that_turn_over_thousands_of_times() {
 }
 
 #[test]
-fn success_is_counted_and_makes_no_completion() {
+fn registered_success_is_counted_without_completion() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(4096);
@@ -125,7 +125,7 @@ fn assert_stale(rig: &mut Rig, memory: fpga_driver::AttachedMemory) {
 }
 
 #[test]
-fn memory_in_flight_stays_and_comes_back_afterwards() {
+fn registered_memory_in_flight_cannot_be_deregistered() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let (a, b, idle) = (rig.attach(8192), rig.attach(8192), rig.attach(64));
@@ -171,7 +171,7 @@ fn memory_in_flight_stays_and_comes_back_afterwards() {
 }
 
 #[test]
-fn memory_of_another_channel_is_not_this_ones() {
+fn registered_memory_of_other_channel_is_refused() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let mut other = way.take(&rig.card, 1, way.options()).unwrap();
@@ -196,7 +196,7 @@ fn memory_of_another_channel_is_not_this_ones() {
 }
 
 #[test]
-fn memory_of_another_card_comes_back() {
+fn registered_memory_of_other_card_is_returned() {
     for way in WAYS {
         let world = World::builder().card(with_channels(1, 1)).cards(1).build().unwrap();
         let (here, there) =
@@ -218,7 +218,7 @@ fn memory_of_another_card_comes_back() {
 }
 
 #[test]
-fn memory_of_the_callers_own() {
+fn registered_caller_memory_transfers() {
     for way in WAYS {
         let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
         let memory = SharedMemory::memfd("own", 1 << 20).unwrap();
@@ -249,7 +249,7 @@ fn memory_of_the_callers_own() {
 }
 
 #[test]
-fn parts_that_are_not_inside() {
+fn registered_part_outside_is_refused() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(1000);
@@ -346,7 +346,7 @@ fn mixed(way: Way) {
 }
 
 #[test]
-fn buffers_and_parts_on_one_channel_end_in_order() {
+fn registered_and_buffers_end_in_order() {
     for way in WAYS {
         mixed(way);
     }
@@ -372,7 +372,7 @@ fn check(
 }
 
 #[test]
-fn a_transfer_longer_than_any_descriptor() {
+fn registered_transfer_longer_than_descriptor_is_split() {
     // 2^28 bytes and some; the lengths of descriptors have 28 bits.
     const LENGTH: usize = (1 << 28) + 4097;
     for way in WAYS.into_iter().filter(|way| matches!(way.direction, Direction::C2h)) {

@@ -158,21 +158,21 @@ fn every_case(mut case: impl FnMut(Way, Kind, usize)) {
 }
 
 #[test]
-fn one_that_is_only_queued() {
+fn cancel_queued_transfer_returns_buffer() {
     every_case(|way, kind, which| {
         assert!(cancelled_after(way, kind, which, &|_| ()));
     });
 }
 
 #[test]
-fn one_that_is_posted_and_not_begun() {
+fn cancel_posted_transfer_returns_buffer() {
     every_case(|way, kind, which| {
         assert!(cancelled_after(way, kind, which, &|rig| assert_eq!(rig.channel.poll().unwrap(), 0)));
     });
 }
 
 #[test]
-fn one_that_has_ended_and_was_not_polled() {
+fn cancel_ended_transfer_completes_normally() {
     every_case(|way, kind, which| {
         let withdrawn = cancelled_after(way, kind, which, &|rig| {
             rig.channel.poll().unwrap();
@@ -183,7 +183,7 @@ fn one_that_has_ended_and_was_not_polled() {
 }
 
 #[test]
-fn one_in_the_middle_of_everything() {
+fn cancel_transfer_in_middle_keeps_others() {
     every_case(|way, kind, which| {
         let mut told = [false; 2];
         for steps in (0..60).chain([100]) {
@@ -200,7 +200,7 @@ fn one_in_the_middle_of_everything() {
 
 /// A transfer of one long descriptor: the engine ends what it has begun.
 #[test]
-fn one_whose_only_descriptor_is_under_way() {
+fn cancel_single_descriptor_in_progress_ends_it() {
     for way in WAYS {
         for steps in 0..30 {
             let mut rig = Rig::new(way);
@@ -223,7 +223,7 @@ fn one_whose_only_descriptor_is_under_way() {
 }
 
 #[test]
-fn one_that_ended_long_ago_and_one_that_never_was() {
+fn cancel_unknown_or_old_ticket_is_refused() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(4096);
@@ -280,7 +280,7 @@ pub(crate) fn all_of_them(way: Way, seed: u64) {
 }
 
 #[test]
-fn all_of_them_in_any_order() {
+fn cancel_all_in_any_order_returns_all() {
     for way in WAYS {
         for seed in 0..40 {
             all_of_them(way, seed);
@@ -290,7 +290,7 @@ fn all_of_them_in_any_order() {
 
 /// Submitting, polling, stepping and cancelling in any interleaving.
 #[test]
-fn any_interleaving() {
+fn cancel_random_interleaving_keeps_invariants() {
     for way in WAYS {
         for seed in 0..25 {
             interleaved(way, seed);
@@ -341,7 +341,7 @@ pub(crate) fn interleaved(way: Way, seed: u64) {
 
 /// The engine has stopped on an error that nobody has seen yet, and then somebody cancels.
 #[test]
-fn while_an_error_waits_to_be_seen() {
+fn cancel_during_pending_error_reports_error() {
     for way in WAYS {
         for which in 0..TRANSFERS {
             let world = fpga_tests::cards::world(fpga_tests::cards::with_channels(2, 2));
@@ -379,7 +379,7 @@ fn while_an_error_waits_to_be_seen() {
 
 /// What was posted goes on where it stopped: a descriptor that was executed is not executed again.
 #[test]
-fn nothing_is_moved_twice() {
+fn cancel_moves_no_descriptor_twice() {
     for way in WAYS {
         // Not so many that the last one begins.
         for steps in 0..30 {
@@ -402,7 +402,7 @@ fn nothing_is_moved_twice() {
 
 /// Cancelling costs a few register accesses, and only where the engine has to be stopped.
 #[test]
-fn what_is_only_queued_is_taken_back_without_the_card() {
+fn cancel_queued_transfer_needs_no_register_access() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(4096);

@@ -21,7 +21,7 @@ fn since(rig: &Rig, before: AccessCounters) -> AccessCounters {
 
 /// One transfer, posted alone: as few writes as its run mode needs.
 #[test]
-fn one_transfer_at_a_time() {
+fn cost_single_transfer_writes_minimum() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(4096);
@@ -46,7 +46,7 @@ fn one_transfer_at_a_time() {
 
 /// Every way to submit costs the same doorbells: a list is as cheap as a part.
 #[test]
-fn lists_cost_no_more_doorbells_than_parts() {
+fn cost_list_uses_as_few_doorbells_as_parts() {
     fn cost(way: Way) -> [u64; 2] {
         [false, true].map(|lists| {
             let mut rig = Rig::new(way);

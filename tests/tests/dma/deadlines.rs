@@ -24,7 +24,7 @@ fn rig(way: Way) -> Rig {
 /// Interrupts that nothing has asked for, one for every access of a register: time goes on, so that a deadline is kept where
 /// nothing moves, and work is done where something can.
 #[test]
-fn a_storm_of_interrupts_stands_no_deadline_still() {
+fn deadline_interrupt_storm_does_not_stop_clock() {
     for way in WAYS {
         for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(10) }] {
             let mut rig = rig(way);
@@ -62,7 +62,7 @@ fn a_storm_of_interrupts_stands_no_deadline_still() {
 
 /// A wait that cannot even begin ends the same way.
 #[test]
-fn without_interrupts_the_buffer_comes_back_too() {
+fn deadline_without_interrupts_returns_buffer() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }] {
@@ -83,7 +83,7 @@ fn without_interrupts_the_buffer_comes_back_too() {
 
 /// Long transfers in pieces, in any mode.
 #[test]
-fn streams_of_bytes_by_any_channel() {
+fn deadline_bulk_transfers_end_in_any_mode() {
     for mode in [RunMode::StopRuns, RunMode::CreditRing] {
         let world = fpga_tests::cards::world(with_channels(1, 1));
         let card = open(&world);
@@ -129,7 +129,7 @@ fn deadline(way: Way, limit: Duration) -> bool {
 
 /// In the middle of the transfer, at whatever moment the time is up.
 #[test]
-fn any_deadline() {
+fn deadline_at_any_moment_returns_buffer() {
     for way in WAYS {
         let in_time = (0..40).filter(|n| deadline(way, Duration::from_nanos(n * 100))).count();
         assert!((1..39).contains(&in_time), "{way:?}: {in_time}");

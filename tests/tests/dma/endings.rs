@@ -127,7 +127,7 @@ fn aborted(way: Way, steps: usize) {
 }
 
 #[test]
-fn aborting_at_any_moment() {
+fn abort_at_any_moment_returns_buffers() {
     for way in WAYS {
         for steps in (0..50).chain([200]) {
             aborted(way, steps);
@@ -136,7 +136,7 @@ fn aborting_at_any_moment() {
 }
 
 #[test]
-fn aborting_what_has_not_begun_and_what_has_ended() {
+fn abort_before_start_and_after_end_is_harmless() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         assert_eq!(rig.channel.abort(), Ok(0));
@@ -171,7 +171,7 @@ fn assert_opens(world: &World, way: Way) {
 }
 
 #[test]
-fn a_dropped_channel_writes_nowhere_afterwards() {
+fn drop_channel_stops_card_writes() {
     for way in WAYS {
         for steps in 0..45 {
             let mut rig = Rig::with(way, short(way));
@@ -192,7 +192,7 @@ fn a_dropped_channel_writes_nowhere_afterwards() {
 }
 
 #[test]
-fn a_thread_that_panics_lets_go_of_its_channel() {
+fn drop_by_panicking_thread_releases_channel() {
     for way in WAYS {
         for steps in [0, 5, 30] {
             let mut rig = Rig::with(way, short(way));
@@ -274,7 +274,7 @@ pub(crate) fn reset(way: Way, (name, look): (&str, Look), steps: usize) {
 }
 
 #[test]
-fn a_reset_gives_everything_back() {
+fn reset_returns_all_buffers() {
     for (way, look) in WAYS.into_iter().flat_map(|way| LOOKS.map(|look| (way, look))) {
         for steps in [0, 1, 2, 9, 20, 30, 40, 300] {
             reset(way, look, steps);
@@ -284,7 +284,7 @@ fn a_reset_gives_everything_back() {
 
 /// With nothing posted the first to notice is the doorbell.
 #[test]
-fn a_reset_before_anything_was_posted() {
+fn reset_before_first_doorbell_is_detected() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(4096);
@@ -321,7 +321,7 @@ pub(crate) fn left(way: Way, (name, look): (&str, Look), failure: CardFailure, s
 }
 
 #[test]
-fn a_card_that_leaves_keeps_what_it_may_still_reach() {
+fn removed_card_quarantines_reachable_memory() {
     for (way, look) in WAYS.into_iter().flat_map(|way| LOOKS.map(|look| (way, look))) {
         for steps in [0, 9, 300] {
             for failure in [CardFailure::Gone, CardFailure::AllOnes] {
@@ -332,7 +332,7 @@ fn a_card_that_leaves_keeps_what_it_may_still_reach() {
 }
 
 #[test]
-fn an_engine_that_does_not_stop_keeps_what_it_may_still_reach() {
+fn stuck_engine_quarantines_reachable_memory() {
     for (way, (name, look)) in
         WAYS.into_iter().flat_map(|way| LOOKS[..2].iter().map(move |look| (way, *look)))
     {
@@ -400,7 +400,7 @@ fn assert_kept(
 
 /// What is not in flight when the channel goes, goes back to the pool, whatever the state of the engine.
 #[test]
-fn a_wedged_channel_that_is_dropped_keeps_its_posted_memory() {
+fn wedged_channel_dropped_quarantines_posted_memory_only() {
     for way in WAYS {
         let world = hurried_world(with_channels(2, 2));
         let transport = Tampered::new(world.transport(0), Vec::new());
@@ -420,7 +420,7 @@ fn a_wedged_channel_that_is_dropped_keeps_its_posted_memory() {
 /// Whoever asks for a channel whose engine still runs for its last owner is told so, and the engine is left as it is: it must not
 /// be sent to memory that goes back to the pool with the refusal.
 #[test]
-fn a_channel_that_is_still_busy_is_refused_and_left_alone() {
+fn take_busy_channel_is_refused_and_untouched() {
     for way in WAYS {
         let world = world(with_channels(2, 2));
         let transport = Tampered::new(world.transport(0), Vec::new());
@@ -456,7 +456,7 @@ fn a_channel_that_is_still_busy_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_card_that_is_gone_has_no_channels_to_give() {
+fn take_channel_of_removed_card_is_refused() {
     for way in WAYS {
         for failure in [CardFailure::Gone, CardFailure::AllOnes] {
             let world = world(with_channels(2, 2));
@@ -476,7 +476,7 @@ fn a_card_that_is_gone_has_no_channels_to_give() {
 }
 
 #[test]
-fn many_channels_of_one_card_end_apart_from_each_other() {
+fn channels_end_independently() {
     let world = world(with_channels(4, 4));
     let card = open(&world);
     let mut rigs: Vec<_> = (0..4)

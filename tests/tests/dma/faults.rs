@@ -52,7 +52,7 @@ fn first_fault(rig: &mut Rig, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket
 }
 
 #[test]
-fn card_addresses_that_are_not_there() {
+fn fault_unmapped_card_address_fails_transfer() {
     for way in WAYS {
         for behind in [0, 1, 5] {
             let mut rig = unknown_memory(way);
@@ -94,7 +94,7 @@ fn card_addresses_that_are_not_there() {
 }
 
 #[test]
-fn poisoned_memory() {
+fn fault_poisoned_memory_fails_transfer() {
     const BAD: CardAddr = CardAddr::new(0x4_0000);
     for way in WAYS {
         let mut rig = unknown_memory(way);
@@ -166,14 +166,14 @@ pub(crate) fn bad_stream(way: Way) {
 }
 
 #[test]
-fn a_stream_with_bad_transfers_goes_on() {
+fn fault_bad_transfers_in_sequence_leave_channel_usable() {
     for way in WAYS {
         bad_stream(way);
     }
 }
 
 #[test]
-fn counts_that_cannot_be() {
+fn fault_impossible_count_ends_run() {
     for way in WAYS {
         for lie in [4, 100, 0x3FF, 0x400, 0xFFFF, 0x7F_FFFF, 0xFF_FFFE, 0xFF_FFFF] {
             let mut rig = Rig::new(way);
@@ -207,7 +207,7 @@ fn counts_that_cannot_be() {
 
 /// An endless run counts on: a count that goes back is as impossible as one that is too high.
 #[test]
-fn a_count_that_goes_back() {
+fn fault_decreasing_count_ends_run() {
     for lie in [0, 9, 15, 14] {
         for way in WAYS.into_iter().filter(|way| matches!(way.mode, RunMode::CreditRing)) {
             let mut rig = Rig::new(way);
@@ -236,7 +236,7 @@ fn a_count_that_goes_back() {
 }
 
 #[test]
-fn a_count_that_stands_still() {
+fn fault_constant_count_is_detected() {
     for way in WAYS {
         let world = hurried_world(with_channels(2, 2));
         let card = fpga_tests::cards::open(&world);
@@ -273,7 +273,7 @@ fn a_count_that_stands_still() {
 
 /// Counts of the same run stand beside each other in a time-out's message.
 #[test]
-fn a_time_out_tells_how_far_the_run_is() {
+fn fault_timeout_reports_progress_of_run() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(1 << 20);
@@ -300,7 +300,7 @@ fn divert_writeback(rig: &Rig) {
 }
 
 #[test]
-fn write_backs_that_get_lost() {
+fn fault_lost_writebacks_lose_no_transfer() {
     for way in WAYS {
         let mut rig = unknown_memory(way);
         let memory = rig.attach(1 << 16);
@@ -330,7 +330,7 @@ fn write_backs_that_get_lost() {
 
 /// Long descriptors and short ones on a card that mishandles several blocks of long ones (quirk 1).
 #[test]
-fn the_long_descriptor_quirk() {
+fn quirk_1_long_descriptors_transfer() {
     for way in WAYS {
         let world = world(described("xdma: { long_descriptor_quirk: true }"));
         let card = fpga_tests::cards::open(&world);
@@ -365,7 +365,7 @@ fn the_long_descriptor_quirk() {
 }
 
 #[test]
-fn a_card_without_credit_mode() {
+fn credit_mode_unsupported_is_refused() {
     for way in WAYS {
         let world = world(with_channels(2, 2));
         let held = SgdmaCommonBlock::CREDIT_MODE.address(SGDMA_COMMON_BASE).get();

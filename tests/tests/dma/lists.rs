@@ -63,7 +63,7 @@ fn lists(way: Way, longest: u32) {
 }
 
 #[test]
-fn scattered_parts_of_several_memories_are_one_transfer() {
+fn list_scattered_parts_are_one_transfer() {
     for way in WAYS {
         for longest in [4096, 1 << 20] {
             lists(way, longest);
@@ -92,7 +92,7 @@ fn scattered(dice: &mut Dice, memories: &[AttachedMemory], size: usize, card_siz
 }
 
 #[test]
-fn pieces_that_touch_on_both_sides_share_a_descriptor() {
+fn list_touching_entries_share_descriptor() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(1 << 16);
@@ -115,7 +115,7 @@ fn pieces_that_touch_on_both_sides_share_a_descriptor() {
 }
 
 #[test]
-fn a_list_without_bytes_is_refused() {
+fn list_empty_is_refused() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(4096);
@@ -131,7 +131,7 @@ fn a_list_without_bytes_is_refused() {
 }
 
 #[test]
-fn one_bad_piece_and_nothing_is_queued() {
+fn list_one_bad_entry_queues_nothing() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(4096);
@@ -171,7 +171,7 @@ fn one_bad_piece_and_nothing_is_queued() {
 }
 
 #[test]
-fn destinations_may_not_overlap_and_sources_may() {
+fn list_overlapping_destinations_refused_sources_accepted() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(1 << 16);
@@ -235,7 +235,7 @@ fn destinations_may_not_overlap_and_sources_may() {
 }
 
 #[test]
-fn a_million_pieces_that_touch_and_a_million_that_do_not() {
+fn list_million_entries_touching_and_separate() {
     const COUNT: usize = 1_000_000;
     for way in WAYS {
         let mut rig = Rig::with(way, way.options().descriptors(1024));
@@ -267,7 +267,7 @@ fn a_million_pieces_that_touch_and_a_million_that_do_not() {
 }
 
 #[test]
-fn a_list_longer_than_what_is_free_waits_its_turn() {
+fn list_longer_than_free_space_is_refused_until_free() {
     for way in WAYS {
         let mut rig = Rig::with(way, way.options().descriptors(16).transfers(16));
         let memory = rig.attach(1 << 16);
@@ -303,7 +303,7 @@ fn a_list_longer_than_what_is_free_waits_its_turn() {
 
 /// More descriptors than there are credits, than a block holds, than a page of descriptors.
 #[test]
-fn lists_as_long_as_the_ring() {
+fn list_as_long_as_ring_transfers() {
     for way in WAYS {
         let mut rig = Rig::with(way, way.options().descriptors(4096));
         let memory = rig.attach(4096 * 256);

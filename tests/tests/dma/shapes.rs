@@ -12,7 +12,7 @@ use super::*;
 type Right = fn(&ConfigError) -> bool;
 
 #[test]
-fn shapes_that_cannot_be() {
+fn ring_invalid_options_are_refused() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let good = way.options();
@@ -57,7 +57,7 @@ fn shapes_that_cannot_be() {
 }
 
 #[test]
-fn memory_of_no_size() {
+fn memory_of_zero_size_is_refused() {
     for way in WAYS {
         let rig = Rig::new(way);
         for length in [0, usize::MAX, isize::MAX.unsigned_abs()] {
@@ -78,7 +78,7 @@ fn fixed(way: fpga_tests::rig::Way) -> (Rig, AttachedMemory) {
 }
 
 #[test]
-fn behind_a_fixed_address_only_whole_beats() {
+fn fixed_address_partial_beat_is_refused() {
     for way in WAYS {
         let (mut rig, memory) = fixed(way);
         let at = |card: u64| CardAddr::new(0x8000 + card);
@@ -118,7 +118,7 @@ fn behind_a_fixed_address_only_whole_beats() {
 }
 
 #[test]
-fn every_beat_goes_to_or_comes_from_the_fixed_address() {
+fn fixed_address_every_beat_uses_same_address() {
     for way in WAYS {
         let (mut rig, memory) = fixed(way);
         let at = CardAddr::new(0x8000);
@@ -167,7 +167,7 @@ fn every_beat_goes_to_or_comes_from_the_fixed_address() {
 
 /// The beat is as wide as the card says.
 #[test]
-fn narrow_data_paths_take_shorter_beats() {
+fn fixed_address_beat_follows_data_width() {
     for (bits, beat) in [(64, 8), (128, 16), (256, 32), (512, 64)] {
         for way in WAYS {
             let world = world(described(&format!("xdma: {{ data_width: {bits} }}")));
@@ -188,7 +188,7 @@ fn narrow_data_paths_take_shorter_beats() {
 
 /// The next owner of a channel is not bound by what the last one wanted.
 #[test]
-fn a_fixed_address_ends_with_its_channel() {
+fn fixed_address_mode_ends_with_channel() {
     for way in WAYS {
         let (mut rig, memory) = fixed(way);
         let ticket = rig.channel.submit_at(memory, 0, 4096, CardAddr::ZERO).unwrap();
@@ -212,7 +212,7 @@ fn a_fixed_address_ends_with_its_channel() {
 
 /// A transfer that never fits says how many descriptors it needs.
 #[test]
-fn a_part_of_too_many_descriptors() {
+fn submit_oversized_part_names_needed_descriptors() {
     for way in WAYS {
         let mut rig = Rig::with(way, way.options().descriptors(8).max_descriptor_length(4096));
         let memory = rig.attach(16 * 4096);
@@ -256,7 +256,7 @@ fn accesses(way: Way, seed: u64) -> Vec<String> {
 }
 
 #[test]
-fn the_same_transfers_make_the_same_accesses() {
+fn transfers_same_seed_makes_same_accesses() {
     for way in WAYS {
         let first = accesses(way, 3);
         assert!(first.len() > 100, "{way:?}: {}", first.len());

@@ -19,7 +19,7 @@ fn moment(n: usize) {
 }
 
 #[test]
-fn cancelling() {
+fn threaded_cancel_keeps_invariants() {
     for way in THREADED {
         for seed in 0..4 {
             cancel::interleaved(way, seed);
@@ -36,7 +36,7 @@ fn cancelling() {
 }
 
 #[test]
-fn resets_and_cards_that_leave() {
+fn threaded_reset_and_removal_return_buffers() {
     for way in THREADED {
         for (n, look) in endings::LOOKS.into_iter().enumerate() {
             endings::reset(way, look, n);
@@ -47,7 +47,7 @@ fn resets_and_cards_that_leave() {
 }
 
 #[test]
-fn errors_in_a_stream() {
+fn threaded_errors_in_sequence_leave_channel_usable() {
     for way in THREADED {
         faults::bad_stream(way);
     }
@@ -63,7 +63,7 @@ fn sleep(events: &ChannelEvents) -> bool {
 /// Nothing but the descriptor wakes this loop, and nothing is looked at before it does: an interrupt that goes missing, or comes
 /// before its write-back, stops it for good.
 #[test]
-fn an_event_loop() {
+fn threaded_event_loop_misses_no_interrupt() {
     for way in THREADED {
         let mut rig = Rig::with_interrupts(way);
         let memory = rig.attach(1 << 16);
@@ -93,7 +93,7 @@ fn an_event_loop() {
 
 /// Every channel of the card in a thread of its own, all at the same time, with everything they can do.
 #[test]
-fn every_channel_in_a_thread_of_its_own() {
+fn threaded_every_channel_in_own_thread() {
     let world = THREADED[0].world(fpga_tests::cards::with_channels(4, 4));
     let card = fpga_tests::cards::open(&world);
     std::thread::scope(|scope| {

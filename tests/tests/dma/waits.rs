@@ -21,7 +21,7 @@ fn interrupts(rig: &Rig) -> u64 {
 }
 
 #[test]
-fn short_transfers_end_while_spinning_and_long_ones_sleep() {
+fn hybrid_wait_short_transfer_spins_long_transfer_sleeps() {
     for way in WAYS {
         let mut rig = Rig::with_interrupts(way);
         let memory = rig.attach(4 << 20);
@@ -56,7 +56,7 @@ fn short_transfers_end_while_spinning_and_long_ones_sleep() {
 }
 
 #[test]
-fn a_spin_as_long_as_the_wait_needs_no_interrupts() {
+fn hybrid_wait_long_spin_causes_no_interrupt() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let memory = rig.attach(4 << 20);
@@ -70,7 +70,7 @@ fn a_spin_as_long_as_the_wait_needs_no_interrupts() {
 }
 
 #[test]
-fn a_wait_by_any_means_ends_in_time() {
+fn wait_every_mode_ends_at_timeout() {
     for way in WAYS {
         for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(3) }]
         {
@@ -92,7 +92,7 @@ fn a_wait_by_any_means_ends_in_time() {
 
 /// A batch that reports only at its end, long after somebody has become suspicious and has looked at the registers.
 #[test]
-fn a_slow_batch_is_no_fault() {
+fn wait_slow_batch_reports_no_fault() {
     for way in WAYS {
         for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(8) }]
         {
@@ -118,7 +118,7 @@ fn a_slow_batch_is_no_fault() {
 
 /// An engine that was stopped and started again in between interrupts as before.
 #[test]
-fn waits_by_interrupt_between_cancels() {
+fn interrupt_wait_works_between_cancels() {
     for way in WAYS {
         let mut rig = Rig::with_interrupts(way);
         let memory = rig.attach(1 << 20);
@@ -143,7 +143,7 @@ fn waits_by_interrupt_between_cancels() {
 
 /// A completion is not lost over a register that cannot be written when it has come already.
 #[test]
-fn what_a_wait_has_is_handed_out() {
+fn wait_completion_survives_register_write_failure() {
     for way in WAYS {
         let world = world(with_channels(1, 1));
         let transport = Tampered::new(world.transport(0), Vec::new());
@@ -170,7 +170,7 @@ fn readable(events: &ChannelEvents) -> bool {
 /// What an event loop does: sleep on the descriptor, take, arm, poll until there is nothing, sleep again. Nothing may end
 /// without a wake-up, whatever ends between arming and sleeping.
 #[test]
-fn an_event_loop_never_sleeps_over_a_transfer() {
+fn channel_event_loop_never_sleeps_over_completion() {
     for way in WAYS {
         for seed in 0..20 {
             let mut rig = Rig::with_interrupts(way);

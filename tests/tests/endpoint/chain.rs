@@ -27,7 +27,7 @@ fn overtaken(net: &mut Net, steps: Option<u32>) -> Arc<Tampered> {
 }
 
 #[test]
-fn an_engine_that_overtakes_the_tail_costs_a_reset_and_no_packet() {
+fn chain_engine_overtaking_tail_costs_reset_and_no_packet() {
     let mut overruns = 0;
     for steps in [Some(0), Some(1), Some(2), Some(3), Some(5), Some(8), Some(13), Some(40), None] {
         let mut net = Net::new(DeliveryOrder::Random { seed: 11, depth: 64 });

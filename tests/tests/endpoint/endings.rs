@@ -5,7 +5,7 @@ use fpga_driver::netmodel::Impairments;
 use super::*;
 
 #[test]
-fn a_small_event_ring_holds_back() {
+fn small_event_ring_limits_sender() {
     for entries in [64, 128, 256] {
         for polls in [1, 8, 64] {
             let small = |mut options: EndpointOptions| {
@@ -50,7 +50,7 @@ fn a_small_event_ring_holds_back() {
 
 /// What others send is held back for the ring's sake; what a host asks for itself, and does not look at, is not.
 #[test]
-fn who_loses_events_is_told_so() {
+fn lost_events_end_endpoint_with_error() {
     let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
         options.event_entries = 64;
         options
@@ -67,7 +67,7 @@ fn who_loses_events_is_told_so() {
 }
 
 #[test]
-fn a_second_life_is_quiet_until_the_firsts_packets_are_gone() {
+fn second_incarnation_waits_for_packets_of_first() {
     let distance = Impairments::default().distance(Nanos::from_millis(9));
     let mut net = Net::impaired(2, distance, 1, |options| options);
     let region = net.region(1, TARGET, 1000);
@@ -101,7 +101,7 @@ fn a_second_life_is_quiet_until_the_firsts_packets_are_gone() {
 }
 
 #[test]
-fn options_that_contradict_each_other() {
+fn contradictory_options_are_refused() {
     let net = Net::new(DeliveryOrder::InOrder);
     let card: Card = net.ends[0].as_ref().unwrap().card().clone();
     let error = Endpoint::open_with(&card, &options(3)).unwrap_err();
@@ -139,7 +139,7 @@ fn options_that_contradict_each_other() {
 
 /// A build that keeps the op table itself: this host would send again what the card does.
 #[test]
-fn a_card_with_an_op_table_of_its_own_is_refused_where_the_host_sends() {
+fn card_with_own_op_table_is_refused() {
     let world = fpga_tests::cards::world(CardDescription::default());
     let at = 0x2000 + u64::from(ni::OP_TABLE_ENTRIES);
     let bar = Card::open(world.transport(0)).unwrap().info().roles.user.unwrap().index;
@@ -154,7 +154,7 @@ fn a_card_with_an_op_table_of_its_own_is_refused_where_the_host_sends() {
 }
 
 #[test]
-fn a_sender_that_ends_in_the_middle_and_comes_back() {
+fn sender_restart_mid_transfer_recovers() {
     for (seed, steps) in [3, 30, 100, 300, 700, 1500].into_iter().enumerate() {
         let mut net = Net::new(random(seed as u64));
         let region = net.region(1, TARGET, 800_000);
@@ -178,7 +178,7 @@ fn a_sender_that_ends_in_the_middle_and_comes_back() {
 }
 
 #[test]
-fn a_receiver_that_ends_in_the_middle_and_comes_back() {
+fn receiver_restart_mid_transfer_recovers() {
     for (seed, steps) in [3, 30, 100, 300, 700, 1500].into_iter().enumerate() {
         let mut net = Net::new(random(seed as u64));
         let region = net.region(1, TARGET, 400_000);
@@ -207,7 +207,7 @@ fn a_receiver_that_ends_in_the_middle_and_comes_back() {
 }
 
 #[test]
-fn a_card_that_leaves_ends_its_endpoint() {
+fn removed_card_ends_endpoint() {
     for failure in [CardFailure::AllOnes, CardFailure::Gone] {
         let mut net = Net::new(DeliveryOrder::InOrder);
         let region = net.region(1, TARGET, 400_000);

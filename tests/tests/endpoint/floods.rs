@@ -23,7 +23,7 @@ fn assert_works(net: &mut Net) {
 }
 
 #[test]
-fn a_hundred_thousand_bad_packets_while_nobody_polls() {
+fn bad_packet_flood_without_polling_loses_no_event() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let own = net.end(1).node();
     let common = Common {

@@ -23,7 +23,7 @@ fn bad(loss: f64) -> Impairments {
 
 /// Every transfer ends well, once at each end, and leaves nothing behind.
 #[test]
-fn everything_arrives_over_a_bad_network() {
+fn lossy_network_delivers_every_transfer_once() {
     for (seed, loss) in [(1, 0.02), (2, 0.05), (3, 0.10)] {
         let mut net = Net::impaired(3, bad(loss), seed, |options| options);
         let regions: Vec<_> = (0..3).map(|index| net.region(index, TARGET, 8 << 20).remote).collect();
@@ -56,7 +56,7 @@ fn everything_arrives_over_a_bad_network() {
 }
 
 #[test]
-fn a_fixed_timeout_with_a_limit_of_tries_does_as_well() {
+fn lossy_network_fixed_timeout_with_try_limit_delivers() {
     let fixed = |mut options: EndpointOptions| {
         options.timeout = SendTimeout::Fixed { timeout: Nanos::from_micros(300), max_tries: 30 };
         options
@@ -69,7 +69,7 @@ fn a_fixed_timeout_with_a_limit_of_tries_does_as_well() {
 
 /// Nothing gets through for ten milliseconds, in the middle of a transfer.
 #[test]
-fn a_blackout_is_survived() {
+fn blackout_mid_transfer_is_survived() {
     let mut dark = bad(0.0);
     dark.blackouts = vec![Blackout { from: Nanos::from_micros(100), length: Nanos::from_millis(10) }];
     let mut net = Net::impaired(2, dark, 5, |options| options);
@@ -82,7 +82,7 @@ fn a_blackout_is_survived() {
 }
 
 #[test]
-fn reads_arrive_over_a_bad_network_too() {
+fn lossy_network_delivers_reads() {
     let mut net = Net::impaired(2, bad(0.05), 6, |options| options);
     net.put(1, SOURCE, &bytes(1, 400_000));
     let reader = net.end(0).node();
@@ -100,7 +100,7 @@ fn reads_arrive_over_a_bad_network_too() {
 
 /// The same seed gives the same run, to the last packet.
 #[test]
-fn a_seed_replays_a_run() {
+fn lossy_network_same_seed_repeats_run() {
     let run = |seed| {
         let mut net = Net::impaired(2, bad(0.05), seed, |options| options);
         let region = net.region(1, TARGET, 1 << 20);

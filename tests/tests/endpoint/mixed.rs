@@ -56,7 +56,7 @@ const STRIDE: u64 = 0x1_0000;
 
 /// A thousand transfers both ways and eighty reads, each by a scheme at random, in batches.
 #[test]
-fn each_transfer_by_a_scheme_of_its_own_over_a_bad_network() {
+fn mixed_schemes_random_transfers_and_reads_arrive() {
     const BATCH: u64 = 50;
     let mut net = Net::impaired(2, trouble(), 11, every);
     assert_eq!(net.end(0).schemes(), Scheme::ALL.iter().copied().collect());
@@ -119,7 +119,7 @@ fn each_transfer_by_a_scheme_of_its_own_over_a_bad_network() {
 
 /// Threads that share an endpoint choose as they like.
 #[test]
-fn threads_choose_schemes() {
+fn mixed_schemes_threads_choose_independently() {
     const TRANSFERS: u64 = 24;
     let order = DeliveryOrder::Random { seed: 9, depth: 16 };
     let world = order.world().cards(2).threaded(ThreadOptions::default()).build().unwrap();
@@ -176,7 +176,7 @@ fn threads_choose_schemes() {
 }
 
 #[test]
-fn what_is_not_on_is_refused_and_says_what_to_do() {
+fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
     let other = only(Scheme::Registry, &[Scheme::Selective]);
     let one = only(Scheme::Registry, &[]);
     let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |options| {
@@ -221,7 +221,7 @@ fn what_is_not_on_is_refused_and_says_what_to_do() {
 }
 
 #[test]
-fn builds_that_cannot_say_so() {
+fn mixed_schemes_need_card_capability() {
     let open = |text: &str, change: &dyn Fn(EndpointOptions) -> EndpointOptions| {
         let world = fpga_tests::cards::world(described(text));
         let card = Card::open(world.transport(0)).unwrap();
@@ -241,7 +241,7 @@ fn builds_that_cannot_say_so() {
 
 /// A card goes from several schemes to one and back, and a node that is started anew is found anew.
 #[test]
-fn restarts_and_changes() {
+fn mixed_schemes_restart_and_change_are_handled() {
     let mut net = Net::impaired(2, trouble(), 3, every);
     let choices: [&dyn Fn(EndpointOptions) -> EndpointOptions; 4] = [
         &only(Scheme::Registry, &[]),
@@ -296,7 +296,7 @@ fn restarts_and_changes() {
 
 /// Tables and rings so small that all schemes wait for each other: none for ever, and no event is lost while a host does not look.
 #[test]
-fn small_tables_and_rings_and_a_host_that_looks_late() {
+fn mixed_schemes_small_tables_and_late_polls_deliver() {
     let card = described("ni: { commands: 4, sending_contexts: 2, registry_entries: 2, escape_slots: 1 }");
     let mut net = Net::of(&card, random(2), |options| {
         let mut options = every(options);

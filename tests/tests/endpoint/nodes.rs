@@ -10,7 +10,7 @@ fn plan(from: u64, to: u64, n: u64) -> (usize, u64) {
 
 /// Every node sends to every node at once, itself included, over a network that delivers in any order.
 #[test]
-fn everybody_sends_to_everybody() {
+fn nodes_all_to_all_random_order_arrives() {
     const NODES: u64 = 5;
     const ROUNDS: u64 = 3;
     for seed in 0..6 {
@@ -59,7 +59,7 @@ fn everybody_sends_to_everybody() {
 
 /// A node that is gone costs its own transfers, and nobody else's.
 #[test]
-fn a_node_that_dies_among_many() {
+fn nodes_failed_node_affects_only_its_transfers() {
     let mut net = Net::nodes(4, &CardDescription::default(), random(3), |options| options);
     let regions: Vec<_> = (1..4).map(|index| net.region(index, TARGET, 1 << 20).remote).collect();
     net.put(0, SOURCE, &bytes(1, 300_000));
@@ -84,7 +84,7 @@ fn a_node_that_dies_among_many() {
 }
 
 #[test]
-fn a_node_sends_to_itself() {
+fn nodes_transfer_to_self_arrives() {
     for (seed, length) in [1_usize, 512, 16_385, 200_000].into_iter().enumerate() {
         let mut net = Net::new(random(seed as u64));
         let own = net.end(0).open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap();
@@ -103,7 +103,7 @@ fn a_node_sends_to_itself() {
 
 /// A resend reads the source again: it must not have been written over.
 #[test]
-fn a_transfer_to_oneself_does_not_overlap_its_source() {
+fn nodes_transfer_to_self_overlapping_source_is_refused() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let own = net.end(0).open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
     for (source, length) in [(0_u64, 100), (0, 1), (99, 100), (1, 1000), (999, 1000)] {

@@ -205,7 +205,7 @@ fn notifications_without_slot_end_in_receiver_not_ready() {
 
 /// Many transfers wait for a host that is not ready: one that needs nothing of it passes them, queued before or after.
 #[test]
-fn one_sided_transfer_passes_those_that_wait_for_host() {
+fn one_sided_transfer_passes_those_waiting_for_host() {
     for before in [true, false] {
         let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
             options.event_entries = 256;

@@ -32,7 +32,7 @@ fn mismatch(from: &mut Endpoint, to: &RemoteRegion, length: u64) -> Mismatch {
 }
 
 #[test]
-fn a_node_says_what_it_can_do() {
+fn peer_query_returns_capabilities() {
     let (_world, [mut a, b]) =
         different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7, packet_size: 1024, commands: 0 }");
     assert_eq!(a.peer(b.node()), None, "it was not asked");
@@ -48,7 +48,7 @@ fn a_node_says_what_it_can_do() {
 
 /// What a node could only refuse is refused before anything is sent, and what it can take is sent.
 #[test]
-fn transfers_that_a_node_cannot_take_are_not_sent() {
+fn peer_incompatible_transfer_is_refused_before_send() {
     let (world, [mut a, mut b]) = different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7 }");
     let region = b.open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
     a.meet(b.node(), PATIENCE).unwrap();
@@ -78,7 +78,7 @@ fn transfers_that_a_node_cannot_take_are_not_sent() {
 }
 
 #[test]
-fn a_scheme_that_a_node_does_not_know() {
+fn peer_unknown_scheme_is_refused() {
     let mut second = described("ni: { commands: 0 }");
     second.ni.node_id = 2;
     let world = World::builder().card(CardDescription::default()).card(second).build().unwrap();
@@ -94,7 +94,7 @@ fn a_scheme_that_a_node_does_not_know() {
 
 /// Questions and answers are lost like anything else, and asked again.
 #[test]
-fn a_lost_question_is_asked_again() {
+fn peer_lost_query_is_repeated() {
     let lossy = Conditions::default().loss(Loss::Independent(Probability::new(0.3).unwrap()));
     for seed in 0..8 {
         let mut net = Net::impaired(3, Impairments::both(lossy), seed, |options| options);
@@ -107,7 +107,7 @@ fn a_lost_question_is_asked_again() {
 }
 
 #[test]
-fn a_node_that_is_not_there_does_not_answer() {
+fn peer_absent_node_times_out() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let began = net.world.now();
     let error = net.end(0).meet(NodeId::new(77), Duration::from_millis(20)).unwrap_err();
@@ -129,7 +129,7 @@ fn a_node_that_is_not_there_does_not_answer() {
 
 /// A node that was restarted is another one: what its former life had said is forgotten with the first transfer that fails for it.
 #[test]
-fn a_restarted_node_is_asked_anew() {
+fn peer_restarted_node_is_queried_again() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 1000);
     let node = net.end(1).node();
@@ -154,7 +154,7 @@ fn a_restarted_node_is_asked_anew() {
 
 /// Answers to nobody's question, and answers that no node gives.
 #[test]
-fn unasked_answers_are_not_kept() {
+fn peer_unsolicited_answer_is_dropped() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let (own, node) = (net.end(0).node(), net.end(1).node());
     let answer = |net: &mut Net, from: NodeId, mask_bits| {
@@ -190,7 +190,7 @@ fn unasked_answers_are_not_kept() {
 
 /// Who would still be waiting for answers when the other side has forgotten what it had.
 #[test]
-fn a_sender_that_is_more_patient_than_its_receiver_is_refused() {
+fn peer_give_up_longer_than_registry_timeout_is_refused() {
     let end = |net: &Net, index: usize, change: &dyn Fn(&mut EndpointOptions)| {
         let card = Card::open(net.world.transport(index)).unwrap();
         let mut options = options(30 + index as u32);
@@ -221,7 +221,7 @@ fn a_sender_that_is_more_patient_than_its_receiver_is_refused() {
 }
 
 #[test]
-fn threads_and_tasks_ask_too() {
+fn peer_queries_by_threads_and_tasks() {
     let world = World::builder().cards(2).build().unwrap();
     let open = |number: u32| -> SharedEndpoint {
         let card = Card::open(world.transport(number as usize)).unwrap();

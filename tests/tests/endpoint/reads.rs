@@ -15,7 +15,7 @@ fn ended(net: &mut Net) -> Vec<ReadCompletion> {
 }
 
 #[test]
-fn every_length_arrives_where_it_was_asked_for() {
+fn read_every_length_arrives() {
     for (seed, length) in [1, 63, 64, 65, 512, 16_384, 16_385, 300_001].into_iter().enumerate() {
         let mut net = Net::new(random(seed as u64));
         let data = bytes(seed as u64, length);
@@ -41,7 +41,7 @@ fn every_length_arrives_where_it_was_asked_for() {
 }
 
 #[test]
-fn as_many_as_there_are_slots_and_then_more() {
+fn read_more_than_slots_queues() {
     for seed in 0..4 {
         let mut net = Net::new(random(seed));
         net.put(1, SOURCE, &bytes(seed, 400_000));
@@ -74,7 +74,7 @@ fn as_many_as_there_are_slots_and_then_more() {
 }
 
 #[test]
-fn what_may_not_be_read_is_refused() {
+fn read_forbidden_range_is_refused() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let reader = net.end(0).node();
     let handle = net.end(1).open_readable(reader, CardRange::new(SOURCE, 1000)).unwrap();
@@ -123,7 +123,7 @@ fn what_may_not_be_read_is_refused() {
 
 /// A host that does not answer costs a deadline; what it writes afterwards is refused.
 #[test]
-fn an_answer_that_is_too_late_writes_nothing() {
+fn read_late_answer_writes_nothing() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     net.put(1, SOURCE, &bytes(1, 5000));
     net.put(0, TARGET, &[0xC3; 5000]);
@@ -140,7 +140,7 @@ fn an_answer_that_is_too_late_writes_nothing() {
 }
 
 #[test]
-fn nodes_read_from_each_other_and_from_themselves() {
+fn read_between_nodes_and_from_self() {
     let mut net = Net::nodes(3, &CardDescription::default(), random(2), |options| options);
     let nodes: Vec<_> = net.ends.iter().flatten().map(Endpoint::node).collect();
     let mut expected = Vec::new();
@@ -166,7 +166,7 @@ fn nodes_read_from_each_other_and_from_themselves() {
 /// The answer to a read that was given up is complete, and its notice is on its way to the host, when the read is asked for again: it is
 /// not the second one's.
 #[test]
-fn a_late_notice_ends_no_other_read_into_the_same_place() {
+fn read_late_notice_ends_no_other_read_of_same_target() {
     let mut swallowed = 0;
     for steps in 0..400 {
         let mut net = Net::new(DeliveryOrder::InOrder);

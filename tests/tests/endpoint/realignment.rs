@@ -17,7 +17,7 @@ fn net(width: u32, seed: u64, alignment: Option<u32>) -> Net {
 }
 
 #[test]
-fn what_begins_at_a_beat_arrives_anywhere() {
+fn alignment_source_at_beat_arrives_anywhere() {
     for (seed, (width, alignment)) in WIDTHS.into_iter().enumerate() {
         let mut net = net(width, seed as u64, Some(alignment));
         let region = net.region(1, TARGET, 200_000);
@@ -43,7 +43,7 @@ fn what_begins_at_a_beat_arrives_anywhere() {
 }
 
 #[test]
-fn what_does_not_is_refused_and_nothing_is_lost() {
+fn alignment_source_off_beat_is_refused() {
     for (width, alignment) in WIDTHS {
         let mut net = net(width, 1, Some(alignment));
         let region = net.region(1, TARGET, 200_000);
@@ -60,7 +60,7 @@ fn what_does_not_is_refused_and_nothing_is_lost() {
 
 /// Whoever may read memory must not be able to stop the copy engine of its owner.
 #[test]
-fn a_read_from_the_middle_of_a_beat_is_refused_by_the_owner() {
+fn alignment_read_off_beat_is_refused_by_owner() {
     let mut net = net(512, 2, Some(64));
     net.put(1, SOURCE, &bytes(3, 4096));
     let reader = net.end(0).node();
@@ -81,7 +81,7 @@ fn a_read_from_the_middle_of_a_beat_is_refused_by_the_owner() {
 
 /// Nobody said how the engine was built: it stops, and the error says what may be the reason and what to state.
 #[test]
-fn without_a_word_of_it_the_engine_stops_and_the_error_says_what_to_do() {
+fn alignment_not_configured_stops_engine_with_advice() {
     let mut net = net(512, 3, None);
     let region = net.region(1, TARGET, 4096);
     net.send(0, at(SOURCE, 1), &region.remote, 0, 100);
@@ -91,7 +91,7 @@ fn without_a_word_of_it_the_engine_stops_and_the_error_says_what_to_do() {
 }
 
 #[test]
-fn a_width_that_no_build_can_have_is_refused_at_the_opening() {
+fn alignment_invalid_width_is_refused_at_open() {
     let net = Net::new(DeliveryOrder::InOrder);
     let card = net.ends[0].as_ref().unwrap().card().clone();
     drop(net);

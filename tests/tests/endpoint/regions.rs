@@ -5,7 +5,7 @@ use fpga_card::AccessLog;
 use super::*;
 
 #[test]
-fn a_wrong_key_opens_nothing() {
+fn region_wrong_key_is_refused() {
     for (order, length) in [(DeliveryOrder::InOrder, 100), (random(1), 4096), (random(2), 100_000)] {
         let mut net = Net::new(order);
         let region = net.region(1, TARGET, 100_000);
@@ -19,7 +19,7 @@ fn a_wrong_key_opens_nothing() {
 }
 
 #[test]
-fn an_address_outside_the_region_is_not_written() {
+fn region_write_outside_is_refused() {
     let mut net = Net::new(random(3));
     let region = net.region(1, TARGET, 10_000);
     // A sender that lies about the region's place.
@@ -45,7 +45,7 @@ fn an_address_outside_the_region_is_not_written() {
 
 /// A transfer that runs over the region's end: what lies behind it stays as it was.
 #[test]
-fn a_transfer_that_leaves_the_region_on_its_way() {
+fn region_transfer_crossing_end_writes_nothing_behind() {
     for seed in 0..8 {
         let mut net = Net::new(random(seed));
         let region = net.region(1, TARGET, 50_000);
@@ -57,7 +57,7 @@ fn a_transfer_that_leaves_the_region_on_its_way() {
 }
 
 #[test]
-fn a_closed_region_is_closed() {
+fn region_closed_refuses_writes() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 10_000);
     net.carry(SOURCE, &region.remote, 0, &bytes(1, 10_000));
@@ -72,7 +72,7 @@ fn a_closed_region_is_closed() {
 }
 
 #[test]
-fn a_region_is_for_the_node_that_it_names() {
+fn region_admits_named_node_only() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let stranger = net.end(1).open_region(NodeId::new(99), CardRange::new(TARGET, 1000)).unwrap();
     assert_refused(&mut net, &stranger.remote, 1000, (TARGET, 1000));
@@ -82,7 +82,7 @@ fn a_region_is_for_the_node_that_it_names() {
 }
 
 #[test]
-fn two_regions_have_two_keys() {
+fn region_keys_differ() {
     let mut net = Net::new(random(5));
     let first = net.region(1, TARGET, 40_000);
     let second = net.region(1, at(TARGET, 0x10_0000), 40_000);
@@ -104,7 +104,7 @@ fn two_regions_have_two_keys() {
 }
 
 #[test]
-fn regions_that_cannot_be() {
+fn region_invalid_range_is_refused() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let usable = net.end(1).usable_memory();
     for range in [
@@ -154,7 +154,7 @@ fn region_change_returns_after_card_has_it() {
 }
 
 #[test]
-fn regions_end_with_their_endpoint() {
+fn region_ends_with_endpoint() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 10_000);
     net.carry(SOURCE, &region.remote, 0, &bytes(1, 10_000));

@@ -10,7 +10,7 @@ use fpga_tests::tampered::{Replaced, Tampered};
 use super::*;
 
 #[test]
-fn the_mask_of_the_document() {
+fn registry_mask_matches_document() {
     // 4 KiB in packets of 512 bytes under a mask of 32 bits, after the first packet: 0xFFFFFF01.
     let mut net = Net::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 4096);
@@ -57,7 +57,7 @@ fn pause(net: &mut Net) {
 }
 
 #[test]
-fn the_mirror_is_right_in_the_middle_of_transfers() {
+fn mirror_mid_transfer_matches_card() {
     let mut live = 0;
     for seed in 0..10 {
         let mut net = Net::of(&half_full(), random(seed), packet_events);
@@ -98,7 +98,7 @@ fn the_mirror_is_right_in_the_middle_of_transfers() {
 }
 
 #[test]
-fn a_difference_between_mirror_and_card_is_reported() {
+fn mirror_difference_to_card_is_reported() {
     let mut net = Net::of(&half_full(), DeliveryOrder::InOrder, packet_events);
     let region = net.region(1, TARGET, 100_000);
     net.put(0, SOURCE, &bytes(1, 100_000));
@@ -181,7 +181,7 @@ fn assert_each_lie_is_found(
 }
 
 #[test]
-fn every_field_of_a_registry_entry_that_diverges_is_reported() {
+fn mirror_every_registry_field_difference_is_reported() {
     let (mut net, transport) = lying(DeliveryOrder::InOrder);
     while net.end(1).tables().registry_occupancy().unwrap().0 == 0 {
         net.poll(0).unwrap();
@@ -215,7 +215,7 @@ fn every_field_of_a_registry_entry_that_diverges_is_reported() {
 }
 
 #[test]
-fn every_field_of_an_escape_slot_that_diverges_is_reported() {
+fn mirror_every_escape_field_difference_is_reported() {
     // The second packet first: it waits.
     let (mut net, transport) = lying(DeliveryOrder::Script(vec![1, 2, 3, 0]));
     // Until its event has come too, and before the next packet does.
@@ -270,7 +270,7 @@ fn assert_mirrored(net: &mut Net, index: u16, operation: &Operation, entry: Entr
 /// Segments and messages side by side. The card sends messages by itself, so they are seen between its steps; of segments the sender's
 /// host can pause.
 #[test]
-fn the_mirror_tells_segments_from_messages() {
+fn mirror_distinguishes_segments_and_messages() {
     let every = |mut options: EndpointOptions| {
         options.other_schemes = Scheme::ALL.iter().copied().collect();
         packet_events(options)
@@ -323,7 +323,7 @@ fn the_mirror_tells_segments_from_messages() {
 
 /// Opening writes it whatever an earlier owner of the card had set: the interface's reset keeps settings.
 #[test]
-fn packets_wait_for_their_first_one_as_long_as_the_host_says() {
+fn escape_timeout_set_by_host_is_used() {
     for micros in [250, 1_000, 40_000] {
         let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
             options.escape_timeout = Duration::from_micros(micros);

@@ -40,7 +40,7 @@ fn completion(net: &mut Net, end: usize) -> SendCompletion {
 }
 
 #[test]
-fn every_length_arrives_by_every_scheme() {
+fn schemes_every_length_arrives_by_every_scheme() {
     for scheme in SCHEMES {
         let mut net = Net::of(&CardDescription::default(), random(3), by(scheme));
         assert_eq!(net.end(0).scheme(), scheme);
@@ -63,7 +63,7 @@ proptest! {
 
     /// Random transfers both ways over random trouble: all of it, once, and nothing beside it.
     #[test]
-    fn random_transfers_arrive_over_any_trouble(
+    fn schemes_random_transfers_over_random_impairments_arrive(
         seed in any::<u64>(),
         loss in 0.0..0.05_f64,
         copies in 0.0..0.1_f64,
@@ -103,7 +103,7 @@ proptest! {
 }
 
 #[test]
-fn reads_arrive_by_every_scheme_over_a_bad_network() {
+fn schemes_reads_over_lossy_network_arrive() {
     for scheme in SCHEMES {
         let mut net = Net::impaired(2, trouble(0.03, 0.05, 0.01, 16), 6, by(scheme));
         net.put(1, SOURCE, &bytes(1, 200_000));
@@ -130,7 +130,7 @@ fn reads_arrive_by_every_scheme_over_a_bad_network() {
 }
 
 #[test]
-fn what_no_window_allows_is_refused_and_not_written() {
+fn schemes_write_outside_window_is_refused() {
     for scheme in SCHEMES {
         let mut net = Net::of(&CardDescription::default(), random(1), by(scheme));
         let handle = net.region(1, TARGET, 1000);
@@ -146,7 +146,7 @@ fn what_no_window_allows_is_refused_and_not_written() {
 
 /// Each side says what is wrong, instead of waiting for an answer that never comes.
 #[test]
-fn nodes_of_different_schemes_refuse_each_other() {
+fn schemes_mismatched_nodes_refuse_each_other() {
     for (first, second) in [
         (Scheme::Registry, Scheme::Selective),
         (Scheme::ReceiverWindow, Scheme::Registry),
@@ -176,7 +176,7 @@ fn nodes_of_different_schemes_refuse_each_other() {
 }
 
 #[test]
-fn a_build_without_commands_knows_the_registry_alone() {
+fn schemes_build_without_commands_supports_registry_only() {
     let world = fpga_tests::cards::world(described("ni: { commands: 0 }"));
     let card = Card::open(world.transport(0)).unwrap();
     let error = Endpoint::open_with(&card, &by(Scheme::Selective)(options(1))).unwrap_err();
@@ -187,7 +187,7 @@ fn a_build_without_commands_knows_the_registry_alone() {
 
 /// An endpoint leaves its card to the next one, whatever that goes by.
 #[test]
-fn one_card_goes_by_one_scheme_after_another() {
+fn schemes_card_changes_scheme_between_endpoints() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     for (round, scheme) in SCHEMES.into_iter().chain([Scheme::Registry, Scheme::Selective]).enumerate() {
         for index in 0..2 {
@@ -203,7 +203,7 @@ fn one_card_goes_by_one_scheme_after_another() {
 }
 
 #[test]
-fn transfers_end_by_deadline_by_hand_and_by_silence() {
+fn schemes_transfers_end_by_deadline_cancel_and_silence() {
     for scheme in SCHEMES {
         let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
         let mut net = Net::impaired(2, Impairments::both(lost), 1, |options| {
@@ -249,7 +249,7 @@ fn transfers_end_by_deadline_by_hand_and_by_silence() {
 
 /// More transfers than the card has room for wait at the host; the tables show what is under way.
 #[test]
-fn small_tables_are_slow_and_right() {
+fn schemes_small_tables_deliver_slowly() {
     for scheme in SCHEMES {
         let card = described("ni: { commands: 2, sending_contexts: 1, registry_entries: 1 }");
         let mut net = Net::of(&card, random(1), by(scheme));
@@ -289,7 +289,7 @@ fn small_tables_are_slow_and_right() {
 }
 
 #[test]
-fn more_nodes_than_two() {
+fn schemes_more_than_two_nodes() {
     for scheme in SCHEMES {
         let mut net = Net::nodes(4, &CardDescription::default(), random(2), by(scheme));
         let regions: Vec<_> = (0..4).map(|index| net.region(index, TARGET, 1 << 20).remote).collect();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn every_mask_and_packet_size() {
+fn builds_every_mask_and_packet_size_transfers() {
     for mask_bits in [8, 32, 64, 256] {
         for packet_size in [64, 128, 256, 512, 1024, 2048, 4096] {
             let file = described(&format!("ni: {{ mask_bits: {mask_bits}, packet_size: {packet_size} }}"));
@@ -57,7 +57,7 @@ proptest! {
 
     /// Every card that can be described carries transfers both ways, in any order, with whatever options fit it.
     #[test]
-    fn any_card_that_can_be_built(
+    fn builds_random_description_transfers_both_ways(
         geometry in geometry(),
         seed in any::<u64>(),
         depth in 1..300_usize,
@@ -106,7 +106,7 @@ proptest! {
 }
 
 #[test]
-fn one_registry_entry_and_one_escape_slot_are_enough() {
+fn builds_one_registry_entry_and_one_escape_slot_suffice() {
     for seed in 0..12 {
         let file = described("ni: { registry_entries: 1, escape_slots: 1 }");
         let mut net = Net::of(&file, random(seed), |options| options);
@@ -125,7 +125,7 @@ fn one_registry_entry_and_one_escape_slot_are_enough() {
 }
 
 #[test]
-fn events_in_card_memory_do_as_well() {
+fn builds_events_in_card_memory_suffice() {
     for (seed, sections) in [
         (0, "ni: { event_push: false }"),
         (1, "ni: { event_push: false, mask_bits: 256, packet_size: 64 }"),
@@ -148,7 +148,7 @@ fn events_in_card_memory_do_as_well() {
 }
 
 #[test]
-fn a_card_with_one_channel_each_way() {
+fn builds_one_channel_each_way_suffices() {
     let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
     let mut net = Net::of(&file, random(9), |options| options);
     assert!(matches!(net.end(0).card().h2c(0), Err(ResourceError::InUse { .. })));
@@ -180,7 +180,7 @@ fn a_card_with_one_channel_each_way() {
 
 /// A user's transfer that fails takes the endpoint's own with it, for they share a run; these go again.
 #[test]
-fn a_failed_write_through_the_endpoint_does_not_end_it() {
+fn endpoint_failed_user_write_keeps_endpoint_alive() {
     let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
     for steps in 0..60 {
         let mut net = Net::of(&file, DeliveryOrder::InOrder, |options| options);

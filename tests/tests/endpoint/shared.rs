@@ -44,7 +44,7 @@ fn run<T>(tasks: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
 
 /// Several threads per node send to all nodes and wait for their own; other threads share the arrivals.
 #[test]
-fn many_threads_on_each_of_three_nodes() {
+fn shared_endpoint_many_threads_on_three_nodes() {
     const NODES: usize = 3;
     const THREADS: usize = 3;
     const TRANSFERS: usize = 12;
@@ -122,7 +122,7 @@ fn many_threads_on_each_of_three_nodes() {
 }
 
 #[test]
-fn tasks_on_one_thread() {
+fn shared_endpoint_tasks_on_one_thread() {
     let world = random(2).world().cards(2).build().unwrap();
     let ends = endpoints(&world, 2);
     let region = ends[1].open_region(ends[0].node(), CardRange::new(TARGET, 1 << 20)).unwrap().remote;
@@ -153,7 +153,7 @@ fn tasks_on_one_thread() {
 
 /// An endpoint that one task owns.
 #[test]
-fn a_completion_without_sharing() {
+fn endpoint_completion_future_of_single_owner() {
     let mut net = Net::new(random(5));
     let region = net.region(1, TARGET, 50_000).remote;
     net.put(0, SOURCE, &bytes(3, 50_000));
@@ -173,7 +173,7 @@ fn a_completion_without_sharing() {
 }
 
 #[test]
-fn handles_that_are_dropped_and_transfers_that_are_withdrawn() {
+fn shared_endpoint_dropped_handles_and_cancelled_transfers() {
     let world = random(1).world().cards(2).build().unwrap();
     let ends = endpoints(&world, 2);
     let region = ends[1].open_region(NodeId::ANY, CardRange::new(TARGET, 4 << 20)).unwrap().remote;
@@ -212,7 +212,7 @@ fn handles_that_are_dropped_and_transfers_that_are_withdrawn() {
 
 /// Whoever waits when an endpoint ends is told, each of them; what had ended before is still handed out.
 #[test]
-fn everybody_hears_of_a_dead_card() {
+fn shared_endpoint_failure_reaches_every_waiter() {
     let world = World::builder().cards(2).build().unwrap();
     let ends = endpoints(&world, 2);
     let region = ends[1].open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;

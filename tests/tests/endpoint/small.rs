@@ -8,7 +8,7 @@ fn one_of_everything(mut options: EndpointOptions) -> EndpointOptions {
 }
 
 #[test]
-fn tables_of_one() {
+fn small_tables_of_one_entry_deliver() {
     let file = described(
         "ni: { registry_entries: 1, escape_slots: 1, windows: 1, memory_windows: 1, mask_bits: 1 }",
     );
@@ -25,7 +25,7 @@ fn tables_of_one() {
 }
 
 #[test]
-fn one_transfer_at_a_time_is_back_pressure() {
+fn small_single_transfer_slot_is_back_pressure() {
     let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, one_of_everything);
     let region = net.region(1, TARGET, 1 << 20).remote;
     net.put(0, SOURCE, &bytes(1, 5000));
@@ -43,7 +43,7 @@ fn one_transfer_at_a_time_is_back_pressure() {
 }
 
 #[test]
-fn sizes_that_cannot_be() {
+fn small_invalid_sizes_are_refused() {
     let net = Net::new(DeliveryOrder::InOrder);
     let card = net.ends[0].as_ref().unwrap().card().clone();
     drop(net);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_sender_may_tell_the_receiver() {
+fn transfer_sender_notification_arrives() {
     for seed in 0..8 {
         let mut net = Net::new(random(seed));
         let region = net.region(1, TARGET, 200_000);
@@ -25,7 +25,7 @@ fn the_sender_may_tell_the_receiver() {
 }
 
 #[test]
-fn a_deadline_ends_a_transfer() {
+fn transfer_deadline_ends_it() {
     let mut net = Net::new(random(6));
     let region = net.region(1, TARGET, 4 << 20);
     net.put(0, SOURCE, &bytes(1, 4 << 20));
@@ -54,7 +54,7 @@ fn a_deadline_ends_a_transfer() {
 }
 
 #[test]
-fn a_node_that_is_not_there() {
+fn transfer_to_absent_node_gives_up() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 100_000);
     let nowhere = RemoteRegion { node: NodeId::new(77), ..region.remote };
@@ -83,7 +83,7 @@ fn a_node_that_is_not_there() {
 }
 
 #[test]
-fn a_transfer_of_no_bytes_sends_nothing() {
+fn transfer_of_zero_bytes_sends_nothing() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 1);
     net.carry(SOURCE, &region.remote, 0, &[]);
@@ -93,7 +93,7 @@ fn a_transfer_of_no_bytes_sends_nothing() {
 
 /// Among those that wait, the more important ones go first.
 #[test]
-fn a_transfer_of_higher_priority_overtakes_those_that_wait() {
+fn transfer_of_higher_priority_passes_waiting_ones() {
     let mut net = Net::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 64 << 20);
     net.put(0, SOURCE, &bytes(1, 1 << 20));
@@ -115,7 +115,7 @@ fn a_transfer_of_higher_priority_overtakes_those_that_wait() {
 }
 
 #[test]
-fn many_transfers_both_ways_at_once() {
+fn transfers_both_ways_concurrently() {
     for seed in 0..12 {
         let mut net = Net::new(random(seed));
         let there = net.region(1, TARGET, 32 << 20);
@@ -158,7 +158,7 @@ proptest! {
     /// Several transfers with any addresses and lengths, in any delivery order: the receiver's memory is what an array would be,
     /// and not a byte beside it changes.
     #[test]
-    fn any_addresses_and_lengths(
+    fn transfers_random_addresses_and_lengths_match_array(
         seed in any::<u64>(),
         depth in 1..300_usize,
         transfers in prop::collection::vec((0..5000_u64, 0..3000_u64, prop_oneof![0..1500_usize, 0..60_000_usize]), 1..6),
@@ -194,7 +194,7 @@ fn telling(mut options: EndpointOptions) -> EndpointOptions {
 /// Every segment is told when it is in memory, and the transfer once, after all of them; the sender is told once. Without the option
 /// nothing is told of segments.
 #[test]
-fn each_segment_is_told_where_that_is_asked_for() {
+fn segment_arrivals_requested_are_reported_once() {
     const LENGTH: u64 = 5 * (16 << 10) + 77;
     let mut out_of_order = 0;
     for seed in 0..8 {
@@ -262,7 +262,7 @@ fn only_as_sender(options: EndpointOptions) -> EndpointOptions {
 }
 
 #[test]
-fn segments_of_reads_and_those_that_nobody_asked_for_are_not_told() {
+fn segment_arrivals_not_requested_are_not_reported() {
     let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, telling);
     let node = net.end(0).node();
     net.put(1, SOURCE, &bytes(3, 50_000));

@@ -36,7 +36,7 @@ fn tuned(scheme: Scheme, loss: f64, choose: impl Fn(&mut Tuning)) -> (u64, u64) 
 }
 
 #[test]
-fn a_small_window_is_slow() {
+fn tuning_small_window_is_slow() {
     for scheme in [Scheme::SenderWindow, Scheme::AdaptiveWindow, Scheme::Selective] {
         let usual = tuned(scheme, 0.0, |_| {}).0;
         let narrow = tuned(scheme, 0.0, |tuning| tuning.window = Some(2)).0;
@@ -49,7 +49,7 @@ fn a_small_window_is_slow() {
 }
 
 #[test]
-fn credit_keeps_packets_back_that_the_receiver_has_no_room_for() {
+fn tuning_credit_mode_holds_packets_beyond_window() {
     let narrow = |tuning: &mut Tuning| tuning.window = Some(8);
     let without = tuned(Scheme::ReceiverWindow, 0.0, narrow).1;
     let with = tuned(Scheme::ReceiverWindow, 0.0, |tuning| {
@@ -60,14 +60,14 @@ fn credit_keeps_packets_back_that_the_receiver_has_no_room_for() {
 }
 
 #[test]
-fn asking_for_everything_soon_sends_more_again() {
+fn tuning_early_range_requests_retransmit_more() {
     let after =
         |requests| tuned(Scheme::ReceiverWindow, 0.05, move |tuning| tuning.resend_after = Some(requests)).1;
     assert!(after(1) != after(200), "{} and {}", after(1), after(200));
 }
 
 #[test]
-fn the_adaptive_windows_timeout_is_made_of_what_was_chosen() {
+fn tuning_adaptive_timeout_follows_parameters() {
     let usual = tuned(Scheme::AdaptiveWindow, 0.0, |_| {});
     let literal = tuned(Scheme::AdaptiveWindow, 0.0, |tuning| tuning.literal = true);
     assert!(literal.1 > usual.1 + 20, "{usual:?} and {literal:?}: E2-1");
@@ -84,7 +84,7 @@ fn the_adaptive_windows_timeout_is_made_of_what_was_chosen() {
 }
 
 #[test]
-fn a_long_round_trip_waits_longer() {
+fn tuning_long_round_trip_waits_longer() {
     let trip = |micros| {
         let change = move |options: &mut EndpointOptions| options.round_trip = Duration::from_micros(micros);
         cost(Scheme::SenderWindow, 0.02, change).0
@@ -93,7 +93,7 @@ fn a_long_round_trip_waits_longer() {
 }
 
 #[test]
-fn what_a_scheme_cannot_have_is_refused_and_nothing_stays_behind() {
+fn tuning_invalid_value_is_refused_without_trace() {
     let world = fpga_tests::cards::world(CardDescription::default());
     let card = Card::open(world.transport(0)).unwrap();
     let open = |scheme, others: &[Scheme], choose: &dyn Fn(&mut Tuning)| {

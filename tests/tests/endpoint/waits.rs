@@ -30,7 +30,7 @@ fn far(way: Nanos, interrupts: bool) -> Net {
 }
 
 #[test]
-fn a_wait_for_what_takes_long_looks_rarely() {
+fn wait_long_transfer_polls_rarely() {
     for (interrupts, most) in [(true, 400), (false, 12_000)] {
         let mut net = far(Nanos::from_millis(9), interrupts);
         let region = net.region(1, TARGET, 10_000);
@@ -51,7 +51,7 @@ fn a_wait_for_what_takes_long_looks_rarely() {
 
 /// What ends between the last look and the sleep ends the sleep: at whatever moment it comes, nobody is late.
 #[test]
-fn ten_thousand_sleeps_miss_nothing() {
+fn wait_ten_thousand_sleeps_miss_no_event() {
     let mut net = far(Nanos::from_micros(50), true);
     let region = net.region(1, TARGET, 100_000);
     net.put(0, SOURCE, &bytes(2, 100_000));
@@ -74,7 +74,7 @@ fn ten_thousand_sleeps_miss_nothing() {
 
 /// A task's polls are as rare: it sleeps inside of them.
 #[test]
-fn a_task_that_waits_for_long_looks_rarely() {
+fn wait_task_of_long_transfer_polls_rarely() {
     let mut net = far(Nanos::from_millis(9), false);
     let region = net.region(1, TARGET, 10_000);
     let (began, turns) = (net.world.now(), net.end(0).counters().turns);
@@ -117,7 +117,7 @@ fn alone(way: Nanos) -> (World, Vec<(SharedEndpoint, Arc<Tampered>)>) {
 
 /// Of threads that wait for anything, one sleeps for all, and the others until it has something for them: nobody is forgotten.
 #[test]
-fn ten_thousand_waits_of_several_threads_miss_nothing() {
+fn wait_many_threads_miss_no_event() {
     const THREADS: usize = 4;
     const EACH: usize = 2500;
     let (world, ends) = alone(Nanos::from_micros(60));
@@ -155,7 +155,7 @@ fn ten_thousand_waits_of_several_threads_miss_nothing() {
 
 /// One thread sleeps; what another starts, and leaves alone, wakes it: it drives the endpoint for all.
 #[test]
-fn what_others_start_is_seen_to_by_whoever_sleeps() {
+fn wait_sleeping_thread_drives_transfers_of_others() {
     let (world, ends) = alone(Nanos::ZERO);
     let [(first, seam), (second, _)] = &ends[..] else { panic!("two ends") };
     poke(&world, 0, SOURCE, &bytes(1, 100_000));
@@ -181,7 +181,7 @@ fn what_others_start_is_seen_to_by_whoever_sleeps() {
 
 /// Waits end when they are to, though it is another thread that sleeps, and for longer.
 #[test]
-fn those_who_stand_by_are_told_the_time() {
+fn wait_waiters_end_at_own_timeout() {
     let mut net = far(Nanos::from_millis(9), true);
     let region = net.region(1, TARGET, 1000);
     let end: SharedEndpoint = net.ends[0].take().unwrap().into();
@@ -202,7 +202,7 @@ fn those_who_stand_by_are_told_the_time() {
 }
 
 #[test]
-fn a_wait_that_is_over_leaves_the_transfer() {
+fn wait_timed_out_leaves_transfer() {
     let mut net = far(Nanos::from_millis(9), true);
     let region = net.region(1, TARGET, 1000);
     let ticket = net.send(0, SOURCE, &region.remote, 0, 1000);

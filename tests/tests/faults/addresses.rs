@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn card_addresses_past_memory_are_refused_before_the_card_sees_them() {
+fn card_address_past_memory_is_refused_before_card() {
     let world = world(CardDescription::default());
     let card = open(&world);
     let mut h2c = card.h2c(0).unwrap();
@@ -137,7 +137,7 @@ proptest! {
 
     /// A run in which any transfers are bad: what precedes the first bad one arrives, everything comes back once.
     #[test]
-    fn any_bad_transfer_of_a_run(lengths in prop::collection::vec(1..20_000_usize, 1..20), bad in prop::collection::vec(any::<bool>(), 20)) {
+    fn bad_transfers_in_run_return_all_buffers_once(lengths in prop::collection::vec(1..20_000_usize, 1..20), bad in prop::collection::vec(any::<bool>(), 20)) {
         let (world, card) = unknown_memory();
         let mut channel = card.h2c(0).unwrap();
         let mut expected = Vec::new();

@@ -8,7 +8,7 @@ proptest! {
     /// Whatever counts the device makes up, and whenever: transfers end once each, buffers come back once each, nothing is
     /// reported as done that was not, and the channel works as soon as the device is honest again.
     #[test]
-    fn made_up_counts(lies in prop::collection::vec((prop::option::of(prop_oneof![0..70_u32, any::<u32>()]), 1..64_usize), 1..12), seed in any::<u64>()) {
+    fn random_counts_end_each_transfer_once(lies in prop::collection::vec((prop::option::of(prop_oneof![0..70_u32, any::<u32>()]), 1..64_usize), 1..12), seed in any::<u64>()) {
         let world = world(CardDescription::default());
         let card = open(&world);
         let mut channel = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
@@ -65,7 +65,7 @@ fn halt(card: &Card, on: bool) {
 }
 
 #[test]
-fn a_stalled_run_times_out_and_can_be_aborted() {
+fn stalled_run_times_out_and_aborts() {
     let world = hurried_world(CardDescription::default());
     let card = open(&world);
     let mut channel = card.h2c(0).unwrap();
@@ -105,7 +105,7 @@ fn a_stalled_run_times_out_and_can_be_aborted() {
 }
 
 #[test]
-fn a_card_that_does_not_answer_cannot_be_opened() {
+fn open_unresponsive_card_is_refused() {
     for failure in [CardFailure::AllOnes, CardFailure::Gone] {
         let world = world(CardDescription::default());
         world.fail(0, failure);
@@ -120,7 +120,7 @@ fn a_card_that_does_not_answer_cannot_be_opened() {
 }
 
 #[test]
-fn a_card_that_leaves_in_the_middle_of_a_transfer() {
+fn removed_card_mid_transfer_ends_transfers() {
     // AllOnes: registers are lost, DMA goes on; Gone: everything is.
     for (failure, steps) in
         [CardFailure::AllOnes, CardFailure::Gone].into_iter().flat_map(|f| (0..40).map(move |s| (f, s)))
@@ -186,7 +186,7 @@ fn a_card_that_leaves_in_the_middle_of_a_transfer() {
 }
 
 #[test]
-fn no_memory_is_an_error_and_not_the_end() {
+fn out_of_memory_is_error() {
     let world = world(CardDescription::default());
     let mut memory = DmaPoolOptions::default();
     memory.region_size = 1 << 20;

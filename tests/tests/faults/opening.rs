@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn bars_that_are_missing() {
+fn open_missing_bars_are_reported() {
     let none = world(described("bars: { user: null, dma: null, bypass: null }"));
     assert!(matches!(try_open(&none, ignored()), Err(OpenError::NoBars { .. })));
 
@@ -30,7 +30,7 @@ fn bars_that_are_missing() {
 }
 
 #[test]
-fn bars_that_are_too_small() {
+fn open_small_bars_are_reported() {
     let dma = world(described("bars: { dma: { size: 0x4000 } }"));
     let error = try_open(&dma, OpenOptions::default().dma_bar(1)).unwrap_err();
     let OpenError::BarTooSmall { role: "DMA", index: 1, size: 0x4000, needed: 0x8000, .. } = error else {
@@ -47,7 +47,7 @@ fn bars_that_are_too_small() {
 }
 
 #[test]
-fn wrong_options() {
+fn open_wrong_options_are_refused() {
     let world = world(CardDescription::default());
     let error = try_open(&world, OpenOptions::default().dma_bar(5)).unwrap_err();
     assert!(matches!(error, OpenError::BarAbsent { index: 5, .. }), "{error}");
@@ -62,7 +62,7 @@ fn wrong_options() {
 }
 
 #[test]
-fn a_card_without_channels_is_not_taken_for_one_with() {
+fn open_card_without_channels_lists_none() {
     // Every channel identifier reads as something else.
     let world = world(CardDescription::default());
     let replaced = (0..4).flat_map(|n| [0x100 * n, 0x1000 + 0x100 * n]);
@@ -73,7 +73,7 @@ fn a_card_without_channels_is_not_taken_for_one_with() {
 }
 
 #[test]
-fn channels_that_do_not_exist_or_are_taken() {
+fn take_missing_or_busy_channel_is_refused() {
     let world = world(with_channels(2, 1));
     let card = open(&world);
     for number in [2, 3, 4, 7, 255] {
@@ -95,7 +95,7 @@ fn channels_that_do_not_exist_or_are_taken() {
 }
 
 #[test]
-fn a_card_with_another_identity() {
+fn open_foreign_identity_is_refused() {
     let version = |value: u32| described(&format!("ni: {{ version_override: {value} }}"));
     let cases = [
         (version((u32::from(CONTRACT_MAJOR) + 1) << 16), "update the software"),
@@ -139,7 +139,7 @@ fn a_card_with_another_identity() {
 }
 
 #[test]
-fn the_user_bar_of_a_foreign_card_is_never_read() {
+fn open_foreign_card_never_reads_user_bar() {
     let world = world(described("pci: { subsystem_device: 0x0007 }"));
     world.with_card(0, |card| card.set_access_log(fpga_card::AccessLog::bounded(10_000)));
     let card = open(&world);

@@ -9,7 +9,7 @@ const MEMORY: usize = 2;
 
 /// Nothing comes, and nothing can be flushed: what the card may still reach is put away, and the channel with it.
 #[test]
-fn a_channel_that_waits_for_data_is_wedged() {
+fn drop_receiving_channel_without_flush_is_wedged() {
     let Loop { tx, mut rx, card, world } = Setup::strict().open(16, 512);
     assert!(rx.next_packet().unwrap().is_none());
     world.step_until_idle();
@@ -32,7 +32,7 @@ fn a_channel_that_waits_for_data_is_wedged() {
 }
 
 #[test]
-fn abort_says_that_the_engine_is_wedged() {
+fn abort_stuck_engine_reports_wedged() {
     let mut ends = Setup::strict().open(16, 512);
     assert!(ends.rx.next_packet().unwrap().is_none());
     ends.settle();
@@ -48,7 +48,7 @@ fn abort_says_that_the_engine_is_wedged() {
 
 /// One more packet lets the engine stop.
 #[test]
-fn a_stream_that_is_stopped_before_its_last_packet_ends_in_order() {
+fn stop_before_last_packet_ends_in_order() {
     for mode in MODES {
         let mut ends = Setup { mode, ..Setup::strict() }.open(16, 512);
         ends.assert_works(1);
@@ -81,7 +81,7 @@ fn a_stream_that_is_stopped_before_its_last_packet_ends_in_order() {
 
 /// A packet that does not go on is flushed: the engine stops, and the part is given up.
 #[test]
-fn a_channel_in_the_middle_of_a_packet_is_flushed() {
+fn drop_mid_packet_is_flushed() {
     let ends = Setup::strict().open(16, 512);
     let Loop { tx, mut rx, card, world } = ends;
     assert!(rx.next_packet().unwrap().is_none());
@@ -104,7 +104,7 @@ fn a_channel_in_the_middle_of_a_packet_is_flushed() {
 }
 
 #[test]
-fn an_aborted_stream_goes_on() {
+fn abort_then_stream_continues() {
     for setup in setups() {
         let mut ends = setup.open(16, 512);
         for n in 0..20 {
@@ -121,7 +121,7 @@ fn an_aborted_stream_goes_on() {
 
 /// Whoever had the card before was killed with buffers posted: the next one opens it all the same.
 #[test]
-fn what_an_earlier_owner_left_running_is_stopped() {
+fn open_stops_run_of_earlier_owner() {
     let setup = Setup::new(RunMode::CreditRing);
     let world = setup.world();
     let card = cards::open(&world);

@@ -38,7 +38,7 @@ impl Loop {
 }
 
 #[test]
-fn a_packet_longer_than_the_ring() {
+fn packet_longer_than_ring_is_reported() {
     for setup in setups() {
         let mut ends = setup.open(4, 64);
         for length in [257, 300, 1000, 10_000] {
@@ -58,7 +58,7 @@ fn a_packet_longer_than_the_ring() {
 
 /// Switched on behind the driver's back it looks like a lost end.
 #[test]
-fn a_flush_that_nobody_asked_for() {
+fn flush_timeout_set_externally_is_lost_end() {
     let mut ends = Setup::strict().open(16, 512);
     assert!(ends.rx.next_packet().unwrap().is_none());
     ends.card.dma_bar().write32(BarOffset::new(0x3060), 8).unwrap();
@@ -67,7 +67,7 @@ fn a_flush_that_nobody_asked_for() {
 }
 
 #[test]
-fn a_count_that_cannot_be() {
+fn count_impossible_is_fault() {
     for setup in setups() {
         let mut ends = setup.open(16, 512);
         ends.assert_works(1);
@@ -92,7 +92,7 @@ fn a_count_that_cannot_be() {
 
 /// The engine cannot read its descriptors any more, for a while.
 #[test]
-fn a_descriptor_fetch_that_is_refused() {
+fn descriptor_fetch_refused_recovers() {
     for mode in MODES {
         let mut ends = Setup::new(mode).open(4, 64);
         ends.world.with_card(0, |card| card.set_command(true, false)).unwrap();
@@ -109,7 +109,7 @@ fn a_descriptor_fetch_that_is_refused() {
 
 /// A packet that ends in the middle of being sent stays open in the card, which its completion tells; the next one continues it.
 #[test]
-fn a_read_that_is_refused_in_the_middle_of_a_packet() {
+fn read_refused_mid_packet_is_reported_and_next_continues() {
     let setup = Setup::new(RunMode::StopRuns);
     let world = setup.world();
     let card = cards::open(&world);
@@ -135,7 +135,7 @@ fn a_read_that_is_refused_in_the_middle_of_a_packet() {
 
 /// Write-backs of the count that get lost delay packets, and lose none.
 #[test]
-fn counts_that_are_not_written_back() {
+fn count_writebacks_lost_delay_but_lose_nothing() {
     for setup in setups() {
         let mut ends = setup.open(16, 512);
         let missing = InjectedFault::MissingWriteback { channel: Some(fault_plan::ChannelName::C2h(0)) };
@@ -151,7 +151,7 @@ fn counts_that_are_not_written_back() {
 }
 
 #[test]
-fn a_card_that_leaves() {
+fn removed_card_ends_stream() {
     for setup in setups() {
         let mut ends = setup.open(16, 512);
         ends.assert_works(1);
@@ -170,7 +170,7 @@ fn a_card_that_leaves() {
 }
 
 #[test]
-fn memory_channels_and_streams_are_not_mixed_up() {
+fn memory_and_stream_channels_are_not_interchangeable() {
     let ends = Setup::new(RunMode::CreditRing).open(16, 512);
     assert!(matches!(ends.card.h2c(1), Err(ResourceError::Stream { .. })));
     assert!(matches!(ends.card.c2h(1), Err(ResourceError::Stream { .. })));
@@ -185,7 +185,7 @@ fn memory_channels_and_streams_are_not_mixed_up() {
 }
 
 #[test]
-fn shapes_that_cannot_be() {
+fn stream_invalid_options_are_refused() {
     let world = cards::world(described(LOOPS));
     let card = cards::open(&world);
     for (buffers, size) in [(0, 64), (1, 64), (3, 64), (1 << 17, 64), (4, 0), (4, 100), (4, 1 << 27)] {
@@ -199,7 +199,7 @@ fn shapes_that_cannot_be() {
 }
 
 #[test]
-fn packets_that_cannot_be_sent() {
+fn stream_invalid_packets_are_refused() {
     let mut ends = Setup::new(RunMode::CreditRing).open(16, 512);
     let memory = ends.attach(&bytes(1, 4096));
     let part = |offset, length| PacketPart { memory, offset, length };

@@ -6,7 +6,7 @@ use fpga_driver::{ChannelError, StreamError, TransferError};
 use super::*;
 
 #[test]
-fn the_parts_of_a_packet_are_the_buffers_it_fills() {
+fn packet_parts_are_filled_buffers() {
     let mut ends = Setup::new(RunMode::CreditRing).open(8, 128);
     let data = bytes(1, 300);
     ends.send(&data);
@@ -28,7 +28,7 @@ fn the_parts_of_a_packet_are_the_buffers_it_fills() {
 }
 
 #[test]
-fn a_buffer_gets_one_packet() {
+fn receive_single_buffer_gets_one_packet() {
     for setup in setups() {
         let mut ends = setup.open(2, 64);
         for (seed, length) in [1, 64, 1000, 4096, 30_000].into_iter().enumerate() {
@@ -48,7 +48,7 @@ fn a_buffer_gets_one_packet() {
 }
 
 #[test]
-fn a_channel_that_is_idle_between_packets_ends_in_order() {
+fn receive_idle_channel_drops_in_order() {
     let ends = Setup::strict().open(2, 64);
     let Loop { mut tx, mut rx, card, world } = ends;
     tx.submit(card.buffer_from(b"one").unwrap()).unwrap();
@@ -62,7 +62,7 @@ fn a_channel_that_is_idle_between_packets_ends_in_order() {
 }
 
 #[test]
-fn a_packet_that_is_too_long_is_lost_and_the_next_one_is_whole() {
+fn receive_too_long_packet_is_lost_and_next_is_whole() {
     let mut ends = Setup::new(RunMode::StopRuns).open(2, 64);
     let long = bytes(1, 1000);
     ends.send(&long);
@@ -83,7 +83,7 @@ fn a_packet_that_is_too_long_is_lost_and_the_next_one_is_whole() {
 }
 
 #[test]
-fn out_of_time_the_buffer_stays_posted() {
+fn receive_timed_out_buffer_stays_posted() {
     for mode in MODES {
         let mut ends = Setup::new(mode).open(64, 64);
         let soon = within(Duration::from_micros(50));
@@ -110,7 +110,7 @@ fn out_of_time_the_buffer_stays_posted() {
 }
 
 #[test]
-fn a_packet_that_is_not_taken_in_time_stays_in_flight() {
+fn send_timed_out_packet_stays_in_flight() {
     let mut ends = Setup::new(RunMode::StopRuns).open(64, 4096);
     ends.world.with_card(0, |card| card.set_stream_ready(0, false)).unwrap();
     let data = bytes(4, 5000);
@@ -134,7 +134,7 @@ fn a_packet_that_is_not_taken_in_time_stays_in_flight() {
 }
 
 #[test]
-fn a_packet_of_which_a_part_is_gone_cannot_be_taken_back() {
+fn send_started_packet_cannot_be_cancelled() {
     let setup = Setup::new(RunMode::StopRuns);
     let world = setup.world();
     let card = cards::open(&world);

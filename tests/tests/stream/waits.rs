@@ -10,7 +10,7 @@ use super::*;
 
 /// Silence between packets costs nothing either.
 #[test]
-fn polling_for_packets_that_come_slowly() {
+fn cost_receive_poll_of_slow_packets() {
     let sections = "xdma: { stream: true }\nstream:\n  logic: source\n  flush_empty: true\n  source: { gap_ns: 5000000 }\n";
     let world = Setup { sections, ..Setup::new(RunMode::CreditRing) }.world();
     let card = cards::open(&world);
@@ -26,7 +26,7 @@ fn polling_for_packets_that_come_slowly() {
 }
 
 #[test]
-fn a_wait_by_interrupt_needs_them_enabled() {
+fn wait_by_interrupt_needs_interrupts() {
     let mut ends = Setup::new(RunMode::CreditRing).open(16, 512);
     let options = WaitOptions::default().mode(WaitMode::Interrupt);
     assert!(ends.rx.wait_packet(options).is_err() && ends.rx.events().is_err());
@@ -34,7 +34,7 @@ fn a_wait_by_interrupt_needs_them_enabled() {
 }
 
 #[test]
-fn interrupts_that_get_lost() {
+fn wait_lost_interrupts_lose_no_packet() {
     for setup in setups() {
         let world = setup.world();
         let card = cards::open(&world);
@@ -54,7 +54,7 @@ fn interrupts_that_get_lost() {
 
 /// An event loop around the descriptor: nothing is missed, and nothing is waited for in vain.
 #[test]
-fn an_event_loop() {
+fn wait_event_loop_misses_no_packet() {
     let setup = Setup { threaded: true, ..Setup::new(RunMode::CreditRing) };
     let world = setup.world();
     let card = cards::open(&world);

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_named_by_role_or_number() {
+    fn bar_choice_parses_role_and_number() {
         for text in ["dma", "user", "bypass", "0", "5"] {
             assert_eq!(text.parse::<BarChoice>().unwrap().to_string(), text);
         }

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn coinciding_curves_get_a_digit_that_the_legend_explains() {
+    fn chart_coinciding_curves_get_explained_digit() {
         let both = picture(vec![curve("one", 0, 1.0), curve("two", 1, 1.0), curve("three", 2, 5.0)]);
         let (chart, legend) = parts(&text(&both, 80, PLAIN));
         assert_eq!(legend, ["a one", "b two", "c three", "1 a, b in one place"], "{chart}");
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_apart_keep_their_letters() {
+    fn chart_separate_curves_keep_letters() {
         let (chart, legend) =
             parts(&text(&picture(vec![curve("one", 0, 1.0), curve("two", 1, 9.0)]), 80, PLAIN));
         assert_eq!(legend, ["a one", "b two"], "{chart}");
@@ -382,7 +382,7 @@ mod tests {
 
     /// Letters stand in the lines, too: colours alone do not tell curves apart.
     #[test]
-    fn lines_in_colours_have_letters_and_digits() {
+    fn chart_coloured_lines_have_letters_and_digits() {
         let (chart, legend) =
             parts(&text(&picture(vec![curve("one", 0, 1.0), curve("two", 1, 1.0)]), 80, RICH));
         assert!(legend[2].ends_with("1 a, b in one place"), "{legend:?}");
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_curves_marks_and_bands_are_named() {
+    fn chart_missing_curves_marks_and_bands_are_named() {
         let band = Curve::new("band", 3).style(CurveStyle::Band).points([(0.0, 1.0, 1.0)]);
         let mut all = picture(vec![curve("one", 0, 1.0), Curve::new("empty", 1), band]);
         all.panels[0].marks.push(Mark::new(2.0, 4.0, "a paper's value"));

@@ -814,12 +814,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_definition_is_consistent() {
+    fn cli_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn channels_by_number_or_name() {
+    fn channel_choice_parses_number_and_name() {
         assert_eq!(channel_choice("3"), Ok(ChannelChoice::Both(3)));
         let c2h1 = ChannelName { direction: Direction::C2h, number: 1 };
         assert_eq!(channel_choice("c2h1"), Ok(ChannelChoice::One(c2h1)));

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_read() {
+    fn config_every_key_is_read() {
         let text = "schema_version: 1\ncard: mock\npeer: mock:b.yaml\nmap: maps/own.yaml\njson: true\nno_progress: true\nverbose: 2\n\
                     timeout: 5ms\nmessage_timeout: 2s\ntransfer:\n  size: 0x1000\n  threshold: 4096\n  segment: 8KiB\n  packet: 1KiB\n  \
                     chunk: 1MiB\n  notify: sender\n  seed: 7\n  reorder: 0\n  loss: 0.5%\n  burst: 2.5\n  control_loss: 0.25\n  \
@@ -387,7 +387,7 @@ mod tests {
 
     /// The example of the manual is a file that is read, and no key is missing on its page.
     #[test]
-    fn the_manual_has_every_key() {
+    fn config_manual_example_has_every_key() {
         let page = include_str!("../../../docs/command-line.md");
         let (_, example) = page.split_once("```yaml\n").unwrap();
         let (example, _) = example.split_once("```").unwrap();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn config_error_is_named_with_position() {
         for (text, parts) in [
             ("card: mock\n", ["a.yaml:1:", "schema_version"]),
             ("schema_version: 2\n", ["a.yaml:1:", "version 2 is not known"]),

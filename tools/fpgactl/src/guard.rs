@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_clear_are_found_wherever_they_lie_in_the_stretch() {
+    fn guard_clearing_reads_are_found_in_span() {
         let opened = target::open(&Target::Mock).unwrap();
         let all = registers::of(&opened);
         let harm = |role, at, words| harm_of_reading(&opened.card, &all, stretch(role, at, words));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_harmful_where_a_channel_runs() {
+    fn guard_writes_to_running_channel_are_hazardous() {
         let (opened, all) = running();
         let harm = |at| harm_of_writing(&opened.card, &all, stretch(Role::Dma, at, 1)).unwrap();
         // Another channel's registers, and places without a register.
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_design_is_not_touched() {
+    fn guard_unknown_design_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("plain.yaml");
         std::fs::write(&file, "schema_version: 1\npci: {subsystem_device: 7}\n").unwrap();

@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_become_a_model() {
+    fn impair_options_build_model() {
         let plain = ImpairArgs::default();
         assert!(!plain.is_some());
         assert_eq!(plain.model(0).unwrap(), Impairments::default());
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn every_law_keeps_the_mean_that_is_asked_for() {
+    fn impair_every_distribution_keeps_mean() {
         use fpga_driver::netmodel::Link;
         let mean = 10_000_u64;
         for law in JitterLaw::value_variants() {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn control_packets_can_fare_otherwise() {
+    fn impair_control_packets_have_own_options() {
         let args = ImpairArgs {
             duplicate: Some(0.5),
             corrupt: Some(0.25),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_has_a_queue_and_needs_no_more() {
+    fn impair_rate_has_default_queue() {
         let rate = Some(BitRate::from_gbps(10));
         let args = ImpairArgs { rate, ..ImpairArgs::default() };
         assert!(args.is_some());
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_fill_what_is_not_given() {
+    fn impair_defaults_fill_missing_options() {
         let all = ImpairArgs {
             loss: Some(0.1),
             burst: Some(2.0),
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn times_without_packets() {
+    fn impair_blackouts_parse() {
         let found = blackout("5ms, 10us").unwrap();
         assert_eq!((found.from, found.length), (Nanos::from_millis(5), Nanos::from_micros(10)));
         for text in ["", "5ms", "5ms,", "5ms,x", "1,2"] {

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_column_goes_on_below() {
+    fn table_last_column_folds() {
         let mut plain = table(&["NAME", "N", "MEANING"], &[1]);
         let mut long = LongTable::new(["NAME", "N", "MEANING"]).folded(Some(32));
         let rows = [["a", "12", "what there is to say of it, and more"], ["name", " 5", "little"]];
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_column_ends_where_the_terminal_does() {
+    fn table_last_column_is_truncated_at_terminal() {
         let whole = "NAME  MEANING\na     what there is to say of it\nname  nothing \u{e9}\u{e9}\u{e9}\n";
         // Without a terminal, on one that is wide enough, and on one that is too narrow for the other columns.
         for limit in [None, Some(32), Some(200), Some(8), Some(0)] {

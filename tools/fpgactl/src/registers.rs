@@ -384,7 +384,7 @@ mod tests {
 
     /// Of every card that is built in: nobody has to look up in a document what a register or a bit is for.
     #[test]
-    fn every_register_and_every_field_says_what_it_is_for() {
+    fn registers_and_fields_all_have_documentation() {
         let mut count = 0;
         for name in ["default", "us-plus-x8-stream", "artix-x1"] {
             let opened = target::observe(&Target::MockFile(name.into())).unwrap();

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_for_terminals_whose_owner_wants_them() {
+    fn style_colours_follow_terminal_and_choice() {
         use ColourChoice::{Always, Auto, Never};
         for (choice, terminal, variables, colours) in [
             (Auto, true, &[][..], true),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn dumb_terminals_and_unknown_ones_keep_what_was_written() {
+    fn style_dumb_terminal_is_not_rewritten() {
         for (term, moves) in [(Some("xterm"), true), (Some("dumb"), false), (Some(""), false), (None, false)]
         {
             assert_eq!(moves_cursor(term.map(Into::into)), moves, "{term:?}");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_follow_the_locale() {
+    fn style_unicode_follows_locale() {
         for (variables, unicode) in [
             (&[("LANG", "de_DE.UTF-8")][..], true),
             (&[("LANG", "C.utf8")], true),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_status_is_coloured() {
+    fn style_only_status_is_coloured() {
         let text = "pass  a\nfailing is no status\nfail  b pass\n";
         assert_eq!(Manner::default().paint_status(text), text);
         let coloured = Manner { colours: true, unicode: false }.paint_status(text);

@@ -617,7 +617,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_form_is_read_and_written_alike() {
+    fn target_every_form_round_trips() {
         for text in ["mock", "mock:cards/a.yaml", "0000:65:00.0", "vfio-user:/run/card.sock"] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn timeout_limits_messages_and_rests() {
+    fn target_timeout_limits_messages_and_idle_timeout() {
         let seconds = Duration::from_secs;
         let choice =
             |message, timeout| AccessChoice { message_timeout: message, timeout, ..AccessChoice::default() };
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_card_is_opened_is_about_those_outside_this_process() {
+    fn target_access_options_apply_to_external_cards_only() {
         let choice = AccessChoice {
             interface: Some(VfioInterface::Group),
             token: None,
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_card_is_refused() {
+    fn target_invalid_name_is_refused() {
         for (text, part) in [
             ("", "mock:FILE.yaml"),
             ("mock:", "card description is missing"),
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_without_a_common_network_are_refused() {
+    fn target_cards_without_common_network_are_refused() {
         let network = Network::default();
         let pci: Target = "0000:65:00.0".parse().unwrap();
         for (card, peer) in
@@ -695,7 +695,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in ".*") {
+        fn target_any_text_does_not_panic(text in ".*") {
             let _ = text.parse::<Target>();
         }
     }

@@ -314,7 +314,7 @@ mod tests {
 
     /// Against an ordered map by time and number of insertion; with calendars that most events miss, and that most events meet.
     #[test]
-    fn comes_out_by_time_and_then_by_turn() {
+    fn event_queue_orders_by_time_then_insertion() {
         for (span, seed) in [(1, 7), (1 << 12, 8), (1 << 20, 9), (1 << 31, 10), (1 << 40, 11)] {
             let mut numbers = Pcg32::new(seed, 11);
             let (mut queue, mut model) = (EventQueue::new(16, span), BTreeMap::new());
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_happens_now() {
+    fn event_queue_past_event_is_due_now() {
         let mut queue = EventQueue::new(4, 1000);
         queue.push(Event::new(5000, What::Wake, 1));
         assert_eq!(queue.pop().map(|event| event.at), Some(5000));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_keeps_what_and_where() {
+    fn event_keeps_action_and_place() {
         let place = (1 << PLACE_BITS) - 1;
         for what in [What::Begin, What::Wake, What::Leave, What::Deliver, What::Arrive, What::Take] {
             let event = Event::new(1, what, place).of(2).bound(3, 4);

@@ -58,7 +58,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     #[test]
-    fn results_are_in_order_for_any_number_of_threads() {
+    fn parallel_results_keep_order() {
         for threads in [0, 1, 2, 7, 100] {
             for count in [0, 1, 50] {
                 let mut told = 0;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_off_begins_no_other_job() {
+    fn parallel_break_starts_no_further_job() {
         const JOBS: usize = 10_000_000;
         for threads in [1, 3] {
             let (begun, broken) = (AtomicUsize::new(0), AtomicBool::new(false));

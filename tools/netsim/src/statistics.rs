@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_sample_is_summarised() {
+    fn statistics_known_sample_is_summarised() {
         let samples: Vec<f64> = (1..=1000).map(f64::from).collect();
         let found = summarise(&samples, 1).unwrap();
         assert!((found.mean - 500.5).abs() < 1e-9);
@@ -121,7 +121,7 @@ mod tests {
 
     /// In 95 of 100 samples the interval holds the mean that they were drawn from.
     #[test]
-    fn the_interval_holds_the_mean_as_often_as_it_says() {
+    fn statistics_interval_covers_mean_at_stated_rate() {
         let mut numbers = Pcg32::new(3, 5);
         let held = (0..2000)
             .filter(|_| {
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn fairness_lies_between_one_and_one_over_n() {
+    fn statistics_fairness_is_between_1_over_n_and_1() {
         assert!((jain(&[2.0, 2.0, 2.0]) - 1.0).abs() < 1e-12);
         assert!((jain(&[2.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-12);
         assert_eq!(jain(&[]), 0.0);
     }
 
     #[test]
-    fn seeds_of_neighbours_differ() {
+    fn statistics_neighbouring_seeds_differ() {
         let mut seeds: Vec<u64> =
             (0..50).flat_map(|base| (0..1000).map(move |run| seed_of(base, run))).collect();
         seeds.sort_unstable();

@@ -119,7 +119,7 @@ mod tests {
     const SIZES: [u64; 11] = [14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24];
 
     #[test]
-    fn without_headers_and_remainders_the_pipeline_is_the_closed_form() {
+    fn tuner_without_overheads_matches_closed_form() {
         let pipeline = Pipeline { header: 0, ..Pipeline::USUAL };
         for size in SIZES.map(|log2| 1 << log2) {
             for segment in (9..=14).map(|log2| 1 << log2) {
@@ -131,7 +131,7 @@ mod tests {
 
     /// M o B / 2 under a root is the continuous optimum; whole packets and whole segments come close to it.
     #[test]
-    fn the_best_segment_is_near_the_root() {
+    fn tuner_best_segment_is_near_square_root() {
         for total in SIZES.map(|log2| 1_u64 << log2) {
             let root = (micros(total * 1_000_000) * 5000.0 / 2.0).sqrt();
             let best = micros(Pipeline::USUAL.best(total) * 1_000_000);
@@ -141,7 +141,7 @@ mod tests {
 
     /// With several costs and rates, and sizes that are no powers of two.
     #[test]
-    fn the_tuner_is_within_a_tenth_of_the_best() {
+    fn tuner_is_within_tenth_of_best() {
         for command in [100_000, 500_000, 2_000_000] {
             let pipeline = Pipeline { command, ..Pipeline::USUAL };
             for total in SIZES.into_iter().flat_map(|log2| [1 << log2, (1 << log2) * 4 / 3]) {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tuner_takes_anything() {
+    fn tuner_any_input_does_not_panic() {
         for total in [0, 1, 511, 513, 100_000] {
             for packet in [0, 1, 512, 4096] {
                 let (found, _) = tune(total, packet, |_| f64::NAN);

@@ -39,7 +39,7 @@ fn goodput(scenario: &Scenario, report: &Report, length: u64) -> f64 {
 /// Nine tenths of the line as payload, of 0.9275 that headers leave, and as much fairness; with less than a fifth of the packets dropped
 /// that are without. Long flows use the link without it too, by sending each packet two and a half times, or nine times.
 #[test]
-fn rates_that_fall_use_the_link_share_it_and_lose_little() {
+fn feedback_incast_rates_are_fair_with_little_loss() {
     let length = 2 << 20;
     for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
         let plain = run(&incast(scheme, length));
@@ -56,7 +56,7 @@ fn rates_that_fall_use_the_link_share_it_and_lose_little() {
 
 /// The same with other queues, other numbers of senders and other lengths: rates find what there is, they are made for no one number.
 #[test]
-fn nine_tenths_of_the_line_are_used_whatever_the_queue_and_the_number_of_senders() {
+fn feedback_incast_uses_nine_tenths_of_line() {
     for (senders, queue, length) in [
         (16, 256 << 10, 2 << 20),
         (32, 64 << 10, 2 << 20),
@@ -78,7 +78,7 @@ fn nine_tenths_of_the_line_are_used_whatever_the_queue_and_the_number_of_senders
 
 /// The first raise within ten round trips of the last packet of the others, and all of the link within forty.
 #[test]
-fn rates_come_back_when_the_congestion_is_over() {
+fn feedback_rates_recover_after_congestion() {
     let mut flows: Vec<_> = (1..32).map(|host| Flow::new(host, 0, 1 << 20)).collect();
     flows.push(Flow::new(32, 0, 24 << 20));
     let scenario = incast(Scheme::AdaptiveWindow, 1).flows(flows).controller(CONTROLLER);
@@ -124,7 +124,7 @@ fn ended(report: &Report) -> Nanos {
 /// Pairs that share a link by their numbers, and links beside it that nobody uses: the controller leads them there, packets wait less and
 /// all is over earlier. Nobody has to slow down for that.
 #[test]
-fn a_controller_leads_round_a_congested_link() {
+fn feedback_controller_reroutes_around_congested_link() {
     let plain = run(&two_leaves(4 << 20));
     let report = run(&two_leaves(4 << 20).controller(7));
     println!("{:?} {} {}; {:?} {}", report.links, report.waited, ended(&report), plain.waited, ended(&plain));
@@ -140,7 +140,7 @@ fn a_controller_leads_round_a_congested_link() {
 /// A link at a quarter of the others' rate is below the limit of one half: it says so although its queue is short, and the pairs whose way
 /// it is on leave it.
 #[test]
-fn a_slow_link_reports_its_rate_and_is_left() {
+fn feedback_slow_link_reports_rate_and_is_avoided() {
     let two_leaves = |length| two_leaves(length).queue(256 << 10);
     let even = ended(&run(&two_leaves(1 << 20)));
     let mut left = 0;
@@ -172,7 +172,7 @@ fn a_slow_link_reports_its_rate_and_is_left() {
 
 /// Packets that are late make their sender ask, and every link on the way answers.
 #[test]
-fn late_packets_make_a_sender_inquire_and_links_answer() {
+fn feedback_late_packets_cause_inquiry_and_answers() {
     let scenario = incast(Scheme::AdaptiveWindow, 512 << 10).queue(64 << 10).controller(CONTROLLER);
     let report = run(&scenario);
     println!("{:?}", report.links);
@@ -185,7 +185,7 @@ fn late_packets_make_a_sender_inquire_and_links_answer() {
 
 /// Half of all words about links are lost, those of hosts and those of links: rates still fall and rise, and everything arrives.
 #[test]
-fn e2_8_words_that_are_lost_are_said_again_and_nothing_depends_on_one() {
+fn e2_8_feedback_lost_messages_are_repeated() {
     for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
         let length = 512 << 10;
         let half = Conditions::default().loss(Loss::Independent(Probability::one_in(2)));
@@ -205,7 +205,7 @@ fn e2_8_words_that_are_lost_are_said_again_and_nothing_depends_on_one() {
 /// What a host sends to a receiver whose rate is lowered leaves after all else: its other transfer is not slower than without the
 /// first one by more than that one's share.
 #[test]
-fn who_is_slowed_down_keeps_nobody_else_waiting() {
+fn feedback_slowed_receiver_delays_no_other() {
     let length = 1 << 20;
     let mut flows: Vec<_> = (1..=30).map(|host| Flow::new(host, 0, length)).collect();
     flows.push(Flow { at: Nanos::from_micros(400), ..Flow::new(1, 32, length) });

@@ -29,7 +29,7 @@ credit: true
 ";
 
 #[test]
-fn a_file_says_everything() {
+fn scenario_full_file_parses() {
     let scenario = file::parse("whole.yaml", WHOLE).unwrap();
     assert_eq!((scenario.scheme, scenario.topology), (Scheme::ReceiverWindow, Topology::Torus { side: 3 }));
     assert_eq!((scenario.rate, scenario.delay), (BitRate::from_gbps(80), Nanos::new(800)));
@@ -43,7 +43,7 @@ fn a_file_says_everything() {
 }
 
 #[test]
-fn little_is_needed() {
+fn scenario_minimal_file_parses() {
     for scheme in ["registry", "sender-window", "receiver-counter", "adaptive-window", "selective"] {
         let text =
             format!("schema_version: 1\nscheme: {scheme}\ntraffic: {{permutation: {{bytes: 3000}}}}\n");
@@ -57,7 +57,7 @@ fn little_is_needed() {
 
 /// Links tell of themselves as soon as somebody listens, and rates change.
 #[test]
-fn a_controller_hears_of_congested_links() {
+fn scenario_controller_gets_link_feedback() {
     let text = "schema_version: 1\nscheme: selective\ntopology: {tree: {arity: 10, levels: 1}}\n\
                 queue_bytes: 65536\ncontroller: 9\ntraffic: {incast: {senders: 8, bytes: 1000000}}\n";
     let scenario = file::parse("controller.yaml", text).unwrap();
@@ -82,7 +82,7 @@ fn a_controller_hears_of_congested_links() {
 
 /// The whole model of impairments, and what hosts send under it arrives all the same.
 #[test]
-fn everything_that_a_network_does_to_packets_has_its_key() {
+fn scenario_every_impairment_has_key() {
     let delays = [
         ("constant: {ns: 100}", Delay::Constant(Nanos::new(100))),
         (
@@ -133,7 +133,7 @@ fn everything_that_a_network_does_to_packets_has_its_key() {
 
 /// Numbers that are possible alone, and too large together.
 #[test]
-fn absurd_sizes_are_refused_before_anything_is_built() {
+fn scenario_absurd_sizes_are_refused_early() {
     for (topology, more, named) in [
         ("{torus: {side: 32}}", "contexts: 4096\n", [":4:", "contexts: ", "4096 MiB are allowed"]),
         ("{tree: {arity: 256, levels: 2}}", "", [":3:", "topology: ", "65536 hosts"]),
@@ -152,7 +152,7 @@ fn absurd_sizes_are_refused_before_anything_is_built() {
 
 /// Mistakes whose place the parser does not know, and those that every key could have.
 #[test]
-fn every_mistake_has_a_line() {
+fn scenario_every_error_has_line() {
     for (text, named) in [
         ("", vec![":1:", "schema_version: ", "empty"]),
         ("# nothing\n---\n", vec![":1:", "schema_version: ", "empty"]),
@@ -227,7 +227,7 @@ fn every_mistake_has_a_line() {
 
 /// Each wrong file with what its error has to name: file, line, key, and what is allowed.
 #[test]
-fn what_is_wrong_is_named() {
+fn scenario_error_names_file_line_key_and_range() {
     let cases: [(&str, &str, &[&str]); 22] = [
         ("seed: 7", "sede: 7", &[":8:", "sede", "seed"]),
         ("side: 3", "sides: 3", &[":3:", "sides", "side"]),

@@ -31,7 +31,7 @@ fn share(op_entries: u32, one_way: Nanos) -> f64 {
 
 /// With the default op table on a link whose bandwidth-delay product is 32 packets; and on one where it is 390, which takes a larger table.
 #[test]
-fn loss_and_disorder_leave_most_of_a_link() {
+fn goodput_under_loss_and_disorder_stays_high() {
     assert!(share(SenderConfig::default().op_entries, Nanos::new(800)) >= 0.85);
     assert!(share(1024, Nanos::from_micros(10)) > share(256, Nanos::from_micros(10)));
 }

@@ -35,7 +35,7 @@ fn disorder(scenario: Scenario, degree: u32) -> Scenario {
 }
 
 #[test]
-fn goodput_at_half_a_percent_of_loss_and_disorder_64() {
+fn goodput_half_percent_loss_disorder_64() {
     let ideal = run(&link(SIZE));
     for seed in 0..8 {
         let found = run(&lossy(disorder(link(SIZE), 64), 0.005).seed(seed));
@@ -45,7 +45,7 @@ fn goodput_at_half_a_percent_of_loss_and_disorder_64() {
 }
 
 #[test]
-fn next_to_nothing_is_sent_again_for_disorder_alone() {
+fn disorder_alone_causes_few_spurious_retransmissions() {
     let usual = SenderConfig::default().op_entries;
     for (degree, entries, seeds) in [(16, usual, 4), (64, usual, 4), (128, usual, 24), (128, 4096, 8)] {
         for seed in 0..seeds {
@@ -61,7 +61,7 @@ fn next_to_nothing_is_sent_again_for_disorder_alone() {
 }
 
 #[test]
-fn with_room_for_early_packets_the_timer_sends_nothing_again() {
+fn disorder_with_escape_space_causes_no_retransmission() {
     for seed in 0..12 {
         let mut receiver = ReceiverConfig::new(RECEIVER, Incarnation::new(2));
         receiver.escape_slots = 128;
@@ -72,7 +72,7 @@ fn with_room_for_early_packets_the_timer_sends_nothing_again() {
 }
 
 #[test]
-fn tables_of_one_entry_are_slow_and_right() {
+fn single_entry_tables_are_slow_and_correct() {
     let mut sender = SenderConfig::default();
     (sender.op_entries, sender.transfers, sender.destinations, sender.live_per_destination) = (1, 1, 1, 1);
     (sender.mask_bits, sender.segment_size, sender.big_threshold) = (1, 512, 512);
@@ -91,7 +91,7 @@ fn tables_of_one_entry_are_slow_and_right() {
 }
 
 #[test]
-fn the_receivers_own_notice_saves_a_round_trip_at_every_hop_count() {
+fn receive_notify_saves_round_trip_at_every_hop_count() {
     for length in [1, 4096, 100_000] {
         let rows = notice::by_hops(&link(length), 8).unwrap();
         assert_eq!(rows.len(), 8);

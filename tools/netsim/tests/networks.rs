@@ -51,7 +51,7 @@ fn whole(scenario: &Scenario, length: u64) -> Report {
 }
 
 #[test]
-fn all_of_it_arrives_on_every_topology_by_every_scheme() {
+fn networks_every_topology_and_scheme_delivers() {
     let (mut damaged, mut again) = (0, 0);
     for topology in TOPOLOGIES {
         for scheme in SCHEMES {
@@ -71,7 +71,7 @@ fn all_of_it_arrives_on_every_topology_by_every_scheme() {
 }
 
 #[test]
-fn all_of_it_arrives_where_switches_drop() {
+fn networks_dropping_switches_deliver() {
     // Not the receiver counter: it sends everything again for one packet, and so drops as much again, for ever.
     for scheme in SCHEMES.into_iter().filter(|scheme| *scheme != Scheme::ReceiverCounter) {
         let topology = Topology::Tree { arity: 17, levels: 1, up: 1 };
@@ -85,7 +85,7 @@ fn all_of_it_arrives_where_switches_drop() {
 }
 
 #[test]
-fn a_run_depends_on_its_scenario_alone() {
+fn networks_run_depends_on_scenario_only() {
     for topology in TOPOLOGIES {
         for scheme in SCHEMES {
             let order = Order::Degree { degree: 16, patience: Nanos::from_micros(2) };
@@ -101,7 +101,7 @@ fn a_run_depends_on_its_scenario_alone() {
 
 /// A link that loses everything, or all data, or all answers: no scheme hangs, each says so within its limits, and the sum of runs counts it.
 #[test]
-fn where_nothing_arrives_every_flow_fails_in_time() {
+fn networks_total_loss_fails_every_flow_in_time() {
     let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
     for scheme in SCHEMES {
         for (data, control) in [(true, true), (true, false), (false, true)] {
@@ -131,7 +131,7 @@ fn where_nothing_arrives_every_flow_fails_in_time() {
 /// The longer nothing is heard, the longer a sender waits before it tries again: no scheme tries at an even pace that is faster than
 /// once in 64 round trips.
 #[test]
-fn who_hears_nothing_tries_ever_more_rarely() {
+fn networks_silence_backs_off() {
     let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
     for scheme in SCHEMES {
         let scenario = Scenario::new(512).scheme(scheme).data(lost).control(lost);
@@ -143,7 +143,7 @@ fn who_hears_nothing_tries_ever_more_rarely() {
 
 /// Both ways round a ring of even length are as short, so that a flow across gets two links' rate where it has both.
 #[test]
-fn minimal_adaptive_routing_uses_all_shortest_ways() {
+fn networks_adaptive_routing_uses_all_shortest_paths() {
     let scenario = Scenario::new(1).scheme(Scheme::Selective);
     let across = scenario.topology(Topology::Torus { side: 4 }).flows(vec![
         fpga_netsim::Flow::new(0, 42, 1 << 20),

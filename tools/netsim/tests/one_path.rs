@@ -37,7 +37,7 @@ fn in_order(length: u64, gbps: u64, delay: u64) -> Scenario {
 }
 
 #[test]
-fn in_order_time_is_delay_plus_bytes_over_rate() {
+fn path_in_order_time_is_delay_plus_bytes_over_rate() {
     for (gbps, delay) in [(1, 100), (10, 5_000), (25, 300), (100, 1_000)] {
         for length in LENGTHS {
             let scenario = in_order(length, gbps, delay);
@@ -59,7 +59,7 @@ fn in_order_time_is_delay_plus_bytes_over_rate() {
 }
 
 #[test]
-fn the_receiver_knows_one_way_earlier_than_the_sender() {
+fn path_receiver_completes_one_way_before_sender() {
     for length in LENGTHS {
         let scenario = in_order(length, 100, 1_000);
         let (_, received, completed) = run(&scenario);
@@ -76,7 +76,7 @@ fn the_receiver_knows_one_way_earlier_than_the_sender() {
 }
 
 #[test]
-fn a_small_op_table_is_a_window() {
+fn path_small_op_table_acts_as_window() {
     let mut sender = SenderConfig::default();
     sender.op_entries = 64;
     sender.ops_per_destination = 64;
@@ -90,7 +90,7 @@ fn a_small_op_table_is_a_window() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+fn path_same_seed_repeats_run_other_seed_differs() {
     let random = |seed| {
         let order = Order::Random { depth: 48, patience: Nanos::from_micros(3) };
         report(&in_order(1_000_000, 100, 1_000).order(order).seed(seed))
@@ -106,13 +106,13 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
 }
 
 #[test]
-fn a_script_ends_even_where_its_last_block_is_not_full() {
+fn path_script_with_partial_last_block_ends() {
     let (flow, ..) = run(&in_order(10_000, 100, 1_000).order(Order::Script(vec![2, 0, 1])));
     assert_eq!((flow.packets, flow.retransmits), (20, 0));
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn path_invalid_scenario_is_refused() {
     let refused = |scenario: &Scenario| Simulation::new(scenario).unwrap_err();
     assert_eq!(refused(&Scenario::new(0)), ScenarioError::Length { number: 0, found: 0 }.into());
     assert_eq!(refused(&Scenario::new(1).rate(BitRate::new(0))), ScenarioError::NoRate.into());
@@ -134,7 +134,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_path_longer_than_the_senders_patience_is_reported_as_such() {
+fn path_longer_than_give_up_time_is_reported() {
     let report = report(&Scenario::new(100).delay(Nanos::from_secs(1)));
     assert_eq!(report.failures(), 1);
     assert!(report.flows[0].error.is_some(), "{report:?}");

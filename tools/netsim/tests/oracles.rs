@@ -40,7 +40,7 @@ fn ratio(scheme: Scheme, packets: u64, loss: f64, seeds: u32) -> (f64, f64) {
 
 /// A round succeeds with (1-p)^N, so it takes 1 / (1-p)^N of them: 13.02 for 512 packets and half a percent.
 #[test]
-fn the_receiver_counter_takes_one_over_one_minus_p_to_the_n_rounds() {
+fn oracle_receiver_counter_takes_expected_rounds() {
     for (packets, loss, seeds) in [(64, 0.005, 2000), (512, 0.001, 1500), (512, 0.005, 1000)] {
         let (mean, error) = ratio(Scheme::ReceiverCounter, packets, loss, seeds);
         let expected = (1.0 - loss).powf(f64::from(u32::try_from(packets).unwrap())).recip();
@@ -52,7 +52,7 @@ fn the_receiver_counter_takes_one_over_one_minus_p_to_the_n_rounds() {
 
 /// No scheme can do with fewer packets than N / (1-p) on average.
 #[test]
-fn no_scheme_sends_less_than_loss_makes_necessary() {
+fn oracle_no_scheme_sends_fewer_than_loss_requires() {
     let schemes = [
         Scheme::Registry,
         Scheme::ReceiverWindow,
@@ -79,7 +79,7 @@ fn no_scheme_sends_less_than_loss_makes_necessary() {
 
 /// A window of W packets and a round trip of R: at most W packets per R, and close to it where the link would take more.
 #[test]
-fn the_sender_window_sends_at_most_its_window_per_round_trip() {
+fn oracle_sender_window_is_limited_by_window_per_round_trip() {
     for window in [1, 8, 16, 32] {
         let scenario = path(2048, 0.0).delay(Nanos::from_micros(5));
         let config = sender_window::Config { window, ..sender_window::Config::new(scenario.timers_for()) };
@@ -101,7 +101,7 @@ fn the_sender_window_sends_at_most_its_window_per_round_trip() {
 /// Nothing lost and nothing overtaken, and a window as wide as the round trip: N packets, and the time is the request's round trip, the
 /// packets' own and the way.
 #[test]
-fn the_receiver_window_sends_each_packet_once_where_nothing_is_lost() {
+fn oracle_receiver_window_loss_free_sends_each_packet_once() {
     for credit in [false, true] {
         for packets in [1, 31, 128, 512, 4096, 10_000] {
             let scenario = path(packets, 0.0);

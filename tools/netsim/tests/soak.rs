@@ -14,7 +14,7 @@ fn run(trouble: Trouble, transfers: u64, longest: u64, seed: u64) -> Tally {
 }
 
 #[test]
-fn ten_thousand_transfers_through_every_trouble() {
+fn soak_ten_thousand_transfers_keep_invariants() {
     let tally = run(Trouble::Everything, 10_000, 1 << 20, 4);
     assert_eq!(tally.completed + tally.failed() + tally.abandoned, 10_000);
     assert!(tally.gentle > 2_000 && tally.gentle_completed * 1000 >= tally.gentle * 999, "{tally:?}");
@@ -37,7 +37,7 @@ fn ten_thousand_transfers_through_every_trouble() {
 }
 
 #[test]
-fn op_numbers_and_transfer_ids_come_round_while_old_packets_wander() {
+fn soak_op_numbers_and_transfer_ids_wrap_with_delayed_packets() {
     let tally = run(Trouble::Zombies, 10_000, 2048, 1);
     // Nothing else could be the reason: no side is started anew, and nobody is silent.
     assert_eq!(tally.completed + tally.deadline, 10_000, "{tally:?}");
@@ -50,7 +50,7 @@ fn op_numbers_and_transfer_ids_come_round_while_old_packets_wander() {
 }
 
 #[test]
-fn threads_make_no_difference() {
+fn soak_result_is_independent_of_threads() {
     let soak = |threads| {
         let mut soak = Soak::new(Trouble::Everything, 2_000, 7);
         soak.longest = 10_000;
@@ -63,7 +63,7 @@ fn threads_make_no_difference() {
 /// Rounds in which a copy of a first packet that had given its op number back was registered, and held the only entry: all others were
 /// refused, and regular commands took turns before it until it was given up.
 #[test]
-fn what_holds_the_only_entry_has_its_turn() {
+fn soak_holder_of_only_entry_makes_progress() {
     for round in [145, 303, 1350] {
         let mut soak = Soak::new(Trouble::Zombies, 1_000_000, 7);
         (soak.longest, soak.only) = (2048, Some(round));

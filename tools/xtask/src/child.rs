@@ -179,14 +179,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tail_is_the_last_lines() {
+    fn child_tail_has_last_lines() {
         assert_eq!(tail("a\nb\nc\n", 2), "b\nc");
         assert_eq!(tail("a\n", 2), "a");
         assert_eq!(tail("", 2), "");
     }
 
     #[test]
-    fn a_failing_program_is_quoted() {
+    fn child_failure_quotes_stderr() {
         let error = output(Command::new("sh").args(["-c", "echo no such card >&2; exit 3"])).unwrap_err();
         assert_eq!(error.to_string(), "sh failed (exit status: 3): no such card");
         let error = output(&mut Command::new("/nonexistent/program")).unwrap_err();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_program_is_gone() {
+    fn child_dropped_is_killed() {
         let mut child = Guarded::spawn("sleep", Command::new("sleep").arg("1000")).unwrap();
         let pid = Pid::from_raw(i32::try_from(child.parts().id()).unwrap()).unwrap();
         assert_eq!(child.wait(Duration::ZERO).unwrap(), None);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_says_much_does_not_wait() {
+    fn child_long_stderr_does_not_block() {
         let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo end >&2";
         let mut child = Guarded::spawn("sh", Command::new("sh").args(["-c", script])).unwrap();
         assert!(child.wait(Duration::from_secs(60)).unwrap().is_some());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_ends_when_asked() {
+    fn child_ends_on_request() {
         let mut child = Guarded::spawn("sleep", Command::new("sleep").arg("1000")).unwrap();
         let status = child.end(Duration::from_secs(10)).unwrap().unwrap();
         assert!(!status.success());

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_all_or_those_named() {
+    fn fuzz_targets_default_to_all() {
         let known = ["event", "identity"].map(str::to_owned);
         let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(choose(&known, &[]).unwrap(), ["event", "identity"]);

@@ -221,12 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn the_workspace_points_the_designs_way() {
+    fn graph_workspace_follows_layers() {
         run(&crate::workspace_root(), &Options { check: true }).unwrap();
     }
 
     #[test]
-    fn every_arrow_against_the_direction_is_named() {
+    fn graph_reversed_dependency_is_named() {
         let wrong = violations(&metadata(&[
             ("fpga-registers", &[("fpga-protocol", Some("dev"))]),
             ("fpga-protocol", &[("fpga-registers", None), ("fpga-pci", None)]),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_free_of_circles_and_names_only_packages_below() {
+    fn graph_layer_table_is_acyclic() {
         for (place, (name, uses)) in LAYERS.iter().enumerate() {
             for used in *uses {
                 let below = LAYERS.iter().position(|(other, _)| other == used);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_leaves_out_what_another_arrow_implies() {
+    fn graph_picture_omits_implied_arrows() {
         let graph = metadata(&[
             ("fpga-protocol", &[("fpga-firmware", None), ("fpga-registers", None)]),
             ("fpga-registers", &[]),

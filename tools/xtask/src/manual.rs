@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_pages_link_to_comes_along() {
+    fn manual_linked_files_are_copied() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let stage = tempfile::tempdir().unwrap();
         let chapters = gather(&root, stage.path()).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_made_plain() {
+    fn manual_paths_are_normalised() {
         for (path, plain) in [
             ("docs/../README.md", Some("README.md")),
             ("a/./b", Some("a/b")),

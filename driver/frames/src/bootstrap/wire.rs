@@ -428,7 +428,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_come_out_as_they_went_in_however_they_are_cut(
+        fn bootstrap_messages_cut_anywhere_round_trip(
             messages in proptest::collection::vec(message(), 1..4), cut in 1..40_usize,
         ) {
             let bytes: Vec<u8> = messages.iter().flat_map(Message::encode).collect();
@@ -444,7 +444,7 @@ mod tests {
         }
 
         #[test]
-        fn damage_is_noticed(message in message(), bit: proptest::sample::Index, value in 0..8_u32) {
+        fn bootstrap_damage_is_detected(message in message(), bit: proptest::sample::Index, value in 0..8_u32) {
             let mut bytes = message.encode();
             let at = bit.index(bytes.len());
             bytes[at] ^= 1 << value;
@@ -454,7 +454,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_refused_and_held_in_bounds(bytes in proptest::collection::vec(any::<u8>(), 8..2000)) {
+        fn bootstrap_garbage_is_refused_within_bounds(bytes in proptest::collection::vec(any::<u8>(), 8..2000)) {
             let mut inbox = Inbox::default();
             prop_assert!(inbox.take(&bytes).is_err());
             prop_assert!(inbox.bytes.len() <= MAX_MESSAGE);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_tell_each_other_apart() {
+    fn bootstrap_versions_are_distinguished() {
         let other = |message: &Message| {
             let mut bytes = message.encode();
             bytes[8] = 9;
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_between_characters() {
+    fn bootstrap_long_text_is_cut_at_character_boundary() {
         let text = "ä".repeat(400);
         let bytes = Message::Refused(Refusal { reason: Reason::Full, text }).encode();
         let Ok(Some(Message::Refused(refusal))) = Inbox::default().take(&bytes) else { panic!("{bytes:?}") };

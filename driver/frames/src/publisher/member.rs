@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_of_subscriber_that_reads_nothing_are_rare() {
+    fn probe_rate_of_unresponsive_subscriber_is_limited() {
         let mut probes = Probes::default();
         let mut begun = 0;
         for time in 0..10_000 {

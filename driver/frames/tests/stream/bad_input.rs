@@ -117,7 +117,7 @@ fn assert_unaffected_by(rig: &mut Rig, others: usize) {
 }
 
 #[test]
-fn garbage_other_versions_and_the_wrong_order() {
+fn bootstrap_garbage_version_and_order_are_refused() {
     let mut rig = Rig::new(1, options());
     let hello = Message::Hello(Hello { node: 77, incarnation: 1 }).encode();
     let mut version = hello.clone();
@@ -154,7 +154,7 @@ fn garbage_other_versions_and_the_wrong_order() {
 }
 
 #[test]
-fn windows_that_are_no_slots() {
+fn bootstrap_invalid_windows_are_refused() {
     let mut rig = Rig::new(1, options());
     let stride = rig.publisher.geometry().stride();
     for (slots, length, address) in [
@@ -174,7 +174,7 @@ fn windows_that_are_no_slots() {
 
 /// A thousand connections that say nothing, and one that does, while frames are published: it gets in, and who was there misses nothing.
 #[test]
-fn a_thousand_connections() {
+fn listener_thousand_silent_connections_admit_one_subscriber() {
     let mut rig = Rig::new(1, options());
     let address = rig.address;
     // They come from elsewhere: who waits for a connection cannot let it in.
@@ -203,7 +203,7 @@ fn a_thousand_connections() {
 }
 
 #[test]
-fn sizes_that_cannot_be_are_refused_when_the_publisher_is_opened() {
+fn publisher_invalid_sizes_are_refused_at_open() {
     let world = World::builder().cards(2).build().unwrap();
     let refused = |change: &dyn Fn(&mut PublisherOptions)| {
         let mut options = options();
@@ -233,7 +233,7 @@ fn sizes_that_cannot_be_are_refused_when_the_publisher_is_opened() {
 }
 
 #[test]
-fn a_subscriber_without_memory_for_the_frames_is_told_so() {
+fn subscriber_too_small_memory_is_refused() {
     let mut rig = Rig::new(1, options());
     let world = rig.world.clone();
     drop(rig.subscribers.remove(0));
@@ -265,7 +265,7 @@ fn a_subscriber_without_memory_for_the_frames_is_told_so() {
 
 /// A node that joins by the book and then writes what it likes.
 #[test]
-fn impossible_credits_put_a_subscriber_out_and_nobody_else() {
+fn impossible_credit_drops_only_that_subscriber() {
     let credit = |key, consumed| Credit { key, consumed, leaving: false, heard: 0 }.encode().to_vec();
     let mut damaged = credit(0, 0);
     damaged[20] ^= 1;

@@ -21,7 +21,7 @@ fn gone(rig: &mut Rig) -> Vec<DropReason> {
 
 /// What was accepted arrives, though nobody has polled between the frames and the end.
 #[test]
-fn closing_loses_nothing() {
+fn close_delivers_accepted_frames() {
     let mut rig = Rig::new(3, options());
     for _ in 0..8 {
         assert_eq!(rig.publish().unwrap().sent.len(), 3);
@@ -43,7 +43,7 @@ fn closing_loses_nothing() {
 }
 
 #[test]
-fn a_subscriber_leaves() {
+fn subscriber_leave_is_reported() {
     let mut rig = Rig::new(2, options());
     rig.publish().unwrap();
     rig.until("both have it", |rig| rig.seen.iter().all(|seen| seen.frames.len() == 1));
@@ -69,7 +69,7 @@ fn a_subscriber_leaves() {
 
 /// One has gone without a word: frames for it fail, it is dropped and reported, and the others miss nothing.
 #[test]
-fn a_subscriber_that_cannot_be_reached_is_dropped() {
+fn subscriber_unreachable_is_dropped() {
     let mut rig = Rig::new(3, options());
     for _ in 0..60 {
         if rig.publisher.next_sequence() == Sequence::new(20) {
@@ -93,7 +93,7 @@ fn a_subscriber_that_cannot_be_reached_is_dropped() {
 
 /// A publisher that ends without a word is missed; what had come before is read first.
 #[test]
-fn a_silent_publisher_is_noticed() {
+fn publisher_silent_is_reported_after_received_frames() {
     let mut rig = Rig::new(1, options());
     rig.publish().unwrap();
     for _ in 0..2_000 {
@@ -114,7 +114,7 @@ fn a_silent_publisher_is_noticed() {
 
 /// A process that stood still for longer than a publisher may be silent has itself missed what was said: it goes on.
 #[test]
-fn standing_still_is_not_the_publishers_silence() {
+fn subscriber_own_pause_is_not_publisher_silence() {
     let mut options = options();
     options.heartbeat = Duration::from_millis(1);
     let mut rig = Rig::new(1, options);
@@ -133,7 +133,7 @@ fn standing_still_is_not_the_publishers_silence() {
 
 /// Closing has a limit: who does not answer cannot hold it up for ever.
 #[test]
-fn closing_without_a_network_takes_its_time_and_no_longer() {
+fn close_unreachable_network_ends_at_timeout() {
     let mut rig = Rig::new(1, options());
     rig.publish().unwrap();
     assert!(rig.world.fail(1, CardFailure::Gone));

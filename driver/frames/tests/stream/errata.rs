@@ -27,7 +27,7 @@ fn advance_to(rig: &mut Rig, millis: u64) {
 
 /// A failed send lowers the slot's reference count, so the slot is free again.
 #[test]
-fn e3_1_failed_send_releases_its_slot() {
+fn e3_1_failed_send_releases_slot() {
     let mut rig = Rig::new(1, options());
     rig.subscribers[0] = None;
     for _ in 0..4 {
@@ -39,7 +39,7 @@ fn e3_1_failed_send_releases_its_slot() {
 
 /// A transfer that fails is counted and leaves a gap; the connection goes on with the next frame.
 #[test]
-fn e3_2_failed_transfer_leaves_a_gap_and_the_stream_resumes() {
+fn e3_2_failed_transfer_leaves_gap_and_stream_resumes() {
     let mut rig = Rig::on(network_with_outage(1_000, 80), 1, options());
     rig.publish().unwrap();
     rig.until("frame 0 arrives", |rig| rig.seen[0].frames == [0]);
@@ -57,7 +57,7 @@ fn e3_2_failed_transfer_leaves_a_gap_and_the_stream_resumes() {
 
 /// The same, for as many failures in a row as the options allow: the subscriber is dropped, and reported.
 #[test]
-fn e3_2_repeated_failures_drop_the_subscriber() {
+fn e3_2_repeated_failures_drop_subscriber() {
     let mut rig = Rig::on(network_with_outage(1_000, 9_000), 1, options());
     advance_to(&mut rig, 1_001);
     rig.publish().unwrap();
@@ -73,7 +73,7 @@ fn e3_2_repeated_failures_drop_the_subscriber() {
 
 /// The subscriber writes its count of consumed frames; the publisher compares it modulo 2^32.
 #[test]
-fn e3_3_credits_are_compared_modulo_2_to_the_32() {
+fn e3_3_credits_compare_modulo_2_pow_32() {
     let mut credits = Credits::new(4, u32::MAX - 1).unwrap();
     for _ in 0..4 {
         assert!(credits.reserve());

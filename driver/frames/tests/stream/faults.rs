@@ -40,7 +40,7 @@ fn end(mut rig: Rig, frames: u64) {
 
 /// As often as is not too often, and anew after each fetch that went well.
 #[test]
-fn credits_that_are_not_read_are_read_again() {
+fn credit_fetch_failed_is_retried() {
     let mut rig = Rig::new(3, options());
     for round in 0..3 {
         fail(&rig, 0, OUT, Some(3));
@@ -60,7 +60,7 @@ fn credits_that_are_not_read_are_read_again() {
 }
 
 #[test]
-fn a_publisher_that_reads_no_credits_ends_and_says_so() {
+fn publisher_repeated_credit_fetch_failure_ends_with_error() {
     let mut rig = Rig::new(2, options());
     fail(&rig, 0, OUT, None);
     rig.publish().unwrap();
@@ -85,7 +85,7 @@ fn a_publisher_that_reads_no_credits_ends_and_says_so() {
 
 /// Eight statuses in one run, of which the first fails and takes the others with it: that is one failure, and not eight.
 #[test]
-fn one_failure_is_one_however_many_statuses_it_hits() {
+fn status_run_failure_counts_once() {
     let mut rig = Rig::new(8, options());
     for _ in 0..4 {
         rig.publish().unwrap();
@@ -102,7 +102,7 @@ fn one_failure_is_one_however_many_statuses_it_hits() {
 
 /// A frame that does not get into the card is named.
 #[test]
-fn a_lost_frame_is_named() {
+fn frame_upload_failed_is_reported() {
     let mut rig = Rig::new(2, options());
     rig.publish().unwrap();
     have_all(&mut rig, 1);
@@ -121,7 +121,7 @@ fn a_lost_frame_is_named() {
 
 /// Frames that fail on their way out of a subscriber's card lie there still, and come in order.
 #[test]
-fn frames_that_are_not_read_are_read_again() {
+fn frame_fetch_failed_is_retried_in_order() {
     let mut rig = Rig::new(2, options());
     for round in 0..5 {
         rig.stalled[0] = true;
@@ -140,7 +140,7 @@ fn frames_that_are_not_read_are_read_again() {
 }
 
 #[test]
-fn credits_that_are_not_written_are_written_again() {
+fn credit_send_failed_is_retried() {
     let mut rig = Rig::new(2, options());
     for round in 0..3 {
         fail(&rig, 1, INTO, Some(2));
@@ -155,7 +155,7 @@ fn credits_that_are_not_written_are_written_again() {
 }
 
 #[test]
-fn a_subscriber_that_reads_or_writes_nothing_ends_and_says_so() {
+fn subscriber_repeated_channel_failure_ends_with_error() {
     for (channel, expected) in [(OUT, Moved::Frames), (INTO, Moved::Credits)] {
         let mut rig = Rig::new(2, options());
         rig.publish().unwrap();

@@ -27,7 +27,7 @@ fn slots(slots: u32) -> SubscriberOptions {
 /// Two thousand heartbeats, which would be three events each, and a ring for 64: a quarter of an hour of them fits no ring. Their numbers
 /// come to the end of their range, at the one who reads them and at the one who does not.
 #[test]
-fn heartbeats_do_not_pile_up() {
+fn heartbeats_unread_do_not_fill_event_ring() {
     for first_status in [0, u32::MAX - 1_000, u32::MAX - 3, u32::MAX] {
         heartbeats_from(first_status);
     }
@@ -64,7 +64,7 @@ fn heartbeats_from(first_status: u32) {
 
 /// Frames of many segments, each of which the card tells of: slots are full, packets get lost, and nobody looks.
 #[test]
-fn a_ring_that_is_just_large_enough() {
+fn event_ring_minimum_size_loses_nothing() {
     let mut options = options();
     (options.data_room, options.heartbeat) = (200_000, Duration::from_millis(5));
     let mut rig = Rig::on(World::builder().impairments(lossy(0.02)).seed(11), 2, options);
@@ -104,7 +104,7 @@ impl Wake for Asked {
 
 /// A future that is waited for costs no more looks than a wait: some at first, and then one in a twentieth of a millisecond.
 #[test]
-fn a_future_rests_as_a_wait_does() {
+fn subscriber_future_backs_off_like_wait() {
     const SPAN: u64 = 100;
     let mut options = options();
     options.heartbeat = Duration::from_secs(3600);

@@ -65,7 +65,7 @@ fn join(world: &World, address: SocketAddr) -> Result<Subscriber, JoinError> {
 }
 
 #[test]
-fn whoever_is_no_publisher_is_told_from_one() {
+fn bootstrap_non_publisher_is_detected() {
     let world = World::builder().cards(2).build().unwrap();
     let offer = |change: &dyn Fn(&mut Offer)| {
         let mut offer = OFFER;
@@ -180,7 +180,7 @@ fn frame(stream: u64, number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_publisher_writes_is_not_believed() {
+fn subscriber_invalid_publisher_data_is_refused() {
     let mut liar = Liar::new();
     let stride = 1_088;
     let fault = |events: Vec<Event>| match &events[..] {

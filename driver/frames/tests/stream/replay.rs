@@ -39,7 +39,7 @@ fn node_of(rig: &Rig) -> NodeId {
 const WINDOW: Window = Window { address: 0, length: 1 << 20, key: 7 };
 
 #[test]
-fn recorded_join_replayed_is_refused_and_evicts_nobody() {
+fn join_recorded_and_replayed_is_refused() {
     let mut rig = Rig::new(1, options());
     // A subscriber by the book, whose conversation somebody records; its card is on no network, so it is gone soon.
     let (heard, recorded) = join_as(&mut rig, 77, WINDOW, 8);
@@ -67,7 +67,7 @@ fn recorded_join_replayed_is_refused_and_evicts_nobody() {
 }
 
 #[test]
-fn challenges_of_connections_differ() {
+fn join_challenges_of_connections_differ() {
     let mut rig = Rig::new(1, options());
     let mut challenges = std::collections::HashSet::new();
     for _ in 0..50 {
@@ -78,7 +78,7 @@ fn challenges_of_connections_differ() {
 }
 
 #[test]
-fn join_as_live_subscriber_is_refused_while_it_lives() {
+fn join_as_live_subscriber_is_refused() {
     let mut rig = Rig::new(1, options());
     let node = node_of(&rig);
     let id = rig.publisher.subscribers().next().unwrap().id;
@@ -101,7 +101,7 @@ fn join_as_live_subscriber_is_refused_while_it_lives() {
 }
 
 #[test]
-fn join_of_node_is_accepted_once_old_subscriber_is_dead() {
+fn join_of_node_after_subscriber_death_is_accepted() {
     let mut rig = Rig::new(1, options());
     let node = node_of(&rig);
     assert_served(&mut rig);

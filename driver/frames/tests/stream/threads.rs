@@ -45,7 +45,7 @@ fn read(subscriber: &mut Subscriber, most: u64, mut frame: impl FnMut(fpga_frame
 /// Eight threads, one of which does not read before all others have nearly everything. The publisher goes by a clock and waits for nobody; what
 /// the seven have is room for what this machine may let them wait, which the stalled one has not.
 #[test]
-fn one_stalled_subscriber_of_eight_with_threads() {
+fn stalled_subscriber_of_eight_threads_affects_no_other() {
     const STALLED: usize = 3;
     const FRAMES: u64 = 400;
     const ROOM: u32 = 512;
@@ -115,7 +115,7 @@ fn one_stalled_subscriber_of_eight_with_threads() {
 }
 
 #[test]
-fn every_number_is_seen_or_missing_with_threads() {
+fn soak_threads_every_frame_is_seen_or_counted_missing() {
     let world = World::builder()
         .cards(4)
         .impairments(lossy(0.01))

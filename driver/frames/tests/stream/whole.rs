@@ -9,7 +9,7 @@ use rand_core::Rng;
 use crate::rig::{Rig, assert_whole, lossy, options};
 
 #[test]
-fn one_stalled_subscriber_of_eight() {
+fn stalled_subscriber_of_eight_affects_no_other() {
     let mut rig = Rig::new(8, options());
     rig.stalled[3] = true;
     for _ in 0..500 {
@@ -45,7 +45,7 @@ fn one_stalled_subscriber_of_eight() {
 
 /// The same at a rate: the publisher waits for nobody, and looks at no room. The clock is the world's, so that a busy machine misses nothing.
 #[test]
-fn one_stalled_subscriber_of_eight_at_a_rate() {
+fn stalled_subscriber_of_eight_at_fixed_rate_affects_no_other() {
     const FRAMES: u64 = 1_000;
     let mut rig = Rig::new(8, options());
     // How long one frame takes to all eight is a rate that cards and network hold with one after the other, and so with some at once.
@@ -95,7 +95,7 @@ fn one_stalled_subscriber_of_eight_at_a_rate() {
 
 /// The last frames before the end are missing, and nothing comes behind them that would show it but the publisher's last word.
 #[test]
-fn a_gap_at_the_end_is_seen_too() {
+fn gap_at_end_of_stream_is_reported() {
     let mut rig = Rig::new(1, options());
     rig.stalled[0] = true;
     let mut unsent = 0;
@@ -119,7 +119,7 @@ fn a_gap_at_the_end_is_seen_too() {
 
 /// Numbers and positions come to the end of their ranges and go on at 0.
 #[test]
-fn counters_wrap() {
+fn counters_wrap_without_gap() {
     for (sequence, position) in [(u64::MAX - 20, u32::MAX - 30), (u64::MAX, u32::MAX), (u64::MAX - 60, 5)] {
         let mut options = options();
         options.first_sequence = Sequence::new(sequence);
@@ -145,7 +145,7 @@ fn counters_wrap() {
 
 /// Every number, whoever comes and goes, and whatever the network loses.
 #[test]
-fn joins_and_leaves_under_loss() {
+fn joins_and_leaves_under_loss_account_for_every_frame() {
     let mut rig = Rig::on(World::builder().impairments(lossy(0.01)).seed(3), 4, options());
     let mut firsts = [0_u64; 4];
     for _ in 0..3_000 {
@@ -184,7 +184,7 @@ fn joins_and_leaves_under_loss() {
 
 /// As many bytes as were agreed upon, though slots are rounded up to whole lines.
 #[test]
-fn a_frame_holds_what_was_agreed_upon() {
+fn frame_capacity_matches_negotiated_size() {
     let mut options = options();
     (options.data_room, options.value_room) = (100, 12);
     let mut rig = Rig::new(1, options);
@@ -198,7 +198,7 @@ fn a_frame_holds_what_was_agreed_upon() {
 
 /// Frames that nobody takes are filled in ordinary memory, up to a bound; in order, and given back.
 #[test]
-fn ordinary_memory_when_all_slots_are_on_their_way() {
+fn take_all_slots_busy_uses_bounded_heap() {
     let mut options = options();
     (options.slots, options.heap_slots) = (2, 3);
     let mut rig = Rig::new(1, options);
@@ -228,7 +228,7 @@ fn ordinary_memory_when_all_slots_are_on_their_way() {
 
 /// Interfaces that push no events: the endpoint fetches them by the first channel, and the stream takes the second one.
 #[test]
-fn cards_that_push_no_events() {
+fn stream_without_event_push_delivers() {
     let card = |node| {
         let mut description = CardDescription::default();
         (description.ni.event_push, description.ni.node_id) = (false, node);
@@ -255,7 +255,7 @@ fn cards_that_push_no_events() {
 
 /// Frames that are read one by one: a credit for half of the slots, and half a millisecond after the last frame one for the rest.
 #[test]
-fn a_credit_tells_of_several_frames() {
+fn credit_covers_several_frames() {
     let mut rig = Rig::new(1, options());
     let credits = |rig: &Rig| rig.subscribers[0].as_ref().unwrap().counts().credits;
     let before = credits(&rig);

@@ -150,7 +150,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_damaged_is_refused() {
+    fn record_damaged_is_refused() {
         for text in [
             "",
             "driver=xdma",
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_keeps_others_out_and_ends_with_its_holder() {
+    fn record_lock_excludes_others_until_holder_ends() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::under(dir.path());
         let records = Records::lock(&roots).unwrap();
@@ -178,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_comes_back(
+        fn record_written_is_read_back(
             driver in proptest::option::of("[a-z0-9_-]{1,20}"), only in proptest::option::of("[a-z0-9_-]{1,20}"),
             function in 0_u8..8, junk in "\\PC{0,60}",
         ) {

@@ -30,7 +30,7 @@ fn record(tree: &Tree) -> Option<Record> {
 }
 
 #[test]
-fn there_and_back() {
+fn bind_then_release_restores_driver() {
     for driver in [Some("xdma"), None] {
         let dir = tempfile::tempdir().unwrap();
         let tree = tree(dir.path(), driver);
@@ -64,7 +64,7 @@ fn there_and_back() {
 }
 
 #[test]
-fn what_was_bound_by_hand_goes_to_whichever_driver_wants_it() {
+fn release_after_manual_bind_lets_kernel_choose_driver() {
     for (wanting, expected) in [(&["xdma"][..], Some("xdma")), (&[][..], None)] {
         let dir = tempfile::tempdir().unwrap();
         let tree = tree(dir.path(), Some("vfio-pci"));
@@ -77,7 +77,7 @@ fn what_was_bound_by_hand_goes_to_whichever_driver_wants_it() {
 }
 
 #[test]
-fn a_probe_that_fails_gives_the_old_driver_back() {
+fn bind_probe_failure_restores_old_driver() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
     let kernel = FakeKernel::new(&tree, CARD).failing("vfio-pci", Errno::INVAL);
@@ -92,7 +92,7 @@ fn a_probe_that_fails_gives_the_old_driver_back() {
 
 /// The card is where it should be, and whoever reads the error learns that, and what is left to do.
 #[test]
-fn what_cannot_be_forgotten_is_told() {
+fn release_record_not_removed_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
     bind_with(&tree.roots(), &FakeKernel::new(&tree, CARD), &card(&tree), false).unwrap();
@@ -108,7 +108,7 @@ fn what_cannot_be_forgotten_is_told() {
 
 /// The failure of the step is what counts; that something is left over is said besides.
 #[test]
-fn nor_does_it_hide_why_a_binding_failed() {
+fn bind_failure_is_reported_before_leftover_record() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
     let kernel =
@@ -120,7 +120,7 @@ fn nor_does_it_hide_why_a_binding_failed() {
 }
 
 #[test]
-fn a_deferred_probe_is_waited_for() {
+fn bind_deferred_probe_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
     let kernel =
@@ -130,7 +130,7 @@ fn a_deferred_probe_is_waited_for() {
 }
 
 #[test]
-fn a_driver_that_was_unloaded_meanwhile_leaves_the_card_where_it_is() {
+fn release_driver_unloaded_keeps_vfio_pci() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
     let kernel = FakeKernel::new(&tree, CARD);
@@ -146,7 +146,7 @@ fn a_driver_that_was_unloaded_meanwhile_leaves_the_card_where_it_is() {
 }
 
 #[test]
-fn who_died_half_way_is_understood() {
+fn bind_after_crashed_bind_uses_existing_record() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), None);
     let old = Record { driver: Some("xdma".to_owned()), driver_override: None };
@@ -164,7 +164,7 @@ fn who_died_half_way_is_understood() {
 /// Everything that can happen once, at every write of binding and of releasing: whatever it is, a card that had a driver has one
 /// afterwards, an Ok is true, and an error that says "as before" is.
 #[test]
-fn nothing_that_happens_once_leaves_a_card_without_a_driver() {
+fn bind_any_single_fault_leaves_card_with_driver() {
     let errnos = [
         Errno::NODEV,
         Errno::NOENT,
@@ -252,7 +252,7 @@ fn nothing_that_happens_once_leaves_a_card_without_a_driver() {
 }
 
 #[test]
-fn somebody_who_never_stops_ends_in_an_error_that_says_so() {
+fn bind_endless_interference_ends_with_error() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
     // Whenever the card is free, somebody says that it is another driver's, and binds it.
@@ -265,7 +265,7 @@ fn somebody_who_never_stops_ends_in_an_error_that_says_so() {
 }
 
 #[test]
-fn what_must_not_be_bound_is_refused_before_anything_is_changed() {
+fn bind_forbidden_target_is_refused_before_change() {
     let refuse = |tree: &Tree, address: &str, force: bool| {
         let kernel = FakeKernel::new(tree, CARD);
         let function = PciFunction::read(&tree.roots(), address.parse().unwrap()).unwrap();
@@ -300,7 +300,7 @@ fn what_must_not_be_bound_is_refused_before_anything_is_changed() {
 }
 
 #[test]
-fn a_card_in_use_is_not_released() {
+fn release_card_in_use_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("in-use", dir.path()).unwrap();
     let kernel = FakeKernel::new(&tree, CARD);
@@ -309,7 +309,7 @@ fn a_card_in_use_is_not_released() {
 }
 
 #[test]
-fn without_a_place_for_the_record_nothing_is_changed() {
+fn bind_without_record_directory_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
     tree.file("run/fpga", "a file where a directory should be").unwrap();
@@ -320,7 +320,7 @@ fn without_a_place_for_the_record_nothing_is_changed() {
 
 /// How each failed step and each outcome is told. Which of them happens when is what the tests above are about.
 #[test]
-fn failures_and_outcomes_say_what_is_the_case() {
+fn bind_error_messages_match_failure_and_outcome() {
     let refused = |errno: Errno, driver: Option<&'static str>| {
         let dir = tempfile::tempdir().unwrap();
         let tree = tree(dir.path(), driver);
@@ -359,7 +359,7 @@ fn failures_and_outcomes_say_what_is_the_case() {
 
 /// A driver that cannot be found out in the middle of it.
 #[test]
-fn a_machine_that_becomes_unreadable_is_a_failed_step() {
+fn bind_unreadable_driver_link_is_failed_step() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
     let path = format!("sys/bus/pci/devices/{CARD}/driver_override");
@@ -373,7 +373,7 @@ fn a_machine_that_becomes_unreadable_is_a_failed_step() {
 }
 
 #[test]
-fn what_was_remembered_and_cannot_be_used_is_named_and_nothing_is_changed() {
+fn release_unusable_record_is_named_and_nothing_changes() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("vfio-pci"));
     let kernel = FakeKernel::new(&tree, CARD);
@@ -397,7 +397,7 @@ fn what_was_remembered_and_cannot_be_used_is_named_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_stranger_without_a_driver_and_a_group_that_cannot_be_read_are_refused() {
+fn bind_group_member_without_driver_or_unreadable_group_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), None);
     tree.file(&format!("sys/bus/pci/devices/{CARD}/device"), "0x0001\n").unwrap();

@@ -22,14 +22,14 @@ fn card() -> Vec<u8> {
 }
 
 #[test]
-fn capabilities_are_found_in_their_order() {
+fn config_capabilities_are_listed_in_order() {
     let found = capabilities(card().as_slice()).unwrap();
     let found: Vec<_> = found.iter().map(|capability| (capability.id, capability.at)).collect();
     assert_eq!(found, [(0x01, 0x40), (0x05, 0x48), (0x11, 0x60), (0x10, 0x70)]);
 }
 
 #[test]
-fn the_msix_capability_says_where_the_table_is() {
+fn config_msix_capability_locates_table() {
     let msix = find_msix(card().as_slice()).unwrap().unwrap();
     let expected = MsixCapability {
         at: 0x60,
@@ -47,7 +47,7 @@ fn the_msix_capability_says_where_the_table_is() {
 }
 
 #[test]
-fn a_function_without_capabilities_has_none() {
+fn config_without_capabilities_lists_none() {
     let mut space = card();
     space[0x06] = 0;
     assert_eq!(capabilities(space.as_slice()), Ok(Vec::new()));
@@ -57,7 +57,7 @@ fn a_function_without_capabilities_has_none() {
 }
 
 #[test]
-fn damaged_lists_end() {
+fn config_damaged_capability_list_ends() {
     let mut looping = card();
     looping[0x71] = 0x40;
     assert_eq!(capabilities(looping.as_slice()), Err(ConfigError::BadCapabilityList { at: 0x40, seen: 48 }));
@@ -73,7 +73,7 @@ fn damaged_lists_end() {
 }
 
 #[test]
-fn all_ones_is_a_missing_device() {
+fn config_all_ones_is_absent_device() {
     let space = vec![0xFF; 256];
     assert_eq!(identity(space.as_slice()), Err(ConfigError::Gone));
     assert_eq!(capabilities(space.as_slice()), Err(ConfigError::Gone));
@@ -83,7 +83,7 @@ fn all_ones_is_a_missing_device() {
 }
 
 #[test]
-fn bar_registers_by_kind() {
+fn config_bar_registers_decode_by_kind() {
     let bar = |index, kind, prefetchable, address| Some(BarRegister { index, kind, prefetchable, address });
     let expected = [
         bar(0, BarKind::Memory32, false, 0xF000_0000),
@@ -103,7 +103,7 @@ fn bar_registers_by_kind() {
 }
 
 #[test]
-fn bus_master_is_one_bit() {
+fn config_bus_master_changes_one_bit() {
     let function = BareFunction::new(Vec::new());
     function.config_write(0x04, &[0x03, 0x01]).unwrap();
     function.set_bus_master(true).unwrap();
@@ -117,7 +117,7 @@ fn bus_master_is_one_bit() {
 
 proptest! {
     #[test]
-    fn no_bytes_panic_or_loop(mut space in proptest::collection::vec(any::<u8>(), 0..256), capable: bool) {
+    fn config_any_bytes_do_not_panic_or_loop(mut space in proptest::collection::vec(any::<u8>(), 0..256), capable: bool) {
         if let (true, Some(byte)) = (capable, space.get_mut(6)) {
             *byte |= 0x10;
         }

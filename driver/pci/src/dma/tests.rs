@@ -25,7 +25,7 @@ fn pool(limit: usize) -> (Arc<BareFunction>, DmaPool) {
 }
 
 #[test]
-fn the_device_sees_what_the_owner_wrote() {
+fn pool_device_sees_owner_writes() {
     let (function, pool) = pool(REGION);
     let mut buffer = pool.allocate(100).unwrap();
     assert_eq!((buffer.len(), buffer.capacity()), (100, 128));
@@ -42,7 +42,7 @@ fn the_device_sees_what_the_owner_wrote() {
 }
 
 #[test]
-fn memory_is_mapped_once_and_reused() {
+fn pool_memory_is_mapped_once_and_reused() {
     let (function, pool) = pool(REGION);
     let first = pool.allocate(4096).unwrap().iova();
     for _ in 0..1000 {
@@ -55,7 +55,7 @@ fn memory_is_mapped_once_and_reused() {
 }
 
 #[test]
-fn it_grows_to_its_limit_and_says_so() {
+fn pool_grows_to_limit_and_reports_it() {
     let (function, pool) = pool(2 * REGION);
     let first = pool.allocate(REGION).unwrap();
     let second = pool.allocate(REGION).unwrap();
@@ -69,7 +69,7 @@ fn it_grows_to_its_limit_and_says_so() {
 }
 
 #[test]
-fn a_large_buffer_gets_a_region_of_its_own() {
+fn pool_large_buffer_gets_own_region() {
     let (function, pool) = pool(8 * REGION);
     let large = pool.allocate(3 * REGION + 1).unwrap();
     assert_eq!(
@@ -84,7 +84,7 @@ fn a_large_buffer_gets_a_region_of_its_own() {
 }
 
 #[test]
-fn bad_requests_are_refused() {
+fn pool_invalid_request_is_refused() {
     let (_, pool) = pool(REGION);
     for (length, alignment) in [(0, 64), (64, 0), (64, 3), (64, 8192), (usize::MAX, 64)] {
         let bad = DmaAllocError::BadRequest { length, alignment, largest: 4096 };
@@ -94,7 +94,7 @@ fn bad_requests_are_refused() {
 }
 
 #[test]
-fn addresses_fit_the_device_and_leave_out_zero() {
+fn pool_addresses_fit_device_and_exclude_zero() {
     let below =
         |function: &BareFunction, end: u64| function.mapped().iter().all(|(at, size)| at.get() + size <= end);
     let narrow = function(0, u64::MAX);
@@ -111,7 +111,7 @@ fn addresses_fit_the_device_and_leave_out_zero() {
 }
 
 #[test]
-fn a_refused_mapping_costs_nothing() {
+fn pool_refused_mapping_leaks_nothing() {
     let (function, pool) = pool(REGION);
     function.refuse_map(true);
     for _ in 0..3 {
@@ -123,7 +123,7 @@ fn a_refused_mapping_costs_nothing() {
 }
 
 #[test]
-fn quarantined_memory_is_never_seen_again() {
+fn pool_quarantined_memory_is_never_reused() {
     let (function, pool) = pool(REGION);
     let bad = pool.allocate(4096).unwrap();
     let gone = bad.iova();
@@ -155,7 +155,7 @@ fn quarantined_memory_is_never_seen_again() {
 }
 
 #[test]
-fn the_last_buffer_ends_the_pool() {
+fn pool_ends_with_last_buffer() {
     let (function, pool) = pool(4 * REGION);
     let first = pool.allocate(REGION).unwrap();
     let second = pool.allocate(REGION).unwrap();
@@ -168,7 +168,7 @@ fn the_last_buffer_ends_the_pool() {
 }
 
 #[test]
-fn a_region_that_cannot_be_unmapped_is_leaked() {
+fn pool_failed_unmap_leaks_region() {
     let (function, pool) = pool(REGION);
     let iova = pool.allocate(64).unwrap().iova();
     function.refuse_unmap(true);
@@ -177,7 +177,7 @@ fn a_region_that_cannot_be_unmapped_is_leaked() {
 }
 
 #[test]
-fn an_area_is_zeroed_shared_and_can_come_back() {
+fn pool_registered_memory_is_zeroed_and_returns() {
     let (function, pool) = pool(REGION);
     pool.allocate(REGION).unwrap().fill(0xFF);
     let area = pool.allocate_area(128, 4096).unwrap();
@@ -192,7 +192,7 @@ fn an_area_is_zeroed_shared_and_can_come_back() {
 }
 
 #[test]
-fn reserving_maps_ahead() {
+fn pool_reserve_maps_ahead() {
     let (function, pool) = pool(4 * REGION);
     pool.reserve(3 * REGION).unwrap();
     pool.reserve(REGION).unwrap();
@@ -201,7 +201,7 @@ fn reserving_maps_ahead() {
 }
 
 #[test]
-fn the_last_region_may_be_smaller() {
+fn pool_last_region_may_be_smaller() {
     let (_, pool) = pool(REGION + 8192 + 100);
     let whole = pool.allocate(REGION).unwrap();
     assert!(pool.allocate(8192).is_ok());
@@ -212,7 +212,7 @@ fn the_last_region_may_be_smaller() {
 proptest! {
     /// Whatever is handed out and given back: buffers never overlap, keep their content, and everything comes back.
     #[test]
-    fn buffers_are_apart(steps in proptest::collection::vec((1_usize..20_000, 0_u32..13, any::<prop::sample::Index>(), any::<bool>()), 1..80)) {
+    fn pool_buffers_never_overlap(steps in proptest::collection::vec((1_usize..20_000, 0_u32..13, any::<prop::sample::Index>(), any::<bool>()), 1..80)) {
         let (function, pool) = pool(4 * REGION);
         let mut live: Vec<(DmaBuffer, u8)> = Vec::new();
         for (number, (length, alignment, index, free)) in steps.into_iter().enumerate() {
@@ -249,7 +249,7 @@ proptest! {
 }
 
 #[test]
-fn memory_for_one_direction_has_regions_of_its_own() {
+fn pool_directions_use_separate_regions() {
     let (function, pool) = pool(4 * REGION);
     let both = pool.allocate(64).unwrap();
     let source = pool.allocate_for(64, DmaAccess::ReadByDevice).unwrap();
@@ -273,7 +273,7 @@ fn memory_for_one_direction_has_regions_of_its_own() {
 }
 
 #[test]
-fn a_device_with_too_few_address_bits_is_told_of() {
+fn pool_too_few_address_bits_is_reported() {
     let function = function(1 << 40, 1 << 41);
     let pool = pool_on(&function, DmaPoolOptions { address_bits: 32, ..options(REGION) });
     let narrow = DmaAllocError::AddressWidth { bits: 32, first: Iova::new(1 << 40) };

@@ -4,7 +4,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// Somebody else ends a wait: of a message, and of one user of a shared vector alone.
 #[test]
-fn a_wait_is_ended_by_a_word() {
+fn interrupt_wake_ends_wait() {
     let (interrupt, _trigger) = Interrupt::pair().unwrap();
     interrupt.wake();
     interrupt.wake();
@@ -19,7 +19,7 @@ fn a_wait_is_ended_by_a_word() {
 }
 
 #[test]
-fn signals_add_up_and_are_taken_once() {
+fn interrupt_signals_accumulate_and_are_taken_once() {
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     assert_eq!(interrupt.try_take(), 0);
     trigger.signal();
@@ -29,7 +29,7 @@ fn signals_add_up_and_are_taken_once() {
 }
 
 #[test]
-fn waiting_ends_with_what_has_arrived_or_with_the_time() {
+fn interrupt_wait_returns_on_signal_or_timeout() {
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     assert_eq!(interrupt.wait(Duration::ZERO), Ok(None));
     assert_eq!(interrupt.wait(Duration::from_millis(1)), Ok(None));
@@ -40,7 +40,7 @@ fn waiting_ends_with_what_has_arrived_or_with_the_time() {
 }
 
 #[test]
-fn another_thread_wakes_the_waiting_one() {
+fn interrupt_signal_from_other_thread_wakes_waiter() {
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     let (back, back_trigger) = Interrupt::pair().unwrap();
     std::thread::scope(|scope| {
@@ -58,7 +58,7 @@ fn another_thread_wakes_the_waiting_one() {
 }
 
 #[test]
-fn the_descriptor_is_readable_while_something_is_there() {
+fn interrupt_fd_readable_while_signal_pending() {
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     let ready =
         || rustix::event::poll(&mut [PollFd::new(&interrupt, PollFlags::IN)], Some(&Timespec::default()));
@@ -70,7 +70,7 @@ fn the_descriptor_is_readable_while_something_is_there() {
 }
 
 #[test]
-fn a_full_counter_keeps_the_event() {
+fn interrupt_full_counter_keeps_signal() {
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     rustix::io::write(trigger.as_fd(), &(u64::MAX - 1).to_ne_bytes()).unwrap();
     trigger.signal();
@@ -78,7 +78,7 @@ fn a_full_counter_keeps_the_event() {
 }
 
 #[test]
-fn a_descriptor_of_somebody_else_is_signalled_if_it_is_an_event_descriptor() {
+fn interrupt_foreign_descriptor_must_be_eventfd() {
     for flags in [EventfdFlags::NONBLOCK, EventfdFlags::empty()] {
         let file = rustix::event::eventfd(0, flags).unwrap();
         let trigger = InterruptTrigger::from_descriptor(file.try_clone().unwrap()).unwrap();
@@ -99,7 +99,7 @@ fn a_descriptor_of_somebody_else_is_signalled_if_it_is_an_event_descriptor() {
 }
 
 #[test]
-fn every_user_of_a_shared_vector_learns_of_every_interrupt() {
+fn interrupt_shared_vector_reaches_every_user() {
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     let users = interrupt.share(3).unwrap();
     assert!(users[0].shares_with(&users[2]) && !users[0].shares_with(&Interrupt::pair().unwrap().0));
@@ -118,7 +118,7 @@ fn every_user_of_a_shared_vector_learns_of_every_interrupt() {
 }
 
 #[test]
-fn a_level_interrupt_is_rearmed_through_its_descriptor() {
+fn interrupt_level_is_rearmed_through_fd() {
     let (interrupt, _trigger) = Interrupt::pair().unwrap();
     let (unmasked, unmask) = Interrupt::pair().unwrap();
     let users = interrupt.level(Arc::new(unmask)).share(2).unwrap();
@@ -130,7 +130,7 @@ fn a_level_interrupt_is_rearmed_through_its_descriptor() {
 }
 
 #[test]
-fn interrupt_of_several_wait_ends_for_each_and_takes_nothing() {
+fn interrupt_wait_any_ends_without_taking() {
     let (first, first_trigger) = Interrupt::pair().unwrap();
     let (second, second_trigger) = Interrupt::pair().unwrap();
     // Clones have one descriptor.
@@ -150,7 +150,7 @@ fn interrupt_of_several_wait_ends_for_each_and_takes_nothing() {
 }
 
 #[test]
-fn interrupt_of_a_period_comes_again_and_again() {
+fn interrupt_periodic_repeats() {
     let ticking = Interrupt::every(Duration::from_micros(100)).unwrap();
     for _ in 0..3 {
         assert!(ticking.wait(LONG).unwrap().is_some_and(|count| count > 0));
@@ -162,7 +162,7 @@ fn interrupt_of_a_period_comes_again_and_again() {
 
 /// The owner of a non-blocking descriptor makes it block after it was handed over, and fills its counter.
 #[test]
-fn foreign_descriptor_made_blocking_later_signal_does_not_wait() {
+fn interrupt_foreign_blocking_fd_signal_does_not_block() {
     let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
     let file = rustix::event::eventfd(0, flags).expect("an event descriptor");
     let owner = file.try_clone().expect("a copy");

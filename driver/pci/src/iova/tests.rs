@@ -84,7 +84,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn does_what_a_bitmap_does(
+    fn iova_random_operations_match_bitmap(
         holes in proptest::collection::vec((0..SPACE, 1_usize..30), 0..4),
         steps in proptest::collection::vec(step(), 1..120),
     ) {
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn no_numbers_overflow(first: u64, last: u64, length: u64, bits in 0_u32..64, at: u64) {
+    fn iova_extreme_numbers_do_not_overflow(first: u64, last: u64, length: u64, bits in 0_u32..64, at: u64) {
         let mut space = IovaAllocator::new([Iova::new(first)..=Iova::new(last)]);
         if let Ok(got) = space.allocate(length, 1 << bits) {
             prop_assert!(got.get() >= first && got.get() + (length - 1) <= last);
@@ -148,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn the_whole_space_and_its_last_address_can_be_used() {
+fn iova_whole_space_and_last_address_are_usable() {
     let mut space = IovaAllocator::new([Iova::new(0)..=Iova::new(u64::MAX)]);
     assert_eq!(space.free(), u64::MAX, "saturated");
     space.reserve(Iova::new(u64::MAX), 1).unwrap();
@@ -162,7 +162,7 @@ fn the_whole_space_and_its_last_address_can_be_used() {
 }
 
 #[test]
-fn unsorted_overlapping_and_empty_ranges_are_one_space() {
+fn iova_unsorted_overlapping_ranges_are_merged() {
     let ranges = [range(0x30, 0x10), range(0x10, 0x10), range(0x18, 0x18), iova(9)..=iova(3)];
     let mut space = IovaAllocator::new(ranges);
     assert_eq!((space.free(), space.largest_free()), (0x30, 0x30));
@@ -170,7 +170,7 @@ fn unsorted_overlapping_and_empty_ranges_are_one_space() {
 }
 
 #[test]
-fn bad_alignment_is_refused() {
+fn iova_invalid_alignment_is_refused() {
     let mut space = IovaAllocator::new([range(0, 64)]);
     for alignment in [0, 3, 48] {
         assert_eq!(space.allocate(1, alignment), Err(IovaError::BadRequest { length: 1, alignment }));

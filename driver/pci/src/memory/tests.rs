@@ -50,7 +50,7 @@ fn expected(offset: usize, length: usize, alignment: usize) -> Result<(), Memory
 
 proptest! {
     #[test]
-    fn does_what_a_vector_does(steps in proptest::collection::vec(step(), 1..60)) {
+    fn memory_random_operations_match_vec(steps in proptest::collection::vec(step(), 1..60)) {
         let (memory, source) = (memory(), memory());
         let pattern: Vec<u8> = (0..SIZE).map(|at| u8::try_from(at % 251).unwrap()).collect();
         source.write(0, &pattern).unwrap();
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn no_numbers_overflow(offset: usize, length: usize) {
+    fn memory_extreme_numbers_do_not_overflow(offset: usize, length: usize) {
         let memory = memory();
         let outside = offset.checked_add(length).is_none_or(|end| end > SIZE);
         prop_assert_eq!(memory.fill(offset, length, 0).is_err(), outside);
@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn a_slice_keeps_to_itself() {
+fn memory_slice_access_stays_inside() {
     let memory = memory();
     memory.write(0, &[7; 64]).unwrap();
     let part = memory.view().slice(16, 8).unwrap();
@@ -146,7 +146,7 @@ fn a_slice_keeps_to_itself() {
 }
 
 #[test]
-fn sizes_are_whole_pages_and_zero_is_refused() {
+fn memory_size_rounds_to_pages_and_zero_is_refused() {
     let page = rustix::param::page_size();
     assert_eq!(SharedMemory::anonymous(1, HugePages::No).unwrap().len(), page);
     assert_eq!(SharedMemory::memfd("test", page + 1).unwrap().len(), 2 * page);
@@ -157,7 +157,7 @@ fn sizes_are_whole_pages_and_zero_is_refused() {
 }
 
 #[test]
-fn hints_reach_every_line_once() {
+fn memory_prefetch_hints_cover_each_line_once() {
     let memory = memory();
     let base = memory.view().as_mut_ptr().addr();
     for (offset, length, lines) in [
@@ -177,7 +177,7 @@ fn hints_reach_every_line_once() {
 }
 
 #[test]
-fn huge_pages_fall_back_to_normal_ones() {
+fn memory_huge_pages_fall_back_to_normal() {
     for huge in [HugePages::Transparent, HugePages::Prefer2MiB, HugePages::Prefer1GiB] {
         let memory = SharedMemory::anonymous(4096, huge).unwrap();
         assert!(memory.len() >= 4096);
@@ -187,7 +187,7 @@ fn huge_pages_fall_back_to_normal_ones() {
 }
 
 #[test]
-fn memory_for_transparent_huge_pages_is_aligned_and_no_larger_than_asked_for() {
+fn memory_transparent_huge_pages_are_aligned_not_larger() {
     let page = rustix::param::page_size();
     for length in [HUGE, HUGE + page, 2 * HUGE - 1, 3 * HUGE + 5 * page, 17 * HUGE] {
         let memory = SharedMemory::anonymous(length, HugePages::Transparent).unwrap();
@@ -204,7 +204,7 @@ fn memory_for_transparent_huge_pages_is_aligned_and_no_larger_than_asked_for() {
 }
 
 #[test]
-fn memory_of_the_caller_is_taken_over_as_it_is() {
+fn memory_from_mapping_keeps_content() {
     let mut mapping = MmapMut::map_anon(SIZE + 1).unwrap();
     mapping[SIZE] = 9;
     let address = mapping.as_ptr();
@@ -239,7 +239,7 @@ fn kernel_flags(address: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_file_is_the_same_memory_for_others_and_keeps_its_size() {
+fn memory_file_is_shared_and_keeps_size() {
     let memory = SharedMemory::memfd("test", SIZE).unwrap();
     let file = memory.file().unwrap().try_clone_to_owned().unwrap();
     assert!(rustix::fs::ftruncate(&file, 4096).is_err(), "sealed");
@@ -263,7 +263,7 @@ fn a_file_is_the_same_memory_for_others_and_keeps_its_size() {
 /// was written: these 64 bytes, whose ends are multiples of 16, even of whole words, though no more than bytes is
 /// promised.
 #[test]
-fn two_threads_share_it() {
+fn memory_two_threads_see_whole_words_in_order() {
     const ROUNDS: u64 = 20_000;
     let memory = memory();
     let stop = AtomicBool::new(false);
@@ -303,7 +303,7 @@ fn possible(word: u64, rounds: u64) -> bool {
 }
 
 #[test]
-fn a_part_is_the_same_bytes_and_no_others() {
+fn memory_part_shares_exact_range() {
     let memory = memory();
     let part = memory.part(4096, 100).unwrap();
     assert_eq!(part.len(), 100);
@@ -330,7 +330,7 @@ fn a_part_is_the_same_bytes_and_no_others() {
 
 proptest! {
     #[test]
-    fn stretches_are_copied_in_order_up_to_the_first_that_is_outside(
+    fn memory_spans_are_copied_in_order_until_first_invalid(
         parts in proptest::collection::vec((0..SIZE, 0_usize..5000, 0..SIZE + 3000), 0..12)
     ) {
         let memory = memory();

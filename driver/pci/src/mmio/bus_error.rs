@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handler_counts_as_installed_only_after_it_is_in_force() {
+    fn bus_error_handler_counts_as_installed_after_activation() {
         let installed = Installed::new();
         let during = || {
             assert!(!installed.is_done(), "somebody would map BARs without a handler");
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn areas_are_found_while_they_are_watched() {
+    fn bus_error_areas_are_found_while_watched() {
         // Addresses that no mapping has: above what user space gets.
         let base = usize::MAX / 2;
         let first = Watched::new(base, 0x1000, 3);

@@ -43,7 +43,7 @@ fn at(offset: u64) -> BarOffset {
 }
 
 #[test]
-fn mapped_areas_and_holes_are_one_bar() {
+fn bar_mapped_areas_and_holes_act_as_one() {
     // The second page is left out, as a page with an MSI-X table is.
     let (bar, _, file) = mapped(&[0..0x1000, 0x2000..SIZE]);
     for offset in [0, 0xFFC, 0x1000, 0x1FFC, 0x2000, SIZE - 4] {
@@ -66,7 +66,7 @@ fn mapped_areas_and_holes_are_one_bar() {
 }
 
 #[test]
-fn all_ones_is_gone_only_if_the_device_is() {
+fn bar_all_ones_is_gone_only_if_device_absent() {
     let (bar, switch, _) = mapped(&FIRST_PAGE);
     for offset in [8, 0x1008] {
         bar.write64(at(offset), u64::MAX).unwrap();
@@ -81,7 +81,7 @@ fn all_ones_is_gone_only_if_the_device_is() {
 }
 
 #[test]
-fn handles_from_before_a_reset_are_stale() {
+fn bar_handle_before_reset_is_stale() {
     let (bar, switch, _) = mapped(&FIRST_PAGE);
     let part = bar.slice(at(0x100), 0x100).unwrap();
     switch.generation.store(4, Ordering::Relaxed);
@@ -91,7 +91,7 @@ fn handles_from_before_a_reset_are_stale() {
 }
 
 #[test]
-fn a_refused_file_access_is_an_error() {
+fn bar_refused_file_access_is_error() {
     let (bar, _, file) = mapped(&[]);
     assert_eq!(bar.read32(at(0)), Ok(0));
     rustix::fs::ftruncate(&*file, 0x1000).unwrap();
@@ -99,7 +99,7 @@ fn a_refused_file_access_is_an_error() {
 }
 
 #[test]
-fn areas_may_begin_and_end_inside_a_page() {
+fn bar_areas_may_start_and_end_inside_page() {
     // A table from 0x800 to 0xA00, in a page that holds registers too.
     let (bar, _, file) = mapped(&[0..0x800, 0xA00..SIZE]);
     for offset in [0x7FC, 0x800, 0x9FC, 0xA00, 0xFFC, SIZE - 4] {
@@ -112,7 +112,7 @@ fn areas_may_begin_and_end_inside_a_page() {
 }
 
 #[test]
-fn a_bar_without_mapped_areas_raises_no_signal() {
+fn bar_without_mapped_areas_raises_no_signal() {
     let (bar, switch, file) = mapped(&[]);
     bar.write32(at(8), 0x1234_5678).unwrap();
     assert_eq!((bar.read32(at(8)), bar.read64(at(8))), (Ok(0x1234_5678), Ok(0x1234_5678)));
@@ -125,7 +125,7 @@ fn a_bar_without_mapped_areas_raises_no_signal() {
 }
 
 #[test]
-fn areas_outside_the_bar_are_refused() {
+fn bar_area_outside_is_refused() {
     let file = Arc::new(rustix::fs::memfd_create("bar", MemfdFlags::CLOEXEC).unwrap());
     let backwards = core::ops::Range { start: 0x2000, end: 0x1000 };
     for area in [0..SIZE + 1, SIZE..SIZE, 4..0x1000, backwards] {
@@ -161,7 +161,7 @@ impl Mmio for Recorder {
 }
 
 #[test]
-fn wide_accesses_and_blocks_are_words_in_ascending_order() {
+fn bar_wide_and_block_accesses_are_ascending_words() {
     let recorder = Arc::new(Recorder(Mutex::new(Vec::new())));
     let backend: Arc<dyn Mmio> = Arc::<Recorder>::clone(&recorder);
     let bar = Bar::new(backend).slice(at(0x40), 0x40).unwrap();
@@ -186,7 +186,7 @@ fn wide_accesses_and_blocks_are_words_in_ascending_order() {
 }
 
 #[test]
-fn slices_end_where_they_end() {
+fn bar_subview_access_beyond_end_is_refused() {
     let bar = Bar::new(Arc::new(Recorder(Mutex::new(Vec::new()))));
     let part = bar.slice(at(0x40), 0x20).unwrap();
     assert_eq!(part.size(), 0x20);
@@ -204,7 +204,7 @@ fn slices_end_where_they_end() {
 proptest! {
     /// Any access: the backend and the view agree with plain arithmetic, and nothing outside is touched.
     #[test]
-    fn bounds_and_alignment(base in 0_u64..0x30, length in 0_u64..0x120, offset in prop_oneof![0_u64..0x120, any::<u64>()], wide: bool) {
+    fn bar_bounds_and_alignment_match_arithmetic(base in 0_u64..0x30, length in 0_u64..0x120, offset in prop_oneof![0_u64..0x120, any::<u64>()], wide: bool) {
         let (base, width) = (base * 4, if wide { 8 } else { 4 });
         let (bar, ..) = mapped(&FIRST_PAGE);
         let bar = bar.slice(at(0), 0x100).unwrap();

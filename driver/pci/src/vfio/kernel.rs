@@ -192,7 +192,7 @@ mod tests {
 
     /// The codes as other programs' traces show them.
     #[test]
-    fn request_codes_are_those_of_the_headers() {
+    fn ioctl_request_codes_match_headers() {
         for (request, code) in [
             (Request::SetIommu, 0x3B66),
             (Request::GroupStatus, 0x3B67),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_to_a_file_that_is_no_device_is_an_error() {
+    fn ioctl_on_non_device_file_is_error() {
         let file = System.open(Path::new("/dev/null")).unwrap();
         // SAFETY: the file knows no request at all.
         let refused = unsafe { System.ioctl(file.as_fd(), Request::Reset, Argument::Value(0)) };
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_knows_its_limit() {
+    fn locked_memory_limit_of_process_is_read() {
         let memory = System.locked_memory();
         let limit = rustix::process::getrlimit(Resource::Memlock).current;
         assert!(memory.limit.is_none() || memory.limit == limit);

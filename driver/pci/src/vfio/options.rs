@@ -221,7 +221,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn interfaces_are_read_as_they_are_written() {
+    fn options_interface_names_parse() {
         for interface in [VfioInterface::Auto, VfioInterface::Group, VfioInterface::Iommufd] {
             assert_eq!(interface.to_string().parse(), Ok(interface));
         }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_has_its_say() {
+    fn options_environment_is_applied() {
         let set = |name: &str| match name {
             INTERFACE_VARIABLE => Some("iommufd".to_owned()),
             VF_TOKEN_VARIABLE => Some("00000000-0000-0000-0000-0000000000ff".to_owned()),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_uuid_is_refused() {
+    fn options_invalid_uuid_is_refused() {
         for text in
             ["", "14d63f20", "14d63f2084451-1ea-8900-1f9ce7d5650d", "14d63f20-8445-11ea-8900-1f9ce7d5650g"]
         {
@@ -256,13 +256,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tokens_are_read_as_they_are_written(bytes: [u8; 16]) {
+        fn options_vf_token_parses_uuid(bytes: [u8; 16]) {
             let token = VfToken::from_bytes(bytes);
             prop_assert_eq!(token.to_string().parse(), Ok(token));
         }
 
         #[test]
-        fn no_text_panics(text in ".{0,40}") {
+        fn options_any_text_does_not_panic(text in ".{0,40}") {
             let _ = text.parse::<VfToken>();
         }
     }

@@ -290,7 +290,7 @@ mod tests {
     /// Typed in from the kernel's headers (6.12: `include/uapi/linux/vfio.h`, `include/uapi/linux/iommufd.h`; what came
     /// later, such as the token of a binding, from 7.2), not from the bindings.
     #[test]
-    fn structures_are_laid_out_as_in_the_kernels_headers() {
+    fn sys_structures_match_kernel_headers() {
         assert_eq!(size_of::<v::vfio_group_status>(), 8);
         assert_eq!(offset_of!(v::vfio_group_status, flags), 4);
         assert_eq!(size_of::<v::vfio_region_info>(), 32);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_say_their_length_and_keep_their_fields() {
+    fn sys_block_states_length_and_keeps_fields() {
         let block = Block::of::<v::vfio_irq_set>().with(4, 0x21).and([1_i32, -1].map(i32::to_ne_bytes));
         assert_eq!((block.word(0), block.word(4), block.word(24)), (28, 0x21, u32::MAX));
         let block = Block::of::<iommu_ioas_map>().with_long(24, 1 << 40);

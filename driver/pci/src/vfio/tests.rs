@@ -18,7 +18,7 @@ fn device() -> DeviceFile {
 }
 
 #[test]
-fn configuration_space_is_read_at_its_place_and_ends() {
+fn vfio_config_space_reads_at_offset_and_ends() {
     let device = device();
     assert_eq!(config::identity(&device), Ok((0x10EE, 0x9038)));
     let mut last = [0; 4];
@@ -28,7 +28,7 @@ fn configuration_space_is_read_at_its_place_and_ends() {
 }
 
 #[test]
-fn failures_of_the_file_are_errors() {
+fn vfio_file_failures_are_errors() {
     let device = device();
     rustix::fs::ftruncate(&*device.file, 4096).unwrap();
     let short = Err(ConfigError::Refused { at: 4, source: OsError::from_raw(0) });
@@ -38,7 +38,7 @@ fn failures_of_the_file_are_errors() {
 }
 
 #[test]
-fn presence_is_what_configuration_space_says() {
+fn vfio_presence_follows_config_space() {
     let device = device();
     assert!(device.is_present());
     rustix::io::pwrite(&*device.file, &[0], 4096 + 4).unwrap();
@@ -50,7 +50,7 @@ fn presence_is_what_configuration_space_says() {
 }
 
 #[test]
-fn the_clock_runs_forwards_and_is_shared() {
+fn vfio_clock_is_monotonic_and_shared() {
     let first = crate::wait::monotonic_ns();
     assert!(crate::wait::monotonic_ns() >= first);
 }
@@ -62,7 +62,7 @@ fn bus_master(fake: &Fake) -> bool {
 }
 
 #[test]
-fn a_device_is_opened_used_and_closed() {
+fn vfio_device_open_use_close() {
     for interface in BOTH {
         let fake = Fake::new();
         let transport = fake.open(fake.options().interface(interface)).unwrap();
@@ -93,7 +93,7 @@ fn a_device_is_opened_used_and_closed() {
 }
 
 #[test]
-fn memory_is_mapped_with_just_the_access_asked_for() {
+fn vfio_map_uses_requested_access() {
     // vfio.h: read 1, write 2. iommufd.h: fixed address 1, writable 2, readable 4. From the device's point of view.
     for (interface, flags) in [(VfioInterface::Group, [1, 2, 3]), (VfioInterface::Iommufd, [5, 3, 7])] {
         let fake = Fake::new();
@@ -111,7 +111,7 @@ fn memory_is_mapped_with_just_the_access_asked_for() {
 }
 
 #[test]
-fn the_kernels_ranges_are_kept_to() {
+fn vfio_map_respects_kernel_ranges() {
     let fake = Fake::new();
     let transport = fake.open(fake.options().interface(VfioInterface::Iommufd)).unwrap();
     assert_eq!(transport.iova_ranges().len(), 41, "as many as there are, not as many as were guessed");
@@ -139,7 +139,7 @@ fn the_kernels_ranges_are_kept_to() {
 }
 
 #[test]
-fn limits_say_what_they_are_and_what_to_do() {
+fn vfio_map_limits_are_reported_with_advice() {
     let fake = Fake::new();
     let transport = fake.open(fake.options().interface(VfioInterface::Group)).unwrap();
     let memory = SharedMemory::anonymous(1 << 20, HugePages::No).unwrap();
@@ -173,7 +173,7 @@ fn limits_say_what_they_are_and_what_to_do() {
 
 /// An iommufd counts by user: the process that is refused may hold next to nothing.
 #[test]
-fn a_limit_that_other_programs_use_up_is_named() {
+fn vfio_map_limit_used_by_other_programs_is_named() {
     let fake = Fake::new();
     let transport = fake.open(fake.options().interface(VfioInterface::Iommufd)).unwrap();
     let memory = SharedMemory::anonymous(4096, HugePages::No).unwrap();
@@ -185,7 +185,7 @@ fn a_limit_that_other_programs_use_up_is_named() {
 }
 
 #[test]
-fn a_mapping_that_cannot_be_undone_stays_known() {
+fn vfio_failed_unmap_stays_recorded() {
     for interface in BOTH {
         let fake = Fake::new();
         let transport = fake.open(fake.options().interface(interface)).unwrap();
@@ -202,7 +202,7 @@ fn a_mapping_that_cannot_be_undone_stays_known() {
 }
 
 #[test]
-fn message_interrupts_come_in_the_number_that_can_be_had() {
+fn vfio_interrupts_grant_available_vectors() {
     let fake = Fake::new();
     fake.state().vectors_left = 5;
     let transport = fake.open(fake.options()).unwrap();
@@ -218,7 +218,7 @@ fn message_interrupts_come_in_the_number_that_can_be_had() {
 }
 
 #[test]
-fn without_msix_there_is_msi_and_without_msi_the_line() {
+fn vfio_interrupts_fall_back_to_msi_then_intx() {
     let fake = Fake::new();
     fake.state().vectors = [Some(1), Some(4), Some(0), None, Some(1)];
     let transport = fake.open(fake.options()).unwrap();
@@ -241,7 +241,7 @@ fn without_msix_there_is_msi_and_without_msi_the_line() {
 }
 
 #[test]
-fn events_are_armed_from_the_start_as_far_as_there_are_any() {
+fn vfio_events_are_armed_as_available() {
     let fake = Fake::new();
     let transport = fake.open(fake.options()).unwrap();
     let events = transport.events().unwrap();
@@ -264,7 +264,7 @@ fn events_are_armed_from_the_start_as_far_as_there_are_any() {
 }
 
 #[test]
-fn a_function_reset_makes_handles_stale_or_says_why_not() {
+fn vfio_function_reset_makes_handles_stale_or_reports() {
     let fake = Fake::new();
     let transport = fake.open(fake.options()).unwrap();
     let bar = transport.open_bar(0).unwrap();
@@ -290,7 +290,7 @@ fn a_function_reset_makes_handles_stale_or_says_why_not() {
 }
 
 #[test]
-fn a_hot_reset_shows_what_it_owns() {
+fn vfio_hot_reset_passes_owned_groups() {
     for (interface, files) in [(VfioInterface::Group, 1), (VfioInterface::Iommufd, 0)] {
         let fake = Fake::new();
         // A second function of the card, in the same group, and not used by anybody.
@@ -307,7 +307,7 @@ fn a_hot_reset_shows_what_it_owns() {
 }
 
 #[test]
-fn a_hot_reset_of_what_others_own_is_refused_with_their_names() {
+fn vfio_hot_reset_of_foreign_functions_is_refused_with_names() {
     for (interface, other) in [(VfioInterface::Group, 9), (VfioInterface::Iommufd, u32::MAX)] {
         let fake = Fake::new();
         fake.add_function("0000:65:00.1", "nvme", 9);
@@ -329,7 +329,7 @@ fn a_hot_reset_of_what_others_own_is_refused_with_their_names() {
 }
 
 #[test]
-fn a_device_that_vanishes_is_closed_without_a_panic_and_opened_again() {
+fn vfio_device_vanished_closes_and_reopens() {
     for interface in BOTH {
         let fake = Fake::new();
         let transport = fake.open(fake.options().interface(interface)).unwrap();

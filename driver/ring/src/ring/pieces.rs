@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_ranges_merge_and_gaps_split() {
+    fn spans_touching_ranges_merge_and_gaps_split() {
         let long = super::super::MAX_DESCRIPTOR_LENGTH;
         assert_eq!(
             cut(&[(0x1000, 0x1000), (0x2000, 0x1000), (0x4000, 8)], long),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_on_the_card_splits_too() {
+    fn spans_gap_in_card_addresses_splits() {
         let segment =
             |host, card| Segment { host: HostRange::new(Iova::new(host), 0x100), card: CardAddr::new(card) };
         let list = [segment(0x1000, 0), segment(0x1100, 0x100), segment(0x1200, 0x900)];
@@ -192,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_cut_into_whole_beats() {
+    fn spans_stream_packet_is_cut_into_whole_beats() {
         let packet = [Segment { host: HostRange::new(Iova::new(0x1808), 9000), card: CardAddr::new(0) }];
         let pieces: Vec<_> = Pieces::new(packet.into_iter(), 4096, false, false).map(|p| p.length).collect();
         assert_eq!(pieces, [4096, 4096, 808]);
     }
 
     #[test]
-    fn cuts_fall_on_pages() {
+    fn spans_cuts_fall_on_page_boundaries() {
         assert_eq!(cut(&[(0x1800, 0x2000)], 4096), [(0x1800, 0x800), (0x2000, 0x1000), (0x3000, 0x800)]);
         let long = super::super::MAX_DESCRIPTOR_LENGTH;
         let whole = u64::from(long);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn status_words_that_cannot_be_are_faults() {
+fn cdma_ring_impossible_status_word_is_fault() {
     for word in [u32::MAX, 1, 0x0800_0000, 0x8000_0001, 0xDEAD_BEEF] {
         let mut bench = Bench::new(4);
         bench.submit(&[segment(0, 0x1000, 1)]).unwrap();
@@ -37,7 +37,7 @@ fn status_words_that_cannot_be_are_faults() {
 }
 
 #[test]
-fn an_error_in_every_position_names_the_descriptor() {
+fn cdma_ring_error_at_any_position_names_descriptor() {
     for start in 0..8 {
         for failing in 0..7 {
             let mut bench = Bench::new(8);
@@ -81,7 +81,7 @@ fn an_error_in_every_position_names_the_descriptor() {
 }
 
 #[test]
-fn draining_in_every_state_says_what_the_engine_saw() {
+fn cdma_ring_drain_in_any_state_reports_engine_progress() {
     let mut bench = Bench::new(16);
     for payload in 0..4 {
         bench.submit(&[segment(payload * 300, 0x1000, 300)]).unwrap();
@@ -111,7 +111,7 @@ fn draining_in_every_state_says_what_the_engine_saw() {
 }
 
 #[test]
-fn an_engine_that_runs_past_its_tail_halts_at_a_guard() {
+fn cdma_ring_engine_past_tail_halts_at_guard() {
     let mut bench = Bench::new(8);
     for start in 0..20 {
         bench.submit(&[segment(0, 0x1000, 300)]).unwrap();

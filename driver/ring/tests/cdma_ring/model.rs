@@ -43,7 +43,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(0xCD3A), ..ProptestConfig::default() })]
 
     #[test]
-    fn every_payload_comes_back_once_and_memory_is_as_asked(size in 1..5_u32, commands in commands()) {
+    fn cdma_ring_model_returns_every_payload_once_and_copies_memory(size in 1..5_u32, commands in commands()) {
         let mut bench = Bench::new(1 << size);
         for command in commands {
             match command {

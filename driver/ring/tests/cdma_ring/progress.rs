@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_circle_closes_and_a_wrapping_batch_has_two_pieces() {
+fn cdma_ring_wrapping_batch_has_two_slices() {
     let mut bench = Bench::new(8);
     for _ in 0..50 {
         for n in 0..5 {
@@ -24,7 +24,7 @@ fn the_circle_closes_and_a_wrapping_batch_has_two_pieces() {
 }
 
 #[test]
-fn an_append_moves_the_tail_while_the_engine_runs() {
+fn cdma_ring_append_while_running_moves_tail() {
     let mut bench = Bench::new(8);
     bench.submit(&[segment(0, 0x1000, 600)]).unwrap();
     bench.publish();
@@ -45,7 +45,7 @@ fn an_append_moves_the_tail_while_the_engine_runs() {
 }
 
 #[test]
-fn the_pointer_is_believed_only_where_it_can_be() {
+fn cdma_ring_current_pointer_is_accepted_only_where_possible() {
     // A full ring: every entry but one is posted.
     let mut bench = Bench::new(8);
     let full = |bench: &mut Bench| {
@@ -89,7 +89,7 @@ fn the_pointer_is_believed_only_where_it_can_be() {
 }
 
 #[test]
-fn one_look_per_batch_and_one_for_an_operation() {
+fn cdma_ring_probe_is_one_per_batch_and_operation() {
     let mut bench = Bench::new(16);
     let mut token = None;
     for n in 0..3 {
@@ -122,7 +122,7 @@ fn one_look_per_batch_and_one_for_an_operation() {
 }
 
 #[test]
-fn tokens_of_the_past_match_nothing() {
+fn cdma_ring_stale_token_matches_nothing() {
     let mut config = config(4);
     config.operations = 1;
     let mut ring = Ring::new(config).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn long_copies_are_cut_at_the_length_limit_and_the_data_width() {
+fn cdma_ring_long_copy_is_cut_at_length_limit_and_data_width() {
     for (bits, data, longest) in
         [(23, 64, (1 << 23) - 64), (26, 64, (1 << 26) - 64), (26, 128, (1 << 26) - 128), (8, 4, 252)]
     {
@@ -29,7 +29,7 @@ fn long_copies_are_cut_at_the_length_limit_and_the_data_width() {
 }
 
 #[test]
-fn requests_that_cannot_be() {
+fn cdma_ring_invalid_requests_are_refused() {
     let mut config = config(8);
     config.address_bits = 40;
     let mut ring = Ring::new(config).unwrap();
@@ -105,7 +105,7 @@ fn requests_that_cannot_be() {
 }
 
 #[test]
-fn configurations_are_checked() {
+fn cdma_ring_invalid_configurations_are_refused() {
     let changed = |change: fn(&mut RingConfig)| {
         let mut config = RingConfig::new(at(BASE), 8);
         change(&mut config);
@@ -142,7 +142,7 @@ fn configurations_are_checked() {
 
 /// What was moved without the engine counts, and an operation of which nothing is left takes its turn.
 #[test]
-fn the_rest_of_an_operation_counts_what_was_moved_before() {
+fn cdma_ring_partly_moved_operation_counts_earlier_bytes() {
     let mut ring: Ring<u8> = Ring::new(config(8)).unwrap();
     let mut image = Image(vec![[0; 16]; 8]);
     let first = ring.submit(&[segment(0, 0x100, 64)], 1).unwrap();
@@ -173,7 +173,7 @@ fn the_rest_of_an_operation_counts_what_was_moved_before() {
 }
 
 #[test]
-fn what_a_ring_admits_is_what_it_takes_but_for_alignment() {
+fn cdma_ring_admits_agrees_with_submit_except_alignment() {
     let mut narrow = config(8);
     narrow.realignment = false;
     let mut ring: Ring<u8> = Ring::new(narrow).unwrap();

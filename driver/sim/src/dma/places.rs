@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_a_place_stays_there_when_there_are_more() {
+    fn slot_array_doubled_keeps_content() {
         let mut places = Places::<4096>::new(0);
         for number in 0..1025_u32 {
             while places.all().len() <= number as usize {

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_caches_hold_streams_and_less_does_not() {
+    fn reuse_working_set_beyond_caches_streams() {
         for length in [2048, 4096, 65_536] {
             let mut reuse = Reuse::default();
             for _ in 0..3 {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_or_two_go_through_the_caches() {
+    fn reuse_few_copies_use_caches() {
         let mut reuse = Reuse::default();
         assert!(!reuse.note([(0, 1 << 20), (1 << 20, 1 << 20)].into_iter()));
         assert!(!reuse.note(std::iter::empty()));

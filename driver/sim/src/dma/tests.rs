@@ -171,7 +171,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_map_does_what_the_obvious_one_does(calls in calls()) {
+    fn dma_map_random_calls_match_reference(calls in calls()) {
         let mut map = DmaMap::default();
         let mut obvious = Obvious::default();
         let (sealed, unsealed) = (file(PAGES + 4, true), file(PAGES + 4, false));
@@ -284,7 +284,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_unmapped_is_gone_although_it_was_hit_last() {
+fn dma_map_unmapped_range_is_gone_despite_cache() {
     let mut map = DmaMap::default();
     let at = Iova::new(BASE);
     map.map(at, &memory(1), DmaAccess::Both).unwrap();
@@ -301,7 +301,7 @@ fn what_is_unmapped_is_gone_although_it_was_hit_last() {
 }
 
 #[test]
-fn what_may_be_read_only_is_not_written_although_it_was_hit_last() {
+fn dma_map_read_only_range_is_not_written_despite_cache() {
     let mut map = DmaMap::default();
     let at = Iova::new(BASE);
     map.map(at, &memory(1), DmaAccess::ReadByDevice).unwrap();

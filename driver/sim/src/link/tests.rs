@@ -35,7 +35,7 @@ fn arrives(link: &mut UdpLink, node: NodeId) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_node_is_found_by_its_first_frame() {
+fn udp_link_learns_node_from_first_frame() {
     let (mut first, mut second) = pair();
     // Nobody has heard of anybody: the first end has no peers to ask.
     first.send(&frame(HERE, THERE, 0));
@@ -49,7 +49,7 @@ fn a_node_is_found_by_its_first_frame() {
 }
 
 #[test]
-fn what_is_no_frame_of_a_peer_is_counted_and_dropped() {
+fn udp_link_invalid_datagram_is_counted_and_dropped() {
     let (mut first, mut second) = pair();
     let stranger = UdpSocket::bind(loopback()).unwrap();
     let mut good = Vec::new();
@@ -75,7 +75,7 @@ fn what_is_no_frame_of_a_peer_is_counted_and_dropped() {
 }
 
 #[test]
-fn links_that_cannot_be() {
+fn udp_link_invalid_options_are_refused() {
     let (first, _second) = pair();
     let taken = UdpLink::bind(UdpLinkOptions::new(first.local())).unwrap_err();
     assert!(matches!(taken, LinkError::Bind { .. }), "{taken}");
@@ -89,7 +89,7 @@ fn links_that_cannot_be() {
 }
 
 #[test]
-fn the_longest_frame_follows_from_the_mtu() {
+fn udp_link_largest_frame_follows_mtu() {
     let four = UdpLinkOptions::new(loopback());
     let six = UdpLinkOptions::new("[::1]:0".parse().unwrap());
     // 1500 less 20 or 40, 8 and 16.

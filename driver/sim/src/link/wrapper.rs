@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_the_table() {
+    fn wrapper_bytes_match_table() {
         let datagram = wrapped(&frame(3, 0x0102_0304, &[9]));
         assert_eq!(datagram[..16], *b"FPLK\x01\x00\x11\x00\x03\x00\x00\x00\x04\x03\x02\x01");
         assert_eq!(datagram.len(), 33);
@@ -143,7 +143,7 @@ mod tests {
 
     /// Every byte of the wrapper matters.
     #[test]
-    fn a_flipped_bit_anywhere_in_the_wrapper_is_seen() {
+    fn wrapper_any_bit_flip_is_detected() {
         let datagram = wrapped(&frame(3, 4, &[1, 2, 3]));
         for bit in 0..8 * WRAPPER_LENGTH {
             let mut other = datagram.clone();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_addresses_or_without_end_are_not_wrapped() {
+    fn wrapper_frame_without_address_or_too_long_is_refused() {
         let mut out = Vec::new();
         assert_eq!(wrap(&[0; 11], &mut out), Err(WrapperError::TooShort { length: 11 }));
         assert_eq!(wrap(&[0; 65_536], &mut out), Err(WrapperError::TooLong { length: 65_536 }));
@@ -169,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_wrapped_is_unwrapped(source in 0..u32::MAX, destination in 0..u32::MAX, rest: Vec<u8>) {
+        fn wrapper_round_trips(source in 0..u32::MAX, destination in 0..u32::MAX, rest: Vec<u8>) {
             let frame = frame(source, destination, &rest);
             let datagram = wrapped(&frame);
             let opened = unwrap(&datagram).unwrap();
@@ -178,7 +178,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(bytes: Vec<u8>) {
+        fn wrapper_any_bytes_do_not_panic(bytes: Vec<u8>) {
             let _ = unwrap(&bytes);
         }
     }

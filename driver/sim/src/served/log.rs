@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn log_flood_is_cut_to_burst_and_rate() {
+    fn log_flood_is_limited_to_burst_and_rate() {
         let (limit, start) = (LogLimit::new("clients"), Instant::now());
         let permitted = |at: Duration, lines: u32| {
             (0..lines)

@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn client_late_with_every_answer_exhausts_credit() {
+    fn wait_budget_always_late_client_is_exhausted() {
         // 800 ms of each 900 are late, and 90 are forgiven: 10 s last for a dozen answers, not for hours.
         assert_eq!(waits(ms(900), ms(900), 10_000), 13);
     }
 
     #[test]
-    fn client_late_now_and_then_is_served_for_ever() {
+    fn wait_budget_occasionally_late_client_is_served() {
         assert_eq!(waits(ms(900), ms(8_000), 100_000), 100_000);
         assert_eq!(waits(ms(100), ms(100), 100_000), 100_000);
         // Of a million microseconds each second.
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_limit_covers_all_waits_of_turn() {
+    fn wait_budget_unit_limit_covers_all_waits() {
         let now = Instant::now();
         let mut patience = Patience::new(LIMIT, now);
         for count in 1..=4 {

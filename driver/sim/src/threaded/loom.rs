@@ -18,7 +18,7 @@ fn value(write: PostedWrite) -> u32 {
 /// Two producers and the side that takes out, in the middle of a queue of two that has been round already. What finds no
 /// room is not tried again: only so much can be tried in all orders.
 #[test]
-fn no_write_is_lost_doubled_or_overtaken() {
+fn posted_queue_no_write_lost_duplicated_or_reordered() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -50,7 +50,7 @@ fn no_write_is_lost_doubled_or_overtaken() {
 
 /// A worker that sleeps whenever it finds nothing, for ever if nobody wakes it.
 #[test]
-fn no_wake_up_is_lost() {
+fn lock_gate_no_wake_up_is_lost() {
     loom::model(|| {
         let shared = Arc::new((Posted::new(), Gate::new()));
         let theirs = Arc::clone(&shared);
@@ -78,7 +78,7 @@ fn no_wake_up_is_lost() {
 
 /// Whoever is posted to sees what was written before.
 #[test]
-fn what_was_stored_before_is_seen_after() {
+fn posted_queue_earlier_stores_are_visible() {
     loom::model(|| {
         let shared = Arc::new((Posted::new(), loom::sync::atomic::AtomicU32::new(0)));
         let theirs = Arc::clone(&shared);

@@ -62,7 +62,7 @@ impl Rig {
 }
 
 #[test]
-fn a_sleeping_worker_is_woken_every_time() {
+fn worker_asleep_is_woken_every_time() {
     let world = world(Duration::ZERO);
     let rig = Rig::new(&world);
     let gate = &world.threaded().unwrap().gate;
@@ -98,7 +98,7 @@ fn waiting_thread_and_worker_share_the_work() {
 }
 
 #[test]
-fn a_sleeping_worker_is_woken_by_whoever_had_the_lock() {
+fn worker_asleep_is_woken_by_lock_holder() {
     let world = world(Duration::ZERO);
     let rig = Rig::new(&world);
     let gate = &world.threaded().unwrap().gate;
@@ -120,7 +120,7 @@ fn a_sleeping_worker_is_woken_by_whoever_had_the_lock() {
 }
 
 #[test]
-fn callers_outlive_a_worker_that_panics() {
+fn worker_panic_does_not_block_callers() {
     let world = world(Duration::from_micros(50));
     let rig = Rig::new(&world);
     rig.start();
@@ -138,7 +138,7 @@ fn callers_outlive_a_worker_that_panics() {
 }
 
 #[test]
-fn a_write_posted_before_a_reset_does_not_arrive_after_it() {
+fn posted_write_before_reset_does_not_arrive_after() {
     let world = world(Duration::from_micros(50));
     let rig = Rig::new(&world);
     let threaded = world.threaded().unwrap();

@@ -23,7 +23,7 @@ fn irq_info(client: &mut crate::client::Client, index: u32) -> Result<IrqInfo, u
 }
 
 #[test]
-fn the_device_is_described_as_vfio_describes_one() {
+fn device_info_matches_vfio() {
     let served = Served::start();
     let mut client = served.connect();
     let request = Request::DeviceGetInfo(InfoRequest { argsz: 16, index: 0 });
@@ -54,7 +54,7 @@ fn the_device_is_described_as_vfio_describes_one() {
 }
 
 #[test]
-fn registers_are_read_and_written_by_every_width_without_side_effects_of_narrow_ones() {
+fn registers_any_width_access_without_side_effects_of_narrow_ones() {
     let served = Served::start();
     let mut client = served.connect();
     for bar in [USER, DMA, BYPASS] {
@@ -96,7 +96,7 @@ fn registers_are_read_and_written_by_every_width_without_side_effects_of_narrow_
 }
 
 #[test]
-fn several_writes_in_one_message_are_made_in_order_and_posted_writes_are_not_answered() {
+fn register_write_multi_is_ordered_and_posted_writes_unanswered() {
     let served = Served::start();
     let mut client = served.connect();
     let write = |offset, value: u32| SmallWrite::new(DMA, offset, &value.to_le_bytes()).unwrap();
@@ -113,7 +113,7 @@ fn several_writes_in_one_message_are_made_in_order_and_posted_writes_are_not_ans
 }
 
 #[test]
-fn a_reset_takes_registers_back_and_leaves_memory_mapped() {
+fn reset_restores_registers_and_keeps_dma_mappings() {
     let served = Served::start();
     let mut client = served.connect();
     client.map(0x10_0000, 4096, 3, Some((&crate::client::file(1, true), 0))).unwrap();
@@ -136,7 +136,7 @@ proptest! {
 
     /// What a client writes to configuration space, by any widths, is what the model makes of the same writes.
     #[test]
-    fn configuration_space_is_the_models(
+    fn config_space_writes_match_model(
         accesses in prop::collection::vec((0_u16..4200, 1_usize..9, any::<u64>()), 1..40),
     ) {
         let served = Served::start();

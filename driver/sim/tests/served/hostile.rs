@@ -31,7 +31,7 @@ fn start_by_messages(client: &mut Client) {
 }
 
 #[test]
-fn client_with_tiny_transfer_limit_is_refused() {
+fn client_tiny_transfer_limit_is_refused() {
     let served = Served::start();
     for limit in [0, 1, 4095] {
         let capabilities = Capabilities { max_data_xfer_size: Some(limit), ..Capabilities::default() };
@@ -49,7 +49,7 @@ fn client_with_tiny_transfer_limit_is_refused() {
 }
 
 #[test]
-fn client_that_never_answers_does_not_delay_end_of_server() {
+fn client_never_answering_does_not_delay_server_end() {
     for threaded in [false, true] {
         let served = Served::with(world(threaded), |server| server.answer(ENDLESS));
         let mut client = served.connect();
@@ -63,7 +63,7 @@ fn client_that_never_answers_does_not_delay_end_of_server() {
 
 /// A descriptor that follows itself, in memory that is asked for: the card asks without end.
 #[test]
-fn client_with_endless_work_by_messages_keeps_nobody_out() {
+fn client_endless_message_work_does_not_block_others() {
     for threaded in [false, true] {
         let served = Served::with(world(threaded), |server| server.answer(ENDLESS));
         let mut client = served.connect();
@@ -109,7 +109,7 @@ fn client_with_endless_work_by_messages_keeps_nobody_out() {
 
 /// Only a part of a message comes: the server stops nevertheless, and at once.
 #[test]
-fn client_in_middle_of_message_does_not_delay_end_of_server() {
+fn client_partial_message_does_not_delay_server_end() {
     let served = Served::start();
     let mut client = served.connect();
     let mut message = Vec::new();
@@ -121,7 +121,7 @@ fn client_in_middle_of_message_does_not_delay_end_of_server() {
 }
 
 #[test]
-fn client_that_floods_descriptors_instead_of_answer_is_ended() {
+fn client_descriptor_flood_ends_connection() {
     let served = Served::with(world(false), |server| server.answer(ENDLESS));
     let mut client = served.connect();
     start_by_messages(&mut client);
@@ -144,7 +144,7 @@ fn client_that_floods_descriptors_instead_of_answer_is_ended() {
 
 /// Nonsense from many connections, one after the other, is counted in full: only its log lines are limited.
 #[test]
-fn refusals_of_many_connections_are_all_counted() {
+fn client_refusals_of_many_connections_are_all_counted() {
     let served = Served::start();
     for _ in 0..10 {
         let mut client = served.connect();

@@ -47,7 +47,7 @@ fn prepare(client: &mut Client, vector: u32) -> OwnedFd {
 }
 
 #[test]
-fn a_transfer_ends_in_an_interrupt_by_each_kind_of_message() {
+fn interrupt_transfer_end_signals_by_msi_and_msix() {
     for (index, vector) in [(irq::MSIX, 3), (irq::MSI, 1)] {
         let served = Served::start();
         let mut client = served.connect();
@@ -69,7 +69,7 @@ fn a_transfer_ends_in_an_interrupt_by_each_kind_of_message() {
 }
 
 #[test]
-fn the_line_signals_once_until_it_is_unmasked_and_again_while_it_is_asserted() {
+fn intx_signals_once_until_unmasked() {
     let served = Served::start();
     let mut client = served.connect();
     let _memory = prepare(&mut client, 0);
@@ -99,7 +99,7 @@ fn the_line_signals_once_until_it_is_unmasked_and_again_while_it_is_asserted() {
 }
 
 #[test]
-fn the_line_is_unmasked_by_an_event_descriptor_as_the_kernel_does_it() {
+fn intx_unmask_event_fd_unmasks_line() {
     let served = Served::start();
     let mut client = served.connect();
     let _memory = prepare(&mut client, 0);
@@ -148,7 +148,7 @@ fn the_line_is_unmasked_by_an_event_descriptor_as_the_kernel_does_it() {
 }
 
 #[test]
-fn a_masked_vector_is_pending_until_it_is_unmasked() {
+fn interrupt_masked_vector_is_pending_until_unmasked() {
     for index in [irq::MSIX, irq::MSI] {
         let served = Served::start();
         let mut client = served.connect();
@@ -169,7 +169,7 @@ fn a_masked_vector_is_pending_until_it_is_unmasked() {
 }
 
 #[test]
-fn parts_are_assigned_taken_back_and_triggered_by_hand() {
+fn interrupt_vectors_assigned_removed_and_triggered() {
     let served = Served::start();
     let mut client = served.connect();
     let interrupts = listen(&mut client, irq::MSIX, 4);
@@ -195,7 +195,7 @@ fn parts_are_assigned_taken_back_and_triggered_by_hand() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn interrupt_invalid_request_is_refused_without_change() {
     let served = Served::start();
     let mut client = served.connect();
     let interrupts = listen(&mut client, irq::MSIX, 2);
@@ -214,7 +214,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn interrupts_stay_enabled_over_a_reset_as_the_kernel_restores_them() {
+fn interrupts_stay_enabled_after_reset() {
     let served = Served::start();
     let mut client = served.connect();
     let interrupts = listen(&mut client, irq::MSIX, 2);
@@ -226,7 +226,7 @@ fn interrupts_stay_enabled_over_a_reset_as_the_kernel_restores_them() {
 }
 
 #[test]
-fn the_client_is_told_that_the_card_is_wanted_back() {
+fn release_request_reaches_client() {
     let served = Served::start();
     let mut client = served.connect();
     let wanted = listen(&mut client, irq::REQ, 1);
@@ -236,7 +236,7 @@ fn the_client_is_told_that_the_card_is_wanted_back() {
 }
 
 #[test]
-fn an_error_that_the_card_cannot_correct_is_told_and_one_that_it_can_is_not() {
+fn error_interrupt_signals_uncorrectable_only() {
     use fpga_card::fault_plan::Moment;
     use fpga_card::{CorrectableError, FaultPlan, InjectedFault, PciError, PlannedFault, UncorrectableError};
     let served = Served::start();
@@ -257,7 +257,7 @@ fn an_error_that_the_card_cannot_correct_is_told_and_one_that_it_can_is_not() {
 }
 
 #[test]
-fn a_card_that_was_pulled_out_reads_as_all_ones_and_is_not_reset() {
+fn unplugged_card_reads_all_ones_and_is_not_reset() {
     use fpga_card::fault_plan::Moment;
     use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
     let served = Served::start();
@@ -272,7 +272,7 @@ fn a_card_that_was_pulled_out_reads_as_all_ones_and_is_not_reset() {
 
 /// User logic raises a line while the client waits, by each method; the server is not asked anything for it to leave.
 #[test]
-fn a_user_interrupt_reaches_who_waits() {
+fn user_interrupt_reaches_waiting_client_by_every_method() {
     for (index, count) in [(irq::MSIX, 32), (irq::MSI, 1), (irq::INTX, 1)] {
         let served = Served::start();
         let mut client = served.connect();

@@ -23,7 +23,7 @@ fn held() -> (usize, usize) {
 }
 
 #[test]
-fn a_hundred_thousand_pages_of_one_file_take_one_descriptor_and_one_mapping() {
+fn memory_hundred_thousand_file_pages_use_one_descriptor() {
     const PAGES: u64 = 100_000;
     let served = Served::start();
     let mut client = served.connect();
@@ -52,7 +52,7 @@ fn a_hundred_thousand_pages_of_one_file_take_one_descriptor_and_one_mapping() {
 }
 
 #[test]
-fn one_transfer_spans_pages_that_were_mapped_one_by_one() {
+fn memory_transfer_spans_separately_mapped_pages() {
     const PAGES: u64 = 16;
     let served = Served::start();
     let mut client = served.connect();
@@ -80,7 +80,7 @@ fn one_transfer_spans_pages_that_were_mapped_one_by_one() {
 }
 
 #[test]
-fn what_is_not_mapped_or_may_not_be_written_is_never_reached_and_every_attempt_counts() {
+fn memory_unmapped_or_read_only_access_is_refused_and_counted() {
     let served = Served::start();
     let mut client = served.connect();
     let memory = file(3, true);
@@ -116,7 +116,7 @@ fn what_is_not_mapped_or_may_not_be_written_is_never_reached_and_every_attempt_c
 }
 
 #[test]
-fn mappings_are_refused_for_a_reason_and_leave_nothing() {
+fn memory_invalid_mapping_is_refused_without_trace() {
     let served = Served::start();
     let mut client = served.connect();
     let memory = file(2, true);
@@ -149,7 +149,7 @@ fn mappings_are_refused_for_a_reason_and_leave_nothing() {
 }
 
 #[test]
-fn a_mapping_is_not_cut() {
+fn memory_partial_unmap_is_refused() {
     let served = Served::start();
     let mut client = served.connect();
     let memory = file(4, true);

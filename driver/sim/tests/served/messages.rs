@@ -102,7 +102,7 @@ fn start(client: &mut Client, base: u64) {
 }
 
 #[test]
-fn a_client_that_answers_is_read_and_written_and_may_ask_meanwhile() {
+fn message_memory_answering_client_is_accessed_while_it_asks() {
     for threaded in [false, true] {
         let world = World::builder().cards(1);
         let world = if threaded { world.threaded(fpga_sim::ThreadOptions::default()) } else { world };
@@ -134,7 +134,7 @@ fn a_client_that_answers_is_read_and_written_and_may_ask_meanwhile() {
 }
 
 #[test]
-fn one_access_may_need_files_and_messages() {
+fn message_memory_access_spans_file_and_messages() {
     let served = Served::start();
     let mut client = served.connect();
     let mut memory = Memory::new();
@@ -154,7 +154,7 @@ fn one_access_may_need_files_and_messages() {
 }
 
 #[test]
-fn a_client_that_refuses_is_asked_again_next_time() {
+fn message_memory_refused_access_is_retried_next_time() {
     let served = Served::start();
     let mut client = served.connect();
     let mut memory = Memory::new();
@@ -177,7 +177,7 @@ fn a_client_that_refuses_is_asked_again_next_time() {
 }
 
 #[test]
-fn a_client_that_keeps_silent_is_asked_once() {
+fn message_memory_silent_client_is_asked_once() {
     let world = World::builder().cards(1).build().unwrap();
     let served = Served::with(world, |server| server.answer(Duration::from_millis(20)));
     let mut client = served.connect();
@@ -203,7 +203,7 @@ fn a_client_that_keeps_silent_is_asked_once() {
 
 /// QEMU has the data of these messages four bytes early: what it gave would be shifted, and what it took, too.
 #[test]
-fn a_client_with_another_layout_is_not_asked_for_data() {
+fn message_memory_other_layout_is_not_asked_for_data() {
     let served = Served::start();
     let mut client = served.connect();
     client.map(MEMORY, 4 * PAGE, 3, None).unwrap();
@@ -230,7 +230,7 @@ fn a_client_with_another_layout_is_not_asked_for_data() {
 }
 
 #[test]
-fn an_answer_about_something_else_ends_the_connection() {
+fn message_memory_unrelated_answer_ends_connection() {
     type Twist = fn(&mut DmaTransfer, &mut Vec<u8>, &mut u16);
     let twists: [Twist; 4] = [
         |transfer, _, _| transfer.address += 4,
@@ -268,7 +268,7 @@ fn an_answer_about_something_else_ends_the_connection() {
 }
 
 #[test]
-fn a_flood_instead_of_an_answer_ends_the_connection() {
+fn message_memory_request_flood_ends_connection() {
     let served = Served::start();
     let mut client = served.connect();
     client.map(MEMORY, 4 * PAGE, 3, None).unwrap();

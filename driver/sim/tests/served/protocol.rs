@@ -17,7 +17,7 @@ fn raw(command: Command, size: u32, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn qemu_is_answered_in_its_own_version_and_in_no_more_bytes_than_it_takes() {
+fn protocol_qemu_gets_own_version_and_short_replies() {
     let served = Served::start();
     let mut client = Client::bare(&served.path);
     let mut body = vec![0; 4];
@@ -39,7 +39,7 @@ fn qemu_is_answered_in_its_own_version_and_in_no_more_bytes_than_it_takes() {
 }
 
 #[test]
-fn versions_are_settled_first_and_once() {
+fn protocol_version_is_negotiated_first_and_once() {
     let served = Served::start();
     // A later minor version agrees on ours.
     let mut client = Client::bare(&served.path);
@@ -61,7 +61,7 @@ fn versions_are_settled_first_and_once() {
 }
 
 #[test]
-fn malformed_messages_are_refused_one_by_one_and_unreadable_ones_end_the_connection() {
+fn protocol_malformed_message_refused_unreadable_ends_connection() {
     let served = Served::start();
     let mut client = served.connect();
     for command in 2..20 {
@@ -102,7 +102,7 @@ fn malformed_messages_are_refused_one_by_one_and_unreadable_ones_end_the_connect
 }
 
 #[test]
-fn a_message_that_is_never_finished_ends_the_connection() {
+fn protocol_unfinished_message_ends_connection() {
     let served = Served::start();
     let mut client = served.connect();
     client.connection.send(&raw(Command::REGION_READ, 32, &[1, 2, 3]), &[], LONG).unwrap();
@@ -112,7 +112,7 @@ fn a_message_that_is_never_finished_ends_the_connection() {
 }
 
 #[test]
-fn descriptors_that_belong_nowhere_are_closed() {
+fn protocol_unexpected_descriptors_are_closed() {
     let served = Served::start();
     let mut client = served.connect();
     let memory = file(1, true);
@@ -128,7 +128,7 @@ fn descriptors_that_belong_nowhere_are_closed() {
 }
 
 #[test]
-fn what_is_not_supported_is_said_so() {
+fn protocol_unsupported_command_is_reported() {
     let served = Served::start();
     let mut client = served.connect();
     for (command, errno) in [(6, 95), (14, 95), (16, 25), (17, 95), (18, 95), (999, 95)] {

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 #[test]
-fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
+fn socket_stale_file_is_replaced_active_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("card");
     drop(UnixListener::bind(&path).unwrap());
@@ -27,7 +27,7 @@ fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
 }
 
 #[test]
-fn a_file_that_took_the_sockets_place_is_left_alone() {
+fn socket_foreign_file_at_path_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("card");
     let server = CardServer::bind(&path).unwrap();
@@ -38,7 +38,7 @@ fn a_file_that_took_the_sockets_place_is_left_alone() {
 }
 
 #[test]
-fn a_card_that_is_not_there_is_not_served() {
+fn socket_missing_card_is_not_served() {
     let folder = tempfile::tempdir().unwrap();
     let server = CardServer::bind(&folder.path().join("card")).unwrap();
     let world = World::builder().cards(2).build().unwrap();
@@ -47,7 +47,7 @@ fn a_card_that_is_not_there_is_not_served() {
 }
 
 #[test]
-fn a_second_client_is_told_that_the_card_is_taken_and_may_come_again() {
+fn socket_second_client_is_refused_as_busy_and_may_retry() {
     let served = Served::start();
     let mut first = served.connect();
     let mut second = Client::bare(&served.path);
@@ -64,7 +64,7 @@ fn a_second_client_is_told_that_the_card_is_taken_and_may_come_again() {
 }
 
 #[test]
-fn a_client_that_says_nothing_is_let_go() {
+fn socket_silent_client_is_disconnected() {
     let world = World::builder().cards(1).build().unwrap();
     let served = Served::with(world, |server| server.first_message(Duration::from_millis(20)));
     let mut silent = Client::bare(&served.path);
@@ -83,7 +83,7 @@ fn a_client_that_says_nothing_is_let_go() {
 }
 
 #[test]
-fn a_client_that_says_nothing_keeps_nobody_out() {
+fn socket_silent_client_does_not_block_others() {
     let world = World::builder().cards(1).build().unwrap();
     let served = Served::with(world, |server| server.first_message(LONG));
     let mut silent = Client::bare(&served.path);
@@ -97,7 +97,7 @@ fn a_client_that_says_nothing_keeps_nobody_out() {
 }
 
 #[test]
-fn what_a_client_said_before_it_went_keeps_nobody_out() {
+fn socket_requests_of_departed_client_do_not_block_others() {
     let served = Served::start();
     for _ in 0..50 {
         let mut client = served.connect();
@@ -126,7 +126,7 @@ fn run_for_ever(client: &mut Client) -> std::os::fd::OwnedFd {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_of_a_transfer_leaves_a_card_for_the_next_one() {
+fn socket_client_leaving_mid_transfer_leaves_usable_card() {
     let served = Served::start();
     for _ in 0..5 {
         let mut client = served.connect();
@@ -160,7 +160,7 @@ fn a_client_that_leaves_in_the_middle_of_a_transfer_leaves_a_card_for_the_next_o
 }
 
 #[test]
-fn the_server_ends_in_the_middle_of_a_transfer() {
+fn socket_server_end_mid_transfer_is_clean() {
     let served = Served::start();
     let mut client = served.connect();
     let _memory = run_for_ever(&mut client);
@@ -171,7 +171,7 @@ fn the_server_ends_in_the_middle_of_a_transfer() {
 }
 
 #[test]
-fn a_world_with_a_thread_is_served_too() {
+fn socket_threaded_network_is_served() {
     let world = World::builder().cards(1).threaded(fpga_sim::ThreadOptions::default()).build().unwrap();
     let served = Served::of(world);
     let mut client = served.connect();
@@ -182,7 +182,7 @@ fn a_world_with_a_thread_is_served_too() {
 
 /// What vfio-pci does to a function that is bound and not open: it sleeps. And what a program leaves that ends without a word.
 #[test]
-fn a_client_that_leaves_the_card_asleep_leaves_a_card_for_the_next_one() {
+fn socket_client_leaving_card_in_d3_leaves_usable_card() {
     let served = Served::start();
     let mut first = served.connect();
     // Power state D3hot, MSI enabled for eight messages, the line disabled.

@@ -203,7 +203,7 @@ const fn place(channel: u64) -> u64 {
 }
 
 #[test]
-fn a_module_is_loaded_used_and_removed_twice() {
+fn foreign_client_probe_transfer_remove_twice() {
     let served = Served::start();
     let mut client = served.connect();
     // Without an IOMMU memory lies where it lies; with one, wherever the kernel says.

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_64_bytes_and_nothing_else_is_one() {
+    fn read_request_is_64_bytes_and_others_are_refused() {
         let (to, scheme) = (CardAddr::new(0x1_0000_0001), Scheme::Selective);
         let request = Request { offset: 3, length: 70_000, to, key: 0xFEED, scheme };
         let bytes = request.encode();

@@ -13,7 +13,7 @@ proptest! {
     /// Mappings side by side and apart, with rights of their own: what is read and written, and what is refused, is what a
     /// map with an entry for every byte says.
     #[test]
-    fn it_does_what_a_map_of_bytes_does(
+    fn vfio_user_memory_random_accesses_match_map(
         pages in proptest::collection::vec((0..8_u64, 1..3_usize, 0..3_u8), 1..6),
         accesses in proptest::collection::vec((any::<bool>(), 0..10 * PAGE, 0..3 * PAGE), 1..20),
     ) {

@@ -35,7 +35,7 @@ fn message(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn messages_arrive_whole_and_apart() {
+fn socket_messages_arrive_whole_and_separate() {
     let (here, there) = Connection::pair().expect("a socket pair");
     let (first, second) = (message(5), message(300));
     there.send(&[first.clone(), second.clone()].concat(), &[], LATE).expect("sent");
@@ -49,7 +49,7 @@ fn messages_arrive_whole_and_apart() {
 }
 
 #[test]
-fn a_message_larger_than_the_socket_is_completed() {
+fn socket_message_larger_than_buffer_is_completed() {
     let (here, there) = Connection::pair().expect("a socket pair");
     let sent = message(1 << 20);
     let copy = sent.clone();
@@ -61,7 +61,7 @@ fn a_message_larger_than_the_socket_is_completed() {
 }
 
 #[test]
-fn descriptors_come_with_their_message() {
+fn socket_descriptors_arrive_with_message() {
     let (here, there) = Connection::pair().expect("a socket pair");
     let event = rustix::event::eventfd(3, EventfdFlags::CLOEXEC).expect("an eventfd");
     there.send(&message(1), &[], LATE).expect("sent");
@@ -79,7 +79,7 @@ fn descriptors_come_with_their_message() {
 }
 
 #[test]
-fn silence_ends_at_the_deadline() {
+fn socket_silent_peer_times_out_at_deadline() {
     let (here, there) = Connection::pair().expect("a socket pair");
     let (mut body, mut fds) = (Vec::new(), Vec::new());
     let late = Err(SocketError::TimedOut { after: SOON });
@@ -97,7 +97,7 @@ fn silence_ends_at_the_deadline() {
 }
 
 #[test]
-fn the_end_is_told_apart_from_an_end_within() {
+fn socket_close_between_and_within_message_differ() {
     let (mut body, mut fds) = (Vec::new(), Vec::new());
     let whole = message(24);
     for cut in 0..whole.len() {
@@ -115,7 +115,7 @@ fn the_end_is_told_apart_from_an_end_within() {
 }
 
 #[test]
-fn descriptors_of_bad_messages_are_closed() {
+fn socket_descriptors_of_bad_message_are_closed() {
     let (mut body, mut fds) = (Vec::new(), Vec::new());
     for size in [3, MAX_MESSAGE as usize + 1] {
         let (here, there) = Connection::pair().expect("a socket pair");
@@ -143,7 +143,7 @@ fn descriptors_of_bad_messages_are_closed() {
 }
 
 #[test]
-fn each_reason_not_to_connect_has_its_name() {
+fn socket_each_connect_failure_has_own_error() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = |name: &str| directory.path().join(name);
     let connect = |path: &Path| Connection::connect(path, SOON).expect_err("nothing to connect to");
@@ -186,7 +186,7 @@ fn each_reason_not_to_connect_has_its_name() {
 }
 
 #[test]
-fn wait_for_peer_ends_when_program_stops() {
+fn socket_wait_ends_when_program_stops() {
     let hours = Duration::from_secs(24 * 3600);
     let (ours, theirs) = Connection::pair().expect("two ends");
     let (stop, stopped) = Connection::pair().expect("two ends");

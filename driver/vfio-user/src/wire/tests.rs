@@ -129,7 +129,7 @@ fn parts(message: &[u8]) -> (Header, &[u8]) {
 
 proptest! {
     #[test]
-    fn requests_survive_the_wire(
+    fn wire_requests_round_trip(
         kind in any::<u8>(), numbers in (number(), number(), number()), words in (word(), word()),
         data in proptest::collection::vec(any::<u8>(), 0..100), version in version(), id in any::<u16>(), no_reply in any::<bool>(),
     ) {
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn replies_survive_the_wire(
+    fn wire_replies_round_trip(
         kind in any::<u8>(), numbers in (number(), number()), words in (word(), word()),
         data in proptest::collection::vec(any::<u8>(), 0..100), infos in (version(), region_info()), id in any::<u16>(),
     ) {
@@ -163,7 +163,7 @@ proptest! {
     /// A message that was cut, or that has bytes too many, is an error or says the same (where fields may follow); it
     /// never says something else.
     #[test]
-    fn cut_messages_are_told(
+    fn wire_cut_or_padded_message_is_refused(
         kind in any::<u8>(), numbers in (number(), number(), number()), words in (word(), word()),
         data in proptest::collection::vec(any::<u8>(), 1..50), cut in 1..40_usize,
     ) {
@@ -186,7 +186,7 @@ proptest! {
 
     /// Any bytes give a message or an error, and a message that was understood is understood again in the same way.
     #[test]
-    fn any_bytes_are_read_or_refused(
+    fn wire_any_bytes_parse_or_are_refused(
         command in prop_oneof![0..20_u16, any::<u16>()], body in proptest::collection::vec(any::<u8>(), 0..120), header in any::<[u8; 16]>(),
     ) {
         let command = Command(command);
@@ -208,7 +208,7 @@ proptest! {
 }
 
 #[test]
-fn the_header_has_the_layout_of_the_specification() {
+fn wire_header_matches_specification() {
     // Offsets and flags from the table in "Header".
     let header =
         Header { id: 0x0102, command: Command::DMA_MAP, size: 48, kind: Kind::Request { no_reply: true } };
@@ -224,7 +224,7 @@ fn the_header_has_the_layout_of_the_specification() {
 }
 
 #[test]
-fn messages_have_the_sizes_of_the_specification() {
+fn wire_message_sizes_match_specification() {
     let length = |request: &Request<'_>| {
         let mut message = Vec::new();
         encode_request(1, false, request, &mut message);
@@ -240,7 +240,7 @@ fn messages_have_the_sizes_of_the_specification() {
 }
 
 #[test]
-fn sizes_that_cannot_be_are_refused() {
+fn wire_invalid_sizes_are_refused() {
     for size in [0, 15, MAX_MESSAGE + 1, u32::MAX] {
         let header = Header { id: 0, command: Command::VERSION, size, kind: Kind::Reply { error: None } };
         assert_eq!(
@@ -254,7 +254,7 @@ fn sizes_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_region_asks_for_room_for_its_capabilities() {
+fn wire_region_info_requests_space_for_capabilities() {
     let sparse = Some(vec![SparseArea { offset: 0, size: 4096 }, SparseArea { offset: 8192, size: 4096 }]);
     let whole = RegionInfo { size: 1 << 16, sparse, msix_mappable: true, ..RegionInfo::default() };
     assert_eq!(whole.length(), 32 + 8 + 16 + 2 * 16);
@@ -269,7 +269,7 @@ fn a_region_asks_for_room_for_its_capabilities() {
 }
 
 #[test]
-fn a_chain_in_a_circle_ends() {
+fn wire_circular_capability_chain_ends() {
     let info = RegionInfo { sparse: Some(Vec::new()), ..RegionInfo::default() };
     let mut body = Vec::new();
     info.encode(&mut body);
@@ -280,7 +280,7 @@ fn a_chain_in_a_circle_ends() {
 }
 
 #[test]
-fn areas_beyond_the_message_are_refused() {
+fn wire_sparse_area_beyond_message_is_refused() {
     let info =
         RegionInfo { sparse: Some(vec![SparseArea { offset: 0, size: 4096 }]), ..RegionInfo::default() };
     let mut body = Vec::new();
@@ -292,7 +292,7 @@ fn areas_beyond_the_message_are_refused() {
 }
 
 #[test]
-fn interrupt_flags_exclude_each_other() {
+fn wire_irq_flags_are_exclusive() {
     let irqs = SetIrqs { data: IrqData::None, action: IrqAction::Trigger, index: 2, start: 0, count: 0 };
     let mut body = Vec::new();
     irqs.encode(&mut body);
@@ -309,7 +309,7 @@ fn interrupt_flags_exclude_each_other() {
 }
 
 #[test]
-fn capabilities_have_defaults_and_take_what_they_do_not_know() {
+fn wire_capabilities_have_defaults_and_keep_unknown() {
     let body = |text: &str| [&[0, 0, 1, 0], text.as_bytes()].concat();
     let version = Version::decode(&body("")).expect("no capabilities at all");
     let of = &version.capabilities;

@@ -23,7 +23,7 @@ fn open(server: &Server) -> VfioUserTransport {
 }
 
 #[test]
-fn a_device_is_opened_used_and_left() {
+fn client_device_open_use_close() {
     let _alone = alone();
     let server = Server::start(Device { config: bus_master_left_on(), ..Device::default() });
     let transport = open(&server);
@@ -82,7 +82,7 @@ fn bus_master_left_on() -> Vec<u8> {
 }
 
 #[test]
-fn memory_is_shared_with_its_rights_and_offset() {
+fn client_memory_is_shared_with_rights_and_offset() {
     let _alone = alone();
     let server = Server::start(Device::default());
     let transport = open(&server);
@@ -127,7 +127,7 @@ fn memory_is_shared_with_its_rights_and_offset() {
 }
 
 #[test]
-fn a_pool_is_made_of_memory_that_can_be_passed_on() {
+fn client_pool_uses_shareable_memory() {
     let _alone = alone();
     let server = Server::start(Device::default());
     let transport: Arc<dyn Transport> = Arc::new(open(&server));
@@ -139,7 +139,7 @@ fn a_pool_is_made_of_memory_that_can_be_passed_on() {
 }
 
 #[test]
-fn a_limit_on_mappings_is_kept() {
+fn client_mapping_limit_is_respected() {
     let _alone = alone();
     let mut device = Device::default();
     device.version.capabilities.max_dma_maps = Some(1);
@@ -155,7 +155,7 @@ fn a_limit_on_mappings_is_kept() {
 
 /// Memory without a file: read and written by messages, at any time, within its rights and its bounds.
 #[test]
-fn memory_without_a_file_is_reached_by_messages() {
+fn client_memory_without_file_is_served_by_messages() {
     let _alone = alone();
     let server = Server::start(Device::default());
     let transport = open(&server);
@@ -195,7 +195,7 @@ fn memory_without_a_file_is_reached_by_messages() {
 }
 
 #[test]
-fn interrupts_arrive_and_end() {
+fn client_interrupts_arrive_and_end() {
     let _alone = alone();
     let server = Server::start(Device::default());
     let transport = open(&server);
@@ -225,7 +225,7 @@ fn interrupts_arrive_and_end() {
 }
 
 #[test]
-fn a_device_without_interrupts_has_none() {
+fn client_device_without_interrupts_has_none() {
     let _alone = alone();
     let server = Server::start(Device { vectors: 0, ..Device::default() });
     let transport = open(&server);
@@ -237,7 +237,7 @@ fn a_device_without_interrupts_has_none() {
 }
 
 #[test]
-fn a_device_with_nothing_but_a_line_is_asked_to_unmask_it() {
+fn client_intx_only_device_is_unmasked_by_message() {
     let _alone = alone();
     let server = Server::start(Device { vectors: 0, line: true, ..Device::default() });
     let transport = open(&server);
@@ -262,7 +262,7 @@ fn a_device_with_nothing_but_a_line_is_asked_to_unmask_it() {
 }
 
 #[test]
-fn the_server_may_want_its_card_back() {
+fn client_release_request_is_reported() {
     let _alone = alone();
     let server = Server::start(Device { wanted_back: true, ..Device::default() });
     let transport = open(&server);
@@ -283,7 +283,7 @@ fn the_server_may_want_its_card_back() {
 }
 
 #[test]
-fn a_reset_makes_handles_stale() {
+fn client_reset_makes_handles_stale() {
     let _alone = alone();
     let server = Server::start(Device::default());
     let transport = open(&server);
@@ -312,7 +312,7 @@ fn a_reset_makes_handles_stale() {
 
 /// The second page of the BAR is memory that both have; the rest goes by messages.
 #[test]
-fn shared_parts_of_a_bar_are_mapped() {
+fn client_shareable_bar_parts_are_mapped() {
     // Only who catches bus errors gets a mapping that may raise them.
     fpga_pci::catch_bus_errors().unwrap();
     let _alone = alone();
@@ -334,7 +334,7 @@ fn shared_parts_of_a_bar_are_mapped() {
 
 /// What cannot be mapped without danger is accessed by messages.
 #[test]
-fn parts_that_could_vanish_are_not_mapped() {
+fn client_unsafe_bar_parts_are_not_mapped() {
     let _alone = alone();
     let unsealed = {
         let file = rustix::fs::memfd_create("bar", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -364,7 +364,7 @@ fn parts_that_could_vanish_are_not_mapped() {
 
 /// All ones are asked about elsewhere: they may be a value, or the sign of a device that left.
 #[test]
-fn all_ones_are_a_value_only_while_configuration_space_answers() {
+fn client_all_ones_is_value_only_while_config_space_answers() {
     let _alone = alone();
     let mut device = Device::default();
     device.bar[..8].fill(0xFF);
@@ -381,7 +381,7 @@ fn all_ones_are_a_value_only_while_configuration_space_answers() {
 }
 
 #[test]
-fn servers_that_cannot_be_used_are_refused_by_name() {
+fn client_unusable_server_is_refused_by_reason() {
     let _alone = alone();
     let with_version = |change: &dyn Fn(&mut Version)| {
         let mut device = Device::default();
@@ -422,7 +422,7 @@ fn servers_that_cannot_be_used_are_refused_by_name() {
 
 /// A server may say a smaller limit than a register access needs at once.
 #[test]
-fn transfers_keep_to_the_servers_limit() {
+fn client_transfers_respect_server_limit() {
     let _alone = alone();
     let mut device = Device::default();
     device.version.capabilities.max_data_xfer_size = Some(8);
@@ -436,7 +436,7 @@ fn transfers_keep_to_the_servers_limit() {
 }
 
 #[test]
-fn a_refusal_is_told_and_the_connection_goes_on() {
+fn client_refusal_is_reported_and_connection_continues() {
     let _alone = alone();
     let server = Server::start(Device::default());
     let transport = open(&server);

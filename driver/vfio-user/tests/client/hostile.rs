@@ -161,7 +161,7 @@ fn twists(command: Command) -> Vec<Twist> {
 }
 
 #[test]
-fn opening_fails_with_the_message_that_went_wrong() {
+fn hostile_open_fails_naming_message() {
     let _alone = alone();
     for command in OPENING {
         for twist in twists(command) {
@@ -176,7 +176,7 @@ fn opening_fails_with_the_message_that_went_wrong() {
 }
 
 #[test]
-fn a_card_in_use_fails_with_the_message_that_went_wrong_and_fast_afterwards() {
+fn hostile_card_in_use_fails_naming_message_then_fast() {
     let _alone = alone();
     for command in IN_USE {
         for twist in twists(command) {
@@ -208,7 +208,7 @@ fn a_card_in_use_fails_with_the_message_that_went_wrong_and_fast_afterwards() {
 
 /// Each costs a deadline, so they are few.
 #[test]
-fn silence_ends_at_the_deadline_and_names_the_message() {
+fn hostile_silent_server_times_out_naming_message() {
     let _alone = alone();
     let deadline = Duration::from_millis(300);
     for command in [Command::VERSION, Command::REGION_READ, Command::DMA_MAP, Command::DEVICE_RESET] {
@@ -233,7 +233,7 @@ fn silence_ends_at_the_deadline_and_names_the_message() {
 
 /// A server that has questions of its own gets its answers, and gives its own after that.
 #[test]
-fn questions_of_the_server_are_answered_in_between() {
+fn hostile_server_requests_are_answered_in_between() {
     let _alone = alone();
     let server = Server::start(Device::default());
     let transport = open(&server, LATE).unwrap();
@@ -251,7 +251,7 @@ fn questions_of_the_server_are_answered_in_between() {
 
 /// Descriptors that exceed every limit do not stay either.
 #[test]
-fn a_flood_of_descriptors_is_closed() {
+fn hostile_descriptor_flood_is_closed() {
     let _alone = alone();
     let before = open_files();
     let server = Server::start(Device::default());
@@ -266,7 +266,7 @@ fn a_flood_of_descriptors_is_closed() {
 
 /// Memory that was mapped when the server went away is given back; that of a server which may still live is kept.
 #[test]
-fn memory_comes_back_from_a_server_that_has_gone() {
+fn hostile_memory_returns_after_server_exit() {
     let _alone = alone();
     let iova = Iova::new(0x10_0000);
     for (twist, fine) in [(Twist::Close, true), (Twist::WrongId, false)] {

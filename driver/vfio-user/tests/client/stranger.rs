@@ -122,7 +122,7 @@ fn serve(path: &Path, device: &Arc<Mutex<Device>>) -> std::thread::JoinHandle<()
 }
 
 #[test]
-fn a_server_by_others_serves_this_client() {
+fn foreign_server_serves_client() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("stranger.sock");

@@ -158,7 +158,7 @@ fn config(bench: &mut Bench, at: u16) -> u32 {
 }
 
 #[test]
-fn every_name_has_a_board_and_a_line() {
+fn boards_every_name_has_board_and_row() {
     let names: Vec<_> = CardDescription::builtins().map(|builtin| builtin.name).collect();
     let mut expected: Vec<_> = BOARDS.iter().map(|board| board.name).collect();
     expected.push("quirky");
@@ -177,7 +177,7 @@ fn every_name_has_a_board_and_a_line() {
 }
 
 #[test]
-fn configuration_space_says_what_the_board_is() {
+fn boards_config_space_matches_description() {
     for board in &BOARDS {
         let mut bench = bench(board);
         let name = board.name;
@@ -233,7 +233,7 @@ fn configuration_space_says_what_the_board_is() {
 
 /// The vendor's numbering: family, then generation and lanes in the last two digits.
 #[test]
-fn device_ids_follow_the_vendors_pattern() {
+fn boards_device_ids_follow_vendor_pattern() {
     for board in &BOARDS {
         let lanes = match board.device & 0xF {
             0xF => 16,
@@ -261,7 +261,7 @@ fn device_ids_follow_the_vendors_pattern() {
 }
 
 #[test]
-fn registers_say_what_the_board_is() {
+fn boards_registers_match_description() {
     for board in &BOARDS {
         let mut bench = bench(board);
         let (name, dma) = (board.name, dma_bar(board));
@@ -292,7 +292,7 @@ fn registers_say_what_the_board_is() {
 
 /// Both ends of card memory are reached by a descriptor of every channel; one byte further is a decode error.
 #[test]
-fn channels_reach_the_whole_memory_and_no_more() {
+fn boards_channels_reach_whole_memory_only() {
     for board in BOARDS.iter().filter(|board| board.memory != STREAM) {
         let mut bench = bench(board);
         let (name, dma) = (board.name, dma_bar(board));
@@ -330,7 +330,7 @@ fn channels_reach_the_whole_memory_and_no_more() {
 }
 
 #[test]
-fn the_quirky_card_has_every_quirk() {
+fn boards_quirky_has_every_quirk() {
     let description = CardDescription::builtin("quirky").expect("built in");
     assert!(description.xdma.long_descriptor_quirk);
     assert_eq!(description.xdma.completed_writeback, WritebackRule::FlagAndEnable);
@@ -350,7 +350,7 @@ fn the_quirky_card_has_every_quirk() {
 }
 
 #[test]
-fn the_table_of_boards_is_up_to_date() {
+fn boards_readme_table_is_current() {
     let table = include_str!("../../cards/README.md");
     for builtin in CardDescription::builtins() {
         let row = table.lines().find(|line| line.starts_with(&format!("| `{}` |", builtin.name)));

@@ -329,7 +329,7 @@ fn bench(description: &CardDescription) -> Bench {
 }
 
 #[test]
-fn what_a_restart_clears_was_reported_before() {
+fn burst_restart_reports_before_clearing() {
     let mut bench = Bench::new();
     bench.write(DMA, 0x2010, 1);
     bench.write(DMA, 0x90, 1 << 2);
@@ -350,7 +350,7 @@ fn what_a_restart_clears_was_reported_before() {
 }
 
 #[test]
-fn blocks_turn_over_the_end_of_the_buffer() {
+fn burst_blocks_wrap_at_buffer_end() {
     let mut description = small();
     // The smallest buffer: 64 descriptors, into which blocks of 37 go at every place.
     (description.xdma.h2c_channels, description.xdma.c2h_channels, description.xdma.data_width) = (1, 1, 64);
@@ -381,7 +381,7 @@ proptest! {
 
     /// One channel: the same at every point.
     #[test]
-    fn a_burst_is_that_many_steps(
+    fn burst_single_channel_equals_steps(
         description in description(),
         to_host in any::<bool>(),
         acts in prop::collection::vec(act(), 1..25),
@@ -407,7 +407,7 @@ proptest! {
 
     /// Everything at once, each engine in memory of its own: the same when all are at rest.
     #[test]
-    fn engines_side_by_side_end_as_if_stepped(
+    fn burst_parallel_engines_equal_steps(
         channels in prop::collection::vec((prop::collection::vec(link(), 1..60), 1_u64..65, control()), 4),
         copies in prop::collection::vec((0_u64..0x1_0000, 0_u64..0x1_0000, 1_u32..0x9000), 1..10),
         events in 1_u64..6,

@@ -60,7 +60,7 @@ fn state(bench: &Bench, at: u64) -> u32 {
 }
 
 #[test]
-fn reset_values() {
+fn cdma_reset_values_match_pg034() {
     let mut bench = Bench::new();
     assert_eq!(bench.read(USER, CR), 0x0001_0002);
     assert_eq!(bench.read(USER, SR), 0x0001_000A, "threshold 1, SG included, idle");
@@ -74,7 +74,7 @@ fn reset_values() {
 }
 
 #[test]
-fn simple_copy() {
+fn cdma_simple_copy_moves_bytes() {
     let mut bench = Bench::new();
     let data = pattern(300_000, 4);
     bench.poke(0x1_0003, &data);
@@ -91,7 +91,7 @@ fn simple_copy() {
 }
 
 #[test]
-fn copies_within_a_page_and_backwards_over_pages() {
+fn cdma_copies_within_page_and_overlapping_backwards() {
     let mut bench = Bench::new();
     let data = pattern(5000, 5);
     bench.poke(0x100, &data);
@@ -104,7 +104,7 @@ fn copies_within_a_page_and_backwards_over_pages() {
 }
 
 #[test]
-fn a_byte_count_of_zero_is_an_internal_error_that_only_reset_ends() {
+fn cdma_zero_byte_count_is_internal_error_until_reset() {
     let mut bench = Bench::new();
     simple(&mut bench, 0, 0x100, 0);
     bench.run();
@@ -125,7 +125,7 @@ fn a_byte_count_of_zero_is_an_internal_error_that_only_reset_ends() {
 }
 
 #[test]
-fn decode_and_slave_errors() {
+fn cdma_bad_address_is_decode_or_slave_error() {
     let mut bench = Bench::new();
     simple(&mut bench, 64 << 20, 0, 16);
     bench.run();
@@ -139,7 +139,7 @@ fn decode_and_slave_errors() {
 }
 
 #[test]
-fn without_realignment_addresses_must_be_aligned() {
+fn cdma_without_dre_unaligned_is_refused() {
     let mut description = small();
     description.cdma.dre = false;
     let mut bench = Bench::with(description);
@@ -152,7 +152,7 @@ fn without_realignment_addresses_must_be_aligned() {
 }
 
 #[test]
-fn the_byte_count_has_the_width_of_the_build() {
+fn cdma_byte_count_has_build_width() {
     let mut description = small();
     description.cdma.max_length_bits = 23;
     let mut bench = Bench::with(description);
@@ -161,7 +161,7 @@ fn the_byte_count_has_the_width_of_the_build() {
 }
 
 #[test]
-fn sg_chain_and_its_continuation() {
+fn cdma_sg_chain_runs_and_continues() {
     let mut bench = Bench::new();
     let data = pattern(300, 6);
     bench.poke(0x1000, &data);
@@ -185,7 +185,7 @@ fn sg_chain_and_its_continuation() {
 }
 
 #[test]
-fn on_a_32_bit_build_the_low_word_starts() {
+fn cdma_32_bit_build_starts_on_low_word() {
     let mut description = small();
     description.cdma.address_width = 32;
     let mut bench = Bench::with(description);
@@ -201,7 +201,7 @@ fn on_a_32_bit_build_the_low_word_starts() {
 }
 
 #[test]
-fn pointers_are_cleared_outside_sg_mode() {
+fn cdma_pointers_cleared_outside_sg_mode() {
     let mut bench = Bench::new();
     bench.write(USER, CDMA + 0x08, 0x40);
     assert_eq!(bench.read(USER, CDMA + 0x08), 0);
@@ -213,7 +213,7 @@ fn pointers_are_cleared_outside_sg_mode() {
 }
 
 #[test]
-fn a_stale_descriptor_is_an_sg_internal_error() {
+fn cdma_stale_descriptor_is_sg_internal_error() {
     let mut bench = Bench::new();
     chain(&mut bench);
     bench.poke(CHAIN + 64 + 0x1C, &(1_u32 << 31).to_le_bytes());
@@ -225,7 +225,7 @@ fn a_stale_descriptor_is_an_sg_internal_error() {
 }
 
 #[test]
-fn a_failing_descriptor_is_marked() {
+fn cdma_failing_descriptor_is_marked() {
     let mut bench = Bench::new();
     chain(&mut bench);
     descriptor(&mut bench, CHAIN + 64, CHAIN + 128, 0x1000, 64 << 20, 100);
@@ -243,7 +243,7 @@ fn a_failing_descriptor_is_marked() {
 }
 
 #[test]
-fn a_chain_outside_memory_is_an_sg_decode_error() {
+fn cdma_chain_outside_memory_is_sg_decode_error() {
     let mut bench = Bench::new();
     start_sg(&mut bench, ERROR, 1 << 40, 1 << 40);
     bench.run();
@@ -253,7 +253,7 @@ fn a_chain_outside_memory_is_an_sg_decode_error() {
 /// PG034, TAILDESC: a write while the engine works moves its end; one while it is at rest lets it go on behind where it stopped. Above 32
 /// address bits that is the high word's write, and an engine that has reached the new tail by then is started once more than wanted.
 #[test]
-fn a_new_tail_at_every_moment_of_a_chain() {
+fn cdma_taildesc_write_at_any_moment_continues_chain() {
     const GUARD: u64 = CHAIN + 64 * 4;
     let (mut moved, mut continued, mut overtaken) = (0, 0, 0);
     for width in [32, 40] {
@@ -298,7 +298,7 @@ fn a_new_tail_at_every_moment_of_a_chain() {
 }
 
 #[test]
-fn moving_the_tail_while_running_moves_the_stop_point() {
+fn cdma_taildesc_write_while_running_moves_stop() {
     let mut bench = Bench::new();
     bench.poke(0x1000, &[3; 300]);
     chain(&mut bench);
@@ -311,7 +311,7 @@ fn moving_the_tail_while_running_moves_the_stop_point() {
 }
 
 #[test]
-fn cyclic_chains_run_until_reset() {
+fn cdma_cyclic_chain_runs_until_reset() {
     let mut bench = Bench::new();
     chain(&mut bench);
     descriptor(&mut bench, CHAIN + 128, CHAIN, 0x1000, 0x3000, 4);
@@ -326,7 +326,7 @@ fn cyclic_chains_run_until_reset() {
 }
 
 #[test]
-fn threshold_and_delay_interrupts() {
+fn cdma_threshold_and_delay_interrupts() {
     let mut bench = Bench::new();
     chain(&mut bench);
     // Two descriptors per interrupt, delay of 4 ticks of 500 ns.
@@ -349,7 +349,7 @@ fn threshold_and_delay_interrupts() {
 }
 
 #[test]
-fn introut_is_a_level_on_a_user_interrupt() {
+fn cdma_introut_is_level_on_user_interrupt() {
     let mut description = small();
     description.interrupts.cdma_user_irq = 3;
     let mut bench = Bench::with(description);
@@ -374,7 +374,7 @@ fn introut_is_a_level_on_a_user_interrupt() {
 }
 
 #[test]
-fn keyhole_addresses_stay() {
+fn cdma_keyhole_address_stays() {
     let mut bench = Bench::new();
     let data = pattern(192, 7);
     bench.poke(0x1000, &data);
@@ -390,7 +390,7 @@ fn keyhole_addresses_stay() {
 }
 
 #[test]
-fn registers_are_fixed_while_busy() {
+fn cdma_registers_are_fixed_while_busy() {
     let mut bench = Bench::new();
     simple(&mut bench, 0, 0x100, 16);
     bench.write(USER, CDMA + 0x18, 0x99);

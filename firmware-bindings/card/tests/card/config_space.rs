@@ -105,12 +105,12 @@ fn check(rows: &[Row]) {
 }
 
 #[test]
-fn every_bit_obeys_its_rule() {
+fn config_space_every_bit_follows_access_rule() {
     check(DEFAULT);
 }
 
 #[test]
-fn every_width_and_alignment_writes_and_reads_the_same() {
+fn config_space_any_width_and_alignment_agree() {
     let mut whole = with(|_| ());
     for at in (0..0x200_u16).step_by(4) {
         write(&mut whole, at, 0x5A5A_A5A5_u32.rotate_left(u32::from(at)) & !(1 << 31));
@@ -138,7 +138,7 @@ fn every_width_and_alignment_writes_and_reads_the_same() {
 }
 
 #[test]
-fn bars_are_sized_whatever_they_are() {
+fn config_space_bars_are_sized() {
     let sizes = |card: &mut Card| -> Vec<u32> {
         (0x10..0x28_u16)
             .step_by(4)
@@ -203,7 +203,7 @@ fn bars_are_sized_whatever_they_are() {
 }
 
 #[test]
-fn an_expansion_rom_is_sized_and_decoded() {
+fn config_space_expansion_rom_is_sized_and_decoded() {
     let mut card = with(|description| {
         let text = "{ size: 0x10000 }";
         let file = format!("schema_version: 3\nbars:\n  rom: {text}\n");
@@ -227,7 +227,7 @@ fn an_expansion_rom_is_sized_and_decoded() {
 }
 
 #[test]
-fn capabilities_that_are_not_built_leave_the_chain() {
+fn config_space_missing_capabilities_leave_chain() {
     let walk = |card: &mut Card| {
         let mut seen = Vec::new();
         let mut at = (read(card, 0x34) & 0xFF) as u16;
@@ -259,7 +259,7 @@ fn capabilities_that_are_not_built_leave_the_chain() {
 }
 
 #[test]
-fn sizes_speeds_and_switches_come_from_the_description() {
+fn config_space_sizes_and_speeds_follow_description() {
     let links = [
         (1, 1, 0x0040_0011, 0x1011_0000, 0x0000_0002, 0),
         (2, 4, 0x0040_0042, 0x1042_0000, 0x0000_0006, 0x0000_0002),
@@ -289,7 +289,7 @@ fn sizes_speeds_and_switches_come_from_the_description() {
 }
 
 #[test]
-fn power_states_that_do_not_exist_are_not_entered() {
+fn config_space_unknown_power_state_is_not_entered() {
     let mut bench = Bench::new();
     for (wanted, state) in [(1, 0), (2, 0), (3, 3), (2, 3), (1, 3), (0, 0)] {
         bench.card.config_write(0x44, &[wanted]);
@@ -305,7 +305,7 @@ fn power_states_that_do_not_exist_are_not_entered() {
 }
 
 #[test]
-fn a_function_level_reset_is_there_where_the_description_says_so() {
+fn config_space_flr_present_as_described() {
     for flr in [false, true] {
         let mut description = small();
         description.pci.flr = flr;
@@ -331,7 +331,7 @@ fn a_function_level_reset_is_there_where_the_description_says_so() {
 }
 
 #[test]
-fn errors_are_logged_and_reported_as_enabled() {
+fn config_space_errors_are_logged_and_reported_as_enabled() {
     for error in UncorrectableError::ALL {
         for fatal in [false, true] {
             let bit = 1_u32 << *error as u8;
@@ -378,7 +378,7 @@ fn errors_are_logged_and_reported_as_enabled() {
 }
 
 #[test]
-fn system_errors_go_by_the_command_register() {
+fn config_space_system_errors_follow_command_register() {
     let mut bench = Bench::new();
     bench.card.config_write(0x04, &0x0106_u16.to_le_bytes());
     bench.card.report_error(PciError::Uncorrectable(UncorrectableError::PoisonedTlp));
@@ -391,7 +391,7 @@ fn system_errors_go_by_the_command_register() {
 }
 
 #[test]
-fn refused_requests_of_the_card_show_in_its_status() {
+fn config_space_refused_requests_show_in_status() {
     let mut bench = Bench::new();
     bench.start(0, 0x0BAD_0000, 0, 0x00F8_3E1F);
     bench.run();
@@ -403,7 +403,7 @@ fn refused_requests_of_the_card_show_in_its_status() {
 
 /// As listings of 7-series cards have it; nothing of it is there by default.
 #[test]
-fn a_card_says_that_it_could_wake_the_system() {
+fn config_space_pme_support_as_described() {
     let mut card = with(|description| description.pci.pme = true);
     assert_eq!(half(&mut card, 0x42), 0x7803, "from D0, D1, D2 and D3hot");
     card.config_write(0x44, &[0xFF, 0xFF]);
@@ -414,7 +414,7 @@ fn a_card_says_that_it_could_wake_the_system() {
 
 /// Functions whose link supports 8 GT/s have it (7.7.3), with an entry for each lane; slower ones have not.
 #[test]
-fn secondary_express_capability_follows_link_speed_and_width() {
+fn config_space_secondary_pcie_follows_speed_and_width() {
     for (speed, width, header, errors) in [
         (1, 4, 0, 0),
         (2, 8, 0, 0),

@@ -51,7 +51,7 @@ fn run(bench: &mut Bench, count: u32, start: u32) {
 
 /// Programs write plans too, for cards that others serve.
 #[test]
-fn a_plan_that_is_written_is_the_plan_that_is_read() {
+fn fault_plan_round_trips_yaml() {
     let text = "seed: 7
 list:
   - { fault: late_interrupt, delay_ns: 5000, vector: 3, skip: 2, times: null, one_in: 9 }
@@ -70,7 +70,7 @@ list:
 }
 
 #[test]
-fn interrupts_are_lost_late_or_spurious() {
+fn fault_interrupts_lost_late_or_spurious() {
     let mut bench = with("    - { fault: lost_interrupt, vector: 0, skip: 1 }");
     for round in 1..=3 {
         run(&mut bench, 1, START_INTERRUPT);
@@ -100,7 +100,7 @@ fn interrupts_are_lost_late_or_spurious() {
 }
 
 #[test]
-fn a_stalled_channel_is_busy_until_a_reset() {
+fn fault_stalled_channel_is_busy_until_reset() {
     let mut bench = with("    - { fault: stall, channel: h2c0, skip: 2 }");
     run(&mut bench, 5, START_INTERRUPT);
     assert_eq!((bench.read(DMA, 0x48), bench.read(DMA, 0x40) & 1), (2, 1));
@@ -119,7 +119,7 @@ fn a_stalled_channel_is_busy_until_a_reset() {
 }
 
 #[test]
-fn counts_lie() {
+fn fault_counts_are_wrong_as_planned() {
     // Two runs; what the register and the write-back say after each.
     let cases = [
         ("wrong_count, by: 3, times: null", [(7, 7), (5, 5)]),
@@ -139,7 +139,7 @@ fn counts_lie() {
 }
 
 #[test]
-fn writebacks_are_missing_or_torn() {
+fn fault_writebacks_missing_or_torn() {
     let mut bench = with("    - { fault: missing_writeback, skip: 3 }");
     run(&mut bench, 4, START_POLL);
     assert_eq!(bench.host.get_word(WRITEBACK), 3, "the last one is missing");
@@ -153,7 +153,7 @@ fn writebacks_are_missing_or_torn() {
 }
 
 #[test]
-fn every_status_bit_of_both_directions() {
+fn fault_every_status_bit_in_both_directions() {
     for direction in [Direction::H2c, Direction::C2h] {
         for error in ChannelError::all(direction) {
             for recorded in [true, false] {
@@ -201,7 +201,7 @@ fn every_status_bit_of_both_directions() {
 }
 
 #[test]
-fn the_host_refuses() {
+fn fault_host_refuses_fetch_and_data() {
     let mut bench =
         with("    - { fault: refused_fetch, skip: 1 }\n    - { fault: refused_data, channel: c2h0 }");
     bench.host.put(DATA, &[7; 64]);
@@ -226,7 +226,7 @@ fn the_host_refuses() {
 }
 
 #[test]
-fn registers_die_at_any_access() {
+fn fault_registers_read_all_ones_from_chosen_access() {
     for fault in ["all_ones", "surprise_removal"] {
         for skip in 0..12 {
             let mut bench = Bench::with(
@@ -258,7 +258,7 @@ fn registers_die_at_any_access() {
 }
 
 #[test]
-fn a_card_is_reset_or_pulled_out_in_the_middle_of_a_run() {
+fn fault_reset_or_removal_during_run() {
     for (fault, gone) in [("reset", false), ("surprise_removal", true)] {
         let mut bench = with(&format!("    - {{ fault: {fault}, on: descriptor, skip: 2 }}"));
         bench.host.put(DATA, &[5; 64]);
@@ -277,7 +277,7 @@ fn a_card_is_reset_or_pulled_out_in_the_middle_of_a_run() {
 
 /// Work in bursts, as a card with a thread of its own does, strikes no later than single steps do, whichever descriptor it is.
 #[test]
-fn what_befalls_a_card_at_a_descriptor_strikes_there_in_bursts_too() {
+fn fault_at_descriptor_strikes_in_bursts_too() {
     for fault in ["reset", "surprise_removal", "all_ones"] {
         for skip in 0..7_u32 {
             let mut bench = with(&format!("    - {{ fault: {fault}, on: descriptor, skip: {skip} }}"));
@@ -303,7 +303,7 @@ fn what_befalls_a_card_at_a_descriptor_strikes_there_in_bursts_too() {
 }
 
 #[test]
-fn a_card_that_was_pulled_out_raises_nothing_and_its_line_falls() {
+fn fault_removed_card_raises_nothing_and_line_falls() {
     for msix in [true, false] {
         let mut bench = with("    - { fault: surprise_removal, on: descriptor, skip: 1 }");
         if !msix {
@@ -336,7 +336,7 @@ fn a_card_that_was_pulled_out_raises_nothing_and_its_line_falls() {
 }
 
 #[test]
-fn the_link_reports() {
+fn fault_link_error_is_reported() {
     for enabled in [false, true] {
         let mut bench = with(
             "    - { fault: pci_error, error: malformed_tlp, skip: 1 }\n    - { fault: pci_error, error: poisoned_tlp, on: descriptor }",
@@ -353,7 +353,7 @@ fn the_link_reports() {
 }
 
 #[test]
-fn every_error_of_the_cdma() {
+fn fault_every_cdma_error() {
     for (error, bit) in
         [("internal", 4), ("slave", 5), ("decode", 6), ("sg_internal", 8), ("sg_slave", 9), ("sg_decode", 10)]
     {
@@ -380,7 +380,7 @@ fn every_error_of_the_cdma() {
 
 /// The second piece of a copy gets no answer: what was moved before is there, nothing ends it but a reset of the card.
 #[test]
-fn a_cdma_that_stalls_stays_busy_until_the_card_is_reset() {
+fn fault_cdma_stall_is_busy_until_card_reset() {
     const PIECE: u32 = 64 << 10;
     let mut bench = with("    - { fault: cdma_stall, skip: 1 }");
     let (from, to) = (0, 4 * PIECE);
@@ -430,7 +430,7 @@ fn stream(bench: &mut Bench) -> ([u32; 4], Vec<u8>) {
 }
 
 #[test]
-fn streams_lie_and_never_end() {
+fn fault_stream_metadata_wrong_and_packet_endless() {
     let run = |fault: &str| {
         let text = format!("  list:\n    - {{ fault: {fault} }}\nxdma: {{ stream: true }}\n");
         let mut bench = Bench::with(parse(&text).expect("a plan"));
@@ -458,7 +458,7 @@ fn streams_lie_and_never_end() {
 }
 
 #[test]
-fn chances_come_from_the_seed() {
+fn fault_chances_follow_seed() {
     let struck = |seed| {
         let mut bench = Bench::new();
         let fault = InjectedFault::MissingWriteback { channel: None };
@@ -483,7 +483,7 @@ fn chances_come_from_the_seed() {
 }
 
 #[test]
-fn a_plan_that_never_strikes_changes_nothing() {
+fn fault_never_striking_plan_changes_nothing() {
     let observe = |faults: Option<FaultPlan>| {
         let mut bench = Bench::new();
         if let Some(plan) = faults {
@@ -514,7 +514,7 @@ fn a_plan_that_never_strikes_changes_nothing() {
 }
 
 #[test]
-fn what_is_wrong_with_a_plan_is_located() {
+fn fault_plan_error_is_located() {
     let cases = [
         ("  seed: 1\n  list:\n    - fault: nonsense\n", 6, "fault", "unknown variant"),
         ("  list:\n    - { fault: stall, channel: h2c4 }\n", 5, "fault", "no channel is called `h2c4`"),
@@ -577,7 +577,7 @@ fn what_is_wrong_with_a_plan_is_located() {
 
 /// vfio-pci resets a card when its owner goes; what went wrong before is what somebody looks for afterwards.
 #[test]
-fn a_reset_keeps_the_log_and_counts_anew() {
+fn fault_log_survives_reset_and_counts_restart() {
     let mut bench = Bench::new();
     bench.start(0, 0xBAD0_0000, 0, 0x00FF_FE7F);
     bench.run();
@@ -593,7 +593,7 @@ fn a_reset_keeps_the_log_and_counts_anew() {
 
 /// A block whose end is not mapped: the descriptors that arrived run, the refused read is one attempt, and nothing is read twice.
 #[test]
-fn a_refused_fetch_is_one_attempt() {
+fn fault_refused_fetch_is_one_attempt() {
     for mapped in [0, 1, 2, 5, 8] {
         let mut bench = Bench::new();
         let at = 0x80_0000;

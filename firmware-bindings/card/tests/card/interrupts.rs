@@ -37,7 +37,7 @@ fn status(bench: &mut Bench) -> u16 {
 }
 
 #[test]
-fn the_line_is_a_level() {
+fn intx_is_level() {
     let mut bench = bench(|_| ());
     assert_eq!(bench.card.config().interrupt_method(), InterruptMethod::Line);
     transfer(&mut bench);
@@ -68,7 +68,7 @@ fn the_line_is_a_level() {
 }
 
 #[test]
-fn the_line_obeys_the_command_register_and_needs_no_bus_mastering() {
+fn intx_follows_command_register_without_bus_master() {
     let mut bench = bench(|_| ());
     transfer(&mut bench);
     set_word(&mut bench, 0x04, 0x0406);
@@ -94,7 +94,7 @@ fn the_line_obeys_the_command_register_and_needs_no_bus_mastering() {
 }
 
 #[test]
-fn the_vector_names_the_pin() {
+fn intx_vector_selects_pin() {
     // Pin INTC: requests must carry vector 2 (PG195: the two low bits).
     let mut bench = bench(|description| description.interrupts.pin = 3);
     transfer(&mut bench);
@@ -109,7 +109,7 @@ fn the_vector_names_the_pin() {
 }
 
 #[test]
-fn msi_messages_are_vectors_modulo_what_was_enabled() {
+fn msi_vector_is_modulo_enabled_count() {
     // Multiple message enable, and what vectors 0 to 5 become (PCIe 7.7.1.2: low bits of the data).
     for (enable, expected) in [(0, [0, 0, 0]), (1, [1, 0, 1]), (2, [1, 2, 1]), (3, [1, 2, 5]), (5, [1, 2, 5])]
     {
@@ -132,7 +132,7 @@ fn msi_messages_are_vectors_modulo_what_was_enabled() {
 }
 
 #[test]
-fn msi_masks_hold_messages_back() {
+fn msi_mask_holds_messages() {
     let mut bench = bench(|description| description.interrupts.msi_masking = true);
     set_word(&mut bench, 0x4A, 1 | 5 << 4);
     bench.write(DMA, 0x20A0, 4);
@@ -152,7 +152,7 @@ fn msi_masks_hold_messages_back() {
 }
 
 #[test]
-fn messages_wait_for_bus_mastering() {
+fn messages_wait_for_bus_master() {
     for msix in [false, true] {
         let mut bench = bench(|_| ());
         if msix {
@@ -175,7 +175,7 @@ fn messages_wait_for_bus_mastering() {
 }
 
 #[test]
-fn msix_wins_over_msi_and_both_over_the_line() {
+fn msix_overrides_msi_and_intx() {
     let mut bench = bench(|_| ());
     transfer(&mut bench);
     assert!(bench.host.line);
@@ -199,7 +199,7 @@ fn msix_wins_over_msi_and_both_over_the_line() {
 }
 
 #[test]
-fn single_entries_are_masked_by_who_keeps_the_table() {
+fn msix_entry_is_masked_individually() {
     let mut bench = bench(|_| ());
     bench.card.enable_msix(0);
     bench.write(DMA, 0x20A0, 0x0000_0003);

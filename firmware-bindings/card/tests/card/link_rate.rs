@@ -49,7 +49,7 @@ fn cyclic_ring_without_rate_completes_in_bursts() {
 }
 
 #[test]
-fn cyclic_ring_with_rate_completes_one_by_one() {
+fn cyclic_ring_with_rate_completes_singly() {
     let mut bench = cyclic(LinkRate::Described);
     let mut seen = Vec::new();
     for now in (0..100 * TOOK).step_by(10) {
@@ -68,7 +68,7 @@ fn cyclic_ring_with_rate_completes_one_by_one() {
 
 /// The card's thread sleeps until the link is free, and wakes up late: what waited goes on from when it could have.
 #[test]
-fn late_wake_up_loses_no_rate_and_gains_none() {
+fn link_rate_late_wake_up_loses_and_gains_nothing() {
     let mut bench = cyclic(LinkRate::Described);
     // The channel's buffer is filled, and the first descriptor moves.
     work(&mut bench, 0, 1000);
@@ -96,7 +96,7 @@ fn late_wake_up_loses_no_rate_and_gains_none() {
 }
 
 #[test]
-fn directions_share_nothing_and_channels_share_a_direction() {
+fn link_rate_channels_share_direction() {
     let mut description = small();
     description.link.rate = LinkRate::Described;
     let mut bench = Bench::with(description);

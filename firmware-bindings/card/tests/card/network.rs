@@ -154,7 +154,7 @@ fn kinds(events: &[Event]) -> Vec<EventKind> {
 }
 
 #[test]
-fn the_identity_block_is_accepted() {
+fn ni_identity_block_is_accepted() {
     let mut bench = Bench::new();
     let words: Vec<u32> = (0..256).map(|index| bench.read(USER, 4 * index)).collect();
     let identity: Identity = check(&words, 0x1_0000).unwrap();
@@ -167,7 +167,7 @@ fn the_identity_block_is_accepted() {
 }
 
 #[test]
-fn capabilities_and_settings() {
+fn ni_capabilities_and_settings_match_description() {
     let mut bench = Bench::new();
     assert_eq!(bench.ni_read(ni::NODE_ID), 1);
     assert_eq!(bench.ni_read(ni::PACKET_SIZE_LOG2), 9);
@@ -193,7 +193,7 @@ fn capabilities_and_settings() {
 }
 
 #[test]
-fn a_segment_travels_from_window_to_memory() {
+fn ni_segment_travels_from_window_to_memory() {
     for seed in 0..20_usize {
         let (mut a, mut b) = (node(1), node(2));
         open(&mut b);
@@ -230,7 +230,7 @@ fn a_segment_travels_from_window_to_memory() {
 }
 
 #[test]
-fn the_registry_window_shows_a_segment_in_progress() {
+fn ni_registry_window_shows_operation() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
     let data = pattern(2048, 12);
@@ -262,7 +262,7 @@ fn the_registry_window_shows_a_segment_in_progress() {
 }
 
 #[test]
-fn packets_before_their_start_wait_in_the_escape_buffer_and_time_out() {
+fn ni_early_packets_wait_in_escape_and_time_out() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
     let late = WindowHeader { first_packet: 1, packet_count: 1, ..header(1, 2, 1024) };
@@ -285,7 +285,7 @@ fn packets_before_their_start_wait_in_the_escape_buffer_and_time_out() {
 }
 
 #[test]
-fn writes_outside_the_opened_memory_are_refused() {
+fn ni_write_outside_windows_is_refused() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
     let mut wrong = header(1, 2, 100);
@@ -301,7 +301,7 @@ fn writes_outside_the_opened_memory_are_refused() {
 }
 
 #[test]
-fn torn_and_contradictory_headers_send_nothing() {
+fn ni_torn_or_contradictory_header_sends_nothing() {
     let mut a = node(1);
     fill(&mut a, 3, &header(5, 2, 100), &[1; 100], 6);
     a.run();
@@ -324,7 +324,7 @@ fn torn_and_contradictory_headers_send_nothing() {
 }
 
 #[test]
-fn a_second_commit_of_a_window_in_use_is_ignored() {
+fn ni_second_commit_of_busy_window_is_ignored() {
     let mut a = node(1);
     fill(&mut a, 0, &header(1, 2, 1024), &[1; 1024], 1);
     a.step();
@@ -340,7 +340,7 @@ fn a_second_commit_of_a_window_in_use_is_ignored() {
 }
 
 #[test]
-fn a_disabled_interface_neither_sends_nor_receives() {
+fn ni_disabled_neither_sends_nor_receives() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
     b.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
@@ -354,7 +354,7 @@ fn a_disabled_interface_neither_sends_nor_receives() {
 }
 
 #[test]
-fn notices_of_arrival_and_hellos() {
+fn ni_arrived_and_hello_packets_become_events() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
     let mut quiet = header(1, 2, 100);
@@ -389,7 +389,7 @@ fn notices_of_arrival_and_hellos() {
 }
 
 #[test]
-fn a_host_asks_a_node_what_it_can_do() {
+fn ni_hello_register_queries_node() {
     let mut description = small();
     (description.ni.node_id, description.ni.mask_bits, description.ni.commands) = (2, 7, 0);
     let (mut a, mut b) = (node(1), prepare(Bench::with(description)));
@@ -421,7 +421,7 @@ fn a_host_asks_a_node_what_it_can_do() {
 
 /// However many faults there are, each reason has one event until that is taken, and then one for all those since.
 #[test]
-fn faults_of_one_reason_share_an_event() {
+fn ni_faults_of_one_reason_share_event() {
     let mut b = node(2);
     open(&mut b);
     let faults = |b: &mut Bench, count: u32| {
@@ -442,7 +442,7 @@ fn faults_of_one_reason_share_an_event() {
 
 /// Frames that are whole and wrong: counted as such, and answered only where the sender can do something with it.
 #[test]
-fn what_no_node_sends_is_counted_and_dropped() {
+fn ni_invalid_frames_are_counted_and_dropped() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
     fill(&mut a, 0, &header(1, 2, 100), &[1; 100], 1);
@@ -478,7 +478,7 @@ fn what_no_node_sends_is_counted_and_dropped() {
 }
 
 #[test]
-fn damaged_frames_are_counted_and_dropped() {
+fn ni_damaged_frames_are_counted_and_dropped() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
     fill(&mut a, 0, &header(1, 2, 100), &[1; 100], 1);
@@ -493,7 +493,7 @@ fn damaged_frames_are_counted_and_dropped() {
 }
 
 #[test]
-fn event_overflow_is_counted_and_reported() {
+fn ni_event_overflow_is_counted_and_reported() {
     let mut a = node(1);
     a.ni_write(ni::CONTROL, ni::control::ENABLE);
     a.ni_write(ni::EVENT_RING_SIZE, 2);
@@ -513,7 +513,7 @@ fn event_overflow_is_counted_and_reported() {
 
 /// A quarter of the ring, 64 entries, is for events of tables.
 #[test]
-fn events_of_tables_beyond_their_part_dropped_until_host_was_told() {
+fn ni_table_events_beyond_quarter_are_dropped_until_reported() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
     let mut send = |b: &mut Bench, number: u32| {
@@ -540,7 +540,7 @@ fn events_of_tables_beyond_their_part_dropped_until_host_was_told() {
 }
 
 #[test]
-fn events_interrupt_while_they_are_not_consumed() {
+fn ni_event_interrupt_holds_until_consumed() {
     let mut a = node(1);
     a.write(DMA, 0x2004, 1 << 2);
     a.write(DMA, 0x2080, 6 << 16);
@@ -554,7 +554,7 @@ fn events_interrupt_while_they_are_not_consumed() {
 }
 
 #[test]
-fn pushing_events_needs_bus_mastering() {
+fn ni_event_push_needs_bus_master() {
     let mut a = node(1);
     a.card.set_command(true, false);
     fill(&mut a, 0, &header(1, 2, 10), &[1; 10], 1);
@@ -566,7 +566,7 @@ fn pushing_events_needs_bus_mastering() {
 }
 
 #[test]
-fn without_push_the_ring_lies_in_card_memory() {
+fn ni_without_push_event_ring_is_in_card_memory() {
     let mut description = small();
     description.ni.event_push = false;
     let mut a = prepare(Bench::with(description));
@@ -576,7 +576,7 @@ fn without_push_the_ring_lies_in_card_memory() {
 }
 
 #[test]
-fn resetting_the_interface_keeps_settings_and_memory_windows() {
+fn ni_reset_keeps_settings_and_windows() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
     let part = WindowHeader { packet_count: 1, ..header(1, 2, 1024) };
@@ -592,7 +592,7 @@ fn resetting_the_interface_keeps_settings_and_memory_windows() {
 }
 
 #[test]
-fn sending_reuses_frames() {
+fn ni_sending_reuses_frame_buffers() {
     let mut a = node(1);
     fill(&mut a, 0, &header(1, 2, 16384), &[1; 16384], 1);
     let mut seen = std::collections::HashSet::new();

@@ -18,7 +18,7 @@ fn parse(text: &str) -> Result<CardDescription, DescriptionError> {
 }
 
 #[test]
-fn the_default_file_is_the_default() {
+fn description_default_file_matches_default() {
     assert_eq!(parse(DEFAULT_CARD_FILE).unwrap(), CardDescription::default());
     assert_eq!(parse("schema_version: 3\n").unwrap(), CardDescription::default());
     for version in [1, 2] {
@@ -30,7 +30,7 @@ fn the_default_file_is_the_default() {
 }
 
 #[test]
-fn unknown_keys_are_located() {
+fn description_unknown_key_is_located() {
     let error = parse("schema_version: 1\nxdma:\n  h2c_chanels: 2\n").unwrap_err();
     let DescriptionError::Syntax { line, column, key, message, .. } = &error else { panic!("{error:?}") };
     assert_eq!((*line, *column, key.as_str()), (3, 3, "h2c_chanels"), "{message}");
@@ -38,7 +38,7 @@ fn unknown_keys_are_located() {
 }
 
 #[test]
-fn impossible_values_are_located() {
+fn description_invalid_value_is_located() {
     let cases: [(&str, usize, &str); 23] = [
         ("schema_version: 0\n", 1, "schema_version"),
         ("schema_version: 4\n", 1, "schema_version"),
@@ -82,7 +82,7 @@ fn impossible_values_are_located() {
 }
 
 #[test]
-fn header_of_the_function() {
+fn function_header_matches_description() {
     let mut card = Card::new(small()).unwrap();
     assert_eq!(word(&mut card, 0x00), 0x903F_10EE);
     assert_eq!(word(&mut card, 0x04), 0x0010_0000, "capability list; everything off");
@@ -108,7 +108,7 @@ fn header_of_the_function() {
 }
 
 #[test]
-fn bars_are_sized_by_writing_ones() {
+fn function_bars_are_sized_by_ones() {
     let mut card = Card::new(small()).unwrap();
     for at in (0x10..0x28).step_by(4) {
         card.config_write(at, &[0xFF; 4]);
@@ -135,7 +135,7 @@ fn bars_are_sized_by_writing_ones() {
 }
 
 #[test]
-fn only_implemented_bits_are_writable() {
+fn function_only_implemented_bits_are_writable() {
     let mut card = Card::new(small()).unwrap();
     card.config_write(0x00, &[0xFF; 16]);
     assert_eq!(word(&mut card, 0x00), 0x903F_10EE);
@@ -155,7 +155,7 @@ fn only_implemented_bits_are_writable() {
 }
 
 #[test]
-fn without_memory_decoding_everything_reads_as_ones() {
+fn function_without_memory_decoding_reads_all_ones() {
     let mut bench = Bench::new();
     bench.card.set_command(false, true);
     assert_eq!(bench.read(DMA, 0x2000), u32::MAX);
@@ -167,7 +167,7 @@ fn without_memory_decoding_everything_reads_as_ones() {
 }
 
 #[test]
-fn the_bypass_bar_is_a_window_onto_card_memory() {
+fn function_bypass_bar_is_card_memory() {
     let mut description = small();
     if let Some(bypass) = &mut description.bars.bypass {
         bypass.size = 1 << 20;
@@ -183,7 +183,7 @@ fn the_bypass_bar_is_a_window_onto_card_memory() {
 }
 
 #[test]
-fn accesses_are_counted_and_logged() {
+fn function_accesses_are_counted_and_logged() {
     let mut bench = Bench::new();
     bench.card.set_access_log(AccessLog::bounded(3));
     bench.read(DMA, 0x2000);
@@ -215,7 +215,7 @@ fn accesses_are_counted_and_logged() {
 }
 
 #[test]
-fn a_reset_keeps_memory_and_forgets_the_rest() {
+fn function_reset_keeps_memory_only() {
     let mut bench = Bench::new();
     bench.poke(0x1000, b"kept");
     bench.write(DMA, 0x90, 6);
@@ -228,7 +228,7 @@ fn a_reset_keeps_memory_and_forgets_the_rest() {
 }
 
 #[test]
-fn gigabytes_of_card_memory_cost_nothing_until_used() {
+fn function_large_card_memory_is_lazy() {
     let mut description = CardDescription::default();
     description.memory.size = 256 << 30;
     description.ni.window_base = 1 << 40;
@@ -242,7 +242,7 @@ fn gigabytes_of_card_memory_cost_nothing_until_used() {
 /// Every register of the shared catalogue is where the catalogue says, starts with its reset value, keeps what is
 /// written only where the catalogue lets it, and reading it changes nothing unless the catalogue says so.
 #[test]
-fn registers_behave_as_the_catalogue_says() {
+fn function_registers_match_catalogue() {
     let mut bench = Bench::new();
     bench.card.disable_msix();
     let layout = CardLayout::new(4, 4).with_cdma(BarOffset::new(0x1000));

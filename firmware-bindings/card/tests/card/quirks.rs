@@ -19,7 +19,7 @@ fn last_fault(bench: &Bench) -> (FaultKind, Unit, u64) {
 }
 
 #[test]
-fn every_second_read_of_the_dma_bar_fails() {
+fn quirk_every_second_dma_bar_read_fails() {
     let mut bench = with(|quirks| quirks.every_second_read_fails = true);
     let identifiers: Vec<_> = (0..6).map(|_| bench.read(DMA, 0x2000)).collect();
     assert_eq!(identifiers, [0x1FC2_0006, u32::MAX].repeat(3));
@@ -39,7 +39,7 @@ fn every_second_read_of_the_dma_bar_fails() {
 }
 
 #[test]
-fn busy_lingers_after_an_error_until_the_status_was_read() {
+fn quirk_busy_lingers_until_status_read() {
     for status in [0x40, 0x44] {
         let mut bench = with(|quirks| quirks.busy_after_error = true);
         bench.host.descriptor(DESCRIPTORS, 0, 64, DATA, 0, 0);
@@ -62,7 +62,7 @@ fn busy_lingers_after_an_error_until_the_status_was_read() {
 }
 
 #[test]
-fn msix_entries_written_before_msix_is_enabled_are_lost() {
+fn quirk_early_msix_writes_are_lost() {
     for (lost, entry) in [(true, (0, u32::MAX)), (false, (0xFEE0_0000, 0))] {
         let mut bench = with(|quirks| quirks.early_msix_writes_lost = lost);
         bench.card.disable_msix();
@@ -86,7 +86,7 @@ fn msix_entries_written_before_msix_is_enabled_are_lost() {
 }
 
 #[test]
-fn a_user_bar_that_never_answers() {
+fn quirk_silent_user_bar() {
     let mut bench = with(|quirks| quirks.silent_user_bar = true);
     for at in [0, 4, 0x1004, 0x2000, 0x2008] {
         assert_eq!(bench.read(USER, at), u32::MAX, "{at:#x}");
@@ -99,7 +99,7 @@ fn a_user_bar_that_never_answers() {
 }
 
 #[test]
-fn a_silent_slave_hangs_a_channel_until_the_card_is_reset() {
+fn quirk_silent_slave_hangs_channel_until_reset() {
     for (base, enable) in [(H2C0, 1 << 14), (C2H0, 1 << 9)] {
         let mut bench = Bench::new();
         bench.host.put(DATA, &[0x77; 256]);
@@ -145,7 +145,7 @@ fn a_silent_slave_hangs_a_channel_until_the_card_is_reset() {
 }
 
 #[test]
-fn a_silent_slave_hangs_the_cdma_and_its_reset() {
+fn quirk_silent_slave_hangs_cdma_and_its_reset() {
     let mut description = small();
     description.quirks.silent_memory = Some(RangeDescription::new(0x10_0000, 0x1_0000));
     // A simple copy from there, a chain whose descriptor lies there, a chain that copies to there.
@@ -178,7 +178,7 @@ fn a_silent_slave_hangs_the_cdma_and_its_reset() {
 }
 
 #[test]
-fn the_bypass_bar_reads_ones_where_nobody_answers() {
+fn quirk_bypass_bar_reads_ones_without_answer() {
     let mut bench = Bench::new();
     bench.poke(0x8000, &[5; 8]);
     bench.card.silence(CardAddr::new(0x8000), 8);
@@ -190,7 +190,7 @@ fn the_bypass_bar_reads_ones_where_nobody_answers() {
 }
 
 #[test]
-fn reprogramming_loses_configuration_space_and_memory() {
+fn quirk_reprogramming_loses_config_space_and_memory() {
     let mut bench = Bench::new();
     bench.card.config_write(0x10, &0xE000_0000_u32.to_le_bytes());
     bench.poke(0x1234, &[1, 2, 3]);

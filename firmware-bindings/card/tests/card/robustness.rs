@@ -172,7 +172,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_makes_it_panic(acts in prop::collection::vec(act(), 1..80), quirks: u8) {
+    fn card_random_actions_do_not_panic(acts in prop::collection::vec(act(), 1..80), quirks: u8) {
         let mut description = small();
         let quirk = |bit: u8| quirks >> bit & 1 != 0;
         description.quirks.every_second_read_fails = quirk(0);
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn windows_may_contain_anything(
+    fn card_random_window_content_does_not_panic(
         block in prop::collection::vec(any::<u8>(), 200),
         sequence in 0_u32..3,
         plausible in any::<bool>(),
@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn h2c_then_c2h_gives_back_what_was_sent(
+    fn card_h2c_then_c2h_round_trips(
         lengths in prop::collection::vec(1_u32..150_000, 1..6),
         source in 0_u64..5000,
         target in 0_u64..300_000,

@@ -99,7 +99,7 @@ impl Mainline {
 }
 
 #[test]
-fn blocks_of_thirty_two_as_the_kernels_driver_has_them() {
+fn foreign_mainline_32_descriptor_blocks() {
     // It asks for one vector more than there are channels.
     let eight = include_str!("../../../../tests/cards/eight-vectors.yaml");
     for name in ["default", "us-x8", "7-series-gen2-x8", "eight-vectors"] {
@@ -130,7 +130,7 @@ fn blocks_of_thirty_two_as_the_kernels_driver_has_them() {
 }
 
 #[test]
-fn a_cyclic_ring_interrupts_whenever_it_was_looked_at() {
+fn foreign_mainline_cyclic_ring_interrupts_again_after_status_read() {
     let mut driver = Mainline::load(small(), true);
     driver.guest.host.map(RING, 0x1000);
     driver.guest.host.map(DATA, 0x1000);
@@ -167,7 +167,7 @@ fn a_cyclic_ring_interrupts_whenever_it_was_looked_at() {
 }
 
 #[test]
-fn a_single_descriptor_by_the_legacy_line() {
+fn foreign_single_descriptor_by_intx() {
     for name in ["artix-x1", "artix-x4", "default"] {
         let description = CardDescription::builtin(name).expect("built in");
         let channels = u64::from(description.xdma.h2c_channels);
@@ -218,7 +218,7 @@ fn a_single_descriptor_by_the_legacy_line() {
 }
 
 #[test]
-fn user_space_that_polls_registers_and_never_sees_an_interrupt() {
+fn foreign_user_space_polling_registers() {
     // Memory decoding and bus mastering through sysfs, everything else untouched after power-on.
     let mut guest = Guest::new(small());
     guest.set_config(0x04, 2, 6);

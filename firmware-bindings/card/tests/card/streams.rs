@@ -81,7 +81,7 @@ fn pass(bench: &mut Bench, nanoseconds: u64) {
 }
 
 #[test]
-fn a_packet_goes_round() {
+fn stream_packet_loops_back() {
     for length in [1, 63, 64, 65, 4096, 5001] {
         let mut bench = loopback();
         let data = pattern(length as usize, length);
@@ -99,7 +99,7 @@ fn a_packet_goes_round() {
 }
 
 #[test]
-fn a_packet_spans_descriptors_and_a_short_one_closes_its_own() {
+fn stream_packet_spans_descriptors_and_short_one_closes() {
     let mut bench = loopback();
     let data = pattern(1000, 1);
     bench.host.put(DATA, &data);
@@ -121,7 +121,7 @@ fn a_packet_spans_descriptors_and_a_short_one_closes_its_own() {
 /// The vendor's streaming test: as many bytes each way, a descriptor per page, results of 32 bytes, one run each, by every start
 /// value of its driver.
 #[test]
-fn a_loop_as_the_vendors_driver_runs_it() {
+fn stream_loopback_as_vendor_test() {
     for (h2c, c2h) in [(START_INTERRUPT, START_INTERRUPT), (START_POLL, START_POLL)] {
         for (offset, length) in [(0, 1024), (0, 12_288), (64, 9000), (4032, 8192), (17, 100)] {
             let mut bench = loopback();
@@ -159,7 +159,7 @@ fn a_loop_as_the_vendors_driver_runs_it() {
 }
 
 #[test]
-fn metadata_is_written_before_the_count_and_can_be_switched_off() {
+fn stream_metadata_precedes_count_and_can_be_disabled() {
     let mut bench = loopback();
     bench.card.push_stream(0, &[1; 100], true);
     receive(&mut bench, 0, &[256], START_POLL);
@@ -175,7 +175,7 @@ fn metadata_is_written_before_the_count_and_can_be_switched_off() {
 }
 
 #[test]
-fn lengths_that_are_no_beats_are_recorded_and_go_on() {
+fn stream_partial_beats_are_recorded_and_continue() {
     for (lengths, last, partial) in [
         (&[BEAT, BEAT + 1, 64][..], EOP, 1),
         (&[4091, 5, 3, 61][..], EOP, 3),
@@ -209,7 +209,7 @@ fn lengths_that_are_no_beats_are_recorded_and_go_on() {
 }
 
 #[test]
-fn a_packet_cannot_end_without_data() {
+fn stream_empty_packet_end_is_refused() {
     for (recorded, control) in [(1 << 5, LENGTH_RECORDED), (0, 0)] {
         let mut bench = loopback();
         bench.host.descriptor(DESCRIPTORS, MAGIC, BEAT, DATA, 0, DESCRIPTORS + 32);
@@ -226,7 +226,7 @@ fn a_packet_cannot_end_without_data() {
 }
 
 #[test]
-fn buffers_that_are_no_multiple_of_64_are_filled_and_counted() {
+fn stream_odd_buffers_are_filled_and_counted() {
     // Half the documents' granule is whole beats on a narrow data path, so bit 5 does not show it.
     for (width, recorded) in [(256, 0), (512, 1 << 5)] {
         let mut bench = described(|description| description.xdma.data_width = width);
@@ -242,7 +242,7 @@ fn buffers_that_are_no_multiple_of_64_are_filled_and_counted() {
 }
 
 #[test]
-fn a_full_fifo_holds_the_sender_back() {
+fn stream_full_fifo_holds_sender() {
     let mut bench = described(|description| description.stream.fifo_bytes = 4096);
     let data = pattern(10_000, 4);
     bench.host.put(DATA, &data);
@@ -259,7 +259,7 @@ fn a_full_fifo_holds_the_sender_back() {
 }
 
 #[test]
-fn a_sink_that_is_not_ready_keeps_the_channel_busy() {
+fn stream_sink_not_ready_keeps_channel_busy() {
     let mut bench = described(|description| description.stream.logic = StreamLogic::Source);
     bench.card.set_stream_ready(0, false);
     send(&mut bench, 0, &[4096], EOP);
@@ -278,7 +278,7 @@ fn a_sink_that_is_not_ready_keeps_the_channel_busy() {
 }
 
 #[test]
-fn a_channel_without_data_stays_busy() {
+fn stream_channel_without_data_stays_busy() {
     let mut bench = described(|description| description.stream.stop_drops_empty = false);
     receive(&mut bench, 0, &[256, 256], START_INTERRUPT);
     bench.run();
@@ -309,7 +309,7 @@ fn a_channel_without_data_stays_busy() {
 /// A run is stopped with a descriptor open that nothing has arrived for: it is dropped, and what comes later is the next run's, whether
 /// that is started before the engine has come to rest or after.
 #[test]
-fn clearing_run_drops_a_descriptor_without_data() {
+fn stream_clear_run_drops_empty_descriptor() {
     for at_once in [false, true] {
         let mut bench = loopback();
         receive(&mut bench, 0, &[256, 256, 256], START_POLL);
@@ -335,7 +335,7 @@ fn clearing_run_drops_a_descriptor_without_data() {
 
 /// What has arrived is not dropped: the descriptor stays open for the rest.
 #[test]
-fn clearing_run_keeps_a_descriptor_with_data() {
+fn stream_clear_run_keeps_descriptor_with_data() {
     let mut bench = loopback();
     receive(&mut bench, 0, &[256, 256], START_POLL);
     bench.card.push_stream(0, &[1; 100], false);
@@ -349,7 +349,7 @@ fn clearing_run_keeps_a_descriptor_with_data() {
 }
 
 #[test]
-fn a_run_without_credits_stops() {
+fn stream_run_without_credits_stops() {
     let mut bench = loopback();
     bench.write(DMA, 0x6024, 1 << 16);
     receive(&mut bench, 0, &[256, 256], START_POLL);
@@ -366,7 +366,7 @@ fn a_run_without_credits_stops() {
 }
 
 #[test]
-fn the_flush_timeout_closes_what_has_data() {
+fn stream_flush_timeout_closes_descriptor_with_data() {
     const EXPONENT: u32 = 10;
     let clocks = (4 << EXPONENT) as u64;
     let mut bench = loopback();
@@ -401,7 +401,7 @@ fn the_flush_timeout_closes_what_has_data() {
 }
 
 #[test]
-fn a_source_generates_what_its_description_says() {
+fn stream_source_follows_description() {
     let mut bench = described(|description| {
         description.stream.logic = StreamLogic::Source;
         description.stream.source.packets = Some(3);
@@ -425,7 +425,7 @@ fn a_source_generates_what_its_description_says() {
 }
 
 #[test]
-fn a_source_keeps_its_rate() {
+fn stream_source_keeps_rate() {
     let mut bench = described(|description| {
         description.stream.logic = StreamLogic::Source;
         let source = &mut description.stream.source;
@@ -441,7 +441,7 @@ fn a_source_keeps_its_rate() {
 }
 
 #[test]
-fn a_packet_without_end() {
+fn stream_endless_packet_never_ends() {
     let mut bench = described(|description| {
         description.stream.logic = StreamLogic::Source;
         description.stream.source.endless_packet = true;
@@ -453,7 +453,7 @@ fn a_packet_without_end() {
 }
 
 #[test]
-fn metadata_can_be_broken() {
+fn stream_metadata_faults_apply() {
     for (fault, expected) in [
         (StreamWritebackFault::Missing, (0, 0)),
         (StreamWritebackFault::Torn, (0x52B4_0001, 0)),
@@ -469,7 +469,7 @@ fn metadata_can_be_broken() {
 }
 
 #[test]
-fn a_refused_read_stops_the_sender() {
+fn stream_refused_read_stops_sender() {
     let mut bench = loopback();
     let at = DESCRIPTORS;
     bench.host.descriptor(at, MAGIC, 64, DATA, 0, at + 32);
@@ -488,7 +488,7 @@ fn a_refused_read_stops_the_sender() {
 
 /// Steps and bursts are the same card: random packets through random descriptors, in either.
 #[test]
-fn bursts_do_what_steps_do() {
+fn stream_bursts_equal_steps() {
     for burst in [1, 64] {
         let mut bench = loopback();
         let lengths: Vec<u32> = (0..60_u32).map(|n| n.wrapping_mul(2_654_435_761) % 700 + 1).collect();

@@ -29,7 +29,7 @@ pub(crate) fn chain(bench: &mut Bench, lengths: &[u32], last_flags: u32) {
 }
 
 #[test]
-fn identifiers_of_every_block() {
+fn xdma_identifiers_of_every_block() {
     let mut bench = Bench::new();
     let expected = [
         (0x0000, 0x1FC0_0006),
@@ -56,7 +56,7 @@ fn identifiers_of_every_block() {
 }
 
 #[test]
-fn reset_values_and_plain_registers() {
+fn xdma_reset_values_and_plain_registers() {
     let mut bench = Bench::new();
     assert_eq!(bench.read(DMA, 0x4C), 0x0001_0140);
     assert_eq!(bench.read(DMA, 0x3010), 0xFF01);
@@ -80,7 +80,7 @@ fn reset_values_and_plain_registers() {
 
 /// A card that is told its place shows it, and nothing written changes it.
 #[test]
-fn its_place_on_the_bus_is_what_the_description_says() {
+fn xdma_bus_device_function_follows_description() {
     let mut description = CardDescription::default();
     description.pci.bus_device_function = 0x41 << 8 | 3 << 3 | 1;
     let mut bench = Bench::with(description);
@@ -90,7 +90,7 @@ fn its_place_on_the_bus_is_what_the_description_says() {
 }
 
 #[test]
-fn control_has_set_and_clear_aliases() {
+fn xdma_control_has_set_and_clear_aliases() {
     let mut bench = Bench::new();
     bench.write(DMA, 0x04, 0xFFFF_FFFE);
     assert_eq!(bench.read(DMA, 0x04), 0x0EFF_FE7E, "reserved bits read as zero");
@@ -106,7 +106,7 @@ fn control_has_set_and_clear_aliases() {
 }
 
 #[test]
-fn h2c_moves_a_chain_and_counts() {
+fn xdma_h2c_chain_moves_and_counts() {
     let mut bench = Bench::new();
     let lengths = [1, 4096, 100_000, 7];
     let data = pattern(lengths.iter().sum::<u32>() as usize, 1);
@@ -124,7 +124,7 @@ fn h2c_moves_a_chain_and_counts() {
 }
 
 #[test]
-fn c2h_moves_data_to_the_host() {
+fn xdma_c2h_moves_data_to_host() {
     let mut bench = Bench::new();
     let data = pattern(200_000, 2);
     bench.poke(0x1_2345, &data);
@@ -136,7 +136,7 @@ fn c2h_moves_data_to_the_host() {
 }
 
 #[test]
-fn status_clears_by_writing_ones_by_reading_0x44_and_by_run() {
+fn xdma_status_clears_by_w1c_read_0x44_and_run() {
     let mut bench = Bench::new();
     chain(&mut bench, &[64], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
@@ -159,7 +159,7 @@ fn status_clears_by_writing_ones_by_reading_0x44_and_by_run() {
 }
 
 #[test]
-fn narrow_and_crooked_accesses_have_no_side_effects() {
+fn xdma_narrow_or_unaligned_access_has_no_side_effects() {
     let mut bench = Bench::new();
     chain(&mut bench, &[64], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
@@ -182,7 +182,7 @@ fn narrow_and_crooked_accesses_have_no_side_effects() {
 
 /// `reg_rw /dev/xdma0_user A b V`: AXI4-Lite has byte strobes, and registers that only hold what is written take single bytes.
 #[test]
-fn narrow_writes_reach_plain_registers_of_the_user_bar() {
+fn user_bar_narrow_write_reaches_plain_register() {
     use fpga_firmware::generated::{cdma, ni};
     let mut bench = Bench::new();
     let at = u64::from(ni::BLOCK_OFFSET + ni::INCARNATION);
@@ -215,7 +215,7 @@ fn narrow_writes_reach_plain_registers_of_the_user_bar() {
 }
 
 #[test]
-fn recording_is_gated_by_control() {
+fn xdma_status_recording_is_gated_by_control() {
     let mut bench = Bench::new();
     chain(&mut bench, &[64], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 0, 0x1);
@@ -225,7 +225,7 @@ fn recording_is_gated_by_control() {
 }
 
 #[test]
-fn writeback_carries_the_count_when_the_flagged_descriptor_is_done() {
+fn xdma_writeback_has_count_at_flagged_descriptor() {
     let mut bench = Bench::new();
     chain(&mut bench, &[64, 64, 64], STOP | COMPLETED);
     bench.write(DMA, 0x88, WRITEBACK as u32);
@@ -238,7 +238,7 @@ fn writeback_carries_the_count_when_the_flagged_descriptor_is_done() {
 }
 
 #[test]
-fn the_documented_writeback_rule_needs_the_enable_bit_too() {
+fn xdma_documented_writeback_rule_needs_enable_bit() {
     let mut description = small();
     description.xdma.completed_writeback = WritebackRule::FlagAndEnable;
     let mut bench = Bench::with(description);
@@ -254,7 +254,7 @@ fn the_documented_writeback_rule_needs_the_enable_bit_too() {
 }
 
 #[test]
-fn bad_magic_stops_after_the_good_descriptors() {
+fn xdma_bad_magic_stops_after_good_descriptors() {
     let mut bench = Bench::new();
     chain(&mut bench, &[64, 64, 64], STOP | COMPLETED);
     bench.host.put(DESCRIPTORS + 64, &[0; 4]);
@@ -267,7 +267,7 @@ fn bad_magic_stops_after_the_good_descriptors() {
 }
 
 #[test]
-fn prefetched_descriptors_never_see_later_edits() {
+fn xdma_prefetched_descriptors_ignore_later_edits() {
     let mut bench = Bench::new();
     bench.host.put(DATA, &[0xAA; 128]);
     chain(&mut bench, &[64, 64], STOP | COMPLETED);
@@ -281,7 +281,7 @@ fn prefetched_descriptors_never_see_later_edits() {
 }
 
 #[test]
-fn without_adjacency_every_descriptor_is_its_own_fetch() {
+fn xdma_adjacency_zero_fetches_each_descriptor() {
     let mut bench = Bench::new();
     for index in 0..4_u64 {
         let at = DESCRIPTORS + 0x1000 * index;
@@ -295,7 +295,7 @@ fn without_adjacency_every_descriptor_is_its_own_fetch() {
 }
 
 #[test]
-fn the_last_fetched_descriptor_sizes_the_next_fetch() {
+fn xdma_last_fetched_descriptor_sizes_next_fetch() {
     let mut bench = Bench::new();
     // Two blocks of 3 and 2; inner counts zero, as one driver leaves them.
     for (index, (at, adjacent)) in
@@ -320,7 +320,7 @@ fn the_last_fetched_descriptor_sizes_the_next_fetch() {
 }
 
 #[test]
-fn a_block_across_4_kib_ends_in_a_magic_error() {
+fn xdma_block_across_4_kib_is_magic_error() {
     let mut bench = Bench::new();
     let first = DESCRIPTORS + 0x1000 - 64;
     for index in 0..3_u64 {
@@ -342,7 +342,7 @@ fn a_block_across_4_kib_ends_in_a_magic_error() {
 }
 
 #[test]
-fn a_descriptor_fetch_that_the_iommu_refuses_is_an_unsupported_request() {
+fn xdma_fetch_refused_by_iommu_is_unsupported_request() {
     let mut bench = Bench::new();
     bench.start(H2C0, 0xDEAD_0000, 0, START_INTERRUPT);
     bench.run();
@@ -359,7 +359,7 @@ fn a_descriptor_fetch_that_the_iommu_refuses_is_an_unsupported_request() {
 }
 
 #[test]
-fn data_read_errors_of_h2c() {
+fn xdma_h2c_data_read_errors() {
     let mut bench = Bench::new();
     bench.host.descriptor(DESCRIPTORS, MAGIC | STOP | COMPLETED, 64, 0xDEAD_0000, 0, 0);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
@@ -374,7 +374,7 @@ fn data_read_errors_of_h2c() {
 }
 
 #[test]
-fn axi_errors_of_both_directions() {
+fn xdma_axi_errors_in_both_directions() {
     let mut bench = Bench::new();
     let beyond = 64 << 20;
     bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 64, DATA, beyond - 32, 0);
@@ -394,7 +394,7 @@ fn axi_errors_of_both_directions() {
 }
 
 #[test]
-fn a_refused_host_write_shows_in_the_fault_log_only() {
+fn xdma_refused_host_write_shows_only_in_fault_log() {
     let mut bench = Bench::new();
     bench.host.map_read_only(0x40_0000, 4096);
     bench.host.descriptor(DESCRIPTORS, MAGIC | STOP | COMPLETED, 64, 0, 0x40_0000, 0);
@@ -407,7 +407,7 @@ fn a_refused_host_write_shows_in_the_fault_log_only() {
 }
 
 #[test]
-fn without_bus_mastering_nothing_leaves_the_card() {
+fn xdma_without_bus_master_nothing_leaves_card() {
     let mut bench = Bench::new();
     chain(&mut bench, &[64], STOP);
     bench.card.set_command(true, false);
@@ -418,7 +418,7 @@ fn without_bus_mastering_nothing_leaves_the_card() {
 }
 
 #[test]
-fn clearing_run_stops_after_the_descriptor_in_flight() {
+fn xdma_clear_run_stops_after_descriptor_in_flight() {
     let mut bench = Bench::new();
     bench.host.put(DATA, &[0x55; 0x3_0000]);
     chain(&mut bench, &[0x2_0000, 64], STOP | COMPLETED);
@@ -438,7 +438,7 @@ fn clearing_run_stops_after_the_descriptor_in_flight() {
 }
 
 #[test]
-fn clearing_run_of_a_stopped_engine_records_nothing() {
+fn xdma_clear_run_of_stopped_engine_records_nothing() {
     let mut bench = Bench::new();
     chain(&mut bench, &[64], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 6);
@@ -449,7 +449,7 @@ fn clearing_run_of_a_stopped_engine_records_nothing() {
 }
 
 #[test]
-fn setting_run_again_before_the_engine_is_idle_starts_the_new_chain_afterwards() {
+fn xdma_set_run_before_idle_starts_new_chain_afterwards() {
     let mut bench = Bench::new();
     chain(&mut bench, &[0x2_0000], STOP | COMPLETED);
     bench.host.descriptor(0x10_9000, MAGIC | STOP | COMPLETED, 8, DATA, 0x3_0000, 0);
@@ -464,7 +464,7 @@ fn setting_run_again_before_the_engine_is_idle_starts_the_new_chain_afterwards()
 }
 
 #[test]
-fn an_impossible_count_can_be_injected() {
+fn xdma_impossible_count_can_be_injected() {
     let mut bench = Bench::new();
     chain(&mut bench, &[16], STOP | COMPLETED);
     bench.card.override_completed_count(Some(77));
@@ -476,7 +476,7 @@ fn an_impossible_count_can_be_injected() {
 }
 
 #[test]
-fn zero_length_descriptors_complete() {
+fn xdma_zero_length_descriptor_completes() {
     let mut bench = Bench::new();
     chain(&mut bench, &[0, 8, 0], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 2, START_INTERRUPT);

@@ -6,7 +6,7 @@ use fpga_card::FaultKind;
 use fpga_protocol::time::Nanos;
 
 #[test]
-fn fixed_address_mode() {
+fn xdma_fixed_address_mode() {
     let mut bench = Bench::new();
     let data = pattern(256, 3);
     bench.host.put(DATA, &data);
@@ -29,7 +29,7 @@ fn fixed_address_mode() {
 }
 
 #[test]
-fn credit_mode_fetches_only_what_was_granted() {
+fn xdma_credit_mode_fetches_only_granted() {
     let mut bench = Bench::new();
     chain(&mut bench, &[16, 16, 16, 16], STOP | COMPLETED);
     bench.write(DMA, 0x408C, 5);
@@ -54,7 +54,7 @@ fn credit_mode_fetches_only_what_was_granted() {
 }
 
 #[test]
-fn a_credit_ring_runs_for_ever_on_one_write_per_batch() {
+fn xdma_credit_mode_runs_with_one_write_per_batch() {
     let mut bench = Bench::new();
     bench.host.put(DATA, &pattern(64, 9));
     for index in 0..4_u64 {
@@ -84,7 +84,7 @@ fn a_credit_ring_runs_for_ever_on_one_write_per_batch() {
 }
 
 #[test]
-fn fetch_halt_holds_the_chain() {
+fn xdma_fetch_halt_holds_chain() {
     let mut bench = Bench::new();
     chain(&mut bench, &[16], STOP);
     bench.write(DMA, 0x6014, 1);
@@ -97,7 +97,7 @@ fn fetch_halt_holds_the_chain() {
 }
 
 #[test]
-fn channel_interrupts_follow_masks_vectors_and_edges() {
+fn xdma_channel_interrupts_follow_masks_vectors_and_edges() {
     let mut bench = Bench::new();
     chain(&mut bench, &[16], STOP | COMPLETED);
     bench.write(DMA, 0x90, 0x00F8_3E1E);
@@ -128,7 +128,7 @@ fn channel_interrupts_follow_masks_vectors_and_edges() {
 }
 
 #[test]
-fn the_vendors_interrupt_handshake() {
+fn xdma_vendor_interrupt_handshake() {
     let mut bench = Bench::new();
     chain(&mut bench, &[16], STOP | COMPLETED);
     bench.write(DMA, 0x90, 0x00F8_3E1E);
@@ -172,7 +172,7 @@ fn msix_masking_and_pending_bits() {
 }
 
 #[test]
-fn enabling_msix_after_the_fact_loses_nothing() {
+fn msix_enabled_late_loses_nothing() {
     let mut bench = Bench::new();
     bench.card.disable_msix();
     chain(&mut bench, &[16], STOP | COMPLETED);
@@ -187,7 +187,7 @@ fn enabling_msix_after_the_fact_loses_nothing() {
 }
 
 #[test]
-fn performance_counters() {
+fn xdma_performance_counters() {
     let mut bench = Bench::new();
     chain(&mut bench, &[4096], STOP);
     bench.write(DMA, 0xC0, 0b010);
@@ -204,7 +204,7 @@ fn performance_counters() {
 }
 
 #[test]
-fn no_beat_takes_less_than_a_clock() {
+fn xdma_beat_takes_at_least_one_clock() {
     // All of it in one instant of the card's clock.
     let mut bench = Bench::new();
     chain(&mut bench, &[4096; 16], STOP);
@@ -217,7 +217,7 @@ fn no_beat_takes_less_than_a_clock() {
 }
 
 #[test]
-fn the_long_descriptor_quirk_can_be_reproduced() {
+fn xdma_long_descriptor_quirk_is_reproduced() {
     let mut description = small();
     description.xdma.long_descriptor_quirk = true;
     let mut bench = Bench::with(description);

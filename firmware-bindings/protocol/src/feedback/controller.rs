@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn e2_9_a_single_link_is_avoided_and_many_slow_senders_down() {
+    fn e2_9_controller_single_link_rerouted_many_links_senders_slowed() {
         let config = Config { links: 2, memory: Nanos::new(100) };
         let mut controller = Controller::new(config);
         let slow = Some((NodeId::new(1), Word::Slow { receiver: NodeId::new(2) }));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn more_links_than_there_are_places_for_forget_the_oldest() {
+    fn controller_link_table_full_drops_oldest() {
         let mut controller = Controller::new(Config { links: 2, memory: Nanos::from_secs(1) });
         for link in 0..2000 {
             controller.report(Nanos::new(u64::from(link)), &active(link), &mut StaticRouting);

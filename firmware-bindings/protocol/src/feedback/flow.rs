@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn e2_7_a_rate_is_halved_once_in_a_round_trip_and_keeps_its_floor() {
+    fn e2_7_flow_slow_packet_halves_rate_once_per_round_trip_to_floor() {
         let mut flow = flow(None);
         for at in [1_u64, 500, 1000] {
             told(&mut flow, Nanos::new(at), Word::Slow { receiver: TO });
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_leave_at_the_rate() {
+    fn flow_packets_leave_at_configured_rate() {
         let mut flow = flow(None);
         assert_eq!(flow.held(Nanos::ZERO, TO), None);
         flow.sent(Nanos::ZERO, TO, 1000);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_way_is_free_a_rate_doubles_and_then_rises_by_eighths() {
+    fn flow_uncongested_path_doubles_rate_then_adds_eighths() {
         let mut flow = flow(None);
         for at in 0..8 {
             told(&mut flow, Nanos::new(1 + at * 1000), Word::Slow { receiver: TO });
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn in_the_lower_half_of_the_delays_a_rate_rises_a_little_and_above_not_at_all() {
+    fn flow_delay_below_median_raises_rate_above_median_keeps_it() {
         let mut flow = flow(None);
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
         flow.sample(Nanos::new(2), TO, Nanos::new(9000));
@@ -424,7 +424,7 @@ mod tests {
 
     /// Its packets were all lost: no delay of it is known, and it sends at the full rate.
     #[test]
-    fn whoever_has_never_been_answered_can_be_slowed_down_and_asks() {
+    fn flow_unanswered_receiver_is_slowed_and_inquired() {
         let mut flow =
             FlowControl::new(Config::new(8_000_000_000, TRIP), NodeId::new(1), Incarnation::new(5));
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_link_is_the_controllers_business_and_two_are_the_senders() {
+    fn flow_one_congested_link_goes_to_controller_two_slow_sender() {
         let controller = NodeId::new(33);
         let mut flow = flow(Some(controller));
         let passive = |number, state| Word::Passive { number, receiver: TO, state };
@@ -467,7 +467,7 @@ mod tests {
 
     /// Tables are bounded: whoever has no place is not controlled, and costs nobody his.
     #[test]
-    fn more_receivers_than_places() {
+    fn flow_receiver_table_full_leaves_others_controlled() {
         let mut flow = flow(None);
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
         for node in 10..1000 {

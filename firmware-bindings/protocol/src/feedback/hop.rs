@@ -76,7 +76,7 @@ mod tests {
     const WHO: (NodeId, NodeId) = (NodeId::new(1), NodeId::new(2));
 
     #[test]
-    fn e2_6_only_a_bad_link_reports_and_not_too_often() {
+    fn e2_6_hop_congested_link_reports_at_limited_rate() {
         let state = |rate, queue| LinkState { link: 3, rate, queue };
         for (rate, queue, bad) in [(1000, 750, false), (500, 0, false), (1000, 751, true), (499, 0, true)] {
             let said = Hop::default().packet(Nanos::ZERO, &CONFIG, state(rate, queue), WHO);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_gets_shorter_is_left_alone_for_a_while() {
+    fn hop_shrinking_queue_does_not_report() {
         let mut hop = Hop::default();
         let mut tell = |at, queue| {
             let state = LinkState { link: 3, rate: 1000, queue };
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn e2_8_every_link_answers_and_not_too_often() {
+    fn e2_8_hop_inquiry_is_answered_at_limited_rate() {
         let state = LinkState { link: 3, rate: 1000, queue: 0 };
         let mut hop = Hop::default();
         let mut ask = |at| hop.inquiry(Nanos::new(at), &CONFIG, state, 7, WHO.1);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_field_that_differs_is_the_one_named() {
+    fn escape_mirror_single_differing_field_is_named() {
         let mut mirror = Mirror::new(0, 2);
         let card = EscapedPacket { since: Nanos::ZERO, ..EscapedPacket::of(&event(EventKind::Escaped)) };
         assert_eq!(fields(&mirror, None), []);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_do_not_fit_are_reported_once() {
+    fn escape_mirror_inconsistent_events_are_reported_once() {
         let mut mirror = Mirror::new(0, 2);
         let vacant = Err(MirrorError::SlotVacant { slot: 1 });
         assert_eq!(mirror.handle_event(&event(EventKind::EscapeReleased)), vacant);

@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_differs_is_named() {
+    fn mirror_differing_fields_are_all_named() {
         let mut mirror = Mirror::new(2, 2);
         mirror.track_masks(true);
         assert_eq!(fields(&mirror, &on_card()), [Field::Valid]);
@@ -544,7 +544,7 @@ mod tests {
 
     /// Each field alone, so that none hides behind another.
     #[test]
-    fn one_field_that_differs_is_the_one_named() {
+    fn mirror_single_differing_field_is_named() {
         let mut mirror = Mirror::new(2, 0);
         mirror.track_masks(true);
         mirror.handle_event(&registered()).unwrap();
@@ -576,7 +576,7 @@ mod tests {
 
     /// Of a message, mask and first packet move without an event; the rules that it is received by stay.
     #[test]
-    fn of_a_message_the_rules_are_compared_and_the_window_is_not() {
+    fn mirror_message_compares_scheme_not_window() {
         let mut mirror = Mirror::new(2, 0);
         mirror.track_masks(true);
         let tries = Registration::byte(Flags::NOTIFY_RECEIVER, Scheme::Selective);
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn mirror_read_after_dropped_events_takes_repeated_ones() {
+    fn mirror_resync_accepts_repeated_events() {
         let mut mirror = Mirror::new(2, 2);
         mirror.track_masks(true);
         mirror.handle_event(&registered()).unwrap();
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_do_not_fit_are_reported_once() {
+    fn mirror_inconsistent_events_are_reported_once() {
         let mut mirror = Mirror::new(2, 2);
         let far = Event { index: 2, ..registered() };
         assert_eq!(

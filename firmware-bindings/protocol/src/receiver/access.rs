@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_opened_range_for_the_named_source_and_key() {
+    fn access_table_allows_only_opened_range_source_and_key() {
         let mut table = AccessTable::new(2);
         table.install(1, window()).unwrap();
         let allows =
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_search_begins_makes_no_difference() {
+    fn access_table_search_start_does_not_change_result() {
         let mut table = AccessTable::new(4);
         table.install(1, MemoryWindow { base: CardAddr::new(0x2000), ..window() }).unwrap();
         table.install(3, window()).unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn any_source_read_only_and_removal() {
+    fn access_table_any_source_read_only_and_removed_windows() {
         let mut table = AccessTable::new(1);
         let read_only = MemoryWindow { permissions: Permissions::READ, ..window() };
         table.install(0, read_only).unwrap();

@@ -281,7 +281,7 @@ mod tests {
         /// Against the definition: packet `n` of a segment starts n packet sizes after its base and holds a packet size, or
         /// what is left. Tried with packets in their place, beside it by one byte, beyond the end, too long and too short.
         #[test]
-        fn a_packet_has_the_place_and_the_length_that_its_number_gives(
+        fn packet_range_matches_definition_for_every_index(
             log2 in 6u8..=12,
             packets in 1u16..=256,
             last in any::<u32>(),

@@ -152,7 +152,7 @@ mod tests {
     /// Every count of packets, in two orders: complete with the last missing packet and not before, also for the packets
     /// that come twice, and none that are beyond the widest mask.
     #[test]
-    fn insert_says_when_it_completes() {
+    fn mask_insert_reports_completion_at_last_missing_packet() {
         for expected in 1..=MAX_BITS {
             for step in [1, 5] {
                 let mut mask = Mask::first_of(expected).unwrap();

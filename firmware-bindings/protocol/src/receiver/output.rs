@@ -182,7 +182,7 @@ mod tests {
         /// Against a plain queue of the same bound, also for a caller that never empties it; without more memory than at
         /// the start; and equal to a queue that came to the same content another way.
         #[test]
-        fn is_a_bounded_queue(capacity in 1usize..12, steps in prop::collection::vec(any::<bool>(), 1..200)) {
+        fn outputs_match_bounded_queue(capacity in 1usize..12, steps in prop::collection::vec(any::<bool>(), 1..200)) {
             let mut outputs = Outputs::new(capacity);
             let memory = outputs.slots.capacity();
             let mut queue = VecDeque::new();

@@ -468,7 +468,7 @@ mod tests {
         /// Against a plain map: same answers through any order of insertions, removals and lookups, also when the registry
         /// is full and where homes collide.
         #[test]
-        fn finds_what_a_map_finds(entries in 1u32..20, steps in prop::collection::vec((0u32..64, any::<bool>()), 1..300)) {
+        fn registry_matches_map(entries in 1u32..20, steps in prop::collection::vec((0u32..64, any::<bool>()), 1..300)) {
             let mut registry = Registry::new(entries, 32);
             let mut map = BTreeMap::new();
             for (n, remove) in steps {
@@ -498,7 +498,7 @@ mod tests {
     proptest! {
         /// Entries of one word and entries with a wide mask against the mask itself, whatever order packets come in.
         #[test]
-        fn an_operation_is_its_mask(
+        fn registry_operation_matches_mask(
             packets in 1u16..=256,
             order in prop::collection::vec(any::<prop::sample::Index>(), 1..600),
         ) {
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_of_16_bits_is_an_entry() {
+    fn registry_all_16_bit_slots_are_usable() {
         // The index tells entry 0 from a vacant place, and entry 65535 from everything.
         let mut registry = Registry::new(1 << 16, 32);
         assert!(registry.is_large());
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_one_sender_do_not_meet() {
+    fn registry_operations_of_one_sender_stay_separate() {
         // 64 operations in 256 places, from any transfer on: by transfer, by segment, and 8 x 8. At most one in eight may
         // find its place taken; random places would be taken for one in eight on average.
         for first in [0u32, 1000, u32::MAX - 64] {

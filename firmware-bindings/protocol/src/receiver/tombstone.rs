@@ -408,7 +408,7 @@ mod tests {
         /// Against a plain set of ids: same answers through any order of completions and advances, across the wrap of
         /// ids, and never more runs than live transfers + 1.
         #[test]
-        fn e1_4_runs_agree_with_a_set(start in prop_oneof![Just(0u32), Just(u32::MAX - 20)],
+        fn e1_4_tombstones_match_set(start in prop_oneof![Just(0u32), Just(u32::MAX - 20)],
                                       steps in prop::collection::vec((0u32..40, any::<bool>()), 1..200)) {
             let mut completed = Completed::new(64);
             completed.reset(TransferId::new(start));

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mean_and_deviation_are_those_of_the_last_samples() {
+    fn delay_samples_give_mean_and_deviation_of_last_n() {
         let mut delays = Delays::new(4);
         assert_eq!(delays.mean_and_deviation(), None);
         for span in [1000, 2, 4, 4, 6] {

@@ -253,7 +253,7 @@ mod tests {
     use alloc::collections::BTreeSet;
 
     #[test]
-    fn widths_that_shifts_do_not_have() {
+    fn bits_shifts_of_word_width_and_more_are_defined() {
         assert_eq!(
             (low(0), low(1), low(127), low(128), low(200)),
             (0, 1, u128::MAX >> 1, u128::MAX, u128::MAX)
@@ -264,7 +264,7 @@ mod tests {
 
     /// Against a set of numbers, while the base goes round the words several times.
     #[test]
-    fn a_window_does_what_a_set_does() {
+    fn packet_window_matches_set_across_wraps() {
         let mut state = 7_u64;
         let mut random = |below: u32| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn does_what_an_ordered_set_does() {
+    fn packet_set_matches_ordered_set() {
         let mut state = 1_u64;
         let mut random = |below: u32| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

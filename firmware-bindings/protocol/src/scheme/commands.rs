@@ -376,7 +376,7 @@ mod tests {
 
     /// What an interface says of an end is what its host hears, for every kind of end.
     #[test]
-    fn every_end_is_told_as_it_is() {
+    fn command_every_outcome_reaches_host_unchanged() {
         let (node, address, acknowledged, tries) = (NODE, CardAddr::new(0x2200), 5, 4);
         let ends = [
             Ok(()),
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_counted_once() {
+    fn command_progress_is_counted_once() {
         let mut commands = Commands::new(1, 9, 4);
         let ticket = commands.submit(Nanos::ZERO, command(5000), None).unwrap();
         let number = handed_over(&mut commands);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_and_what_waits_can_be_withdrawn() {
+    fn command_invalid_is_refused_and_queued_is_withdrawn() {
         let mut commands = Commands::new(1, 9, 4);
         let away = Command { source: CardAddr::new(u64::MAX), ..command(2) };
         assert!(matches!(commands.submit(Nanos::ZERO, away, None), Err(SubmitError::Address { .. })));

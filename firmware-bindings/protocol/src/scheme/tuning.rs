@@ -80,14 +80,14 @@ mod tests {
     const TRIP: Nanos = Nanos::from_micros(20);
 
     #[test]
-    fn nothing_chosen_is_the_specification() {
+    fn tuning_default_matches_specification() {
         for scheme in Scheme::ALL {
             assert_eq!(Tuning::default().rules(*scheme, TRIP), Rules::new(*scheme, TRIP));
         }
     }
 
     #[test]
-    fn windows_have_the_bounds_of_their_scheme() {
+    fn tuning_window_bounds_depend_on_scheme() {
         for (scheme, most) in
             [(Scheme::ReceiverWindow, 128), (Scheme::SenderWindow, 128), (Scheme::Selective, 512)]
         {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_is_what_the_scheme_has() {
+    fn tuning_values_are_applied_to_scheme() {
         let walk = Nanos::new(77);
         let tuning = Tuning {
             window: Some(9),

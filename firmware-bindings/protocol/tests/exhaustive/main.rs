@@ -69,7 +69,7 @@ fn one(packets: u16, mask_bits: u16, losses: u8, copies: u8) -> usize {
 }
 
 #[test]
-fn one_operation_two_losses_and_two_copies_at_every_width() {
+fn search_one_operation_two_losses_two_copies_every_width() {
     let mut states = 0;
     for mask_bits in 1..=8 {
         for packets in 1..=mask_bits.min(4) {
@@ -80,13 +80,13 @@ fn one_operation_two_losses_and_two_copies_at_every_width() {
 }
 
 #[test]
-fn one_operation_of_up_to_seven_packets() {
+fn search_one_operation_up_to_seven_packets() {
     let states = [one(5, 5, 2, 2), one(6, 6, 2, 1), one(6, 8, 1, 1), one(7, 7, 2, 0), one(7, 8, 1, 1)];
     assert!(states.iter().all(|states| *states > 5_000), "{states:?}");
 }
 
 #[test]
-fn two_operations_of_three_packets_that_overlap() {
+fn search_two_overlapping_operations_of_three_packets() {
     for (losses, copies) in [(1, 1), (2, 0)] {
         let case = Case { packets: 3, transfers: 2, mask_bits: 3, budget: budget(losses, copies), ..PLAIN };
         let states = all_is_well("two operations of 3 packets", case);
@@ -95,7 +95,7 @@ fn two_operations_of_three_packets_that_overlap() {
 }
 
 #[test]
-fn a_sender_that_starts_anew_at_any_moment() {
+fn search_sender_restart_at_any_moment() {
     for (packets, losses, copies) in [(2, 2, 2), (3, 1, 1)] {
         let budget = Budget { restarts: 1, ..budget(losses, copies) };
         let case = Case { packets, budget, ..PLAIN };
@@ -109,7 +109,7 @@ fn a_sender_that_starts_anew_at_any_moment() {
 
 /// The new life's first packet, refused, comes again before the last ones of the former life.
 #[test]
-fn without_a_pause_between_two_lives_of_a_sender_the_first_spoils_what_the_second_has_sent() {
+fn search_restart_without_pause_corrupts_second_incarnation() {
     let budget = Budget { restarts: 1, early: 1, ..Budget::default() };
     let case = Case { packets: 2, budget, ..PLAIN };
     all_is_well("a pause between lives", case);
@@ -120,7 +120,7 @@ fn without_a_pause_between_two_lives_of_a_sender_the_first_spoils_what_the_secon
 }
 
 #[test]
-fn what_a_sender_has_left_behind_expires() {
+fn search_abandoned_operations_expire() {
     for case in [
         Case { packets: 3, budget: Budget { deaths: 1, ..budget(2, 2) }, ..PLAIN },
         Case { packets: 2, budget: Budget { deaths: 1, restarts: 1, ..budget(1, 1) }, ..PLAIN },
@@ -131,7 +131,7 @@ fn what_a_sender_has_left_behind_expires() {
 }
 
 #[test]
-fn first_packets_last_and_doubled_before_and_after_completion() {
+fn search_first_packet_last_and_duplicated_around_completion() {
     let last = Case { starts_last: true, ..PLAIN };
     let states = [
         all_is_well("7 packets, start last", Case { packets: 7, budget: budget(2, 2), ..last }),
@@ -141,7 +141,7 @@ fn first_packets_last_and_doubled_before_and_after_completion() {
 }
 
 #[test]
-fn one_entry_and_one_escape_slot() {
+fn search_one_entry_and_one_escape_slot() {
     let states = [
         all_is_well("one entry, 4 packets", Case { packets: 4, budget: budget(2, 1), ..TIGHT }),
         all_is_well(
@@ -154,7 +154,7 @@ fn one_entry_and_one_escape_slot() {
 }
 
 #[test]
-fn a_transfer_of_two_segments() {
+fn search_transfer_of_two_segments() {
     for notify in [Notify::Receiver, Notify::Sender] {
         for case in [
             Case { packets: 2, budget: budget(2, 2), ..PLAIN },
@@ -168,7 +168,7 @@ fn a_transfer_of_two_segments() {
 }
 
 #[test]
-fn timers_that_run_out_while_packets_are_on_their_way() {
+fn search_timers_expire_while_packets_in_flight() {
     for case in [
         Case { packets: 3, budget: Budget { early: 1, ..budget(1, 1) }, ..TIGHT },
         Case { packets: 2, transfers: 2, budget: Budget { early: 1, ..budget(1, 0) }, ..TIGHT },
@@ -181,7 +181,7 @@ fn timers_that_run_out_while_packets_are_on_their_way() {
 
 #[test]
 #[ignore = "tens of millions of states: some minutes; cargo test -p fpga-protocol --test exhaustive -- --ignored --nocapture"]
-fn the_larger_spaces() {
+fn search_larger_state_spaces() {
     let mut states = 0;
     for mask_bits in 1..=8 {
         for packets in 1..=mask_bits.min(7) {

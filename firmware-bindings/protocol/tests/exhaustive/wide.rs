@@ -7,7 +7,7 @@ use crate::common::{self, BASE, Rig, Shape, config, events};
 /// Wide masks, where the words meet, cannot be searched: random orders with copies and losses instead, against the
 /// definition, for every count of packets up to the width.
 #[test]
-fn wide_masks_sampled() {
+fn wide_masks_random_orders_match_definition() {
     let mut dice = 7u64;
     let mut roll = |sides: u64| {
         dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);

@@ -117,7 +117,7 @@ fn right(count: u32) -> Ends {
 }
 
 #[test]
-fn the_corrected_model_is_right_in_every_order() {
+fn literal_corrected_model_is_right_in_every_order() {
     assert_eq!(all_orders(Literal::None, &operation(0, 6, 0), &[], false), right(720));
     let packets = operation(0, 5, 0);
     for lost in &packets {
@@ -129,7 +129,7 @@ fn the_corrected_model_is_right_in_every_order() {
 }
 
 #[test]
-fn e1_1_the_printed_mask_never_completes() {
+fn e1_1_literal_printed_mask_never_completes() {
     let packets = operation(0, 8, 0);
     assert_eq!(judge(Literal::None, &packets, &[], false), right(1));
     // In every order: its upper four ones belong to no packet and to no bit.
@@ -137,13 +137,13 @@ fn e1_1_the_printed_mask_never_completes() {
 }
 
 #[test]
-fn e1_2_without_a_search_only_orders_that_begin_with_the_start_finish() {
+fn e1_2_literal_no_rescan_finishes_only_start_first() {
     let ends = all_orders(Literal::NoRescan, &operation(0, 6, 0), &[], false);
     assert_eq!(ends, Ends { right: 120, hangs: 600, ..Ends::default() });
 }
 
 #[test]
-fn e1_3_a_second_start_clears_the_mask() {
+fn e1_3_literal_second_start_clears_mask() {
     let mut packets = operation(0, 3, 0);
     packets.push(packets[0]);
     let ends = all_orders(Literal::EveryStartRegisters, &packets, &[], false);
@@ -154,7 +154,7 @@ fn e1_3_a_second_start_clears_the_mask() {
 }
 
 #[test]
-fn e1_4_without_tombstones_a_late_start_registers_a_ghost() {
+fn e1_4_literal_no_tombstones_registers_late_start() {
     let mut packets = operation(0, 3, 0);
     packets.push(packets[0]);
     let mut ghosts = 0;
@@ -169,7 +169,7 @@ fn e1_4_without_tombstones_a_late_start_registers_a_ghost() {
 }
 
 #[test]
-fn e1_5_a_match_by_address_completes_one_operation_with_anothers_bytes() {
+fn e1_5_literal_match_by_address_completes_with_foreign_bytes() {
     let (old, new) = (operation(0, 3, 0), operation(1, 3, 0));
     // Two operations to the same place, one of them not complete: its packet sets the other's bit.
     let order = [new[0], new[1], old[2]];
@@ -181,7 +181,7 @@ fn e1_5_a_match_by_address_completes_one_operation_with_anothers_bytes() {
 }
 
 #[test]
-fn e1_6_an_answer_on_escape_loses_data() {
+fn e1_6_literal_acknowledge_on_escape_loses_data() {
     let packets = operation(0, 3, 0);
     // Early packets are acknowledged, dropped when their time is up, and never sent again.
     let order = [packets[1], packets[2]];
@@ -199,7 +199,7 @@ fn e1_6_an_answer_on_escape_loses_data() {
 }
 
 #[test]
-fn e1_7_a_dropped_duplicate_makes_the_sender_ask_for_ever() {
+fn e1_7_literal_dropped_duplicate_is_retransmitted_forever() {
     let packets = operation(0, 3, 0);
     let first_two = [packets[0], packets[1]];
     // An answer is lost while the operation is in progress: its packet is sent again and again.
@@ -250,7 +250,7 @@ fn answer(transmit: &Transmit) -> Answer {
 }
 
 #[test]
-fn e1_8_the_last_segments_answer_may_come_first() {
+fn e1_8_literal_last_segment_answer_may_come_first() {
     // Literally: complete when the unflagged segment is acknowledged. Of the 6 orders of three answers it comes last in 2.
     let mut early = 0;
     permutations(&three_segments(), &mut |answers| {
@@ -307,13 +307,13 @@ fn to_a_full_registry(refuses: bool) -> Result<(), TransferError> {
 }
 
 #[test]
-fn e1_12_a_full_registry_without_an_answer_is_taken_for_a_dead_node() {
+fn e1_12_literal_unanswered_full_registry_fails_transfer() {
     assert!(matches!(to_a_full_registry(false), Err(TransferError::Unanswered { acknowledged: 0, .. })));
     assert_eq!(to_a_full_registry(true), Ok(()));
 }
 
 #[test]
-fn e1_9_a_notice_per_segment_tells_the_application_three_times() {
+fn e1_9_literal_notice_per_segment_notifies_three_times() {
     let ends = all_orders(Literal::NoticePerSegment, &three_segments(), &[], false);
     assert_eq!(ends, Ends { doubled: 6, ..Ends::default() });
     assert_eq!(all_orders(Literal::None, &three_segments(), &[], false), right(6));
@@ -321,7 +321,7 @@ fn e1_9_a_notice_per_segment_tells_the_application_three_times() {
 
 /// Random packets of a few overlapping operations: the receiver acknowledges, writes, completes and tells as the model does.
 #[test]
-fn the_receiver_does_what_the_model_does() {
+fn receiver_random_packets_match_model() {
     let mut dice = 3u64;
     let mut roll = |sides: u64| {
         dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);

@@ -25,7 +25,7 @@ impl LiteralOps {
 }
 
 #[test]
-fn e1_13_a_number_that_is_used_again_at_once_is_answered_for_another_packet() {
+fn e1_13_literal_number_reused_at_once_acknowledges_other_packet() {
     // Packet A was sent twice and is answered twice; between the answers B gets its place, and is lost.
     let mut literal = LiteralOps::default();
     let of_a = literal.take('A');
@@ -90,7 +90,7 @@ fn samples(echo: bool) -> Believed {
 }
 
 #[test]
-fn e2_2_a_resend_that_overwrites_the_send_time_makes_answers_that_are_faster_than_the_path() {
+fn e2_2_literal_overwritten_send_time_gives_too_short_round_trip() {
     let echoed = samples(true);
     assert!(echoed.sample >= 90 && echoed.mean >= 95, "{echoed:?}");
     let literal = samples(false);

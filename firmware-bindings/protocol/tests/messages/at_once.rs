@@ -93,7 +93,7 @@ impl Path {
 }
 
 #[test]
-fn delays_of_nothing_are_no_measure_of_loss() {
+fn scheme_zero_delay_samples_cause_no_retransmission() {
     for scheme in [
         Scheme::ReceiverWindow,
         Scheme::SenderWindow,
@@ -126,7 +126,7 @@ fn delays_of_nothing_are_no_measure_of_loss() {
 
 /// Whoever drives the timers asks until nothing is due: a timeout that leaves another one due at once is never left.
 #[test]
-fn a_timeout_that_was_handled_is_not_due_again_at_once() {
+fn scheme_handled_timeout_is_not_due_again_immediately() {
     for round_trip in [Nanos::ZERO, Nanos::new(1), ROUND_TRIP] {
         let mut sender = selective::Sender::new(selective::Config::new(round_trip), 64);
         let mut receiver = selective::Receiver::new(128, None);

@@ -84,7 +84,7 @@ fn is_done(header: &Header) -> bool {
 
 /// "Done" is lost three times: it is said again whenever the sender asks, from a tombstone, and nothing is written twice.
 #[test]
-fn e0_15_the_last_word_is_said_as_often_as_it_is_asked_for() {
+fn e0_15_done_lost_is_repeated_on_request() {
     let mut pair = Pair::new(rules());
     pair.sender.submit(pair.now, write(1, 0, 0, 640)).unwrap();
     let mut lost = 0;
@@ -102,7 +102,7 @@ fn e0_15_the_last_word_is_said_as_often_as_it_is_asked_for() {
 
 /// Every request comes twice, and the answers to the first are lost: it is one message, in one context.
 #[test]
-fn e0_16_a_request_that_comes_again_is_the_same_request() {
+fn e0_16_repeated_request_gives_one_context() {
     for scheme in [Scheme::ReceiverWindow, Scheme::ReceiverCounter] {
         let mut pair = Pair::new(Rules::new(scheme, ROUND_TRIP).unwrap());
         pair.sender.submit(pair.now, write(1, 0, 0, 640)).unwrap();
@@ -128,7 +128,7 @@ fn e0_16_a_request_that_comes_again_is_the_same_request() {
 /// What is sent again is read again: a departure names the place in the source, the same each time, and nothing keeps a copy. So
 /// the source must not change before the completion.
 #[test]
-fn e0_20_what_is_sent_again_is_read_from_its_place_again() {
+fn e0_20_retransmission_reads_source_again() {
     let mut pair = Pair::new(rules());
     pair.sender.submit(pair.now, write(1, 0x400, 0, 640)).unwrap();
     let mut sent = 0;

@@ -66,7 +66,7 @@ fn lives(lifetime: Nanos, count: u32, seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn nothing_of_a_former_life_is_written_over_what_a_newer_one_has_sent() {
+fn incarnation_former_packets_never_overwrite_newer_data() {
     let results = (0..8).map(|seed| lives(LIFETIME, 60, seed));
     let (spoilt, given_up) = results.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     assert_eq!(spoilt, 0);
@@ -75,7 +75,7 @@ fn nothing_of_a_former_life_is_written_over_what_a_newer_one_has_sent() {
 
 /// Without the rule that a new life waits for a packet lifetime.
 #[test]
-fn a_new_life_that_does_not_wait_is_spoilt() {
+fn incarnation_new_without_wait_is_corrupted() {
     let spoilt: u64 = (0..8).map(|seed| lives(Nanos::ZERO, 60, seed).0).sum();
     assert!(spoilt > 0);
 }

@@ -33,7 +33,7 @@ fn start(net: &mut MessageNet, read: Read) {
 }
 
 #[test]
-fn what_is_read_is_what_was_there() {
+fn read_returns_source_bytes() {
     for rules in all_rules() {
         for seed in 0..5 {
             let mut net = net(rules, &bad(), seed);
@@ -63,7 +63,7 @@ fn what_is_read_is_what_was_there() {
 }
 
 #[test]
-fn only_a_window_that_allows_reading_is_read() {
+fn read_needs_window_with_read_permission() {
     for rules in all_rules() {
         let mut net = net(rules, &clean(), 0);
         let window = MemoryWindow {
@@ -85,7 +85,7 @@ fn only_a_window_that_allows_reading_is_read() {
 }
 
 #[test]
-fn a_read_that_nobody_answers_is_given_up() {
+fn read_unanswered_request_times_out() {
     let all = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
     for rules in all_rules() {
         let mut net = net(rules, &Impairments::both(all), 0);
@@ -97,7 +97,7 @@ fn a_read_that_nobody_answers_is_given_up() {
 }
 
 #[test]
-fn a_read_that_is_accepted_and_not_answered_is_given_up() {
+fn read_accepted_without_data_times_out() {
     for rules in all_rules() {
         let mut net = net(rules, &clean(), 0);
         // The one that is asked cannot write here.
@@ -109,7 +109,7 @@ fn a_read_that_is_accepted_and_not_answered_is_given_up() {
 }
 
 #[test]
-fn reads_that_cannot_be_are_refused() {
+fn read_invalid_request_is_refused() {
     let mut net = net(all_rules()[0], &clean(), 0);
     let reads = net.nodes[0].reads.as_mut().unwrap();
     for wrong in [

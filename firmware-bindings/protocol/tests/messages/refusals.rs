@@ -13,7 +13,7 @@ use fpga_protocol::scheme::side::{ReceivingSide, SendingSide};
 use fpga_protocol::sender::{Command, Notify, SubmitError, TransferError};
 
 #[test]
-fn a_write_outside_the_window_is_refused() {
+fn message_write_outside_window_is_refused() {
     for rules in all_rules() {
         let mut net = net(rules, &bad(), 3);
         let command = Command { key: 1, ..write(1, 0, 0, 3000) };
@@ -30,7 +30,7 @@ fn a_write_outside_the_window_is_refused() {
 }
 
 #[test]
-fn a_window_that_closes_ends_the_message() {
+fn message_window_closed_during_transfer_ends_message() {
     for rules in all_rules() {
         let mut net = net(rules, &clean(), 3);
         net.nodes[0].sender.submit(net.now, write(1, 0, 0, 3000)).unwrap();
@@ -46,7 +46,7 @@ fn a_window_that_closes_ends_the_message() {
 }
 
 #[test]
-fn a_node_that_does_not_answer_is_given_up() {
+fn message_unreachable_node_gives_up() {
     let all = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
     for rules in all_rules() {
         let mut net = net(rules, &Impairments::both(all), 3);
@@ -62,7 +62,7 @@ fn a_node_that_does_not_answer_is_given_up() {
 }
 
 #[test]
-fn a_receiver_that_was_reset_has_forgotten() {
+fn message_receiver_reset_reports_forgotten() {
     for rules in all_rules() {
         let mut net = net(rules, &bad(), 3);
         net.nodes[0].sender.submit(net.now, write(1, 0, 0, 20_000)).unwrap();
@@ -83,7 +83,7 @@ fn a_receiver_that_was_reset_has_forgotten() {
 }
 
 #[test]
-fn a_message_whose_sender_fell_silent_is_forgotten() {
+fn message_silent_sender_is_forgotten() {
     for rules in all_rules() {
         let half = Conditions::default().loss(Loss::Independent(Probability::one_in(2)));
         let mut net = net(rules, &Impairments::both(half), 3);
@@ -101,7 +101,7 @@ fn a_message_whose_sender_fell_silent_is_forgotten() {
 }
 
 #[test]
-fn a_deadline_ends_a_transfer() {
+fn message_deadline_ends_transfer() {
     for rules in all_rules() {
         let mut net = net(rules, &clean(), 3);
         let command = Command { deadline: Some(Nanos::from_micros(5)), ..write(1, 0, 0, 30_000) };
@@ -116,7 +116,7 @@ fn a_deadline_ends_a_transfer() {
 
 /// A node that nobody reaches keeps its share of the contexts, and no more.
 #[test]
-fn an_unreachable_node_blocks_nobody() {
+fn message_unreachable_node_does_not_block_others() {
     for rules in all_rules() {
         let mut net = net(rules, &clean(), 3);
         for _ in 0..20 {
@@ -132,7 +132,7 @@ fn an_unreachable_node_blocks_nobody() {
 }
 
 #[test]
-fn nodes_of_different_schemes_say_so() {
+fn message_scheme_mismatch_is_reported() {
     let [first, .., last] = SCHEMES;
     let nodes = [(0, first), (1, last)].map(|(at, scheme)| {
         let (sender, receiver) = configs(Rules::new(scheme, ROUND_TRIP).unwrap(), at);
@@ -150,7 +150,7 @@ fn nodes_of_different_schemes_say_so() {
 }
 
 #[test]
-fn what_cannot_be_submitted_or_built_is_refused() {
+fn message_invalid_submission_or_configuration_is_refused() {
     let rules = Rules::new(Scheme::Selective, ROUND_TRIP).unwrap();
     let mut net = net(rules, &clean(), 0);
     let sender = &mut net.nodes[0].sender;

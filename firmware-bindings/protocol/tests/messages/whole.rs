@@ -39,7 +39,7 @@ where
 }
 
 #[test]
-fn every_scheme_over_a_network_that_does_nothing() {
+fn message_every_scheme_delivers_over_perfect_network() {
     transfers("registry", registry_net(&clean(), 0));
     for rules in all_rules() {
         let net = net(rules, &clean(), 0);
@@ -48,7 +48,7 @@ fn every_scheme_over_a_network_that_does_nothing() {
 }
 
 #[test]
-fn every_scheme_over_a_network_that_does_everything() {
+fn message_every_scheme_delivers_over_impaired_network() {
     for seed in 0..8 {
         transfers("registry", registry_net(&bad(), seed));
         for rules in all_rules() {
@@ -58,7 +58,7 @@ fn every_scheme_over_a_network_that_does_everything() {
 }
 
 #[test]
-fn where_nothing_is_lost_nothing_is_sent_twice() {
+fn message_no_loss_sends_nothing_twice() {
     for rules in all_rules() {
         let mut net = net(rules, &clean(), 0);
         net.nodes[0].sender.submit(net.now, write(1, 0, 0, 5000)).unwrap();
@@ -82,7 +82,7 @@ fn where_nothing_is_lost_nothing_is_sent_twice() {
 
 /// More messages than the receiver has contexts: those that get none wait and come again.
 #[test]
-fn a_receiver_without_a_context_says_so_and_the_message_comes_again() {
+fn message_no_free_context_is_refused_and_retried() {
     for rules in all_rules() {
         let nodes = [0, 1].map(|at| {
             let (sender, mut receiver) = configs(rules, at);

@@ -51,7 +51,7 @@ fn held_back(rounds: u32, seed: u64) -> u64 {
 }
 
 #[test]
-fn e0_17_old_packets_under_reused_numbers_change_nothing() {
+fn e0_17_delayed_packets_with_reused_numbers_change_nothing() {
     let zombies: u64 = (0..2).map(|seed| held_back(60, seed)).sum();
     assert!(zombies > 500, "{zombies}");
 }
@@ -59,7 +59,7 @@ fn e0_17_old_packets_under_reused_numbers_change_nothing() {
 /// A million messages; some minutes.
 #[test]
 #[ignore = "minutes: a million messages"]
-fn e0_17_a_million_messages() {
+fn e0_17_million_messages_stay_separate() {
     let zombies: u64 = (0..125).map(|seed| held_back(1000, 1000 + seed)).sum();
     println!("{zombies} zombies");
     assert!(zombies > 1_000_000);

@@ -109,7 +109,7 @@ fn carry(mut sender: impl Outgoing, mut receiver: impl Incoming, lost: &[u32], l
 }
 
 #[test]
-fn e0_1_a_slide_moves_the_vector_by_all_its_ones_even_by_all_its_bits() {
+fn e0_1_window_slide_moves_by_all_ones_up_to_full_width() {
     for window in [1, 2, 64, 127, 128] {
         let mut receiver = receiver(window);
         for index in (0..window).rev() {
@@ -130,7 +130,7 @@ fn e0_1_a_slide_moves_the_vector_by_all_its_ones_even_by_all_its_bits() {
 
 /// The document's own example: after packets 2, 1, 0 the next one expected is 3. Its formula, read literally, says 2 and never ends.
 #[test]
-fn e0_3_after_two_one_nought_comes_three() {
+fn e0_3_window_after_packets_2_1_0_expects_3() {
     let mut corrected = receiver(128);
     let mut literal = literal::Receiver::new(Reading::Document004, 128);
     for index in [2, 1, 0] {
@@ -146,7 +146,7 @@ fn e0_3_after_two_one_nought_comes_three() {
 }
 
 #[test]
-fn e0_6_what_is_asked_for_beyond_the_message_is_not_sent() {
+fn e0_6_request_beyond_message_sends_nothing() {
     for count in [1, 6, MOST_PACKETS] {
         let mut sender = sender(count);
         assert_eq!(all_of(&mut sender, START).len(), count as usize);
@@ -163,7 +163,7 @@ fn e0_6_what_is_asked_for_beyond_the_message_is_not_sent() {
 /// 256 KiB through a window of 64, and one packet lost: with a timer for the hole it is over in some 40 microseconds. With one for
 /// any packet it is not in a millisecond, and most of all that is sent is sent for nothing: read literally it goes on for ever.
 #[test]
-fn e0_7_a_timer_for_any_packet_does_not_run_out_in_a_storm_of_requests() {
+fn e0_7_any_packet_timer_never_expires_in_request_storm() {
     let config = Config { window: 64, ..Config::new(ROUND_TRIP) };
     let sender = || Sender::new(config, 512, START);
     let limit = Nanos::from_millis(1);
@@ -184,7 +184,7 @@ fn e0_7_a_timer_for_any_packet_does_not_run_out_in_a_storm_of_requests() {
 
 /// A packet beyond the window that comes twice is asked for once in a while; a sender with credits never sends it.
 #[test]
-fn e0_8_what_is_beyond_the_window_is_not_asked_for_each_time() {
+fn e0_8_packet_beyond_window_is_requested_at_limited_rate() {
     let config = Config { window: 64, ..Config::new(ROUND_TRIP) };
     let asked = |ask_again: Nanos| {
         let mut receiver = Receiver::new(Config { ask_again, ..config }, START);
@@ -211,7 +211,7 @@ fn e0_8_what_is_beyond_the_window_is_not_asked_for_each_time() {
 }
 
 #[test]
-fn e0_9_a_packet_that_was_asked_for_moves_nothing_else() {
+fn e0_9_single_resend_moves_no_other_position() {
     let mut sender = sender(8);
     let first: Vec<u32> =
         (0..4).filter_map(|_| sender.poll_packet(START)).map(|packet| packet.index).collect();
@@ -221,7 +221,7 @@ fn e0_9_a_packet_that_was_asked_for_moves_nothing_else() {
 }
 
 #[test]
-fn e0_10_the_last_packet_says_so_whenever_it_is_sent() {
+fn e0_10_last_packet_carries_tail_at_every_sending() {
     for count in [1, 2, 9] {
         let mut sender = sender(count);
         let mut tails = Vec::new();
@@ -245,7 +245,7 @@ fn e0_10_the_last_packet_says_so_whenever_it_is_sent() {
 
 /// A base has to hold the count itself: 4096 takes 13 bits.
 #[test]
-fn e0_11_the_longest_message_ends() {
+fn e0_11_message_of_4096_packets_completes() {
     let mut receiver = receiver(128);
     for index in 0..MOST_PACKETS {
         assert!(!receiver.is_complete());
@@ -256,7 +256,7 @@ fn e0_11_the_longest_message_ends() {
 }
 
 #[test]
-fn e0_12_a_window_has_as_many_packets_as_it_says() {
+fn e0_12_window_holds_exactly_its_size() {
     for window in [1, 31, 64, 128] {
         for base in [0, 5, 1000] {
             let mut receiver = receiver(window);
@@ -273,7 +273,7 @@ fn e0_12_a_window_has_as_many_packets_as_it_says() {
 
 /// A slide passes as many packets as there are ones, not one more.
 #[test]
-fn e0_13_a_slide_ends_before_the_next_hole() {
+fn e0_13_window_slide_stops_before_next_hole() {
     for ones in 1..=20 {
         let mut receiver = receiver(64);
         for index in (0..ones).rev() {
@@ -286,7 +286,7 @@ fn e0_13_a_slide_ends_before_the_next_hole() {
 }
 
 #[test]
-fn e0_15_a_sender_that_hears_nothing_asks_with_the_last_packet() {
+fn e0_15_silent_receiver_is_probed_with_last_packet() {
     let mut sender = sender(5);
     let _ = all_of(&mut sender, START);
     let mut waits = Vec::new();
@@ -306,7 +306,7 @@ fn e0_15_a_sender_that_hears_nothing_asks_with_the_last_packet() {
 }
 
 #[test]
-fn e0_18_requests_are_counted_anew_after_a_slide_and_after_a_range() {
+fn e0_18_request_count_restarts_after_slide_and_range() {
     let mut receiver = receiver(64);
     take(&mut receiver, 9, 10);
     let asked = |receiver: &mut Receiver| {
@@ -329,7 +329,7 @@ fn e0_18_requests_are_counted_anew_after_a_slide_and_after_a_range() {
 
 /// Four packets lost at once: whoever asks for the lowest hole alone needs a timeout for each, a map tells of all of them.
 #[test]
-fn e0_19_a_map_tells_of_all_holes_at_once() {
+fn e0_19_bitmap_reports_all_holes_at_once() {
     let lost = [50, 60, 70, 80];
     let limit = Nanos::from_millis(1);
     let went = |lost: &[u32]| {
@@ -348,7 +348,7 @@ fn e0_19_a_map_tells_of_all_holes_at_once() {
 
 /// What lies below the base is a duplicate, whatever the vector says: document 004's text of it is cut off, 000's is not.
 #[test]
-fn e0_22_below_the_base_everything_is_here() {
+fn e0_22_packet_below_base_is_duplicate() {
     let mut receiver = receiver(8);
     for index in [0, 1, 2, 4] {
         take(&mut receiver, index, 6);
@@ -376,7 +376,7 @@ fn map_of(receiver: &mut mapping::Receiver, now: Nanos, packet: &Packet) -> Map 
 
 /// The first sending's answer comes after the second has left: it is one to the first, and took as long as that.
 #[test]
-fn e2_2_an_answer_is_timed_from_the_sending_that_it_answers() {
+fn e2_2_answer_is_timed_from_answered_transmission() {
     let (mut sender, mut receiver) = adaptive(1);
     let Some(first) = sender.poll_packet(START) else { panic!("nothing to send") };
     let mut now = START;
@@ -395,7 +395,7 @@ fn e2_2_an_answer_is_timed_from_the_sending_that_it_answers() {
 }
 
 #[test]
-fn e2_3_one_acknowledgement_makes_up_for_all_that_were_lost() {
+fn e2_3_one_acknowledgement_covers_all_lost_ones() {
     for order in [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [3, 1, 5, 0, 4, 2]] {
         let (mut sender, mut receiver) = adaptive(6);
         let packets: Vec<Packet> = std::iter::from_fn(|| sender.poll_packet(START)).collect();
@@ -417,7 +417,7 @@ fn e2_3_one_acknowledgement_makes_up_for_all_that_were_lost() {
 
 /// A gap is no wish yet: it becomes one when it has been there for longer than packets overtake each other.
 #[test]
-fn e2_4_a_gap_is_wanted_after_a_while() {
+fn e2_4_gap_is_requested_after_reorder_window() {
     let (_, mut receiver) = adaptive(40);
     let wanted = |receiver: &mut mapping::Receiver, index: u32, now: u64| {
         let packet = Packet { sequence: index + 1, ..packet(index, 40) };
@@ -443,7 +443,7 @@ fn e2_4_a_gap_is_wanted_after_a_while() {
 
 /// A packet that nobody answers is sent again after twice as long each time, up to sixty-four round trips.
 #[test]
-fn e2_5_silence_doubles_the_wait_of_an_adaptive_sender() {
+fn e2_5_adaptive_sender_silence_doubles_wait() {
     let (mut sender, _) = adaptive(1);
     let _ = sender.poll_packet(START);
     let (mut now, mut last, mut waits) = (START, START, Vec::new());

@@ -59,19 +59,19 @@ fn e0_2_document_000_hangs_in_every_order() {
 }
 
 #[test]
-fn e0_4_with_the_base_bit_only_orders_that_end_with_the_tail_finish() {
+fn e0_4_base_bit_rule_finishes_only_tail_last() {
     let literal = Receiver::new(Reading::Document000BaseBit, 128);
     assert_eq!(ends(literal), Ends { hung: 600, finished: 120, ..Ends::default() });
 }
 
 #[test]
-fn e0_5_document_004_completes_with_a_packet_missing() {
+fn e0_5_document_004_completes_with_missing_packet() {
     let literal = Receiver::new(Reading::Document004, 128);
     assert_eq!(ends(literal), Ends { hung: 576, finished: 120, falsely: 24 });
 }
 
 #[test]
-fn the_corrected_window_finishes_in_every_order() {
+fn receiver_window_corrected_finishes_in_every_order() {
     for window in COUNT..=10 {
         let config = Config { window, ..Config::new(Nanos::new(1000)) };
         let corrected = receiver_window::Receiver::new(config, Nanos::ZERO);

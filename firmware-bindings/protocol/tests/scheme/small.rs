@@ -120,25 +120,25 @@ fn every(
 }
 
 #[test]
-fn receiver_window() {
+fn search_receiver_window_keeps_invariants() {
     every(1..=8, 1..=4, &ALL, receiver_windows);
     every(1..=8, 5..=7, &ALL[..1], receiver_windows);
 }
 
 #[test]
-fn sender_window() {
+fn search_sender_window_keeps_invariants() {
     every(1..=8, 1..=4, &ALL, sender_windows);
     every(1..=8, 5..=7, &ALL[..1], sender_windows);
 }
 
 #[test]
-fn receiver_counter() {
+fn search_receiver_counter_keeps_invariants() {
     every(1..=1, 1..=4, &ALL, |_, count, mischief| receiver_counters(count, mischief));
     every(1..=1, 5..=7, &ALL[..1], |_, count, mischief| receiver_counters(count, mischief));
 }
 
 #[test]
-fn a_bare_counter_takes_a_copy_for_another_packet() {
+fn search_counter_without_identity_counts_copy_as_other_packet() {
     let config =
         receiver_counter::Config { counting: Counting::Bare, ..receiver_counter::Config::new(Nanos::ZERO) };
     let ends = || (receiver_counter::Sender::new(config, 3), receiver_counter::Receiver::new(config, 3));
@@ -153,7 +153,7 @@ fn a_bare_counter_takes_a_copy_for_another_packet() {
 /// The search has eyes: with these readings it finds what [`literal`](crate::literal) counts, and a receiver that forgets is caught
 /// writing twice.
 #[test]
-fn what_is_wrong_is_found() {
+fn search_finds_known_defects() {
     let config = receiver_window::Config::new(Nanos::ZERO);
     let nothing_wrong = mischief(0, 0, 0);
     let found = [Reading::Document000, Reading::Document000BaseBit, Reading::Document004].map(|reading| {
@@ -173,13 +173,13 @@ fn what_is_wrong_is_found() {
 }
 
 #[test]
-fn adaptive_window() {
+fn search_adaptive_window_keeps_invariants() {
     every(1..=3, 1..=3, &ALL, adaptive_windows);
 }
 
 /// A window that is longer than the message is one that is as long: so windows of 8 need no search where seven packets are sent.
 #[test]
-fn windows_beyond_the_message_are_the_same() {
+fn search_window_longer_than_message_equals_message_length() {
     for mischief in [LOSSES_AND_A_COPY, OTHERS[0]] {
         for search in [adaptive_windows, selectives] {
             // The same places in the sender's memory, too: a power of two.
@@ -190,7 +190,7 @@ fn windows_beyond_the_message_are_the_same() {
 }
 
 #[test]
-fn selective() {
+fn search_selective_keeps_invariants() {
     every(1..=3, 1..=3, &ALL, selectives);
 }
 
@@ -199,13 +199,13 @@ fn selective() {
 
 #[test]
 #[ignore = "minutes: 7,183,381 states of seven packets with a window of 6, a third of that with each one less"]
-fn adaptive_window_of_four_to_seven_packets() {
+fn search_adaptive_window_four_to_seven_packets() {
     every(1..=6, 4..=7, &[LOSSES_AND_A_COPY], adaptive_windows);
 }
 
 #[test]
 #[ignore = "minutes: 8,383,617 states of seven packets with a window of 6, a third of that with each one less"]
-fn selective_of_four_to_seven_packets() {
+fn search_selective_four_to_seven_packets() {
     every(1..=6, 4..=7, &[LOSSES_AND_A_COPY], selectives);
 }
 
@@ -214,19 +214,19 @@ fn selective_of_four_to_seven_packets() {
 
 #[test]
 #[ignore = "two and a half minutes: 18,201,291 states"]
-fn adaptive_window_of_seven_packets_at_once() {
+fn search_adaptive_window_seven_packets_in_flight() {
     every(7..=7, 7..=7, &[LOSSES_AND_A_COPY], adaptive_windows);
 }
 
 #[test]
 #[ignore = "two and a half minutes: 21,071,325 states"]
-fn selective_of_seven_packets_at_once() {
+fn search_selective_seven_packets_in_flight() {
     every(7..=7, 7..=7, &[LOSSES_AND_A_COPY], selectives);
 }
 
 #[test]
 #[ignore = "a minute"]
-fn seven_packets_and_more_trouble() {
+fn search_seven_packets_larger_fault_budget() {
     const MORE: [Mischief; 2] = [mischief(2, 2, 0), mischief(1, 1, 1)];
     every(1..=8, 7..=7, &MORE, receiver_windows);
     every(1..=8, 7..=7, &MORE, sender_windows);

@@ -14,7 +14,7 @@ use crate::{bytes, orders};
 pub(super) const CASES: &[Case] = &[
     case("ending.cancel", &[], cancel),
     case("ending.abort", &[], abort),
-    case("ending.dropped_in_every_order", &[], dropped),
+    case("ending.drop_in_every_order_releases_memory", &[], dropped),
     case("ending.completions_not_taken", &[], not_taken),
 ];
 

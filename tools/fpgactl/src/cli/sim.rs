@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_has_its_own_name() {
+    fn figure_names_are_distinct() {
         for figure in Figure::ALL {
             let name = FigureName::from_str(figure.name(), false);
             assert_eq!(name.map(FigureName::figures), Ok(vec![figure]));

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn channel_names() {
+    fn channel_name_parses_or_suggests() {
         assert_eq!(channel_name("h2c0").map(|name| name.to_string()), Ok("h2c0".to_owned()));
         assert_eq!(channel_name("c2h3").map(|name| name.to_string()), Ok("c2h3".to_owned()));
         for text in ["", "0", "h2c", "h2c4", "c2h+1", "h2c01", "H2C0", "h2c0 ", "\u{e9}0"] {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_sizes() {
+    fn packet_size_parses_powers_of_two() {
         assert_eq!(packet_size("512"), Ok(512));
         assert_eq!(packet_size("4KiB"), Ok(4096));
         for text in ["0", "63", "100", "8KiB", "16GiB", "x"] {

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_replaced_and_its_strikes_are_counted() {
+    fn control_plan_is_replaced_and_strikes_counted() {
         let world = world();
         let plan = r#"{"do":"faults","faults":{"list":[{"fault":"all_ones","skip":1}]}}"#;
         assert_eq!(ask(&world, plan), Answer { faults: vec![Progress::default()], ..Answer::default() });
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn pulse_of_a_masked_line_holds_until_the_host_enables_it() {
+    fn control_pulse_of_masked_line_holds_until_enabled() {
         let world = world();
         let pulse = r#"{"do":"pulse-user-interrupt","line":3}"#;
         let card = Card::open(world.transport(0)).unwrap();
@@ -269,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn stats_are_given_beside_the_faults() {
+    fn control_stats_include_faults() {
         let answer = ask(&world(), r#"{"do":"stats"}"#);
         assert_eq!((answer.error, answer.stats), (None, Some(serde_json::json!({"messages": 7}))));
     }
 
     #[test]
-    fn what_is_no_request_changes_nothing() {
+    fn control_invalid_request_changes_nothing() {
         let world = world();
         ask(&world, r#"{"do":"faults","faults":{"list":[{"fault":"stall"}]}}"#);
         for (line, part) in [
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_connections_make_room_for_others() {
+    fn control_silent_connections_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let listener = Listener::bind(&path).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_is_kept_while_young_or_while_there_is_room() {
+    fn control_young_connection_is_kept() {
         let now = Instant::now();
         let client = |age: u64| {
             let (stream, _) = UnixStream::pair().unwrap();

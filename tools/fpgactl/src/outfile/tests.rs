@@ -31,7 +31,7 @@ fn out_file_dropped_keeps_old_content() {
 }
 
 #[test]
-fn out_file_kept_replaces_content_and_keeps_mode() {
+fn out_file_committed_replaces_content_and_keeps_mode() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out");
     OutFile::write_whole(&path, b"first").unwrap();
@@ -49,7 +49,7 @@ fn out_file_kept_replaces_content_and_keeps_mode() {
 }
 
 #[test]
-fn out_file_through_link_writes_its_target() {
+fn out_file_through_link_writes_target() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("inner");
     fs::create_dir(&inner).unwrap();
@@ -90,7 +90,7 @@ fn out_file_of_device_or_pipe_is_written_directly() {
 }
 
 #[test]
-fn out_file_that_cannot_be_is_refused_with_its_name() {
+fn out_file_invalid_target_is_refused_with_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let missing = path.join("missing/out");
@@ -115,7 +115,7 @@ fn out_file_that_cannot_be_is_refused_with_its_name() {
 }
 
 #[test]
-fn out_file_whose_target_becomes_a_folder_keeps_the_new_content() {
+fn out_file_target_becoming_folder_keeps_new_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out");
     let mut out = OutFile::create(&path).unwrap();

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_stream_is_the_same_however_it_is_cut() {
+    fn random_stream_is_independent_of_read_sizes() {
         let source = random(3 * BLOCK as u64 + 7);
         let whole = all(&source);
         assert_eq!(Some(whole.len() as u64), source.length());
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_differing_byte_is_named() {
+    fn compare_first_differing_byte_is_named() {
         let source = random(100_000);
         let mut bytes = all(&source);
         bytes[70_000] ^= 1;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn compare_agreeing_bytes_passes_them_on() {
+    fn compare_equal_bytes_are_passed_on() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
         let source = random(50_000);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_is_noticed() {
+    fn source_changed_file_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("in");
         fs::write(&path, [7; 100]).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_are_sources_and_no_file_is_both_ends() {
+    fn source_must_be_regular_and_differ_from_output() {
         let dir = tempfile::tempdir().unwrap();
         let error = Source::file(dir.path()).unwrap_err();
         assert!(error.to_string().contains("directory"), "{error}");

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn format_sizes_use_binary_units() {
         for (value, text) in [
             (0, "0 B"),
             (1023, "1023 B"),
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_times() {
+    fn format_rates_and_times() {
         assert_eq!(rate(2_000_000_000, Duration::from_secs(1)), "2.000 GB/s");
         assert_eq!(rate(1, Duration::ZERO), "0.000 GB/s");
         assert!((micros(1_500) - 1.5).abs() < 1e-9);

@@ -161,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rates_as_links_have_them() {
+    fn parse_bit_rates() {
         for (text, bits) in
             [("10Gbit", 10_000_000_000), ("800 mbit/s", 800_000_000), ("64kbit", 64_000), ("1bit", 1)]
         {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_as_people_write_them() {
+    fn parse_sizes() {
         for (text, value) in [
             ("0", 0),
             ("4096", 4096),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused_with_the_reason() {
+    fn parse_invalid_size_is_refused_with_reason() {
         for (text, part) in [
             ("", "digit"),
             ("KiB", "digit"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_words() {
+    fn parse_offsets_and_words() {
         assert_eq!(offset("0x1044"), Ok(BarOffset::new(0x1044)));
         assert_eq!(word("0xffffffff"), Ok(u32::MAX));
         for (text, part) in [("0x1046", "2 bytes into the word at 0x1044"), ("x", "place in a BAR")] {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn probabilities() {
+    fn parse_probabilities() {
         for (text, part) in
             [("0", 0.0), ("0.005", 0.005), ("0.5%", 0.005), ("100%", 1.0), ("1", 1.0), ("5 %", 0.05)]
         {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn parse_durations() {
         assert_eq!(duration("10us"), Ok(Duration::from_micros(10)));
         assert_eq!(duration("5ms"), Ok(Duration::from_millis(5)));
         assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
@@ -258,26 +258,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in ".*") {
+        fn parse_any_text_does_not_panic(text in ".*") {
             let _ = (bytes(&text), address(&text), duration(&text), probability(&text));
         }
 
         /// The model: 128-bit arithmetic.
         #[test]
-        fn exact_or_refused(count in any::<u64>(), unit in 0_usize..5) {
+        fn parse_exact_or_refused(count in any::<u64>(), unit in 0_usize..5) {
             let (name, shift) = [("", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)][unit];
             let exact = u128::from(count) << shift;
             prop_assert_eq!(bytes(&format!("{count}{name}")).ok(), u64::try_from(exact).ok());
         }
 
         #[test]
-        fn hexadecimal_round_trips(value in any::<u64>()) {
+        fn parse_hexadecimal_round_trips(value in any::<u64>()) {
             prop_assert_eq!(bytes(&format!("{value:#x}")), Ok(value));
             prop_assert_eq!(address(&format!("{value:#X}").replace("0X", "0x")), Ok(CardAddr::new(value)));
         }
 
         #[test]
-        fn printed_sizes_that_are_exact_read_back(count in 0_u64..1024, unit in 0_u32..5) {
+        fn parse_printed_exact_size_round_trips(count in 0_u64..1024, unit in 0_u32..5) {
             let value = count << (10 * unit);
             prop_assert_eq!(bytes(&super::super::binary_size(value)), Ok(value));
         }

@@ -24,7 +24,7 @@ fn refused(args: &[&str], status: i32, parts: &[&str]) {
 }
 
 #[test]
-fn wrong_usage_has_status_2() {
+fn wrong_usage_exits_2() {
     for (args, parts) in [
         (&["frobnicate"][..], &["unrecognized subcommand"][..]),
         (&["transfer", "--loss", "101%"], &["no probability"]),
@@ -140,7 +140,7 @@ fn wrong_usage_has_status_2() {
 }
 
 #[test]
-fn operations_that_fail_have_status_1() {
+fn failed_operation_exits_1() {
     let dir = tempfile::tempdir().unwrap();
     let input = file(dir.path(), "in", [1; 100]);
     let (input, out) = (input.to_str().unwrap(), dir.path().join("out"));
@@ -191,7 +191,7 @@ fn operations_that_fail_have_status_1() {
 }
 
 #[test]
-fn yaml_errors_name_file_line_column_and_key() {
+fn yaml_error_names_file_line_column_and_key() {
     let dir = tempfile::tempdir().unwrap();
     for (text, place, key) in [
         ("schema_version: 1\nmemory:\n  size: many\n", ":3:", "size"),
@@ -218,14 +218,14 @@ fn yaml_errors_name_file_line_column_and_key() {
 }
 
 #[test]
-fn two_nodes_of_one_id_are_refused() {
+fn duplicate_node_id_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let peer = file(dir.path(), "peer.yaml", "schema_version: 1\nni: {node_id: 1}\n");
     refused(&["transfer", "--peer", &format!("mock:{}", peer.display())], 1, &["node 1"]);
 }
 
 #[test]
-fn a_file_is_never_written_over_itself() {
+fn output_over_input_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let input = file(dir.path(), "in", "content");
     let path = input.to_str().unwrap();
@@ -234,7 +234,7 @@ fn a_file_is_never_written_over_itself() {
 }
 
 #[test]
-fn without_a_network_interface_there_is_no_transfer() {
+fn transfer_without_ni_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let card = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
     let card = format!("mock:{}", card.display());
@@ -243,7 +243,7 @@ fn without_a_network_interface_there_is_no_transfer() {
 }
 
 #[test]
-fn a_working_set_that_the_card_has_no_room_for_is_refused() {
+fn bench_working_set_too_large_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let card = file(dir.path(), "small.yaml", "schema_version: 1\nmemory: {base: 0, size: 0x1000000}\n");
     let card = format!("mock:{}", card.display());
@@ -252,7 +252,7 @@ fn a_working_set_that_the_card_has_no_room_for_is_refused() {
 }
 
 #[test]
-fn an_unknown_design_is_touched_only_on_demand() {
+fn unknown_design_is_touched_only_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let card = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
     let card = format!("mock:{}", card.display());
@@ -270,7 +270,7 @@ fn an_unknown_design_is_touched_only_on_demand() {
 }
 
 #[test]
-fn a_channel_that_the_card_does_not_have_is_wrong_usage() {
+fn missing_channel_is_wrong_usage() {
     let dir = tempfile::tempdir().unwrap();
     let card =
         file(dir.path(), "small.yaml", "schema_version: 1\nxdma: {h2c_channels: 2, c2h_channels: 1}\n");
@@ -283,7 +283,7 @@ fn a_channel_that_the_card_does_not_have_is_wrong_usage() {
 
 /// Wherever a name can be mistyped, the one that was meant is in the answer, and the command line is what is wrong.
 #[test]
-fn what_was_meant_is_said() {
+fn mistyped_name_gets_suggestion() {
     for (args, meant) in [
         (&["trasnfer"][..], "'transfer'"),
         (&["regs", "raed", "x"], "'read'"),
@@ -323,7 +323,7 @@ fn what_was_meant_is_said() {
 }
 
 #[test]
-fn scenarios_that_cannot_be_are_named_by_file_line_and_key() {
+fn invalid_scenario_is_named_by_file_line_and_key() {
     let dir = tempfile::tempdir().unwrap();
     let right = "schema_version: 1\ntopology: {torus: {side: 3}}\ntraffic:\n  flows:\n    - {from: 0, to: 5, bytes: 9}\n";
     for (part, wrong, named) in [
@@ -352,7 +352,7 @@ fn scenarios_that_cannot_be_are_named_by_file_line_and_key() {
 }
 
 #[test]
-fn endless_and_oversized_files_are_refused_by_name_size_and_limit() {
+fn endless_or_oversized_file_is_refused_by_limit() {
     let dir = tempfile::tempdir().unwrap();
     let name = |path: &std::path::Path| path.to_str().unwrap().to_owned();
     let large = |name: &str, bytes: u64| {
@@ -406,7 +406,7 @@ fn endless_and_oversized_files_are_refused_by_name_size_and_limit() {
 }
 
 #[test]
-fn yaml_that_explodes_is_refused() {
+fn exploding_yaml_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut aliases = "schema_version: 1\nverbose: &a0 [x, x, x]\n".to_owned();
     for level in 1..100 {
@@ -447,7 +447,7 @@ fn pipes_are_read_like_files() {
 
 /// A card of a design that does not say what is in it.
 #[test]
-fn unknown_design_is_used_as_the_options_say() {
+fn unknown_design_follows_options() {
     let dir = tempfile::tempdir().unwrap();
     let plain = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
     let card = format!("mock:{}", plain.display());
@@ -473,7 +473,7 @@ fn unknown_design_is_used_as_the_options_say() {
 }
 
 #[test]
-fn dma_bar_is_the_one_that_is_named() {
+fn dma_bar_option_is_used() {
     fpgactl(&["info", "--dma-bar", "1"]).ok();
     refused(&["info", "--dma-bar", "5"], 1, &["no BAR 5", "DMA"]);
     refused(&["info", "--dma-bar", "6"], 2, &["--dma-bar"]);
@@ -482,7 +482,7 @@ fn dma_bar_is_the_one_that_is_named() {
 
 /// An engine that hangs: one line, with what to do, whatever the driver has to put away.
 #[test]
-fn wedged_engine_is_told_once_with_the_command_that_helps() {
+fn wedged_engine_is_reported_once_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let input = file(dir.path(), "in", [1; 100_000]);
     let card = file(dir.path(), "stall.yaml", "schema_version: 3\nfaults: {list: [{fault: stall}]}\n");

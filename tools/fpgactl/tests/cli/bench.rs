@@ -16,7 +16,7 @@ fn lines(ran: &Ran) -> Vec<Value> {
 }
 
 #[test]
-fn every_key_of_the_contract_is_there() {
+fn bench_json_has_contract_keys() {
     let ran = bench(&["--sizes", "64,4KiB", "--depth", "32", "--json"]).ok();
     let lines = lines(&ran);
     let found: Vec<(u64, &str)> = lines
@@ -50,7 +50,7 @@ fn every_key_of_the_contract_is_there() {
 }
 
 #[test]
-fn every_way_of_waiting_on_several_channels() {
+fn bench_every_wait_mode_on_several_channels() {
     let args =
         ["--sizes", "512", "--direction", "both", "--mode", "poll,irq,hybrid", "--channels", "2", "--json"];
     let lines = lines(&bench(&args).ok());
@@ -64,7 +64,7 @@ fn every_way_of_waiting_on_several_channels() {
 }
 
 #[test]
-fn a_ring_with_credits_and_awkward_sizes() {
+fn bench_credit_mode_and_odd_sizes() {
     let args = ["--ring", "credit", "--sizes", "1,100,1MiB", "--depth", "3", "--batch", "2", "--json"];
     let ran = bench(&args);
     assert_eq!(ran.status, 0, "{}", ran.stderr);
@@ -78,7 +78,7 @@ fn a_ring_with_credits_and_awkward_sizes() {
 }
 
 #[test]
-fn parts_can_be_left_out() {
+fn bench_parts_can_be_omitted() {
     let args = ["--sizes", "64", "--direction", "h2c", "--samples", "0", "--batches", "0"];
     let args = [&["dma", "bench", "--seconds", "5ms"], &args[..]].concat();
     let line = lines(&fpgactl(&[&args[..], &["--json"]].concat()).ok()).remove(0);
@@ -90,7 +90,7 @@ fn parts_can_be_left_out() {
 }
 
 #[test]
-fn threads_on_one_cpu_are_warned_about_and_measured() {
+fn bench_shared_cpu_warns_and_measures() {
     let args = ["--sizes", "64KiB", "--direction", "h2c", "--pin", "0,0"];
     let ran = bench(&[&args[..], &["--json"]].concat()).ok();
     assert_eq!(ran.json()["shared_cpu"], true);

@@ -3,7 +3,7 @@
 use crate::support::{file, fpgactl};
 
 #[test]
-fn info_says_what_the_card_is() {
+fn info_describes_card() {
     insta::assert_snapshot!("info", fpgactl(&["info"]).ok().stdout);
     let report = fpgactl(&["info", "--json"]).ok().json();
     assert_eq!(report["simulated"], true);
@@ -26,7 +26,7 @@ fn info_says_what_the_card_is() {
 }
 
 #[test]
-fn info_of_another_card() {
+fn info_describes_other_card() {
     let dir = tempfile::tempdir().unwrap();
     let text = "schema_version: 1\npci: {subsystem_device: 7}\nbars: {bypass: null, user: null}\nxdma: {h2c_channels: 2, c2h_channels: 1, data_width: 64, ip_version: 3}\n";
     let card = file(dir.path(), "plain.yaml", text);
@@ -47,7 +47,7 @@ fn info_of_another_card() {
 }
 
 #[test]
-fn built_in_boards_go_by_their_names() {
+fn info_built_in_boards_by_name() {
     for (name, channels, roles) in [
         ("default", 4, &["user", "dma", "bypass"][..]),
         ("us-plus-x16", 4, &["user", "dma", "bypass"]),
@@ -69,7 +69,7 @@ fn built_in_boards_go_by_their_names() {
 
 /// A core that answers every second read cannot be driven; it is not gone either.
 #[test]
-fn the_quirky_card_is_told_from_one_that_is_gone() {
+fn info_quirky_card_differs_from_removed_card() {
     for command in ["info", "abort"] {
         let ran = fpgactl(&[command, "--card", "mock:quirky"]);
         assert_eq!(ran.status, 1);
@@ -82,7 +82,7 @@ fn the_quirky_card_is_told_from_one_that_is_gone() {
 }
 
 #[test]
-fn registers_are_listed() {
+fn regs_list_shows_registers() {
     let report = fpgactl(&["regs", "list", "--json"]).ok().json();
     let registers = report["registers"].as_array().unwrap();
     let find = |name: &str| registers.iter().find(|register| register["name"] == name).unwrap();
@@ -98,7 +98,7 @@ fn registers_are_listed() {
 }
 
 #[test]
-fn a_dump_reads_what_it_may_and_says_what_it_leaves_out() {
+fn regs_dump_reads_permitted_and_names_omitted() {
     let report = fpgactl(&["regs", "dump", "--json"]).ok().json();
     let listed = fpgactl(&["regs", "list", "--json"]).ok().json()["registers"].as_array().unwrap().len();
     let count = |key: &str| report[key].as_array().unwrap().len();
@@ -112,7 +112,7 @@ fn a_dump_reads_what_it_may_and_says_what_it_leaves_out() {
 }
 
 #[test]
-fn one_register_is_read_with_its_fields() {
+fn regs_read_shows_fields() {
     insta::assert_snapshot!("identifier", fpgactl(&["regs", "read", "h2c2.identifier"]).ok().stdout);
     insta::assert_snapshot!("capabilities", fpgactl(&["regs", "read", "identity.capabilities"]).ok().stdout);
     let report = fpgactl(&["regs", "read", "H2C2.Identifier", "--json"]).ok().json();
@@ -127,7 +127,7 @@ fn one_register_is_read_with_its_fields() {
 }
 
 #[test]
-fn a_card_description_is_checked() {
+fn card_check_accepts_description() {
     let dir = tempfile::tempdir().unwrap();
     let card =
         file(dir.path(), "card.yaml", "schema_version: 1\nname: bench\nmemory: {base: 0, size: 0x100000}\n");
@@ -139,7 +139,7 @@ fn a_card_description_is_checked() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_made() {
+fn completions_and_man_pages_are_written() {
     for shell in ["bash", "zsh", "fish"] {
         let script = fpgactl(&["completions", shell]).ok().stdout;
         assert!(script.contains("fpgactl") && script.contains("transfer"), "{shell}");
@@ -167,7 +167,7 @@ fn completions_and_manual_pages_are_made() {
 }
 
 #[test]
-fn help_and_version_are_no_failures() {
+fn help_and_version_exit_0() {
     let help = fpgactl(&["--help"]).ok().stdout;
     for command in ["transfer", "dma", "cdma", "info", "regs", "card", "completions", "man"] {
         assert!(help.contains(command), "{help}");

@@ -87,7 +87,7 @@ fn is_of(words: &str, leaf: &str) -> bool {
 }
 
 #[test]
-fn every_command_is_in_the_list_or_has_a_reason_not_to_be() {
+fn commands_list_is_complete() {
     let mut known = BTreeSet::new();
     leaves(&Cli::command(), "", &mut known);
     assert!(known.contains("regs watch") && known.contains("card control pull-out"), "{known:?}");

@@ -40,7 +40,7 @@ fn assert_taken(line: &str, place: &str) -> bool {
 }
 
 #[test]
-fn every_command_has_examples_that_are_taken() {
+fn help_examples_parse() {
     let mut found = Vec::new();
     leaves(&Cli::command(), "", "", &mut found);
     assert!(found.len() > 35, "{found:?}");
@@ -53,7 +53,7 @@ fn every_command_has_examples_that_are_taken() {
 
 /// What the help of `sim run` shows is a scenario, and every key that it only names is one.
 #[test]
-fn the_scenario_of_the_help_runs() {
+fn help_scenario_runs() {
     let command = Cli::command();
     let sim = command.find_subcommand("sim").unwrap().find_subcommand("run").unwrap();
     let help = sim.get_after_help().unwrap().to_string();
@@ -80,7 +80,7 @@ fn the_scenario_of_the_help_runs() {
 }
 
 #[test]
-fn the_lines_of_readme_and_manual_are_taken() {
+fn readme_and_manual_commands_parse() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = vec![root.join("README.md")];
     pages.extend(fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));

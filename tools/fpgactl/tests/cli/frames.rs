@@ -45,7 +45,7 @@ fn report(mut child: Child) -> Value {
 }
 
 #[test]
-fn a_file_goes_to_two_subscribers() {
+fn stream_file_reaches_two_subscribers() {
     let folder = tempfile::tempdir().unwrap();
     let data = pattern(300_001);
     let source = file(folder.path(), "source", &data);
@@ -85,7 +85,7 @@ fn a_file_goes_to_two_subscribers() {
 
 /// Standard output has the frames and nothing else: what a program behind a pipe reads is what was published.
 #[test]
-fn frames_come_from_standard_output() {
+fn stream_subscribe_stdout_has_frames_only() {
     let folder = tempfile::tempdir().unwrap();
     let data = pattern(100_003);
     let source = file(folder.path(), "source", &data);
@@ -106,7 +106,7 @@ fn frames_come_from_standard_output() {
 
 /// Whoever feeds the publisher takes his time: subscribers come and are told that it lives, and Ctrl-C would find it.
 #[test]
-fn standard_input_that_has_nothing_yet_keeps_nobody_waiting() {
+fn stream_publish_waiting_stdin_does_not_block_subscribers() {
     let [publisher, own] = addresses();
     let args =
         ["publish", "-", "--frame", "1000", "--listen", "127.0.0.1:0", "--link", &publisher, "--link", &own];
@@ -136,7 +136,7 @@ fn standard_input_that_has_nothing_yet_keeps_nobody_waiting() {
 
 /// The publisher is killed: what had come is reported all the same, and the status says that it was not the end.
 #[test]
-fn a_lost_publisher_is_told_from_an_end() {
+fn stream_lost_publisher_differs_from_end() {
     let [publisher, own] = addresses();
     let heartbeat = ["--heartbeat", "300ms", "--count", "5"];
     let args =
@@ -164,7 +164,7 @@ fn a_lost_publisher_is_told_from_an_end() {
 
 /// Cards of other processes, which is how a stream of real cards looks from here.
 #[test]
-fn between_served_cards() {
+fn stream_between_served_cards() {
     let [first, second] = addresses();
     let publishing_card = Served::with(&["--node", "1", "--link", &first, "--link", &second]);
     let subscribing_card = Served::with(&["--node", "2", "--link", &second, "--link", &first]);
@@ -188,7 +188,7 @@ fn between_served_cards() {
 
 /// One of two is stopped, as by a debugger: what it was promised cannot arrive, and nobody is left in the belief that it did.
 #[test]
-fn a_stopped_subscriber_is_told_of() {
+fn stream_stopped_subscriber_is_reported() {
     let [publisher, first, second] = addresses();
     let links = ["--link", &publisher, "--link", &first, "--link", &second];
     let args = ["publish", "-", "--frame", "100", "--subscribers", "2", "--listen", "127.0.0.1:0"];
@@ -229,7 +229,7 @@ fn a_stopped_subscriber_is_told_of() {
 
 /// A publisher that was held up makes up for a little, and says what it leaves out.
 #[test]
-fn a_rate_is_not_made_up_for_without_end() {
+fn stream_rate_backlog_is_bounded() {
     let [publisher, own] = addresses();
     let args = ["publish", "-", "--frame", "10", "--rate", "1000", "--listen", "127.0.0.1:0"];
     let mut publishing =
@@ -265,7 +265,7 @@ fn a_rate_is_not_made_up_for_without_end() {
 
 /// A name stands for addresses of both versions often, and a publisher listens at one of them.
 #[test]
-fn a_publisher_is_found_by_name() {
+fn stream_publisher_is_found_by_name() {
     let [publisher, own] = addresses();
     let args = ["publish", "--count", "3", "--frame", "100", "--listen", "127.0.0.1:0"];
     let mut publishing = start(&[&args[..], &["--link", &publisher, "--link", &own]].concat());
@@ -277,7 +277,7 @@ fn a_publisher_is_found_by_name() {
 }
 
 #[test]
-fn options_that_cannot_be() {
+fn stream_invalid_options_are_refused() {
     for (args, expected) in [
         (&["publish"][..], "--link"),
         (&["publish", "--loss", "1%"], "--link"),
@@ -306,7 +306,7 @@ fn options_that_cannot_be() {
 
 /// The same kind of mistake, the same status; and each says what to do.
 #[test]
-fn places_and_slots_that_cannot_be() {
+fn stream_invalid_addresses_and_slots_are_refused() {
     let [own, other] = addresses();
     let links = ["--link", &own, "--link", &other];
     for (args, status, expected) in [
@@ -326,7 +326,7 @@ fn places_and_slots_that_cannot_be() {
 }
 
 #[test]
-fn without_a_publisher_there_is_nothing_to_subscribe_to() {
+fn stream_subscribe_without_publisher_fails() {
     let [own, other] = addresses();
     let args = ["stream", "subscribe", "127.0.0.1:1", "--node", "2", "--link", &own, "--link", &other];
     let ran = fpgactl(&args);

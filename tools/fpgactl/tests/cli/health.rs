@@ -10,7 +10,7 @@ fn statuses(report: &Value) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_card_in_order_is_validated() {
+fn validate_healthy_card_exits_0() {
     let report = fpgactl(&["validate", "--json"]).ok().json();
     assert_eq!(report["card"], "mock:0");
     let tests = statuses(&report);
@@ -29,7 +29,7 @@ fn a_card_in_order_is_validated() {
 }
 
 #[test]
-fn warnings_and_skipped_tests_are_no_failures() {
+fn validate_warnings_and_skips_exit_0() {
     let dir = tempfile::tempdir().unwrap();
     let text = "schema_version: 1\npci: {subsystem_device: 7}\nxdma: {long_descriptor_quirk: true, h2c_channels: 1, c2h_channels: 1}\n";
     let card = format!("mock:{}", file(dir.path(), "plain.yaml", text).display());
@@ -56,7 +56,7 @@ fn warnings_and_skipped_tests_are_no_failures() {
 }
 
 #[test]
-fn a_failed_test_is_exit_status_1_after_one_whole_report() {
+fn validate_failed_test_exits_1_after_full_report() {
     let args = ["validate", "--scratch", "8GiB"];
     let ran = fpgactl(&args);
     assert_eq!(ran.status, 1);
@@ -72,7 +72,7 @@ fn a_failed_test_is_exit_status_1_after_one_whole_report() {
 }
 
 #[test]
-fn abort_says_what_each_channel_was_doing() {
+fn abort_reports_state_of_each_channel() {
     let report = fpgactl(&["abort", "--json"]).ok().json();
     assert_eq!((&report["well"], &report["was_reset"]), (&true.into(), &false.into()));
     let rungs = report["rungs"].as_array().map_or(&[][..], Vec::as_slice);
@@ -87,7 +87,7 @@ fn abort_says_what_each_channel_was_doing() {
 }
 
 #[test]
-fn reset_climbs_as_far_as_it_is_told() {
+fn reset_escalates_to_requested_level() {
     for (level, outcome, reached, was_reset, status) in [
         ("channel", None, "channel", false, 0),
         ("function", Some("unsupported"), "channel", false, 1),
@@ -117,7 +117,7 @@ fn reset_climbs_as_far_as_it_is_told() {
 }
 
 #[test]
-fn help_has_examples() {
+fn health_help_has_examples() {
     for (command, part) in
         [("validate", "--scratch-size 1MiB"), ("abort", "--channel c2h1"), ("reset", "--level bus --json")]
     {

@@ -17,7 +17,7 @@ fn on(name: &str, args: &[&str]) -> (tempfile::TempDir, Tree, Ran) {
 }
 
 #[test]
-fn what_the_doctor_says_on_every_machine() {
+fn doctor_output_on_every_machine() {
     // The manual's chapter says the same.
     let chapter = include_str!("../../../../docs/doctor.md");
     let mut text = String::new();
@@ -39,7 +39,7 @@ fn what_the_doctor_says_on_every_machine() {
 }
 
 #[test]
-fn what_is_listed_on_every_machine() {
+fn list_output_on_every_machine() {
     let mut text = String::new();
     for found in MACHINES {
         let ran = on(found.name, &["list"]).2.ok();
@@ -51,7 +51,7 @@ fn what_is_listed_on_every_machine() {
 }
 
 #[test]
-fn documents_have_the_keys_that_scripts_use() {
+fn host_json_has_contract_keys() {
     let report = on("shared-group", &["list", "--json"]).2.ok().json();
     let card = &report["functions"][0];
     assert_eq!((&card["address"], &card["driver"]), (&"0000:65:00.0".into(), &"vfio-pci".into()));
@@ -77,7 +77,7 @@ fn documents_have_the_keys_that_scripts_use() {
 }
 
 #[test]
-fn one_line_is_one_check() {
+fn doctor_prints_one_line_per_check() {
     let ran = on("ready", &["doctor"]).2.ok();
     let (checks, summary) = ran.stdout.split_once("\n\n").unwrap();
     assert!(checks.lines().all(|line| line.starts_with("pass ")), "{checks}");
@@ -90,7 +90,7 @@ fn one_line_is_one_check() {
 }
 
 #[test]
-fn binding_is_refused_with_the_reason() {
+fn bind_refusal_names_reason() {
     for (name, args, status, parts) in [
         ("iommu-off", &["bind", "0000:65:00.0"][..], 1, ["the IOMMU is off", "fpgactl doctor"]),
         ("no-module", &["bind", "0000:65:00.0"], 1, ["has not loaded vfio-pci", "modprobe vfio-pci"]),
@@ -118,7 +118,7 @@ fn binding_is_refused_with_the_reason() {
 }
 
 #[test]
-fn files_that_do_nothing_are_no_kernel() {
+fn bind_fake_sysfs_files_are_not_kernel() {
     // The tree's files take what is written to them, and nothing happens.
     let (_, _, ran) = on("vendor-driver", &["bind", "0000:65:00.0", "--json"]);
     assert_eq!(ran.status, 1);
@@ -134,7 +134,7 @@ fn files_that_do_nothing_are_no_kernel() {
 }
 
 #[test]
-fn a_machine_without_sysfs_is_an_error_and_one_without_pci_has_the_simulated_cards() {
+fn list_without_sysfs_fails_without_pci_lists_simulated() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().to_str().unwrap();
     let ran = fpgactl(&["list", "--root", root]);
@@ -149,7 +149,7 @@ fn a_machine_without_sysfs_is_an_error_and_one_without_pci_has_the_simulated_car
 }
 
 #[test]
-fn help_has_examples() {
+fn host_help_has_examples() {
     for command in ["list", "doctor", "bind", "release"] {
         let help = fpgactl(&[command, "--help"]).ok().stdout;
         assert!(help.contains("Example") && help.contains(&format!("fpgactl {command}")), "{help}");

@@ -94,7 +94,7 @@ fn read(region: u32) -> Request<'static> {
 }
 
 #[test]
-fn nonsense_of_many_clients_fills_no_log() {
+fn hostile_clients_do_not_fill_log() {
     const CLIENTS: usize = 20;
     let server = Server::start(|_| Vec::new());
     for _ in 0..CLIENTS {
@@ -113,7 +113,7 @@ fn nonsense_of_many_clients_fills_no_log() {
 
 /// More control connections than the server may open: it goes on, logs little, and answers as soon as it can.
 #[test]
-fn control_socket_without_descriptors_neither_spins_nor_dies() {
+fn hostile_control_connections_do_not_stop_server() {
     let server = Server::start(|_| Vec::new());
     let client = client(&server.path("card"));
     assert!(!ask(&client, &read(1)));
@@ -140,7 +140,7 @@ fn control_socket_without_descriptors_neither_spins_nor_dies() {
 
 /// The orderly end hangs, here on a report that nobody reads: a second signal ends the server, and no socket stays behind.
 #[test]
-fn second_signal_removes_sockets() {
+fn serve_second_signal_removes_sockets() {
     let mut reader = None;
     let mut server = Server::start(|folder| {
         let stats = folder.join("stats");

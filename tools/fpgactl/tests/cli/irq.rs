@@ -96,7 +96,7 @@ fn irq_wait_held_line_prints_one_interrupt_per_rise() {
 }
 
 #[test]
-fn irq_wait_refusals_have_their_exit_status() {
+fn irq_wait_refusals_have_exit_status() {
     let served = Served::start();
     let card = served.card();
     let ran = fpgactl(&["irq", "wait", "3", "--timeout", "50ms", "--card", &card]);

@@ -23,7 +23,7 @@ fn mapped(args: &[&str]) -> crate::support::Ran {
 }
 
 #[test]
-fn a_maps_registers_are_listed_and_dumped() {
+fn map_registers_are_listed_and_dumped() {
     let list = mapped(&["regs", "list", "--json"]).ok().json();
     let registers = list["registers"].as_array().unwrap();
     let find = |name: &str| registers.iter().find(|register| register["name"] == name).unwrap();
@@ -40,7 +40,7 @@ fn a_maps_registers_are_listed_and_dumped() {
 }
 
 #[test]
-fn fields_are_read_and_written_by_name() {
+fn map_fields_are_read_and_written_by_name() {
     insta::assert_snapshot!("a_field", mapped(&["regs", "read", "copier.control.mode"]).ok().stdout);
     insta::assert_snapshot!("a_mapped_register", mapped(&["regs", "read", "COPIER.control"]).ok().stdout);
     insta::assert_snapshot!(
@@ -71,7 +71,7 @@ fn fields_are_read_and_written_by_name() {
 }
 
 #[test]
-fn what_a_map_does_not_allow_is_refused() {
+fn map_forbidden_access_is_refused() {
     for (args, status, part) in [
         (&["regs", "read", "copier.contrl"][..], 2, "did you mean copier.control?"),
         (&["regs", "read", "copier.control.moed"], 2, "did you mean mode?"),
@@ -100,7 +100,7 @@ fn what_a_map_does_not_allow_is_refused() {
 
 /// Fields that a read changes, on a design that nobody knows but whoever wrote the map.
 #[test]
-fn a_map_says_what_answers_on_an_unknown_design() {
+fn map_describes_unknown_design() {
     let dir = tempfile::tempdir().unwrap();
     let card = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
     let card = format!("mock:{}", card.display());
@@ -155,13 +155,13 @@ blocks:
 }
 
 #[test]
-fn a_card_without_a_user_bar_has_no_registers_there() {
+fn map_card_without_user_bar_lists_dma_bar_only() {
     let list = mapped(&["regs", "list", "--card", "mock:artix-x4"]).ok().stdout;
     assert!(list.contains("h2c0.control") && !list.contains("copier"), "{list}");
 }
 
 #[test]
-fn what_changes_is_told_line_by_line() {
+fn watch_changes_print_one_line_each() {
     let served = Served::start();
     let card = served.card();
     let watch = [
@@ -192,7 +192,7 @@ fn what_changes_is_told_line_by_line() {
 
 /// What a command may take that moves no data, with a map that is as long as one gets.
 #[test]
-fn a_hundred_thousand_registers_fit() {
+fn map_hundred_thousand_registers_fit() {
     let registers = |each: &dyn Fn(u32) -> String| (0..100_000).map(each).collect::<String>();
     let block = "schema_version: 1\nname: x\nblocks:\n- name: b\n  offset: 0x100000\n  registers:\n";
     let flow = "{\"schema_version\": 1, \"name\": \"x\", \"blocks\": [{\"name\": \"b\", \"offset\": 1048576, \"registers\": [";
@@ -223,7 +223,7 @@ fn a_hundred_thousand_registers_fit() {
 
 /// A line of the card's user logic goes up and down while it is watched; meanwhile nobody else gets at the card.
 #[test]
-fn a_value_that_changes_is_told_when_it_does() {
+fn watch_value_change_is_printed_when_it_happens() {
     let served = Served::start();
     let card = served.card();
     let control = served.control();
@@ -270,7 +270,7 @@ fn a_value_that_changes_is_told_when_it_does() {
 
 /// A change while it is watched, seen on a pipe; a signal ends it, and so does a pipe that nobody reads.
 #[test]
-fn watching_ends_by_a_signal_or_with_its_reader() {
+fn watch_ends_by_signal_or_closed_pipe() {
     let counter = ["regs", "watch", "h2c0.control", "irq.user_enable", "--interval", "1ms"];
     for ends_by_signal in [true, false] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
@@ -301,7 +301,7 @@ fn path(dir: &Path, name: &str) -> (PathBuf, String) {
 }
 
 #[test]
-fn what_was_recorded_is_replayed() {
+fn record_then_replay_matches() {
     let dir = tempfile::tempdir().unwrap();
     let (file, log) = path(dir.path(), "log");
     mapped(&["regs", "write", "settings.threshold", "0x8000", "--record", &log]).ok();
@@ -348,7 +348,7 @@ fn what_was_recorded_is_replayed() {
 }
 
 #[test]
-fn fields_that_differ_are_named() {
+fn replay_difference_names_fields() {
     let dir = tempfile::tempdir().unwrap();
     let log = file(
         dir.path(),
@@ -363,7 +363,7 @@ fn fields_that_differ_are_named() {
 }
 
 #[test]
-fn every_kind_of_command_can_be_recorded() {
+fn record_works_with_every_command() {
     let dir = tempfile::tempdir().unwrap();
     let (file, log) = path(dir.path(), "log");
     let count = |args: &[&str]| {
@@ -386,7 +386,7 @@ fn every_kind_of_command_can_be_recorded() {
 }
 
 #[test]
-fn what_cannot_be_replayed_or_recorded_is_refused() {
+fn record_or_replay_invalid_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let log = |text: &str| file(dir.path(), "log", format!("register-log 1\n{text}")).display().to_string();
     for (text, part) in [
@@ -422,7 +422,7 @@ fn what_cannot_be_replayed_or_recorded_is_refused() {
 }
 
 #[test]
-fn a_block_of_many_can_be_looked_at_alone() {
+fn regs_single_block_can_be_listed() {
     let dir = tempfile::tempdir().unwrap();
     let text = "schema_version: 1\nname: own\nblocks:\n  - name: filter\n    offset: 0x2000\n    registers:\n      \
                 - {name: control, offset: 0}\n      - {name: gain, offset: 0x10, count: 2}\n      - {name: go, offset: 0x20, access: wo}\n";

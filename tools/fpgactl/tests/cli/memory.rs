@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::{Served, file, fpgactl, pattern};
 
 #[test]
-fn a_file_is_written_to_card_memory() {
+fn dma_write_file_reaches_card_memory() {
     let dir = tempfile::tempdir().unwrap();
     for length in [0, 1, 4096, 3 << 20] {
         let input = file(dir.path(), "in", pattern(length));
@@ -24,7 +24,7 @@ fn a_file_is_written_to_card_memory() {
 }
 
 #[test]
-fn card_memory_is_read_to_a_file() {
+fn dma_read_writes_file() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let out = out.to_str().unwrap();
@@ -41,7 +41,7 @@ fn card_memory_is_read_to_a_file() {
 }
 
 #[test]
-fn the_copy_engine_copies() {
+fn cdma_copy_copies() {
     let args = ["cdma", "copy", "--src", "0x1000", "--dst", "1GiB", "--len", "100MiB", "--json"];
     let report = fpgactl(&args).ok().json();
     assert_eq!((report["src"].as_str(), report["dst"].as_str()), (Some("0x1000"), Some("0x40000000")));
@@ -52,7 +52,7 @@ fn the_copy_engine_copies() {
 }
 
 #[test]
-fn the_copy_engine_gives_up_in_time() {
+fn cdma_copy_ends_at_timeout() {
     let copy = ["cdma", "copy", "--src", "0", "--dst", "1GiB", "--len", "64MiB", "--timeout"];
     let late = fpgactl(&[&copy[..], &["1ns"]].concat());
     assert_eq!((late.status, late.stdout.as_str()), (1, ""));

@@ -59,7 +59,7 @@ fn folder() -> (tempfile::TempDir, PathBuf, PathBuf) {
 }
 
 #[test]
-fn refused_command_leaves_output_file_as_it_was() {
+fn refused_command_keeps_output_file() {
     let (dir, keep, link) = folder();
     let missing = dir.path().join("none.yaml");
     for out in [&keep, &link] {
@@ -92,7 +92,7 @@ fn refused_command_leaves_output_file_as_it_was() {
 }
 
 #[test]
-fn output_through_link_is_written_to_its_target_and_keeps_mode() {
+fn output_through_link_writes_target_and_keeps_mode() {
     let (dir, keep, link) = folder();
     fs::set_permissions(&keep, fs::Permissions::from_mode(0o640)).unwrap();
     let input = file(dir.path(), "in", pattern(100_000));
@@ -105,7 +105,7 @@ fn output_through_link_is_written_to_its_target_and_keeps_mode() {
 }
 
 #[test]
-fn signal_removes_temporary_file_and_keeps_old_one() {
+fn signal_removes_temporary_file_and_keeps_old() {
     for number in [Signal::INT, Signal::TERM] {
         let (dir, keep, link) = folder();
         let mut child = endless(&link);
@@ -118,7 +118,7 @@ fn signal_removes_temporary_file_and_keeps_old_one() {
 }
 
 #[test]
-fn sigkill_keeps_old_file_and_leaves_recognisable_part() {
+fn sigkill_keeps_old_file_and_recognisable_part() {
     let (dir, keep, _) = folder();
     let mut child = endless(&keep);
     child.kill().unwrap();
@@ -152,7 +152,7 @@ fn second_signal_removes_temporary_file() {
 
 /// A command that does not look for signals: it is ended wherever it waits, after its temporary file is gone.
 #[test]
-fn signal_that_ends_a_command_at_once_removes_temporary_file() {
+fn signal_without_handler_removes_temporary_file() {
     let (dir, keep, _) = folder();
     let socket = dir.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -168,7 +168,7 @@ fn signal_that_ends_a_command_at_once_removes_temporary_file() {
 }
 
 #[test]
-fn file_size_limit_is_an_error_message() {
+fn file_size_limit_is_error_message() {
     let (dir, keep, _) = folder();
     let read = ["dma", "read", "--addr", "0", "--len", "4MiB", "--out", path(&keep)];
     for args in [&read[..], &["dump", "--out", path(&keep)], &["regs", "dump", "--record", path(&keep)]] {
@@ -188,7 +188,7 @@ fn file_size_limit_is_an_error_message() {
 
 /// A folder that is named as such is made; the folder of a file is not.
 #[test]
-fn missing_folder_is_made_for_folders_and_refused_for_files() {
+fn missing_folder_created_for_folders_refused_for_files() {
     let dir = tempfile::tempdir().unwrap();
     let new = dir.path().join("a/b");
     for args in

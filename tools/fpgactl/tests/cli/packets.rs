@@ -12,7 +12,7 @@ fn on(card: [&str; 2], args: &[&str]) -> crate::support::Ran {
 }
 
 #[test]
-fn a_file_is_sent_as_packets() {
+fn dma_write_sends_file_as_packets() {
     let dir = tempfile::tempdir().unwrap();
     for (length, packet, packets) in [(0, "64", 0), (1, "64", 1), (10_000, "4KiB", 3), (40_000, "100", 400)] {
         let input = file(dir.path(), "in", pattern(length));
@@ -30,7 +30,7 @@ fn a_file_is_sent_as_packets() {
 }
 
 #[test]
-fn packets_are_received_into_a_file() {
+fn dma_read_receives_packets_into_file() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let out = out.to_str().unwrap();
@@ -48,7 +48,7 @@ fn packets_are_received_into_a_file() {
 }
 
 #[test]
-fn addresses_and_packets_are_not_mixed_up() {
+fn address_and_packet_options_are_exclusive() {
     let dir = tempfile::tempdir().unwrap();
     let input = file(dir.path(), "in", pattern(100));
     let input = input.to_str().unwrap();
@@ -68,7 +68,7 @@ fn addresses_and_packets_are_not_mixed_up() {
 }
 
 #[test]
-fn info_and_validate() {
+fn info_and_validate_on_stream_card() {
     let text = on(LOOPBACK, &["info"]).ok().stdout;
     assert!(text.contains("2 H2C, 2 C2H, AXI4-Stream"), "{text}");
     let test = |report: &serde_json::Value, name: &str| {
@@ -87,7 +87,7 @@ fn info_and_validate() {
 }
 
 #[test]
-fn packets_read_keep_their_boundaries_in_json_and_index() {
+fn dma_read_packet_boundaries_in_json_and_index() {
     let dir = tempfile::tempdir().unwrap();
     let (out, index) = (dir.path().join("out"), dir.path().join("out.csv"));
     let args = [
@@ -132,7 +132,7 @@ fn packets_read_keep_their_boundaries_in_json_and_index() {
 }
 
 #[test]
-fn packets_are_sent_from_standard_input() {
+fn dma_write_packets_from_stdin() {
     for (length, packets) in [(0_usize, 0), (1, 1), (10_000, 3)] {
         let args = ["dma", "write", "-", "--packet", "4KiB", "--json", "--card", LOOPBACK[1]];
         let (status, stdout, stderr) = piped(&args, &pattern(length));

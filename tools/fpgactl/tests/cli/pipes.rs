@@ -21,7 +21,7 @@ fn map() -> Vec<u8> {
 }
 
 #[test]
-fn dma_between_pipes_moves_the_bytes() {
+fn dma_between_pipes_moves_bytes() {
     let served = Served::start();
     let card = served.card();
     for length in [0_usize, 1, (1 << 20) - 1, (5 << 20) + 3] {
@@ -71,7 +71,7 @@ fn dma_write_from_pipe_ends_at_memory_border() {
 }
 
 #[test]
-fn transfer_between_pipes_moves_chunk_after_chunk() {
+fn transfer_between_pipes_moves_every_chunk() {
     for (length, transfers) in [(0_usize, 0), (1, 1), (64 << 10, 1), ((64 << 10) + 1, 2), (300_000, 5)] {
         let data = pattern(length);
         let args = ["transfer", "-", "--out", "-", "--chunk", "64KiB", "--json"];
@@ -87,7 +87,7 @@ fn transfer_between_pipes_moves_chunk_after_chunk() {
 }
 
 #[test]
-fn replay_reads_what_record_wrote_through_a_pipe() {
+fn replay_reads_record_through_pipe() {
     let (status, log, stderr) = piped(&["regs", "read", "ni.node_id", "--record", "-", "--json"], &[]);
     assert_eq!((status, json(&stderr)["name"].as_str()), (0, Some("ni.node_id")), "{stderr}");
     assert!(log.starts_with(b"register-log 1\n"));
@@ -97,7 +97,7 @@ fn replay_reads_what_record_wrote_through_a_pipe() {
 }
 
 #[test]
-fn dump_figure_and_map_go_through_pipes() {
+fn dump_figure_and_map_through_pipes() {
     let (status, stdout, stderr) = piped(&["dump", "--out", "-", "--json"], &[]);
     assert!(status == 0 && stdout.starts_with(b"fpgactl bug report"), "{stderr}");
     assert_eq!(json(&stderr)["bytes"], stdout.len());
@@ -113,7 +113,7 @@ fn dump_figure_and_map_go_through_pipes() {
 }
 
 #[test]
-fn closed_pipe_ends_the_command_with_status_0() {
+fn closed_pipe_ends_command_with_status_0() {
     for args in [
         &["dma", "read", "--addr", "0", "--len", "3GiB", "--out", "-"][..],
         &["transfer", "--size", "64GiB", "--chunk", "1MiB", "--out", "-"],

@@ -3,7 +3,7 @@
 use crate::support::{file, fpgactl};
 
 #[test]
-fn words_are_read_by_number_or_role() {
+fn peek_reads_by_number_or_role() {
     for bar in ["dma", "1"] {
         let report = fpgactl(&["peek", bar, "0x1200", "2", "--json"]).ok().json();
         assert_eq!((report["bar"]["index"].as_u64(), report["bar"]["role"].as_str()), (Some(1), Some("dma")));
@@ -29,13 +29,13 @@ fn words_are_read_by_number_or_role() {
 }
 
 #[test]
-fn a_read_that_clears_is_done_on_demand() {
+fn peek_clearing_read_needs_force() {
     let report = fpgactl(&["peek", "dma", "0x44", "--force", "--json"]).ok().json();
     assert_eq!(report["words"][0]["register"], "h2c0.status_rc");
 }
 
 #[test]
-fn an_unknown_design_is_read_on_demand() {
+fn peek_unknown_design_needs_force() {
     let dir = tempfile::tempdir().unwrap();
     let card = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
     let card = format!("mock:{}", card.display());
@@ -45,7 +45,7 @@ fn an_unknown_design_is_read_on_demand() {
 }
 
 #[test]
-fn a_word_is_written() {
+fn poke_writes_word() {
     let report = fpgactl(&["poke", "dma", "0x88", "0x12340000", "--json"]).ok().json();
     assert_eq!((report["offset"].as_str(), report["value"].as_u64()), (Some("0x0088"), Some(0x1234_0000)));
     assert_eq!(report["register"], "h2c0.poll_address_low");
@@ -55,7 +55,7 @@ fn a_word_is_written() {
 }
 
 #[test]
-fn a_register_is_shown_before_and_after() {
+fn regs_write_shows_before_and_after() {
     let report = fpgactl(&["regs", "write", "h2c0.poll_address_low", "0x12340000", "--json"]).ok().json();
     assert_eq!(
         (report["before"]["value"].as_u64(), report["after"]["value"].as_u64()),
@@ -81,7 +81,7 @@ fn a_register_is_shown_before_and_after() {
 }
 
 #[test]
-fn a_register_that_cannot_be_read_back_says_so() {
+fn regs_write_unreadable_register_is_reported() {
     let report = fpgactl(&["regs", "write", "memory.commit", "0", "--json"]).ok().json();
     assert!(report["before"].is_null() && report["after"].is_null(), "{report}");
     let text = fpgactl(&["regs", "write", "memory.commit", "0"]).ok().stdout;

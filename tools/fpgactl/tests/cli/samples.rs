@@ -28,7 +28,7 @@ fn samples(name: &str, least: usize) -> Vec<String> {
 }
 
 #[test]
-fn scenario_samples_are_valid_and_run_without_failures() {
+fn scenario_samples_run_without_failures() {
     let out = tempfile::tempdir().unwrap();
     let mut networks = Vec::new();
     for scenario in samples("scenarios", 3) {
@@ -77,7 +77,7 @@ fn card_samples_are_built_and_opened() {
 
 /// The plan of faults strikes: without it the same command succeeds.
 #[test]
-fn failing_card_sample_fails_a_transfer() {
+fn failing_card_sample_fails_transfer() {
     let place = tempfile::tempdir().unwrap();
     let data = file(place.path(), "data", vec![7; 4096]);
     let failing = format!("mock:{}", folder("cards").join("failing-card.yaml").display());
@@ -103,7 +103,7 @@ fn failing_card_sample_fails_a_transfer() {
 
 /// What the READMEs and the comments of the samples show is taken by the program, and READMEs name every file.
 #[test]
-fn sample_folders_have_a_readme_that_names_every_file() {
+fn sample_readmes_name_every_file() {
     let mut shown = 0;
     for name in ["scenarios", "maps", "cards"] {
         let readme = fs::read_to_string(folder(name).join("README.md")).unwrap();
@@ -124,7 +124,7 @@ fn sample_folders_have_a_readme_that_names_every_file() {
 }
 
 #[test]
-fn sim_schema_prints_the_schema_of_scenarios() {
+fn sim_schema_prints_scenario_schema() {
     let text = fpgactl(&["sim", "schema"]).ok().stdout;
     let schema: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(schema["title"], "Simulation scenario");
@@ -132,7 +132,7 @@ fn sim_schema_prints_the_schema_of_scenarios() {
 }
 
 #[test]
-fn sim_check_invalid_file_names_place_and_exits_1() {
+fn sim_check_invalid_file_names_position_and_exits_1() {
     let place = tempfile::tempdir().unwrap();
     let good = file(place.path(), "good.yaml", "schema_version: 1\ntraffic: {permutation: {bytes: 9}}\n");
     let bad =

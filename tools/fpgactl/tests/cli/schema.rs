@@ -45,7 +45,7 @@ fn written(shape: &Shape) -> String {
 }
 
 #[test]
-fn keys_and_types_of_every_document() {
+fn json_keys_and_types_match_list() {
     let place = Place::new();
     let mut all = String::new();
     let documents = commands()

@@ -85,7 +85,7 @@ fn identifier(socket: &Path) -> [u8; 2] {
 
 /// A server that takes connections and says nothing: the wait ends by the option, and the message that was not answered is named.
 #[test]
-fn a_server_that_does_not_answer_is_given_up() {
+fn unresponsive_server_is_given_up_at_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("silent");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -98,7 +98,7 @@ fn a_server_that_does_not_answer_is_given_up() {
 }
 
 #[test]
-fn a_card_is_served_until_a_signal_and_its_statistics_are_written() {
+fn serve_until_signal_writes_statistics() {
     for signal in [Signal::INT, Signal::TERM] {
         let folder = tempfile::tempdir().unwrap();
         let (socket, stats) = (folder.path().join("card"), folder.path().join("stats.json"));
@@ -128,7 +128,7 @@ fn a_card_is_served_until_a_signal_and_its_statistics_are_written() {
 
 /// Packets stay in a served card's loop between two programs.
 #[test]
-fn a_served_card_with_streams_works() {
+fn served_card_with_streams_works() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("card");
     let path = socket.to_str().unwrap();
@@ -153,7 +153,7 @@ fn a_served_card_with_streams_works() {
 }
 
 #[test]
-fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
+fn serve_replaces_socket_of_killed_server() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("card");
     let path = socket.to_str().unwrap();
@@ -171,7 +171,7 @@ fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
 
 /// Whoever is connected finds an empty slot, not a lost connection; and a card again.
 #[test]
-fn a_served_card_is_pulled_out_put_back_and_made_to_fail() {
+fn served_card_unplugged_replugged_and_failed() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, control) = (folder.path().join("card"), folder.path().join("control"));
     let (path, control) = (socket.to_str().unwrap(), control.to_str().unwrap());
@@ -213,7 +213,7 @@ fn a_served_card_is_pulled_out_put_back_and_made_to_fail() {
 
 /// What one does at two in the morning: look without changing anything, find what hangs, get the card back.
 #[test]
-fn a_card_whose_engine_hangs_is_looked_at_and_got_back() {
+fn served_card_hung_engine_is_inspected_and_recovered() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, control) = (folder.path().join("card"), folder.path().join("control"));
     let (path, control) = (socket.to_str().unwrap(), control.to_str().unwrap());
@@ -269,7 +269,7 @@ fn a_card_whose_engine_hangs_is_looked_at_and_got_back() {
 
 /// A card has one user at a time: the next one hears whose card it is and what to do, and gets it when it is free.
 #[test]
-fn a_card_in_use_is_no_mystery() {
+fn served_card_in_use_is_reported_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("card");
     let path = socket.to_str().unwrap();
@@ -286,7 +286,7 @@ fn a_card_in_use_is_no_mystery() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused() {
+fn serve_invalid_options_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let there = file(folder.path(), "file", "precious");
     let path = there.to_str().unwrap();
@@ -318,7 +318,7 @@ fn link_stats(stats: &Path) -> serde_json::Value {
 
 /// Two processes, a card each, and a third that sends from the one to the other: every byte goes over the loopback interface.
 #[test]
-fn cards_in_two_processes_exchange_packets_by_udp() {
+fn served_cards_exchange_packets_by_udp() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let [one, two] = free_ports();
@@ -396,7 +396,7 @@ fn every_command_works_on_served_cards() {
 
 /// Nonsense from a stranger, and from the peer's own address, reaches no card.
 #[test]
-fn datagrams_that_are_no_frames_are_counted_and_dropped() {
+fn served_card_invalid_datagrams_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let [here] = free_ports();
@@ -425,7 +425,7 @@ fn datagrams_that_are_no_frames_are_counted_and_dropped() {
 }
 
 #[test]
-fn links_that_cannot_be_are_refused() {
+fn serve_invalid_links_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("card").display().to_string();
     let serve =
@@ -447,7 +447,7 @@ fn links_that_cannot_be_are_refused() {
 
 /// Whoever makes them: the driver, the self-test, the command itself.
 #[test]
-fn a_record_has_every_access_that_the_card_counts() {
+fn record_has_every_counted_access() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (socket, stats, log) = (at("card"), at("stats.json"), at("log"));

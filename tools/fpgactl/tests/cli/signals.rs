@@ -47,7 +47,7 @@ fn addresses<const N: usize>() -> [String; N] {
 }
 
 #[test]
-fn both_sides_of_a_stream_end_well_with_their_reports() {
+fn stream_signal_ends_both_sides_with_reports() {
     for number in [Signal::INT, Signal::TERM] {
         let [publisher, own] = addresses();
         let links = ["--link", &publisher, "--link", &own];
@@ -77,7 +77,7 @@ fn both_sides_of_a_stream_end_well_with_their_reports() {
 
 /// On a terminal one line changes while the stream runs, and is no longer than the terminal is wide.
 #[test]
-fn a_terminal_is_told_what_has_come_so_far() {
+fn stream_terminal_shows_progress_line() {
     let [publisher, own] = addresses();
     let publish = ["stream", "publish", "--rate", "200", "--frame", "1000", "--listen", "127.0.0.1:0"];
     let mut publishing = start(&[&publish[..], &["--link", &publisher, "--link", &own]].concat());
@@ -115,7 +115,7 @@ fn a_terminal_is_told_what_has_come_so_far() {
 
 /// It is none yet, so there is nothing that could end well.
 #[test]
-fn whoever_looks_for_a_publisher_has_not_found_it() {
+fn subscribe_signal_before_connection_fails() {
     let [own, other] = addresses();
     let words = ["stream", "subscribe", "127.0.0.1:1", "--retry", "1h", "-vv", "--json"];
     let mut child = start(&[&words[..], &["--link", &own, "--link", &other]].concat());
@@ -130,7 +130,7 @@ fn whoever_looks_for_a_publisher_has_not_found_it() {
 }
 
 #[test]
-fn watching_for_events_ends_well() {
+fn events_signal_ends_with_status_0() {
     let served = Served::start();
     let mut child = start(&["events", "--card", &served.card()]);
     let mut said = BufReader::new(child.stderr.take().unwrap());
@@ -142,7 +142,7 @@ fn watching_for_events_ends_well() {
 
 /// The log waits for an hour between two accesses.
 #[test]
-fn a_replay_that_is_stopped_says_so_and_has_not_passed() {
+fn replay_signal_fails() {
     let dir = tempfile::tempdir().unwrap();
     let log = file(
         dir.path(),
@@ -164,7 +164,7 @@ fn a_replay_that_is_stopped_says_so_and_has_not_passed() {
 
 /// Whoever reads the pipe has gone away, and the command cannot get rid of what it holds.
 #[test]
-fn a_second_signal_ends_a_command_at_once() {
+fn second_signal_ends_command_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -237,7 +237,7 @@ fn silent_server(path: &Path) -> UnixListener {
 
 /// Commands that wait for a server: wherever they are, a signal ends them with a message, and nothing of their files is left.
 #[test]
-fn command_that_waits_for_a_server_is_ended_by_a_signal() {
+fn signal_ends_command_waiting_for_server() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("card");
     let server = silent_server(&socket);
@@ -269,7 +269,7 @@ fn command_that_waits_for_a_server_is_ended_by_a_signal() {
 
 /// A file that is a pipe without a writer keeps a command waiting before it has begun.
 #[test]
-fn command_that_waits_for_a_pipe_is_ended_by_a_signal() {
+fn signal_ends_command_waiting_for_pipe() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -294,7 +294,7 @@ fn command_that_waits_for_a_pipe_is_ended_by_a_signal() {
 
 /// What was recorded until then is kept, whatever ends the command.
 #[test]
-fn record_of_an_interrupted_command_is_kept() {
+fn record_of_interrupted_command_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let record = dir.path().join("record");
     let log = file(dir.path(), "log", "register-log 1\n0 read bar1 0x2000 any\n3600 read bar1 0x2000 any\n");

@@ -14,7 +14,7 @@ data: {loss: 0.01, jitter_ns: 200}
 ";
 
 #[test]
-fn a_scenario_is_run_with_the_same_result_for_any_number_of_threads() {
+fn sim_run_result_is_independent_of_threads() {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "torus.yaml", SCENARIO);
     let run = |threads: &str, seed: &str| {
@@ -40,7 +40,7 @@ fn a_scenario_is_run_with_the_same_result_for_any_number_of_threads() {
 }
 
 #[test]
-fn what_cannot_finish_is_reported_and_is_no_failure_of_the_command() {
+fn sim_run_unfinished_flows_are_reported_without_failure() {
     let dir = tempfile::tempdir().unwrap();
     let text = SCENARIO.replace("loss: 0.01", "loss: 1");
     let path = file(dir.path(), "lost.yaml", text);
@@ -51,7 +51,7 @@ fn what_cannot_finish_is_reported_and_is_no_failure_of_the_command() {
 
 /// Flows that all take the same time: what does not spread has axes with numbers that differ all the same.
 #[test]
-fn what_does_not_spread_is_drawn() {
+fn sim_figure_constant_values_are_drawn() {
     let dir = tempfile::tempdir().unwrap();
     let text = "schema_version: 1\ntopology: {torus: {side: 3}}\ntraffic:\n  flows:\n    - {from: 0, to: 5, bytes: 90000}\n";
     let path = file(dir.path(), "alone.yaml", text);
@@ -65,7 +65,7 @@ fn what_does_not_spread_is_drawn() {
 }
 
 #[test]
-fn a_figure_is_two_files() {
+fn sim_figure_writes_csv_and_svg() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("made/here");
     let arguments = [
@@ -91,7 +91,7 @@ fn a_figure_is_two_files() {
 
 /// More runs and points than an afternoon has time for.
 #[test]
-fn a_time_limit_ends_runs_and_figures() {
+fn sim_time_limit_ends_runs_and_figures() {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "torus.yaml", SCENARIO);
     let out = dir.path().to_str().unwrap();

@@ -52,7 +52,7 @@ fn on_terminal(columns: u16, mut command: Command) -> (String, Option<i32>) {
 }
 
 #[test]
-fn every_command_works_on_twenty_columns() {
+fn every_command_fits_twenty_columns() {
     let place = Place::new();
     for Listed { words: text, status } in commands() {
         let mut program = command();
@@ -65,7 +65,7 @@ fn every_command_works_on_twenty_columns() {
 
 /// `| head`: nobody reads, and that is nobody's fault.
 #[test]
-fn every_command_ends_quietly_when_nobody_reads() {
+fn every_command_ends_quietly_on_closed_pipe() {
     let place = Place::new();
     for Listed { words: text, status } in commands() {
         for json in [&[][..], &["--json"]] {
@@ -86,7 +86,7 @@ fn every_command_ends_quietly_when_nobody_reads() {
 
 /// Standard error that nobody reads: a message that cannot be told is not told.
 #[test]
-fn a_closed_standard_error_is_no_panic() {
+fn closed_stderr_does_not_panic() {
     let (ours, theirs) = std::io::pipe().unwrap();
     drop(ours);
     let status = command().args(["regs", "read", "nothing"]).stderr(theirs).stdout(Stdio::null()).status();
@@ -94,7 +94,7 @@ fn a_closed_standard_error_is_no_panic() {
 }
 
 #[test]
-fn names_that_are_no_text_are_names() {
+fn non_utf8_file_names_work() {
     let folder = tempfile::tempdir().unwrap();
     let name = |text: &[u8]| folder.path().join(OsStr::from_bytes(text));
     let (input, output) = (name(b"in-\xFF"), name(b"out-\xFF\xFE"));
@@ -144,7 +144,7 @@ fn names_that_are_no_text_are_names() {
 const ESCAPE: char = '\u{1b}';
 
 #[test]
-fn colours_are_for_those_who_want_them() {
+fn colours_follow_terminal_and_option() {
     let words = ["validate", "--no-progress"];
     let piped = |more: &[&str]| {
         let ran = command().args(words).args(more).output().unwrap();
@@ -171,7 +171,7 @@ fn colours_are_for_those_who_want_them() {
 }
 
 #[test]
-fn progress_is_for_terminals() {
+fn progress_is_shown_on_terminals_only() {
     let words = ["transfer", "--size", "8MiB"];
     let piped = command().args(words).output().unwrap();
     assert_eq!((piped.status.code(), piped.stderr.as_slice()), (Some(0), &b""[..]));
@@ -204,7 +204,7 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 #[test]
-fn a_signal_in_the_middle_stops_cleanly_and_says_how_far_it_was() {
+fn signal_mid_transfer_stops_cleanly_with_progress() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     for number in [Signal::INT, Signal::TERM] {
@@ -293,7 +293,7 @@ fn dma_bench_timeout_prints_complete_rows() {
 }
 
 #[test]
-fn dma_bench_shows_its_progress_on_a_terminal() {
+fn dma_bench_shows_progress_on_terminal() {
     let mut program = command();
     program.args(["dma", "bench", "--seconds", "5ms", "--sizes", "64", "--samples", "10", "--batches", "1"]);
     let (seen, ended) = on_terminal(100, program);
@@ -304,7 +304,7 @@ fn dma_bench_shows_its_progress_on_a_terminal() {
 
 /// What is read goes into a pipe that fills, so the signal comes in the middle.
 #[test]
-fn a_signal_stops_a_read_and_the_json_says_so() {
+fn dma_read_signal_is_reported_in_json() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -325,7 +325,7 @@ fn a_signal_stops_a_read_and_the_json_says_so() {
 
 /// A self-test puts back what it has saved, and says which tests it left out.
 #[test]
-fn a_signal_in_a_self_test_leaves_the_memory_as_it_was() {
+fn validate_signal_restores_memory() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("card");
     let path = socket.to_str().unwrap();
@@ -391,7 +391,7 @@ fn progress_on(columns: u16, words: &[&str], mut enough: impl FnMut(&[String]) -
 }
 
 #[test]
-fn progress_lines_never_exceed_the_terminal() {
+fn progress_lines_fit_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (input, output, out) = (path("in"), path("out"), path("results"));

@@ -15,7 +15,7 @@ use crate::terminal::terminal;
 const LOAD: [&str; 5] = ["--size=1MiB", "--loss=5%", "--reorder=64", "--seed=3", "--interval=1ms"];
 
 #[test]
-fn a_document_a_line_for_scripts() {
+fn top_json_prints_one_document_per_line() {
     let ran = fpgactl(&[&["top", "--json", "--count", "4"], &LOAD[..]].concat()).ok();
     let looks: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(looks.len(), 4);
@@ -43,7 +43,7 @@ fn a_document_a_line_for_scripts() {
 }
 
 #[test]
-fn text_where_there_is_no_terminal() {
+fn top_without_terminal_prints_text() {
     let text = fpgactl(&[&["top", "--once"], &LOAD[..]].concat()).ok().stdout;
     for part in ["mock:0 -> mock:1", "op table", "receive registry", "#", "sender    h2c0"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -128,7 +128,7 @@ const CURSOR: &str = "\u{1b}[?25h";
 type End = Box<dyn Fn(&mut OnTerminal)>;
 
 #[test]
-fn the_terminal_is_left_as_it_was() {
+fn top_restores_terminal() {
     let by_key = |keys: &'static str| move |on: &mut OnTerminal| on.type_in(keys);
     let by_signal = |on: &mut OnTerminal| {
         kill_process(Pid::from_child(&on.child), Signal::TERM).unwrap();
@@ -157,7 +157,7 @@ fn the_terminal_is_left_as_it_was() {
 
 /// A card that another process serves, as it is: every page by its number and by the tabulator, the help, and the end.
 #[test]
-fn a_served_card_is_watched_page_by_page() {
+fn top_served_card_shows_every_page() {
     let served = Served::start();
     let card = served.card();
     let mut on = OnTerminal::with(80, 24, &["--card", &card]);
@@ -184,7 +184,7 @@ fn a_served_card_is_watched_page_by_page() {
 }
 
 #[test]
-fn a_terminal_that_goes_away_ends_it() {
+fn top_ends_when_terminal_closes() {
     let mut on = OnTerminal::start(20, 10);
     on.until("quit");
     let OnTerminal { mut child, master, slave } = on;

@@ -20,7 +20,7 @@ fn transfer(args: &[&str]) -> Value {
 }
 
 #[test]
-fn every_key_of_the_contract_is_there() {
+fn transfer_json_has_contract_keys() {
     let report = transfer(&["--size", "1MiB", "--seed", "9"]);
     for key in ["bytes", "seconds", "goodput_gb_per_s", "packets_sent", "retransmits", "duplicates_dropped"] {
         assert!(report[key].is_number(), "{key}: {report}");
@@ -41,7 +41,7 @@ fn every_key_of_the_contract_is_there() {
 }
 
 #[test]
-fn every_scheme_carries_files_over_a_bad_network() {
+fn transfer_every_scheme_over_lossy_network_verifies() {
     let dir = tempfile::tempdir().unwrap();
     let content = pattern(300_001);
     let input = file(dir.path(), "in", &content);
@@ -84,7 +84,7 @@ fn every_scheme_carries_files_over_a_bad_network() {
 }
 
 #[test]
-fn files_of_every_awkward_length_arrive_unchanged() {
+fn transfer_odd_file_lengths_arrive_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     for length in [0, 1, 511, 512, 513, 16 << 10, (16 << 10) + 1, 1 << 20] {
         let content = pattern(length);
@@ -98,7 +98,7 @@ fn files_of_every_awkward_length_arrive_unchanged() {
 }
 
 #[test]
-fn longer_data_becomes_several_transfers_through_the_same_memory() {
+fn transfer_long_data_uses_several_transfers() {
     let dir = tempfile::tempdir().unwrap();
     let content = pattern(2 * 65_536 + 7);
     let input = file(dir.path(), "in", &content);
@@ -118,7 +118,7 @@ fn longer_data_becomes_several_transfers_through_the_same_memory() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn transfer_same_seed_repeats_run() {
     let run = |seed| {
         let mut report = transfer(&["--size", "300000", "--seed", seed, "--chunk", "100000"]);
         for key in ["seconds", "goodput_gb_per_s"] {
@@ -131,7 +131,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn delivery_in_order_needs_no_escape_channel() {
+fn transfer_in_order_needs_no_escape_channel() {
     let report = transfer(&["--size", "256KiB", "--reorder", "0"]);
     assert_eq!((&report["escape_hits"], &report["retransmits"]), (&Value::from(0), &Value::from(0)));
     let report = transfer(&["--size", "256KiB", "--reorder", "256"]);
@@ -139,7 +139,7 @@ fn delivery_in_order_needs_no_escape_channel() {
 }
 
 #[test]
-fn sizes_and_notifier_can_be_chosen() {
+fn transfer_size_and_notify_options() {
     let report =
         transfer(&["--size", "64KiB", "--notify", "sender", "--packet", "1KiB", "--segment", "8KiB"]);
     assert_eq!(report["notify"], "sender");
@@ -153,7 +153,7 @@ fn sizes_and_notifier_can_be_chosen() {
 }
 
 #[test]
-fn cards_with_few_channels_or_without_event_push_do_too() {
+fn transfer_few_channels_or_no_event_push_works() {
     let dir = tempfile::tempdir().unwrap();
     for (name, keys) in [
         ("one.yaml", "xdma: {h2c_channels: 1, c2h_channels: 1}\n"),
@@ -166,7 +166,7 @@ fn cards_with_few_channels_or_without_event_push_do_too() {
 }
 
 #[test]
-fn the_peer_may_be_another_card() {
+fn transfer_to_other_peer_card() {
     let dir = tempfile::tempdir().unwrap();
     let peer = file(dir.path(), "peer.yaml", "schema_version: 1\nname: other\nni: {node_id: 77}\n");
     let report = transfer(&["--size", "100KiB", "--peer", &format!("mock:{}", peer.display())]);
@@ -175,7 +175,7 @@ fn the_peer_may_be_another_card() {
 }
 
 #[test]
-fn defaults_come_from_a_file_and_the_command_line_has_the_last_word() {
+fn defaults_file_is_overridden_by_command_line() {
     let dir = tempfile::tempdir().unwrap();
     let text =
         "schema_version: 1\njson: true\ntimeout: 5m\ntransfer:\n  size: 3KiB\n  seed: 5\n  notify: sender\n";
@@ -191,7 +191,7 @@ fn defaults_come_from_a_file_and_the_command_line_has_the_last_word() {
 }
 
 #[test]
-fn what_the_network_does_comes_from_a_file_too_and_is_reported() {
+fn defaults_file_impairments_are_used_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let text = "schema_version: 1\ntransfer:\n  size: 1MiB\n  loss: 5%\n  control_loss: 0\n  burst: 3\n  rate: 1Gbit\n";
     let config = file(dir.path(), "lossy.yaml", text);
@@ -211,7 +211,7 @@ fn what_the_network_does_comes_from_a_file_too_and_is_reported() {
 }
 
 #[test]
-fn the_text_says_the_same() {
+fn transfer_text_matches_json() {
     let text = fpgactl(&["transfer", "--size", "64KiB"]).ok().stdout;
     for part in
         ["64 KiB", "every byte verified", "virtual card time", "GB/s", "µs", "leftovers", "0 (op table"]
@@ -221,7 +221,7 @@ fn the_text_says_the_same() {
 }
 
 #[test]
-fn a_transfer_that_fails_leaves_no_partial_file() {
+fn transfer_failed_leaves_no_partial_file() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("out");
     let ran =
@@ -232,7 +232,7 @@ fn a_transfer_that_fails_leaves_no_partial_file() {
 }
 
 #[test]
-fn logs_go_to_standard_error() {
+fn logs_go_to_stderr() {
     let ran = fpgactl(&["transfer", "--size", "4KiB", "--json", "-vv"]);
     assert_eq!(ran.status, 0);
     assert!(ran.stderr.contains("arrived"), "{}", ran.stderr);

@@ -23,7 +23,7 @@ fn text(command: &str) -> String {
 }
 
 #[test]
-fn masks_are_drawn_and_agree_with_their_words() {
+fn registry_masks_are_drawn_and_match_words() {
     let report = listing("registry", &[]);
     let entries = report["entries"].as_array().unwrap();
     assert_eq!(report["occupancy"], entries.len());
@@ -48,7 +48,7 @@ fn masks_are_drawn_and_agree_with_their_words() {
 }
 
 #[test]
-fn packets_in_flight_have_tries_ages_and_deadlines() {
+fn ops_shows_tries_ages_and_deadlines() {
     let report = listing("ops", &[]);
     let ops = report["ops"].as_array().unwrap();
     assert_eq!((&report["in_use"], &report["capacity"]), (&Value::from(ops.len()), &Value::from(256)));
@@ -65,7 +65,7 @@ fn packets_in_flight_have_tries_ages_and_deadlines() {
 }
 
 #[test]
-fn queues_show_how_far_each_transfer_is() {
+fn queues_shows_progress_of_each_transfer() {
     let report = listing("queues", &["--at", "10%"]);
     let transfers = report["transfers"].as_array().unwrap();
     let [transfer] = transfers.as_slice() else { panic!("{report}") };
@@ -78,7 +78,7 @@ fn queues_show_how_far_each_transfer_is() {
 }
 
 #[test]
-fn escaped_packets_wait_for_their_first_one() {
+fn escape_shows_waiting_packets() {
     let waiting = (1..=20).find_map(|percent| {
         let report = listing("escape", &["--at", &format!("{percent}%")]);
         assert_eq!(report["occupancy"], report["slots"].as_array().unwrap().len());
@@ -91,7 +91,7 @@ fn escaped_packets_wait_for_their_first_one() {
 }
 
 #[test]
-fn both_ends_count() {
+fn stats_shows_both_ends() {
     let report = listing("stats", &["--at", "100%"]);
     let [sender, receiver] = report["ends"].as_array().unwrap().as_slice() else { panic!("{report}") };
     assert_eq!(sender["driver"]["packets"], 2048);
@@ -104,7 +104,7 @@ fn both_ends_count() {
 
 /// Where the card sends, its contexts are listed, and the mirror follows the receiver's.
 #[test]
-fn contexts_of_messages_are_listed_where_the_card_sends() {
+fn ops_lists_message_contexts() {
     let scheme = ["--scheme", "selective", "--segment", "16KiB"];
     let report = listing("ops", &scheme);
     let messages = report["messages"].as_array().unwrap();
@@ -131,7 +131,7 @@ fn contexts_of_messages_are_listed_where_the_card_sends() {
 }
 
 #[test]
-fn what_cannot_be_listed_is_refused() {
+fn listing_unavailable_is_refused() {
     for (args, status, part) in [
         (["registry", "--at", "101%"], 2, "no probability"),
         (["ops", "--loss", "2"], 2, "no probability"),

@@ -112,7 +112,7 @@ fn show(groups: &[Group], began: Instant) {
 }
 
 #[test]
-fn no_frame_is_torn_or_mixed_whoever_is_killed() {
+fn soak_no_frame_is_torn_or_mixed() {
     let (frames, seed) = (number("FPGA_FRAMES", 20_000), number("FPGA_SEED", 1));
     let mut random = Pcg64Mcg::new(u128::from(seed));
     let began = Instant::now();

@@ -331,7 +331,7 @@ mod tests {
     /// T + d, looked at all the time, sends again about as many packets as are later than that by the law: 14 to 21 % where delays are
     /// exponential or uniform. The default sends next to none. Twenty runs of 2048 packets: a share of 14 % is known to half a percent.
     #[test]
-    fn e2_1_mean_and_deviation_send_again_what_is_only_late() {
+    fn e2_1_mean_plus_deviation_retransmits_late_packets() {
         let options = Options { runs: 20, seed: 1, threads: 2 };
         let mut delays = Delays::new(options.seed);
         let [literal, .., default, _] = timeouts(frozen(SIZE).timers_for());

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_delay_found_has_the_degree_wanted() {
+    fn delay_search_reaches_requested_disorder() {
         let mut delays = Delays::new(1);
         for law in [Law::Exponential, Law::Uniform, Law::LogNormal] {
             for wanted in [8, 64] {

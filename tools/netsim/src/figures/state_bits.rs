@@ -279,7 +279,7 @@ mod tests {
 
     /// A packed field is no wider than the memory that the type takes: what is listed is what is there.
     #[test]
-    fn no_side_is_wider_than_its_type() {
+    fn state_bits_fit_type_size() {
         let fields = fields();
         let sum = |scheme: &str, side: &str| -> usize {
             let own = fields.iter().filter(|field| (field.scheme, field.side) == (scheme, side));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_csv_has_the_fields_that_scripts_read() {
+    fn state_bits_csv_has_contract_fields() {
         let made = make(Figure::StateBits);
         let mut lines = made.csv.lines();
         assert_eq!(lines.next(), Some(HEADER));

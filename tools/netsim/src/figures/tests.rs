@@ -15,7 +15,7 @@ fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> Made {
 /// The same seed gives the same bytes, data and drawing, for any number of threads; another seed does not. And every line has as
 /// many fields as the header.
 #[test]
-fn the_same_seed_gives_the_same_bytes() {
+fn figure_same_seed_gives_same_bytes() {
     for figure in Figure::ALL {
         let first = make(figure, 2, 7, 1);
         let again = make(figure, 2, 7, 3);
@@ -45,7 +45,7 @@ fn the_same_seed_gives_the_same_bytes() {
 
 /// More runs of a point than one job has: they come from several threads, and out in one order.
 #[test]
-fn a_point_whose_runs_several_threads_share_is_the_same() {
+fn figure_point_shared_by_threads_is_same() {
     let runs = u32::try_from(2 * measure::BLOCK + 5).unwrap();
     let [one, several] = [1, 3].map(|threads| make(Figure::LossFree, runs, 7, threads));
     assert_eq!((one.csv, one.intervals), (several.csv, several.intervals));
@@ -65,7 +65,7 @@ fn field(made: &Made, wanted: [&str; 4], column: &str) -> f64 {
 /// Document 004, figure 6, at 256 KiB: receiver window before sender window before receiver counter, and no two intervals meet. A hundred
 /// runs of three points; where the intervals are this far apart, more would only make them narrower.
 #[test]
-fn the_loss_sweep_ranks_the_schemes_as_document_004_does() {
+fn figure_loss_sweep_ranks_schemes_as_document_004() {
     let made = make(Figure::LossSweep, 100, 1, 2);
     for loss in ["0.001", "0.002", "0.003", "0.004", "0.005"] {
         let ranked = [("receiver-window", "128"), ("sender-window", "32"), ("receiver-counter", "")];
@@ -91,7 +91,7 @@ fn the_loss_sweep_ranks_the_schemes_as_document_004_does() {
 
 /// What the receiver's own completion saves rises with every hop and falls with size; there is no chance in it.
 #[test]
-fn what_the_receivers_notice_saves_rises_with_hops_and_falls_with_size() {
+fn figure_receive_notify_saving_rises_with_hops_falls_with_size() {
     let made = make(Figure::ReceiveNotify, 1, 1, 1);
     let place = |name: &str| HEADER.split(',').position(|column| column == name).unwrap();
     let share = |size: u64, hops: u64| {
@@ -121,7 +121,7 @@ fn what_the_receivers_notice_saves_rises_with_hops_and_falls_with_size() {
 
 /// The axis says what it shows: document 004's figure 7 has another's there.
 #[test]
-fn e0_21_the_reorder_figure_is_over_disorder() {
+fn e0_21_figure_reorder_axis_is_disorder() {
     let made = make(Figure::Reorder, 1, 1, 2);
     assert!(made.picture.panels.iter().all(|panel| panel.x_label == "disorder (packets)"));
 }
@@ -129,7 +129,7 @@ fn e0_21_the_reorder_figure_is_over_disorder() {
 /// What the frozen set of parameters has to give: document 004's two points within 5 points, as a check that nothing has changed;
 /// and what is sent again for nothing by the scheme that is to do better.
 #[test]
-fn the_reorder_figure_has_the_documents_points() {
+fn figure_reorder_matches_document_points() {
     let made = make(Figure::Reorder, 60, 1, 2);
     let field = |scheme: &str, degree: &str, window: &str, field: usize| -> f64 {
         let line = made.csv.lines().find(|line| {
@@ -163,7 +163,7 @@ fn the_reorder_figure_has_the_documents_points() {
 
 /// 256 KiB at half a percent of loss: speed against that without loss and disorder, and packets sent over packets needed.
 #[test]
-fn selective_keeps_its_speed() {
+fn figure_selective_keeps_speed() {
     let made = make(Figure::Selective, 60, 1, 2);
     for (degree, least) in [("0", 0.95), ("16", 0.95), ("64", 0.88), ("128", 0.76)] {
         let line = made.csv.lines().find(|line| {
@@ -176,7 +176,7 @@ fn selective_keeps_its_speed() {
 }
 
 #[test]
-fn an_axis_has_numbers_that_differ() {
+fn figure_axis_labels_differ() {
     use super::picture::Scale;
     assert_eq!(Scale::Linear.widened(0.0, 8.0), (0.0, 8.0));
     assert_eq!(Scale::Linear.widened(0.0, 0.0), (0.0, 1.0));

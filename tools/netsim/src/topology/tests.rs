@@ -22,7 +22,7 @@ fn walk(network: &mut Network, from: u32, to: u32) -> u32 {
 }
 
 #[test]
-fn every_host_is_reached_from_every_other_by_a_shortest_way() {
+fn topology_every_host_pair_has_shortest_path() {
     let trees = [(2, 1, 1), (3, 2, 2), (2, 4, 3), (4, 3, 1)].map(|(arity, levels, up)| Topology::Tree {
         arity,
         levels,
@@ -45,12 +45,12 @@ fn every_host_is_reached_from_every_other_by_a_shortest_way() {
 }
 
 #[test]
-fn a_torus_has_six_ports_per_host_and_two_of_its_own() {
+fn topology_torus_has_six_switch_ports_and_two_host_ports() {
     assert_eq!(network(Topology::Torus { side: 3 }).ports(), 27 * 8);
 }
 
 #[test]
-fn packets_take_turns_and_spread_over_ways_that_are_as_short() {
+fn topology_adaptive_routing_alternates_equal_paths() {
     let mut network = network(Topology::Tree { arity: 2, levels: 2, up: 2 });
     // 100 bytes at 100 Gbit/s take 8 ns.
     assert_eq!(network.send(0, 0, 100), Some((8000 + 1000, 4)));
@@ -62,7 +62,7 @@ fn packets_take_turns_and_spread_over_ways_that_are_as_short() {
 
 /// A pair's way stays the same, whatever waits on it, until it is led round a link; where there is no other, it is not.
 #[test]
-fn a_fixed_way_changes_only_round_a_link() {
+fn topology_fixed_route_changes_only_on_reroute() {
     for topology in [Topology::Tree { arity: 2, levels: 3, up: 4 }, Topology::Torus { side: 4 }] {
         let mut network = network(topology);
         network.set_routing(Routing::Fixed);
@@ -98,7 +98,7 @@ fn a_fixed_way_changes_only_round_a_link() {
 }
 
 #[test]
-fn a_slow_link_takes_longer_and_says_so() {
+fn topology_slow_link_takes_longer_and_reports_rate() {
     let mut network = network(Topology::Tree { arity: 2, levels: 2, up: 2 });
     let slow = SlowLink { from: 4, to: 6, number: Some(1), times: 4 };
     assert!(network.slow_down(&slow));
@@ -114,7 +114,7 @@ fn a_slow_link_takes_longer_and_says_so() {
 }
 
 #[test]
-fn a_full_queue_drops() {
+fn topology_full_queue_drops() {
     let mut network = Network::new(Topology::Torus { side: 2 }, BitRate::from_gbps(100), 0, 250);
     let port = network.route(0, 1).unwrap();
     let taken = (0..10).filter(|_| network.send(port, 0, 100).is_some()).count();
@@ -123,7 +123,7 @@ fn a_full_queue_drops() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn topology_invalid_is_refused() {
     for (topology, message) in [
         (Topology::Torus { side: 1 }, "side = 1: give 2 to 32"),
         (Topology::Tree { arity: 2, levels: 9, up: 1 }, "levels = 9: give 1 to 4"),

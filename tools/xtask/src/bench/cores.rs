@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_ends_and_has_figures() {
+    fn cpu_sample_ends_with_values() {
         let Ok(cpus) = first_two() else { return };
         let cores = Cores::look(cpus).unwrap();
         assert!(

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_beside_strangers_and_torn_ones_are_left_out() {
+    fn cost_runs_with_busy_cpu_or_changed_placement_are_discarded() {
         let runs = [
             run([40.0, 41.0], [100.0, 109.0], 12.0),
             run([40.0, 41.0], [100.0, 150.0], 21.0),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_done_when_both_have_enough_in_one_regime() {
+    fn cost_cell_is_done_with_enough_runs_in_one_placement() {
         let cell = Cell { ring: Ring::Credit, size: 64, direction: Direction::H2c };
         let (near, far) = (run([40.0; 2], [100.0; 2], 12.0), run([160.0; 2], [100.0; 2], 28.0));
         let mut cost = Cost { cell, ours: vec![near], peer: vec![far] };

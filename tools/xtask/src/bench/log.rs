@@ -151,7 +151,7 @@ mod tests {
     const LOOK: Cores = Cores { one_way_ns: 40.0, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.5 };
 
     #[test]
-    fn a_log_is_gone_on_with_if_it_is_of_the_same() {
+    fn log_of_same_setting_is_continued() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
         fs::write(&program, "one").unwrap();

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_the_systems_files() {
+    fn machine_system_files_are_parsed() {
         let cpuinfo = "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: fpu hypervisor\n";
         assert_eq!(field(cpuinfo, "model name"), Some("A CPU"));
         assert_eq!(field(cpuinfo, "model"), None);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn caches_are_listed_in_order() {
+    fn machine_caches_are_listed_in_order() {
         let dir = tempfile::tempdir().unwrap();
         for (index, parts) in [["1", "Data", "32K"], ["2", "Unified", "1024K"]].into_iter().enumerate() {
             let folder = dir.path().join(format!("cpu3/cache/index{index}"));

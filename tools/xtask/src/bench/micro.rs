@@ -195,7 +195,7 @@ mod tests {
     const ESTIMATES: &[u8] = br#"{"mean":{"confidence_interval":{"confidence_level":0.95,"lower_bound":2560.0,"upper_bound":5120.0},"point_estimate":3840.0,"standard_error":1.0},"median":null}"#;
 
     #[test]
-    fn criterions_files_are_read_per_operation() {
+    fn micro_criterion_files_are_read_per_operation() {
         let description = br#"{"group_id":"ring","function_id":"submit+complete x256","value_str":null,"throughput":{"Elements":256},"full_id":"ring/submit+complete x256","directory_name":"x","title":"x"}"#;
         let found = criterion("fpga-protocol", description, ESTIMATES).unwrap();
         assert_eq!(found.name, "ring/submit+complete x256");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn all_benchmarks_below_a_folder_are_found() {
+    fn micro_benchmarks_below_folder_are_found() {
         let dir = tempfile::tempdir().unwrap();
         for (name, id) in [("ring/a", "ring/a"), ("alone", "alone")] {
             let new = dir.path().join(name).join("new");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_plain_benchmarks_are_read() {
+    fn micro_plain_benchmark_lines_are_read() {
         let text = "running 0 tests\n\
                     h2c     64 B, write-back every  32:     12.50 ns stepped,      6.25 ns in bursts, 2.00 ns copy alone\n\
                     op_table/take+acknowledge time:   [13.5 ns 13.6 ns 13.7 ns]\n\

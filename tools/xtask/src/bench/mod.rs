@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn size_parses_units() {
         for (text, bytes) in
             [("64", 64), ("512B", 512), ("4KiB", 4096), ("1MiB", 1 << 20), ("16MiB", 16 << 20)]
         {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn every_combination_is_measured_once() {
+    fn cells_every_combination_is_measured_once() {
         let cells = cells(&options(&["--sizes", "64,4KiB", "--ring", "credit"]));
         assert_eq!(cells.len(), 4);
         assert_eq!(cells[1], Cell { ring: Ring::Credit, size: 64, direction: Direction::C2h });
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn the_printed_command_asks_for_the_same() {
+    fn cells_printed_command_repeats_run() {
         let first =
             options(&["--peer", "--sizes", "64,1MiB", "--seconds", "0.25", "--write", "--ring", "stop"]);
         let text = command(&first);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_done_when_one_regime_has_enough_pairs() {
+    fn cell_is_done_with_enough_pairs_in_one_placement() {
         let setting = Setting {
             cpus: [0, 1],
             depth: 256,

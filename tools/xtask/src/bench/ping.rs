@@ -108,13 +108,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_impossible_cpu_is_named() {
+    fn ping_invalid_cpu_is_named() {
         let error = one_way_ns([0, usize::MAX]).unwrap_err().to_string();
         assert!(error.contains(&usize::MAX.to_string()) && error.contains("--cpus"), "{error}");
     }
 
     #[test]
-    fn the_exchange_comes_to_an_end() {
+    fn ping_exchange_ends() {
         let Ok(cpus) = first_two() else { return };
         let latency = one_way_ns(cpus).unwrap();
         assert!(latency > 0.0, "{latency}");

@@ -224,14 +224,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_does_not_end_is_ended() {
+    fn program_not_ending_is_killed() {
         let error =
             output_within(Command::new("tail").args(["-f", "/dev/null"]), Duration::ZERO).unwrap_err();
         assert!(error.contains("did not end"), "{error}");
     }
 
     #[test]
-    fn cargo_names_the_program_that_it_built() {
+    fn cargo_output_names_built_program() {
         let messages = b"{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
             {\"reason\":\"compiler-artifact\",\"executable\":\"/x/fpgactl\"}\n{\"reason\":\"build-finished\",\"success\":true}\n";
         assert_eq!(executable(messages), Some(PathBuf::from("/x/fpgactl")));

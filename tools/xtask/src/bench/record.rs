@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_peer() {
+    fn record_peer_line_is_parsed() {
         let line = br#"{"schema_version":1,"dpdk":"DPDK 22.11.11","size":64,"ops_per_s":7951456,"busy_cpus":1.98,"verified":true,"p50_ns":1162,"p99_ns":1422,"p999_ns":3195,"cpu_ns_per_op":95.28}"#;
         let record = Record::of_peer(line).unwrap();
         assert_eq!((record.ops_per_s, record.busy_cpus), (7_951_456.0, 1.98));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_ours() {
+    fn record_own_document_is_parsed() {
         let text = br#"{"schema_version":1,"card":"mock:0","results":[{"size":64,"ops_per_s":8e7,"busy_cpus":1.98,"verified":true,"p50_us":0.11,"p99_us":0.18,"p999_us":0.5,"cpu_ns_per_op":7.5}]}"#;
         let record = Record::of_ours(text).unwrap();
         assert_eq!((record.ops_per_s, record.cpu_ns_per_op), (8e7, Some(7.5)));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_use_is_refused() {
+    fn record_unusable_output_is_refused() {
         for (text, part) in [
             (&b"{}"[..], "unexpected"),
             (b"EAL: no memory", "unexpected"),

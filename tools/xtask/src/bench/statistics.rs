@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians() {
+    fn statistics_medians_are_correct() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn spreads_keep_their_ends() {
+    fn statistics_spread_keeps_extremes() {
         assert_eq!(Spread::of([]), None);
         let spread = Spread::of([3e6, 1e6, 2e6]).unwrap();
         assert_eq!((spread.median, spread.least, spread.most), (2e6, 1e6, 3e6));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_regime_is_what_all_looks_agree_on() {
+    fn placement_needs_all_samples_to_agree() {
         assert_eq!(Regime::of(&looks(&[40.0, 45.0, 89.9]), &LIMITS), Some(Regime::Near));
         assert_eq!(Regime::of(&looks(&[90.0, 165.0]), &LIMITS), Some(Regime::Far));
         assert_eq!(Regime::of(&looks(&[30.0, 33.9]), &LIMITS), Some(Regime::OneCore));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_histogram_names_the_regime_of_each_bar() {
+    fn histogram_names_placement_of_each_bar() {
         let text = histogram(&looks(&[31.0, 41.0, 44.0, 49.9, 41.0, 165.0, 169.0, f64::NAN]), &LIMITS);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines.len(), 3, "{text}");

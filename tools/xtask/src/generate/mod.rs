@@ -97,12 +97,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn committed_files_are_what_the_map_says() {
+    fn generate_committed_files_match_map() {
         run(&crate::workspace_root(), &Options { check: true }).unwrap();
     }
 
     #[test]
-    fn check_refuses_a_stale_file_and_generate_repairs_it() {
+    fn generate_check_refuses_stale_file() {
         let home = tempfile::tempdir().unwrap();
         let package = home.path().join("firmware-bindings");
         fs::create_dir_all(package.join("src")).unwrap();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn doc_texts_do_not_change_the_checksum_and_offsets_do() {
+    fn generate_checksum_ignores_doc_covers_offsets() {
         let yaml = fs::read_to_string(crate::workspace_root().join(MAP)).unwrap();
         let canonical_of = |yaml: &str| canonical::text(&serde_yaml::from_str(yaml).unwrap());
         let original = canonical_of(&yaml);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn list_code_moves_finds_same_mutants() {
+    fn mutants_list_moved_code_finds_same_mutants() {
         let before = printed(&[
             (3, "replace + with - in f"),
             (9, "replace + with - in f"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn sample_depends_on_seed_alone() {
+    fn mutants_sample_depends_on_seed_only() {
         let names: Vec<_> = (0..50).map(|n| format!("replace f{n} with ()")).collect();
         let mutants: Vec<_> = names.iter().zip(1..).map(|(name, line)| (line, name.as_str())).collect();
         let sample = |seed| {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn pattern_escapes_what_regular_expressions_read() {
+    fn mutants_pattern_escapes_regex() {
         let mutant = printed(&[(3, "replace && with || in Ring<T>::f -> [u8; 4]")]).remove(0);
         assert_eq!(mutant.pattern(), r"^a/b\.rs:3:7: replace \&\& with \|\| in Ring<T>::f \-> \[u8; 4\]$");
     }

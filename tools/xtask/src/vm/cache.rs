@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_made_once() {
+    fn cache_entry_is_built_once() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::open(folder.path()).unwrap();
         assert!(cache.get("kernel").is_none());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_finished_is_made_again() {
+    fn cache_unfinished_entry_is_rebuilt() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::open(folder.path()).unwrap();
         let broken = cache.entry("kernel", |partial| {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_run_is_turned_away() {
+    fn cache_second_run_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::open(folder.path()).unwrap();
         let error = Cache::open(folder.path()).unwrap_err();

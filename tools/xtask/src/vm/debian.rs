@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mirror_is_the_one_with_releases() {
+    fn debian_mirror_with_releases_is_chosen() {
         let listed = "http://other.invalid/apt/ tools main\n\
                       http://mirror.invalid/debian-security/ bookworm-security main\n\
                       http://mirror.invalid/debian/ bookworm non-free\n\
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_dependencies_are_read() {
+    fn debian_versions_and_dependencies_parse() {
         assert_eq!(version_in("qemu-system-x86_1%3a11.1.3+ds-1~bpo13+1_amd64.deb"), "1:11.1.3+ds-1~bpo13+1");
         assert_eq!(version_in("odd.deb"), "unknown");
         let shown = "Package: linux-image-amd64\nDepends: linux-image-6.12.1-amd64 (= 6.12.1-1), other\n";

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_door_is_a_column() {
+    fn backend_report_is_one_column() {
         let lines = r#"{"schema_version":2,"door":"inline","name":"open","status":"pass","seconds":0.5,"message":""}
 {"schema_version":2,"door":"inline","name":"aer","status":"skip","seconds":0.5,"message":"no port"}"#;
         let report = read("inline", lines, None);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_dies_or_babbles_is_an_error() {
+    fn backend_program_crash_or_garbage_is_error() {
         for (text, error) in [("", Some("signal: 11")), ("", None), ("no JSON", None)] {
             assert!(!read("inline", text, error.map(str::to_owned)).passed());
         }

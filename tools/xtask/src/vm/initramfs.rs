@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_script_is_one() {
+    fn initramfs_every_script_parses() {
         assert_ne!(complaints("while true"), "");
         for (name, text) in SCRIPTS.into_iter().chain([("init", INIT)]) {
             assert_eq!(complaints(text), "", "{name}");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_quoted() {
+    fn initramfs_environment_is_quoted() {
         let mut job = Plan::load().unwrap().jobs(&[], None, &[]).unwrap().remove(0);
         job.guest.environment = [("WORDS".to_owned(), "it's $HOME".to_owned())].into();
         let script = environment(&job, &[]) + "printf %s \"$WORDS\"";

@@ -238,14 +238,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_kernel_ignores_is_named() {
+    fn kernel_ignored_settings_are_named() {
         let fragment = "# why\nCONFIG_PCI=y\nCONFIG_GONE=y\nCONFIG_PCIEASPM=n\nCONFIG_KALLSYMS=n\n";
         let chosen = "CONFIG_PCI=y\n# CONFIG_PCIEASPM is not set\nCONFIG_KALLSYMS=y\n";
         assert_eq!(ignored(fragment, chosen), ["CONFIG_GONE=y", "CONFIG_KALLSYMS=n"]);
     }
 
     #[test]
-    fn a_payload_is_found_by_the_boot_header() {
+    fn kernel_payload_is_found_by_boot_header() {
         let mut image = vec![0; 0x1000];
         let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
         put(0x1F1, &[2]);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn words_about_a_kernel_do_not_make_another_one() {
+    fn kernel_fingerprint_ignores_comments() {
         let (plain, explained) =
             ("CONFIG_A=y\nCONFIG_B=y\n", "# Why\nCONFIG_A=y\n\n# Why not\n CONFIG_B=y\n");
         assert_eq!(fingerprint(plain), fingerprint(explained));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fragment_is_one_setting_a_line() {
+    fn kernel_fragment_has_one_setting_per_line() {
         for line in FRAGMENT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("{line}"));
             assert!(name.starts_with("CONFIG_") && !value.is_empty(), "{line}");

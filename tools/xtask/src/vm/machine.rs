@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_lies_behind_its_port() {
+    fn machine_device_is_behind_root_port() {
         let files = Files::in_folder(Path::new("/tmp/x"));
         let edu = Device::Emulated { device: "edu".to_owned(), beside: None };
         assert_eq!(on_bus(&edu, 1, "port1", 0, &files), "edu,id=card1,bus=port1");

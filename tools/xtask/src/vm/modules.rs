@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_come_first_and_once() {
+    fn modules_dependencies_come_first_and_once() {
         let read = |name: &str| match name {
             "vfio_pci" => Ok(module("vfio-pci-core,vfio")),
             "vfio_pci_core" => Ok(module("vfio,irqbypass")),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_from_the_module() {
+    fn modules_names_are_read_from_file() {
         assert_eq!(dependencies(&module("vfio-pci-core,vfio")), ["vfio_pci_core", "vfio"]);
         assert!(dependencies(&module("")).is_empty());
         assert!(dependencies(b"no such section").is_empty());

@@ -250,13 +250,13 @@ suites:
     }
 
     #[test]
-    fn the_projects_plan_is_sound() {
+    fn plan_of_project_is_valid() {
         let plan = Plan::load().unwrap();
         assert!(!plan.jobs(&[], None, &[]).unwrap().is_empty());
     }
 
     #[test]
-    fn guests_and_steps_are_chosen() {
+    fn plan_guests_and_steps_are_selected() {
         let plan = Plan::parse(SMALL).unwrap();
         let all = plan.jobs(&[], None, &[]).unwrap();
         assert_eq!(names(&all), ["group: bind info kill", "iommufd: bind info"]);
@@ -269,7 +269,7 @@ suites:
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn plan_missing_name_is_reported() {
         let plan = Plan::parse(SMALL).unwrap();
         let error = plan.jobs(&owned(&["cdev"]), None, &[]).unwrap_err();
         assert_eq!(error.to_string(), "there is no guest cdev; there are: group, iommufd");
@@ -278,7 +278,7 @@ suites:
     }
 
     #[test]
-    fn mistakes_in_the_file_are_found() {
+    fn plan_file_errors_are_found() {
         for (from, to, problem) in [
             ("suites: [one]", "suites: [three]", "there is no suite three"),
             ("name: iommufd", "name: group", "guest \"group\""),

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargo_names_the_programs() {
+    fn cargo_output_names_programs() {
         let messages = b"{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
             {\"reason\":\"compiler-artifact\",\"executable\":\"/x/fpgactl\"}\nno JSON\n\
             {\"reason\":\"compiler-artifact\",\"executable\":\"/x/conformance\"}\n";

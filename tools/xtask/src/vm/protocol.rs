@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read() {
+    fn protocol_guest_lines_parse() {
         let read = |line: &str| serde_json::from_str::<Said>(line);
         assert_eq!(
             read(r#"{"event":"boot","kernel":"6.12"}"#).unwrap(),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_few() {
+    fn protocol_requests_parse() {
         assert_eq!(Request::parse("unplug card0"), Some(Request::Unplug("card0".into())));
         assert_eq!(Request::parse("card 1 bus-error"), Some(Request::BusError(1)));
         let control = Request::Control(0, r#"{"do": "state"}"#.into());

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_compared_by_number() {
+    fn qemu_versions_compare_numerically() {
         assert_eq!(version("11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)"), Some((11, 1)));
         assert!(version("7.2.22 (Debian 1:7.2+dfsg-7)").unwrap() < OLDEST);
         assert!(version("10.0.13").unwrap() < OLDEST && version("10.1.0").unwrap() >= OLDEST);
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn qemu_missing_features_are_named() {
         let devices =
             "name \"vfio-user-pci\", bus PCI\nname \"intel-iommu\", bus System\nname \"edu\", bus PCI\n";
         assert_eq!(lacking(devices), ["pcie-root-port", "isa-serial"]);
     }
 
     #[test]
-    fn a_comma_in_a_path_is_no_new_option() {
+    fn qemu_comma_in_path_is_escaped() {
         assert_eq!(value(Path::new("/tmp/a,b")), "/tmp/a,,b");
     }
 }

@@ -108,7 +108,7 @@ mod tests {
     const READY: &str = "{\"QMP\": {}}\n{\"return\": {}}\n";
 
     #[test]
-    fn events_are_passed_over() {
+    fn qmp_events_are_skipped() {
         let (ours, theirs) =
             emulator(&format!("{READY}{{\"event\": \"RESUME\"}}\n{{\"return\": \"OK\\r\\n\"}}\n"));
         assert_eq!(Qmp::over(ours).unwrap().monitor("info").unwrap(), "OK");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_quoted_and_silence_is_an_error() {
+    fn qmp_refusal_is_quoted_and_timeout_is_error() {
         let (ours, _theirs) =
             emulator(&format!("{READY}{{\"error\": {{\"class\": \"x\", \"desc\": \"no such device\"}}}}\n"));
         let error = Qmp::over(ours).unwrap().unplug("card0").unwrap_err();

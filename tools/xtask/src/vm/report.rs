@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_passes_with_its_status_and_words() {
+    fn report_step_passes_with_status_and_text() {
         let one = |step: &Step, status, out: &str, err: &str| {
             let rows = judge(step, status, out, err, 1.0);
             assert_eq!(rows.len(), 1);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_rows() {
+    fn report_cases_are_rows() {
         let cases = step(Output::Cases, 0, &[]);
         let lines = r#"{"name":"open","status":"pass","seconds":0.5}
 {"name":"aer","status":"skip","message":"no port","door":"mock"}"#;
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_writes_are_held_against_the_cards_count() {
+    fn report_refused_writes_match_card_count() {
         let cases = [
             ("conformance: iommu.unmapped_destination", Status::Pass),
             ("conformance: iommu.read_only_destination", Status::Pass),
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_cases_stand_behind_their_reason() {
+    fn report_skipped_cases_follow_reason() {
         let mut guest = guest("group", &[("conformance: a", Status::Skip), ("bind", Status::Pass)]);
         guest.rows[0].message = "no such card".to_owned();
         let other = Row { name: "conformance: b".to_owned(), ..guest.rows[0].clone() };
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_a_table_of_their_own() {
+    fn report_costs_are_separate_table() {
         let cost = |work: &str, writes| Cost {
             work: work.to_owned(),
             transfers: 64,
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_every_case_once() {
+    fn report_table_has_every_case_once() {
         let group = guest("group", &[("bind", Status::Pass), ("kill", Status::Fail)]);
         let iommufd = guest("iommufd", &[("bind", Status::Pass), ("aer", Status::Skip)]);
         let report = Report::new("11.1", vec![group, iommufd], 3.0);

@@ -25,7 +25,7 @@ fn refused(result: Result<DmaArea, MapRefused>) -> MapRefused {
 }
 
 #[test]
-fn the_device_works_on_the_callers_own_bytes() {
+fn caller_memory_device_accesses_same_bytes() {
     let (function, pool) = pool();
     let mine = memory(SIZE);
     mine.write(100, b"abc").unwrap();
@@ -43,7 +43,7 @@ fn the_device_works_on_the_callers_own_bytes() {
 }
 
 #[test]
-fn the_device_may_do_what_was_said_and_no_more() {
+fn caller_memory_access_rights_are_enforced() {
     let (function, pool) = pool();
     for (access, reads, writes) in [
         (DmaAccess::ReadByDevice, true, false),
@@ -57,7 +57,7 @@ fn the_device_may_do_what_was_said_and_no_more() {
 }
 
 #[test]
-fn dropping_the_area_unmaps_and_gives_the_addresses_back() {
+fn caller_memory_drop_unmaps_and_frees_addresses() {
     // Room for exactly one such memory: page 0 is left out.
     let (function, pool) = pool_with(DmaPoolOptions { address_bits: 15, ..DmaPoolOptions::default() });
     let mine = memory(28 << 10);
@@ -74,7 +74,7 @@ fn dropping_the_area_unmaps_and_gives_the_addresses_back() {
 }
 
 #[test]
-fn only_whole_pages_are_taken() {
+fn caller_memory_partial_page_is_refused() {
     let (function, pool) = pool();
     let mapping = memmap2::MmapMut::map_anon(4097).unwrap();
     let odd = SharedMemory::from_mapping(mapping).unwrap();
@@ -86,7 +86,7 @@ fn only_whole_pages_are_taken() {
 }
 
 #[test]
-fn memory_that_does_not_begin_at_a_page_is_refused() {
+fn caller_memory_unaligned_start_is_refused() {
     let (_, pool) = pool();
     let file = tempfile::tempfile().unwrap();
     file.set_len(3 * 4096).unwrap();
@@ -99,7 +99,7 @@ fn memory_that_does_not_begin_at_a_page_is_refused() {
 }
 
 #[test]
-fn one_memory_is_mapped_once() {
+fn caller_memory_mapped_twice_is_refused() {
     let (function, pool) = pool();
     let mine = memory(SIZE);
     let area = pool.map(mine.clone(), DmaAccess::Both).unwrap();
@@ -116,7 +116,7 @@ fn one_memory_is_mapped_once() {
 }
 
 #[test]
-fn it_is_counted_apart_and_not_limited() {
+fn caller_memory_is_counted_separately_and_unlimited() {
     let (function, pool) = pool();
     let whole = pool.allocate(64 << 10).unwrap();
     let area = pool.map(memory(256 << 10), DmaAccess::Both).unwrap();
@@ -135,7 +135,7 @@ fn it_is_counted_apart_and_not_limited() {
 }
 
 #[test]
-fn a_refused_mapping_gives_everything_back() {
+fn caller_memory_refused_mapping_returns_memory() {
     let (function, pool) = pool_with(DmaPoolOptions { address_bits: 15, ..DmaPoolOptions::default() });
     function.refuse_map(true);
     let mut mine = memory(28 << 10);
@@ -151,7 +151,7 @@ fn a_refused_mapping_gives_everything_back() {
 }
 
 #[test]
-fn the_area_keeps_the_pool() {
+fn caller_memory_keeps_pool_alive() {
     let (function, pool) = pool();
     let buffer = pool.allocate(64).unwrap();
     let area = pool.map(memory(SIZE), DmaAccess::Both).unwrap();
@@ -170,7 +170,7 @@ fn the_area_keeps_the_pool() {
 }
 
 #[test]
-fn quarantined_it_stays_mapped_for_ever() {
+fn caller_memory_quarantined_stays_mapped() {
     let (function, pool) = pool();
     let mine = memory(SIZE);
     let area = pool.map(mine.clone(), DmaAccess::Both).unwrap();
@@ -197,7 +197,7 @@ fn quarantined_it_stays_mapped_for_ever() {
 }
 
 #[test]
-fn what_cannot_be_unmapped_is_leaked_and_recorded() {
+fn caller_memory_failed_unmap_is_leaked_and_recorded() {
     let (function, pool) = pool();
     let area = pool.map(memory(SIZE), DmaAccess::Both).unwrap();
     let iova = area.iova();
@@ -213,7 +213,7 @@ fn what_cannot_be_unmapped_is_leaked_and_recorded() {
 }
 
 #[test]
-fn what_an_earlier_pool_left_is_gone_around() {
+fn caller_memory_avoids_addresses_of_earlier_pool() {
     let (function, first) = pool();
     let area = first.map(memory(SIZE), DmaAccess::Both).unwrap();
     let iova = area.iova();
@@ -226,7 +226,7 @@ fn what_an_earlier_pool_left_is_gone_around() {
 }
 
 #[test]
-fn large_memory_gets_addresses_like_large_pages() {
+fn caller_memory_large_gets_huge_page_alignment() {
     let (_, pool) = pool();
     let small = pool.map(memory(4096), DmaAccess::Both).unwrap();
     let large = pool.map(memory(3 << 20), DmaAccess::Both).unwrap();
@@ -239,7 +239,7 @@ fn large_memory_gets_addresses_like_large_pages() {
 proptest! {
     /// Areas of callers and buffers of the pool come and go in any order: none overlaps another, everything comes back.
     #[test]
-    fn callers_memory_and_buffers_are_apart(steps in proptest::collection::vec((0_usize..4, 1_usize..9, any::<prop::sample::Index>()), 1..60)) {
+    fn caller_memory_and_buffers_never_overlap(steps in proptest::collection::vec((0_usize..4, 1_usize..9, any::<prop::sample::Index>()), 1..60)) {
         let (function, pool) = pool_with(DmaPoolOptions { address_bits: 18, region_size: 16 << 10, ..DmaPoolOptions::default() });
         let (mut areas, mut buffers, mut kept) = (Vec::new(), Vec::new(), 0);
         for (what, pages, index) in steps {

@@ -120,7 +120,7 @@ impl Rig {
 }
 
 #[test]
-fn every_alignment_and_every_short_length() {
+fn copy_every_alignment_and_short_length_matches() {
     let mut rig = Rig::new(300);
     for ways in WAYS {
         for at in 0..64 {
@@ -133,7 +133,7 @@ fn every_alignment_and_every_short_length() {
 }
 
 #[test]
-fn both_sides_of_every_limit() {
+fn copy_lengths_around_each_limit_match() {
     let mut rig = Rig::new((1 << 20) + 200);
     for limit in [512, 4096, 1 << 16, 1 << 20] {
         for (from, to) in [(0, 0), (1, 0), (0, 1), (63, 17), (32, 8)] {
@@ -146,7 +146,7 @@ fn both_sides_of_every_limit() {
 
 proptest! {
     #[test]
-    fn any_length(steps in proptest::collection::vec((0_usize..64, 0_usize..64, 0_usize..20_000), 1..8)) {
+    fn copy_random_length_matches(steps in proptest::collection::vec((0_usize..64, 0_usize..64, 0_usize..20_000), 1..8)) {
         let mut rig = Rig::new(20_000);
         for (from, to, length) in steps {
             for ways in WAYS {
@@ -159,7 +159,7 @@ proptest! {
 /// Which of them is chosen depends on the machine and on the length; each must be right for all lengths.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[test]
-fn every_long_copy_of_this_machine() {
+fn copy_every_long_variant_matches() {
     let source: Vec<u8> = (0..2000).map(pattern).collect();
     let mut target = vec![0_u8; 2000];
     for (name, copy) in x86::long_copies() {
@@ -186,7 +186,7 @@ fn every_long_copy_of_this_machine() {
 
 /// Two threads: what is one access on both sides is never seen half done.
 #[test]
-fn four_and_eight_bytes_are_one_access() {
+fn copy_four_and_eight_bytes_are_single_access() {
     use core::sync::atomic::AtomicBool;
     const ROUNDS: u32 = 200_000;
     #[repr(align(64))]

@@ -19,7 +19,7 @@ fn check_source(source: &mut dyn ReadVolatile, data: &[u8]) {
 }
 
 #[test]
-fn sources_of_every_kind_fill_memory_and_report_their_end() {
+fn stream_sources_fill_memory_and_report_end() {
     let data = pattern(200_000);
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&data).unwrap();
@@ -37,7 +37,7 @@ fn sources_of_every_kind_fill_memory_and_report_their_end() {
 }
 
 #[test]
-fn sinks_of_every_kind_take_all_bytes() {
+fn stream_sinks_take_all_bytes() {
     let data = pattern(200_000);
     let memory = memory(data.len());
     memory.write(0, &data).unwrap();
@@ -83,7 +83,7 @@ fn stream_reporting_too_many_bytes_is_refused() {
 }
 
 #[test]
-fn chunks_cover_every_byte_once_in_order() {
+fn stream_chunks_cover_every_byte_once_in_order() {
     for length in [0, 1, 4095, 4096, 4097, 3 * 4096] {
         let memory = memory(4 * 4096);
         let view = memory.view().slice(3, length).unwrap();

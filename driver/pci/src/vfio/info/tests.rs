@@ -40,14 +40,14 @@ fn iommu() -> Vec<u8> {
 }
 
 #[test]
-fn a_region_with_sparse_areas() {
+fn region_info_with_sparse_areas_is_parsed() {
     let region = parse_region(&region()).unwrap();
     assert_eq!((region.size, region.offset, region.mappable), (0x10000, 1 << 40, true));
     assert_eq!(region.sparse, Some(vec![(0, 0x8000), (0x9000, 0x7000)]));
 }
 
 #[test]
-fn a_region_without_capabilities() {
+fn region_info_without_capabilities_is_parsed() {
     let mut info = bytes(&[32, 0x7, 0, 0]);
     info.extend(longs(&[0x1000, 0]));
     let region = parse_region(&info).unwrap();
@@ -55,7 +55,7 @@ fn a_region_without_capabilities() {
 }
 
 #[test]
-fn iommu_ranges_are_sorted_and_have_the_hole() {
+fn iommu_info_ranges_are_sorted_with_hole() {
     let info = parse_iommu(&iommu()).unwrap();
     assert_eq!(info.page_size, 4096);
     let range = |first, last| Iova::new(first)..=Iova::new(last);
@@ -63,7 +63,7 @@ fn iommu_ranges_are_sorted_and_have_the_hole() {
 }
 
 #[test]
-fn without_a_range_capability_the_cautious_default() {
+fn iommu_info_without_ranges_uses_default() {
     let mut info = bytes(&[24, 1]);
     info.extend(longs(&[0xFFFF_FFFF_FFFF_F000]));
     info.extend(bytes(&[0, 0]));
@@ -73,7 +73,7 @@ fn without_a_range_capability_the_cautious_default() {
 }
 
 #[test]
-fn every_truncation_is_refused() {
+fn info_truncated_answer_is_refused() {
     for length in 0..region().len() {
         assert_eq!(parse_region(&region()[..length]), None, "{length} bytes");
     }
@@ -83,21 +83,21 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
-fn a_chain_that_loops_is_refused() {
+fn info_looping_capability_chain_is_refused() {
     let mut info = region();
     info[36..40].copy_from_slice(&32_u32.to_ne_bytes());
     assert_eq!(parse_region(&info), None);
 }
 
 #[test]
-fn a_count_beyond_the_answer_is_refused() {
+fn info_count_beyond_answer_is_refused() {
     let mut info = region();
     info[48..52].copy_from_slice(&u32::MAX.to_ne_bytes());
     assert_eq!(parse_region(&info), None);
 }
 
 #[test]
-fn a_region_that_wraps_is_refused() {
+fn region_info_wrapping_region_is_refused() {
     let mut info = region();
     info[24..32].copy_from_slice(&u64::MAX.to_ne_bytes());
     assert_eq!(parse_region(&info), None);
@@ -108,7 +108,7 @@ fn plain(size: u64, sparse: Option<Vec<(u64, u64)>>) -> RegionInfo {
 }
 
 #[test]
-fn the_page_with_the_msix_table_is_left_out() {
+fn region_info_msix_table_page_is_excluded() {
     let table = Some(0x8000..0x8200);
     let one = |start, end| vec![Range { start, end }];
     let whole = one(0, 0x10000);
@@ -140,7 +140,7 @@ fn hot_reset(flags: u32, ids: [u32; 2]) -> Vec<u8> {
 }
 
 #[test]
-fn functions_that_a_hot_reset_resets_have_their_owners() {
+fn hot_reset_info_lists_functions_with_owners() {
     let function = |text: &str, owner| Dependent { address: text.parse().unwrap(), owner };
     let found = parse_hot_reset(&hot_reset(0, [7, u32::MAX])).unwrap();
     let groups = [Owner::Group(7), Owner::Group(u32::MAX)];
@@ -157,7 +157,7 @@ fn functions_that_a_hot_reset_resets_have_their_owners() {
 }
 
 #[test]
-fn the_number_of_mappings_left_is_told_where_it_is_known() {
+fn iommu_info_available_mappings_are_reported() {
     assert_eq!(parse_iommu(&iommu()).unwrap().available, None);
     let mut info = iommu();
     // In the place of the migration capability, which comes first.
@@ -167,7 +167,7 @@ fn the_number_of_mappings_left_is_told_where_it_is_known() {
 }
 
 #[test]
-fn mappings_are_checked_before_the_kernel_is_asked() {
+fn iommu_map_invalid_range_is_refused_before_ioctl() {
     let info = parse_iommu(&iommu()).unwrap();
     let check = |iova, length| info.check(Iova::new(iova), length, 4096);
     assert_eq!(check(0x1000, 0x2000), Ok(()));
@@ -191,7 +191,7 @@ fn mappings_are_checked_before_the_kernel_is_asked() {
 
 proptest! {
     #[test]
-    fn no_answer_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), flip in any::<prop::sample::Index>(), value: u8) {
+    fn info_any_answer_does_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), flip in any::<prop::sample::Index>(), value: u8) {
         let _ = parse_region(&bytes);
         let _ = parse_iommu(&bytes);
         let _ = parse_hot_reset(&bytes);
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn areas_are_whole_pages_inside_the_bar_and_off_the_table(
+    fn region_info_areas_are_whole_pages_outside_table(
         size in 0_u64..0x20000,
         sparse in proptest::option::of(proptest::collection::vec((0_u64..0x20000, 0_u64..0x20000), 0..4)),
         table in proptest::option::of((0_u64..0x20000, 1_u64..0x1000)),

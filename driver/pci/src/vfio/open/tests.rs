@@ -15,14 +15,14 @@ fn refused(fake: &std::sync::Arc<Fake>, interface: VfioInterface) -> VfioOpenErr
 }
 
 #[test]
-fn text_that_is_no_address() {
+fn open_invalid_address_is_refused() {
     let error = VfioTransport::open_with("65-00-0", VfioOptions::default()).unwrap_err();
     assert!(matches!(error, VfioOpenError::BadAddress(_)));
     assert!(error.to_string().contains("0000:65:00.0"), "{error}");
 }
 
 #[test]
-fn a_device_that_is_not_there() {
+fn open_missing_device_is_refused() {
     let fake = Fake::new();
     let error = VfioTransport::open_with("0000:66:00.0", fake.options()).unwrap_err();
     assert!(matches!(error, VfioOpenError::NotPresent { .. }));
@@ -30,7 +30,7 @@ fn a_device_that_is_not_there() {
 }
 
 #[test]
-fn a_device_with_another_driver_or_none() {
+fn open_device_with_other_or_no_driver_is_refused() {
     for (driver, named) in [(Some("xdma"), "bound to xdma"), (None, "bound to no driver")] {
         let fake = Fake::new();
         std::fs::remove_file(fake.sysfs(ADDRESS).join("driver")).unwrap();
@@ -48,7 +48,7 @@ fn a_device_with_another_driver_or_none() {
 
 /// Whether it is bound or not: with no IOMMU vfio-pci's probe fails, and advice to bind the device would lead in a circle.
 #[test]
-fn a_device_without_a_group() {
+fn open_device_without_group_is_refused() {
     for (bound, target, others) in
         [(true, None, false), (false, None, false), (true, Some("seven"), true), (false, None, true)]
     {
@@ -79,7 +79,7 @@ fn a_device_without_a_group() {
 }
 
 #[test]
-fn a_device_that_nothing_protects_memory_from() {
+fn open_device_without_iommu_is_refused() {
     let fake = Fake::new();
     std::fs::write(fake.iommu_group(GROUP).join("name"), "vfio-noiommu\n").unwrap();
     for interface in [VfioInterface::Auto, VfioInterface::Group, VfioInterface::Iommufd] {
@@ -96,7 +96,7 @@ fn a_device_that_nothing_protects_memory_from() {
 }
 
 #[test]
-fn a_system_without_the_interface() {
+fn open_without_vfio_interface_is_refused() {
     for (missing, interface, named) in [
         ("vfio/vfio", VfioInterface::Group, "modprobe vfio-pci"),
         ("vfio/7", VfioInterface::Group, "bound to vfio-pci"),
@@ -115,7 +115,7 @@ fn a_system_without_the_interface() {
 }
 
 #[test]
-fn the_better_interface_is_taken_where_it_works() {
+fn open_prefers_iommufd_where_it_works() {
     let fake = Fake::new();
     assert_eq!(fake.open(fake.options()).unwrap().interface(), VfioInterface::Iommufd);
     // What an older kernel, or one without the module, shows.
@@ -138,7 +138,7 @@ fn the_better_interface_is_taken_where_it_works() {
 type Row = (Call, Errno, &'static str);
 
 #[test]
-fn every_step_that_fails_has_its_error_and_closes_what_was_opened() {
+fn open_every_failing_step_reports_and_closes() {
     use Request as R;
     let group: [Row; 13] = [
         (Call::Open("vfio/7"), Errno::ACCESS, "udev rule"),
@@ -194,7 +194,7 @@ fn every_step_that_fails_has_its_error_and_closes_what_was_opened() {
 }
 
 #[test]
-fn a_group_that_is_not_viable_names_who_is_in_the_way() {
+fn open_group_not_viable_names_members() {
     let fake = Fake::new();
     fake.add_function("0000:65:00.1", "snd_hda_intel", GROUP);
     fake.add_function("0000:64:00.0", "pcieport", GROUP);
@@ -210,7 +210,7 @@ fn a_group_that_is_not_viable_names_who_is_in_the_way() {
 }
 
 #[test]
-fn a_busy_device_names_who_has_it() {
+fn open_busy_device_names_holder() {
     let fake = Fake::new();
     let holder = std::fs::File::open(fake.dev("vfio/7")).unwrap();
     fake.fail(Call::Open("vfio/7"), Errno::BUSY);
@@ -224,7 +224,7 @@ fn a_busy_device_names_who_has_it() {
 }
 
 #[test]
-fn tokens_are_passed_on_and_refusals_told() {
+fn open_vf_token_is_passed_and_refusal_reported() {
     let token: VfToken = "14d63f20-8445-11ea-8900-1f9ce7d5650d".parse().unwrap();
     let fake = Fake::new();
     drop(fake.open(fake.options().interface(VfioInterface::Group).vf_token(token)).unwrap());
@@ -246,7 +246,7 @@ fn tokens_are_passed_on_and_refusals_told() {
 
 /// On a machine whose kernel offers no vfio, the very call that users make fails with an error, not otherwise.
 #[test]
-fn the_real_system_answers_too() {
+fn open_real_system_reports_error() {
     if !std::path::Path::new("/dev/vfio/vfio").exists() {
         assert!(VfioTransport::open_with("ffff:ff:1f.7", VfioOptions::default()).is_err());
     }

@@ -56,7 +56,7 @@ mod tests {
     use crate::dma::places::LARGE;
 
     #[test]
-    fn entries_stay_what_they_are_in_tables_of_either_kind() {
+    fn block_table_small_and_large_match_map() {
         for entries in [4, LARGE / BYTES] {
             let mut table = Table::new(entries);
             assert_eq!(matches!(table, Table(Places::Large(_))), entries > 4);

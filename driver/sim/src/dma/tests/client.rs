@@ -15,7 +15,7 @@ fn held() -> (usize, usize) {
 }
 
 #[test]
-fn a_hundred_thousand_pages_of_one_file_are_one_mapping_of_it() {
+fn client_file_hundred_thousand_pages_use_one_mapping() {
     const COUNT: u64 = 100_000;
     let client = file(COUNT, true);
     let mut map = DmaMap::default();
@@ -46,7 +46,7 @@ fn a_hundred_thousand_pages_of_one_file_are_one_mapping_of_it() {
 const OTHERS: usize = 16;
 
 #[test]
-fn one_access_spans_mappings_of_several_files_and_stops_at_a_hole() {
+fn client_access_spans_files_and_stops_at_hole() {
     let files: Vec<_> = [true, false, true].into_iter().map(|sealed| file(2, sealed)).collect();
     let mut map = DmaMap::default();
     for (number, file) in files.iter().enumerate() {
@@ -64,7 +64,7 @@ fn one_access_spans_mappings_of_several_files_and_stops_at_a_hole() {
 }
 
 #[test]
-fn a_file_that_is_truncated_under_us_refuses_and_does_not_grow_again() {
+fn client_file_truncated_refuses_access_and_does_not_grow() {
     let client = file(2, false);
     let mut map = DmaMap::default();
     let [at, next, end, page] = [0, 64, 100, PAGE].map(|offset| Iova::new(BASE + offset));
@@ -84,7 +84,7 @@ fn a_file_that_is_truncated_under_us_refuses_and_does_not_grow_again() {
 
 /// hugetlbfs has no write(2), and what is not sealed is not mapped: the card reads such memory, and its writes are refused and counted.
 #[test]
-fn an_unsealed_file_of_huge_pages_can_only_be_read() {
+fn client_unsealed_huge_page_file_is_read_only() {
     const HUGE: u64 = 2 << 20;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let client = match rustix::fs::memfd_create("huge pages of a client", flags) {
@@ -105,7 +105,7 @@ fn an_unsealed_file_of_huge_pages_can_only_be_read() {
 }
 
 #[test]
-fn a_sealed_file_that_grows_is_mapped_again_where_it_is_needed() {
+fn client_sealed_file_grown_is_remapped() {
     let client = file(1, true);
     let mut map = DmaMap::default();
     let part = |page: u64| ClientMemory::File(client.try_clone().unwrap(), page * PAGE);
@@ -127,7 +127,7 @@ fn a_sealed_file_that_grows_is_mapped_again_where_it_is_needed() {
 }
 
 #[test]
-fn what_is_no_file_or_may_not_be_written_is_refused_and_nothing_is_mapped() {
+fn client_invalid_file_is_refused_without_mapping() {
     let client = file(1, true);
     let mut map = DmaMap::default();
     let mut refuse = |file: OwnedFd, offset, access| {
@@ -152,7 +152,7 @@ fn what_is_no_file_or_may_not_be_written_is_refused_and_nothing_is_mapped() {
 }
 
 #[test]
-fn memory_without_a_file_is_there_and_out_of_reach() {
+fn client_memory_without_file_is_mapped_but_unreachable() {
     let mut map = DmaMap::default();
     let at = Iova::new(BASE);
     map.map_client(at, PAGE, ClientMemory::Unreachable, DmaAccess::Both).unwrap();
@@ -162,7 +162,7 @@ fn memory_without_a_file_is_there_and_out_of_reach() {
 
 /// Every size that is a block of some level, and those beside it, alone and next to each other.
 #[test]
-fn blocks_of_every_level_are_found_from_end_to_end() {
+fn dma_map_blocks_of_every_level_are_found() {
     let mut map = DmaMap::default();
     let lengths = [PAGE, 2 << 20, 1 << 30, 512 << 30];
     for length in lengths {
@@ -229,7 +229,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pages_are_found_in_leaves_and_beside_them(turns in turns()) {
+    fn dma_map_pages_inside_and_outside_leaves_are_found(turns in turns()) {
         const FIRST: u64 = 5 << 21;
         let files = [file(4096, true), file(4096, true)];
         let mut map = DmaMap::default();
@@ -274,7 +274,7 @@ proptest! {
 }
 
 #[test]
-fn pages_next_to_each_other_are_in_leaves() {
+fn dma_map_adjacent_pages_use_leaves() {
     let client = file(16, true);
     let mut map = DmaMap::default();
     let pages = 10_000_u64;

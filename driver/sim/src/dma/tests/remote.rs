@@ -83,7 +83,7 @@ fn mapped(owner: &Arc<Owner>, pages: u64, access: DmaAccess) -> DmaMap {
 /// Every access near both ends of a mapping: the owner is asked for what lies inside, by its own addresses, and never for a byte
 /// outside; the fault names the first byte that is not there.
 #[test]
-fn nothing_outside_a_mapping_is_asked_for() {
+fn remote_memory_access_outside_mapping_asks_nothing() {
     let owner = Owner::new(BASE - PAGE, 4);
     let mut map = mapped(&owner, 2, DmaAccess::Both);
     let (first, end) = (BASE, BASE + 2 * PAGE);
@@ -113,7 +113,7 @@ fn nothing_outside_a_mapping_is_asked_for() {
 }
 
 #[test]
-fn an_answer_that_is_short_is_a_fault_where_it_ends() {
+fn remote_memory_short_answer_faults_at_its_end() {
     let owner = Owner::new(BASE - PAGE, 4);
     let mut map = mapped(&owner, 2, DmaAccess::Both);
     let begin = BASE + 100;
@@ -133,7 +133,7 @@ fn an_answer_that_is_short_is_a_fault_where_it_ends() {
 }
 
 #[test]
-fn what_may_only_be_read_or_written_is_not_asked_for_otherwise() {
+fn remote_memory_forbidden_access_asks_nothing() {
     for (access, writes) in [(DmaAccess::ReadByDevice, false), (DmaAccess::WriteByDevice, true)] {
         let owner = Owner::new(BASE - PAGE, 4);
         let mut map = mapped(&owner, 1, access);
@@ -150,7 +150,7 @@ fn what_may_only_be_read_or_written_is_not_asked_for_otherwise() {
 
 /// One access over memory of the process, of a file and of an owner: each gets its part, in order, up to the first that refuses.
 #[test]
-fn one_access_spans_memory_of_every_kind() {
+fn dma_access_spans_process_file_and_remote_memory() {
     let owner = Owner::new(BASE - PAGE, 8);
     let client = file(1, false);
     let own = memory(1);
@@ -175,7 +175,7 @@ fn one_access_spans_memory_of_every_kind() {
 }
 
 #[test]
-fn mappings_do_not_overlap_are_not_cut_and_end_one_by_one() {
+fn remote_mappings_do_not_overlap_and_end_separately() {
     let owner = Owner::new(BASE - PAGE, 8);
     let mut map = DmaMap::default();
     let at = |number: u64| Iova::new(BASE + number * PAGE);

@@ -15,7 +15,7 @@ fn value(write: PostedWrite) -> u32 {
 
 proptest! {
     #[test]
-    fn a_write_arrives_as_it_was(bar in 0..6_u8, register in 0..1_u64 << 22, value: u32, generation: u32) {
+    fn posted_write_round_trips(bar in 0..6_u8, register in 0..1_u64 << 22, value: u32, generation: u32) {
         let write = PostedWrite::new(bar, register << 2, value, generation).unwrap();
         let posted = Posted::new();
         // In whatever lap.
@@ -31,7 +31,7 @@ proptest! {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn posted_write_too_large_is_refused() {
     assert_eq!(PostedWrite::new(0, 1 << 24, 0, 0), None);
     assert!(PostedWrite::new(0, (1 << 24) - 4, 0, 0).is_some());
     let posted = Posted::new();
@@ -49,7 +49,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn every_thread_s_writes_come_out_once_and_in_order() {
+fn posted_writes_of_each_thread_arrive_once_in_order() {
     const THREADS: u32 = 3;
     const EACH: u32 = 40_000;
     let posted = Arc::new(Posted::new());

@@ -38,7 +38,7 @@ fn ends(events: &[Event]) -> Vec<(Outcome, u32, u16)> {
 }
 
 #[test]
-fn schemes_are_chosen_while_the_interface_rests() {
+fn ni_scheme_change_needs_disabled_interface() {
     let mut bench = node(1);
     assert!(Capabilities::from_bits(bench.read(USER, 0x10)).contains(Capabilities::MIXED));
     assert_eq!(bench.ni_read(ni::SCHEMES_ON), 0);
@@ -92,7 +92,7 @@ fn schemes_are_chosen_while_the_interface_rests() {
 
 /// Both ways of sending at once, into one table of memory windows; counters are sums.
 #[test]
-fn segments_and_messages_at_once() {
+fn ni_segments_and_messages_share_windows() {
     let (mut a, mut b) = (going_by(1, 0, ALL), going_by(2, 0, ALL));
     let data: Vec<u8> = (0..1000_u32).map(|n| n as u8).collect();
     a.poke(0x1000, &data);
@@ -125,7 +125,7 @@ fn segments_and_messages_at_once() {
 }
 
 #[test]
-fn entries_say_by_which_scheme_they_are_received() {
+fn ni_registry_entries_name_scheme() {
     let (mut a, mut b) = (going_by(1, 0, ALL), going_by(2, 0, ALL));
     let peek = |bench: &mut Bench, block: u32, index: u32, flags: u32| {
         bench.write(USER, u64::from(block), index);
@@ -165,7 +165,7 @@ fn entries_say_by_which_scheme_they_are_received() {
 }
 
 #[test]
-fn what_is_not_on_is_refused() {
+fn ni_inactive_scheme_is_refused() {
     let (mut a, mut b) = (going_by(1, 0, SELECTIVE | COUNTER), going_by(2, 0, COUNTER));
     a.ni_write(ni::HELLO, 2);
     exchange(&mut a, &mut b, |_| 0);
@@ -195,7 +195,7 @@ fn what_is_not_on_is_refused() {
 }
 
 #[test]
-fn parameters_of_schemes_are_kept_while_the_interface_rests() {
+fn ni_scheme_parameters_kept_while_disabled() {
     let mut bench = node(1);
     bench.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
     let window = |scheme: Scheme| ni::SCHEME_WINDOW + 4 * scheme.value();

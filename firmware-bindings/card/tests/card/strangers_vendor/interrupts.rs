@@ -5,7 +5,7 @@ use crate::strangers::Guest;
 use crate::support::*;
 
 #[test]
-fn user_interrupts_reach_their_vectors() {
+fn vendor_user_interrupts_reach_vectors() {
     for method in [Method::Msix, Method::Msi, Method::Line] {
         let mut driver = Driver::load(Guest::new(small()), method);
         let user = driver.user.expect("a user BAR");
@@ -30,7 +30,7 @@ fn user_interrupts_reach_their_vectors() {
 
 /// Lines that user logic holds, any of the sixteen: each reaches its vector, or the one handler, and stays until it is taken back.
 #[test]
-fn user_logic_raises_any_line() {
+fn vendor_user_logic_raises_any_line() {
     for method in [Method::Msix, Method::Msi, Method::Line] {
         let mut driver = Driver::load(Guest::new(small()), method);
         let first = driver.engines.len() as u16;
@@ -77,7 +77,7 @@ fn user_logic_raises_any_line() {
 /// Several engines and a user interrupt at once on one line, or one message: the handler masks all that ask, and each engine is served
 /// and unmasked in its turn. As long as one of them is not, the line comes back with its mask.
 #[test]
-fn one_handler_serves_all_that_ask() {
+fn vendor_one_handler_serves_all_requests() {
     for (method, h2c, c2h) in [Method::Msi, Method::Line]
         .into_iter()
         .flat_map(|method| [(method, 1, 1), (method, 2, 1), (method, 2, 2)])
@@ -127,7 +127,7 @@ fn one_handler_serves_all_that_ask() {
 
 /// A transfer that fails: what the driver reads to find out, its stop, and that the next run works.
 #[test]
-fn a_failed_run_is_stopped_and_the_next_one_works() {
+fn vendor_failed_run_is_stopped_and_next_works() {
     for method in [Method::Msix, Method::Line] {
         let mut driver = Driver::load(Guest::new(small()), method);
         driver.guest.host.map(DATA, 0x1000);
@@ -163,7 +163,7 @@ fn a_failed_run_is_stopped_and_the_next_one_works() {
 }
 
 #[test]
-fn registers_can_be_poked_as_the_tests_do() {
+fn vendor_register_pokes_work() {
     let mut driver = Driver::load(Guest::new(small()), Method::Poll);
     for value in [0, 1, 0, 1] {
         driver.write(0x301C, value);
@@ -191,7 +191,7 @@ fn registers_can_be_poked_as_the_tests_do() {
 }
 
 #[test]
-fn every_number_of_channels_has_its_bits_and_vectors() {
+fn vendor_every_channel_count_has_bits_and_vectors() {
     for (h2c, c2h) in (1..=4).flat_map(|h2c| (1..=4).map(move |c2h| (h2c, c2h))) {
         let mut description = small();
         (description.xdma.h2c_channels, description.xdma.c2h_channels) = (h2c, c2h);

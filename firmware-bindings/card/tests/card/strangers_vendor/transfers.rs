@@ -6,7 +6,7 @@ use crate::support::*;
 use fpga_card::{BarRole, CardDescription};
 
 #[test]
-fn every_card_is_probed_used_and_left_by_every_method() {
+fn vendor_every_board_probe_use_remove_by_every_method() {
     for builtin in CardDescription::builtins().filter(|builtin| builtin.name != "quirky") {
         let description = CardDescription::builtin(builtin.name).expect("built in");
         if description.xdma.stream {
@@ -54,7 +54,7 @@ fn every_card_is_probed_used_and_left_by_every_method() {
 /// The driver asks for a vector for every channel and each of 16 user interrupts, even where it is to poll; a card with MSI-X and fewer
 /// of them is none for it.
 #[test]
-fn a_card_with_few_vectors_is_refused_by_the_driver() {
+fn vendor_too_few_vectors_is_refused() {
     for (file, text) in [
         ("eight-vectors", include_str!("../../../../../tests/cards/eight-vectors.yaml")),
         ("two-vectors", include_str!("../../../../../tests/cards/two-vectors.yaml")),
@@ -72,7 +72,7 @@ fn a_card_with_few_vectors_is_refused_by_the_driver() {
 }
 
 #[test]
-fn runs_of_any_length_and_start_come_through() {
+fn vendor_runs_of_any_length_and_start() {
     for method in [Method::Poll, Method::Msix, Method::Line] {
         let mut driver = Driver::load(Guest::new(small()), method);
         driver.guest.host.map(DATA, 4096 * (MOST as usize + 1));
@@ -98,7 +98,7 @@ fn runs_of_any_length_and_start_come_through() {
 }
 
 #[test]
-fn the_performance_ring_runs_until_it_is_stopped() {
+fn vendor_performance_ring_runs_until_stopped() {
     for method in [Method::Msix, Method::Line] {
         let mut driver = Driver::load(Guest::new(small()), method);
         driver.guest.host.map(DATA, 0x1000);
@@ -137,7 +137,7 @@ fn the_performance_ring_runs_until_it_is_stopped() {
 /// Fixed card addresses, as the driver's address mode does it: set once, the alignments asked for again, then runs as ever. The engine
 /// moves whole beats to or from one place; what is not whole beats is refused with its bit.
 #[test]
-fn fixed_addresses_by_the_drivers_address_mode() {
+fn vendor_fixed_address_mode() {
     for method in [Method::Poll, Method::Msix, Method::Line] {
         let mut driver = Driver::load(Guest::new(small()), method);
         driver.guest.host.map(DATA, 0x2000);
@@ -166,7 +166,7 @@ fn fixed_addresses_by_the_drivers_address_mode() {
 
 /// Credits as the driver grants them where it was told to: before the start, as many as the run has descriptors.
 #[test]
-fn credits_granted_before_the_start_are_enough() {
+fn vendor_credits_granted_before_start() {
     let mut driver = Driver::load(Guest::new(small()), Method::Msix);
     let (engine, base) = (4, driver.engines[4].base);
     driver.guest.host.map(DATA, 4096 * 8);
@@ -186,7 +186,7 @@ fn credits_granted_before_the_start_are_enough() {
 /// Receives are posted first, as the vendor's streaming test does it; what was sent comes back through the loopback, and the
 /// lengths are those of the results, not of the descriptors.
 #[test]
-fn streams_by_their_results() {
+fn vendor_stream_results() {
     for method in [Method::Poll, Method::Msix] {
         let description = CardDescription::builtin("us-plus-x8-stream").expect("built in");
         let mut driver = Driver::load(Guest::new(description), method);
@@ -234,7 +234,7 @@ fn streams_by_their_results() {
 /// has the end of the packet, the driver clears Run with the rest still posted, gives the buffer back and starts anew for the next read.
 /// Whether that read sees the next packet is what `stream.stop_drops_empty` decides.
 #[test]
-fn reads_that_end_with_their_packets() {
+fn vendor_stream_read_ends_with_packet() {
     for drops in [true, false] {
         let mut description = CardDescription::builtin("us-plus-x8-stream").expect("built in");
         assert!(description.stream.stop_drops_empty, "as the driver needs it");

@@ -336,7 +336,7 @@ mod tests {
 
     /// The last buffer alone makes the difference.
     #[test]
-    fn what_an_engine_did_not_move_is_found() {
+    fn working_set_unmoved_buffer_is_found() {
         let opened = target::open(&Target::Mock).unwrap();
         let card = &opened.card;
         SET.write_to_card(card, &mut card.h2c(0).unwrap()).unwrap();

@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn throughput_run_keeps_to_its_time_at_every_speed() {
+    fn throughput_run_keeps_to_time_at_every_speed() {
         for each in [1e-5, 1e-3, 0.02] {
             for (depth, span) in [(1, 0.2), (256, 0.2), (256, 1.0), (4096, 5.0)] {
                 let end = |estimate| End::Time { span: Duration::from_secs_f64(span), least: 1, estimate };
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn run_over_working_set_ends_after_its_operations() {
+    fn run_over_working_set_ends_after_operations() {
         let end = End::Operations(100);
         assert_eq!(end.first(256), 100);
         assert!(!end.is_near(Duration::from_secs(3600), 256, 0));

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_of_latencies() {
+    fn latency_quantiles_are_correct() {
         let of = |spans: &mut dyn Iterator<Item = u64>| {
             let mut measured = Latencies::new();
             spans.for_each(|span| measured.record(span));

@@ -128,7 +128,7 @@ mod tests {
     use crate::target::{Target, reach};
 
     #[test]
-    fn a_serial_number_is_not_shown() {
+    fn dump_serial_number_is_hidden() {
         let transport = reach(&Target::default()).unwrap();
         let text = text(&*transport).unwrap();
         assert!(text.contains("ids 10ee:903f") && text.contains("(MSI-X)"), "{text}");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_loop_end() {
+    fn dump_looping_capability_list_ends() {
         let mut bytes = vec![0; EXTENDED];
         // A capability that names itself as the next one.
         bytes[256..260].copy_from_slice(&(0x100_u32 << 20 | 1 << 16 | 1).to_le_bytes());

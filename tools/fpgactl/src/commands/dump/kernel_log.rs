@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lines_about_the_function_and_only_the_last_ones() {
+    fn kernel_log_keeps_last_lines_of_function() {
         assert_eq!(told("").unwrap(), "nothing about 0000:65:00.0\n");
         let log = "6,1,12345678,-;vfio-pci 0000:65:00.0: enabling device\n KEY=0000:65:00.0\n6,2,3,-;other 0000:66:00.0\nno record 0000:65:00.0\n\
                    x,y;0000:65:00.0 without a time";
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_may_not_be_read_says_so() {
+    fn kernel_log_unreadable_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let said = about(&Roots::under(dir.path()), PciAddress::new(0, 1, 0, 0).unwrap()).unwrap_err();
         assert!(said.contains("/dev/kmsg") && said.contains("dmesg"), "{said}");

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulated_card_has_every_part_but_the_kernels() {
+    fn dump_simulated_card_has_every_part_except_kernel() {
         let dir = tempfile::tempdir().unwrap();
         let (report, text) = bundle(dir.path(), &[]);
         for name in [
@@ -281,7 +281,7 @@ mod tests {
 
     /// A machine's tree, the log of its kernel, and in both of them everything that is nobody's business.
     #[test]
-    fn nothing_private_is_in_it_on_any_machine() {
+    fn dump_has_no_private_data_on_any_machine() {
         const PRIVATE: [&str; 9] = [
             "secret-host",
             "mallory",

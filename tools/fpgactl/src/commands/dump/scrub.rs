@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_private_is_named_by_its_kind() {
+    fn scrub_private_words_are_named_by_kind() {
         let mut scrub = Scrub::default();
         scrub.add("mallory", "<user>");
         scrub.add("box.example.org", "<host>");
@@ -234,7 +234,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_and_no_word_stays(text in "\\PC*", other in "\\PC*") {
+        fn scrub_any_text_does_not_panic_or_leak(text in "\\PC*", other in "\\PC*") {
             let mut scrub = Scrub::default();
             scrub.add("mallory", "<user>");
             let clean = scrub.clean(&format!("{text} mallory {other}"));
@@ -242,7 +242,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_clean_stays_as_it_is(text in "[a-z =,.]*") {
+        fn scrub_clean_text_is_unchanged(text in "[a-z =,.]*") {
             prop_assume!(!text.contains("serial"));
             prop_assert_eq!(Scrub::default().clean(&text), text);
         }

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tick_has_a_frame_or_is_late() {
+    fn pacer_every_tick_has_frame_or_is_late() {
         let began = Instant::now();
         for rate in [0.001, 1.0, 7.5, 1_000.0, 1e5] {
             let mut pace = Pace::new(rate, began);

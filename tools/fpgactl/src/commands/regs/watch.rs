@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_marked() {
+    fn watch_changes_are_marked() {
         let looks = changes(&[0, 3, 3]);
         let screen = Screen { columns: 80, bold: true };
         let first = screen.draw(&looks[0], true);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_the_terminal() {
+    fn watch_lines_fit_terminal() {
         let looks = changes(&[0, u32::MAX]);
         for columns in 1..90 {
             for bold in [false, true] {

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_terminals_send() {
+    fn keys_terminal_sequences_are_decoded() {
         for (bytes, expected) in [
             (&b""[..], &[][..]),
             (b"q", &[Key::Char(b'q')]),
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end_and_plain_ones_are_themselves(bytes in any::<Vec<u8>>(), plain in "[ -~]*") {
+        fn keys_any_bytes_are_consumed(bytes in any::<Vec<u8>>(), plain in "[ -~]*") {
             prop_assert!(keys(&bytes).len() <= bytes.len());
             prop_assert_eq!(keys(plain.as_bytes()), plain.bytes().map(Key::Char).collect::<Vec<_>>());
         }

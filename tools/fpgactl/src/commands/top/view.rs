@@ -394,7 +394,7 @@ mod tests {
         ["--size=1MiB", "--loss=5%", "--reorder=128", "--seed=7", "--step", "60us", "--count=5"];
 
     #[test]
-    fn every_page_on_every_terminal() {
+    fn view_every_page_on_every_terminal() {
         let (look, mut chosen) = looked(&LOAD, 5);
         for size in [(80, 24), (200, 50), (20, 10)] {
             let mut all = String::new();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn no_size_and_no_scrolling_panics() {
+    fn view_any_size_and_scroll_does_not_panic() {
         let (look, mut chosen) = looked(&LOAD, 2);
         for colours in [false, true] {
             chosen.manner = Manner { colours, unicode: colours };
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_scrolls_shows_its_last_line() {
+    fn view_scrolled_to_end_shows_last_line() {
         let (look, mut chosen) = looked(&LOAD, 3);
         chosen.page = Page::Ops;
         let ops = look.ops.as_ref().unwrap().ops.len();
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_without_an_interface_shows_its_channels() {
+    fn view_card_without_ni_shows_channels() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("plain.yaml");
         std::fs::write(&file, "schema_version: 1\npci: {subsystem_device: 7}\n").unwrap();

@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mask_is_drawn_packet_by_packet() {
+    fn mask_is_drawn_per_packet() {
         let mut mask = [u32::MAX; 8];
         // The document's example: eight packets expected, the first there.
         mask[0] = 0xFFFF_FF01;

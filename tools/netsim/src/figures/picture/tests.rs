@@ -230,7 +230,7 @@ fn svg_draws_and_explains_each_curve_once_per_panel() {
 
 /// In grey: by dash pattern, width and marker alone.
 #[test]
-fn svg_series_of_a_panel_differ_without_colour() {
+fn svg_series_of_panel_differ_without_colour() {
     for (name, picture, document) in all() {
         for (number, panel) in (1..).zip(&picture.panels) {
             let mut known: BTreeMap<(Option<String>, String, String), String> = BTreeMap::new();
@@ -245,7 +245,7 @@ fn svg_series_of_a_panel_differ_without_colour() {
 }
 
 #[test]
-fn first_64_looks_differ_without_colour() {
+fn first_64_curve_styles_differ_without_colour() {
     let looks: BTreeSet<String> = (0..64)
         .map(|number| {
             let look = Look::of(number, Style::Line);
@@ -310,7 +310,7 @@ fn coinciding_markers_are_drawn_apart() {
 }
 
 #[test]
-fn curve_without_points_leaves_a_note() {
+fn curve_without_points_leaves_note() {
     let document = read(&crowded().svg());
     assert!(document.texts.iter().any(|words| words.text.starts_with("without points: not shown")));
     assert!(!document.legend.contains(&"without points".to_owned()));
@@ -318,7 +318,7 @@ fn curve_without_points_leaves_a_note() {
 
 /// Where every point is, and not at zero.
 #[test]
-fn fairness_axis_starts_at_the_data() {
+fn fairness_axis_starts_at_data() {
     let picture = drawn(Figure::Adaptive);
     let panels: Vec<&Panel> =
         picture.panels.iter().filter(|panel| panel.title.contains("fairness")).collect();
@@ -370,7 +370,7 @@ fn caption_defines_every_symbol() {
 }
 
 #[test]
-fn sizes_have_the_largest_binary_unit() {
+fn size_labels_use_largest_binary_unit() {
     for (size, text) in [(512, "512 B"), (32 << 10, "32 KiB"), (16 << 20, "16 MiB"), (1 << 30, "1 GiB")] {
         assert_eq!(binary(size), text);
     }

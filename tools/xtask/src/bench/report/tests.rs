@@ -82,7 +82,7 @@ fn has(text: &str, line: &str) {
 }
 
 #[test]
-fn figures_are_medians_per_regime_and_torn_pairs_are_only_counted() {
+fn report_figures_are_medians_per_placement() {
     let text = report().text();
     has(
         &text,
@@ -97,7 +97,7 @@ fn figures_are_medians_per_regime_and_torn_pairs_are_only_counted() {
 }
 
 #[test]
-fn both_rings_have_the_same_floor() {
+fn report_both_rings_share_minimum_ratio() {
     has(
         &report().text(),
         "| 64 B | h2c | near | 60.000 (60.000-60.000) | 30.000 (30.000-30.000) | 3.84 | 2.00 (2.00-2.00) | 2.50 | **no**, too few | 1 | 0 |",
@@ -105,7 +105,7 @@ fn both_rings_have_the_same_floor() {
 }
 
 #[test]
-fn latency_and_cpu_stand_beside_the_peers() {
+fn report_latency_and_cpu_show_peer() {
     let text = report().text();
     has(
         &text,
@@ -118,14 +118,14 @@ fn latency_and_cpu_stand_beside_the_peers() {
 }
 
 #[test]
-fn building_blocks_stand_beside_their_budgets() {
+fn report_building_blocks_show_budget() {
     let text = report().text();
     has(&text, "| fpga-protocol | op_table/take+acknowledge | 21.00 | 20.00-22.00 | 20 | **no** |");
     has(&text, "| fpga-card | map | 3.00 | - | - | - |");
 }
 
 #[test]
-fn without_a_peer_its_columns_are_empty() {
+fn report_without_peer_has_empty_columns() {
     let mut report = report();
     for pair in report.measured.iter_mut().flat_map(|measured| &mut measured.pairs) {
         pair.peer = None;
@@ -134,7 +134,7 @@ fn without_a_peer_its_columns_are_empty() {
 }
 
 #[test]
-fn what_was_not_measured_is_left_out() {
+fn report_unmeasured_is_omitted() {
     let mut report = report();
     report.measured.clear();
     report.cost.clear();
@@ -147,7 +147,7 @@ fn what_was_not_measured_is_left_out() {
 }
 
 #[test]
-fn sizes_in_binary_units() {
+fn report_sizes_use_binary_units() {
     for (bytes, text) in
         [(1, "1 B"), (1000, "1000 B"), (4096, "4 KiB"), (1 << 20, "1 MiB"), (1536 << 10, "1536 KiB")]
     {
@@ -156,7 +156,7 @@ fn sizes_in_binary_units() {
 }
 
 #[test]
-fn progress_names_regime_and_ratio() {
+fn report_progress_names_placement_and_ratio() {
     let setting = report().setting;
     let cell = Cell { ring: Ring::Credit, size: 64, direction: Direction::C2h };
     let text = progress(&cell, &pair(40.0, 90e6, 30e6), &setting);
