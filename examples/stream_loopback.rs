@@ -6,7 +6,7 @@
 use std::error::Error;
 
 use fpga_driver::sim::World;
-use fpga_driver::{C2hStreamOptions, Card, PacketPart, StreamError, WaitOptions};
+use fpga_driver::{C2hStreamOptions, Card, PacketFragment, StreamError, WaitOptions};
 
 const PACKETS: usize = 1000;
 const HEADER: usize = 64;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             // Gathered from two places: every part but the last is whole beats of the data path.
             let payload = 1 + sent * 37 % 5000;
             let parts = [(0, HEADER), (1000, payload)];
-            let parts = parts.map(|(offset, length)| PacketPart { memory, offset, length });
+            let parts = parts.map(|(offset, length)| PacketFragment { memory, offset, length });
             match tx.submit_list(&parts) {
                 Ok(_) => sent += 1,
                 // Back-pressure: the ring is full until the card has taken some.

@@ -11,7 +11,7 @@ use fpga_driver::{Card, CardAddr};
 const LENGTH: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // One simulated card. With a real one, `pci::vfio::VfioTransport::open("0000:65:00.0")?` takes its place, in an `Arc`;
+    // One simulated card. With a real one, `pci::vfio::VfioBackend::open("0000:65:00.0")?` takes its place, in an `Arc`;
     // nothing below changes.
     let world = World::builder().cards(1).build()?;
     let card = Card::open(world.transport(0))?;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fpga_pci::{
-    AccessCounters, Bar, DeviceEvents, DmaAccess, DmaArea, DmaBuffer, DmaPool, Interrupt, InterruptError,
-    MapRefused, MmioError, SharedMemory, Transport, config,
+    AccessCounters, Bar, DeviceEvents, DmaAccess, DmaBuffer, DmaPool, Interrupt, InterruptError, MapRefused,
+    MmioError, RegisteredMemory, SharedMemory, Transport, config,
 };
 use fpga_registers::BarOffset;
 use fpga_registers::pci::header;
@@ -190,7 +190,7 @@ impl Card {
     ///
     /// # Errors
     /// [`ResourceError::Memory`].
-    pub fn area(&self, length: usize) -> Result<DmaArea, ResourceError> {
+    pub fn area(&self, length: usize) -> Result<RegisteredMemory, ResourceError> {
         const PAGE: usize = 4096;
         self.shared.pool.allocate_area(length, PAGE).map_err(|source| self.memory_error(source))
     }
@@ -200,7 +200,11 @@ impl Card {
     ///
     /// # Errors
     /// [`MapRefused`] carries the memory back.
-    pub fn map_memory(&self, memory: SharedMemory, access: DmaAccess) -> Result<DmaArea, MapRefused> {
+    pub fn map_memory(
+        &self,
+        memory: SharedMemory,
+        access: DmaAccess,
+    ) -> Result<RegisteredMemory, MapRefused> {
         self.shared.pool.map(memory, access)
     }
 

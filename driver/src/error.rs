@@ -2,7 +2,7 @@
 
 use fpga_firmware::identity::ReadError;
 use fpga_pci::{
-    BarError, ConfigError, DmaAccess, DmaAllocError, DmaArea, DmaBuffer, InterruptError, MmioError,
+    BarError, ConfigError, DmaAccess, DmaAllocError, DmaBuffer, InterruptError, MmioError, RegisteredMemory,
 };
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring;
@@ -304,11 +304,11 @@ impl Refused {
 /// Memory was not attached. It comes back.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct AttachRefused {
+pub struct RegisterRefused {
     /// Why.
     pub error: SubmitError,
     /// The memory that was handed in.
-    pub area: DmaArea,
+    pub area: RegisteredMemory,
 }
 
 /// Why a transfer was not taken.

@@ -10,7 +10,7 @@ use crate::name::{CardName, ChannelName};
 /// Where a run stood when its engine stopped: the first descriptor that was not reported complete. The engine
 /// has no register for it; it follows from the completed count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FaultPlace {
+pub struct FaultPosition {
     /// Its index in the descriptor ring.
     pub descriptor: u32,
     /// Its host address.
@@ -49,7 +49,7 @@ pub struct ChannelFault {
     /// What happened.
     pub cause: FaultCause,
     /// Where, if the run was still under way.
-    pub place: Option<FaultPlace>,
+    pub place: Option<FaultPosition>,
 }
 
 impl ChannelFault {
@@ -82,7 +82,7 @@ impl fmt::Display for ChannelFault {
             FaultCause::Aborted => write!(f, "aborted")?,
         }
         if let Some(place) = self.place {
-            let FaultPlace { descriptor, host, card, length, bytes_done } = place;
+            let FaultPosition { descriptor, host, card, length, bytes_done } = place;
             write!(f, " at descriptor {descriptor} (host {host}")?;
             if let Some(card) = card {
                 write!(f, ", card {card}")?;

@@ -52,24 +52,24 @@ pub mod validate;
 
 pub use card::{Card, InterruptVectors};
 pub use cdma::{
-    BounceRefused, Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused,
-    CdmaRing, CdmaRingError, CdmaRingOptions, CdmaRingRefused, CdmaSubmitError, DescriptorPath,
+    BounceRefused, Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition,
+    CdmaRefused, CdmaRing, CdmaRingError, CdmaRingOptions, CdmaRingRefused, CdmaSubmitError, DescriptorPath,
 };
 pub use channel::{
-    AttachedMemory, C2hChannel, ChannelEvents, ChannelOptions, Completion, CompletionFuture, H2cChannel,
-    Piece, RunMode, Ticket, WaitMode, WaitOptions,
+    C2hChannel, ChannelEvents, ChannelOptions, Completion, CompletionFuture, H2cChannel, MemoryHandle, Piece,
+    RunMode, Ticket, WaitMode, WaitOptions,
 };
 pub use discover::{BarRoles, DmaBarReason};
 pub use endpoint::Endpoint;
 pub use error::{
-    AttachRefused, ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError,
+    ChannelError, OpenError, Refused, RegisterRefused, ResourceError, SubmitError, TransferError,
     TransferFailed,
 };
-pub use fault::{ChannelFault, FaultCause, FaultPlace};
+pub use fault::{ChannelFault, FaultCause, FaultPosition};
 pub use fpga_firmware::{self as firmware, NodeId};
 pub use fpga_netmodel as netmodel;
 pub use fpga_pci::{
-    self as pci, Bounced, DeviceEvent, DeviceEvents, DmaArea, DmaBuffer, ReadVolatile, SharedSlice,
+    self as pci, Bounced, DeviceEvent, DeviceEvents, DmaBuffer, ReadVolatile, RegisteredMemory, SharedSlice,
     Transport, WriteVolatile,
 };
 pub use fpga_protocol as protocol;
@@ -87,8 +87,8 @@ pub use options::{NetworkInterface, OpenOptions};
 pub use range::CardRange;
 pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
 pub use stream::{
-    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketPart, ReceiveFailed, SendStatistics, StreamError,
-    StreamStatistics,
+    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketFragment, ReceiveFailed, SendStatistics,
+    StreamError, StreamStatistics,
 };
 pub use user_interrupt::{UserInterrupt, UserInterruptError, UserInterrupts};
 

@@ -41,7 +41,9 @@ use crate::info::{CardInfo, XdmaInfo, cdma_of};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
 
-pub use outcome::{RecoveryError, RecoveryReport, Rung, RungFailure, RungOutcome, RungReport};
+pub use outcome::{
+    RecoveryError, RecoveryReport, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport, Rung,
+};
 
 use ladder::{Claims, Ladder, Registers};
 

@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     /// One per channel, then one per user interrupt; empty until enabled.
     pub(crate) interrupts: Mutex<Vec<Interrupt>>,
     /// Owners of the user interrupts' lines.
-    user_lines: Mutex<[LineOwners; MAX_USER_INTERRUPTS as usize]>,
+    user_lines: Mutex<[UserInterruptOwners; MAX_USER_INTERRUPTS as usize]>,
     /// How many vectors are behind them.
     pub(crate) vectors: AtomicU32,
     ranges: Option<Vec<CardRange>>,
@@ -63,7 +63,7 @@ impl fmt::Debug for Shared {
 
 /// Owners of one line of `usr_irq_req`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum LineOwners {
+enum UserInterruptOwners {
     #[default]
     None,
     /// Parts of the driver (a CDMA ring, an endpoint): so many. They look at their own cause whenever the line is up, so they share.
@@ -74,25 +74,25 @@ enum LineOwners {
 
 /// The right to use one user interrupt; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct LineClaim {
+pub(crate) struct UserInterruptClaim {
     pub(crate) line: u8,
     pub(crate) card: Arc<Shared>,
 }
 
-impl LineClaim {
+impl UserInterruptClaim {
     /// The line's bit in the interrupt block.
     pub(crate) const fn mask(&self) -> UserMask {
         UserMask::from_bits(1 << (self.line % MAX_USER_INTERRUPTS))
     }
 }
 
-impl Drop for LineClaim {
+impl Drop for UserInterruptClaim {
     fn drop(&mut self) {
         let mut owners = self.card.user_lines();
         if let Some(owners) = owners.get_mut(usize::from(self.line)) {
             *owners = match *owners {
-                LineOwners::Driver(count @ 2..) => LineOwners::Driver(count - 1),
-                _ => LineOwners::None,
+                UserInterruptOwners::Driver(count @ 2..) => UserInterruptOwners::Driver(count - 1),
+                _ => UserInterruptOwners::None,
             };
         }
     }
@@ -161,24 +161,24 @@ impl Shared {
         if line < MAX_USER_INTERRUPTS { interrupts.get(source).cloned() } else { None }
     }
 
-    fn user_lines(&self) -> MutexGuard<'_, [LineOwners; MAX_USER_INTERRUPTS as usize]> {
+    fn user_lines(&self) -> MutexGuard<'_, [UserInterruptOwners; MAX_USER_INTERRUPTS as usize]> {
         self.user_lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Claims user interrupt `line` for a part of the driver. `None`: there is no such line, or a program has it.
-    pub(crate) fn claim_line(self: &Arc<Self>, line: u8) -> Option<LineClaim> {
+    pub(crate) fn claim_line(self: &Arc<Self>, line: u8) -> Option<UserInterruptClaim> {
         let mut lines = self.user_lines();
         let owners = lines.get_mut(usize::from(line))?;
         *owners = match *owners {
-            LineOwners::None => LineOwners::Driver(1),
-            LineOwners::Driver(count) => LineOwners::Driver(count.checked_add(1)?),
-            LineOwners::User => return None,
+            UserInterruptOwners::None => UserInterruptOwners::Driver(1),
+            UserInterruptOwners::Driver(count) => UserInterruptOwners::Driver(count.checked_add(1)?),
+            UserInterruptOwners::User => return None,
         };
-        Some(LineClaim { line, card: Arc::clone(self) })
+        Some(UserInterruptClaim { line, card: Arc::clone(self) })
     }
 
     /// Claims user interrupt `line` for a program, which gets it for itself.
-    pub(crate) fn claim_user_line(self: &Arc<Self>, line: u8) -> Result<LineClaim, ResourceError> {
+    pub(crate) fn claim_user_line(self: &Arc<Self>, line: u8) -> Result<UserInterruptClaim, ResourceError> {
         self.check_owned()?;
         let mut lines = self.user_lines();
         let Some(owners) = lines.get_mut(usize::from(line)) else {
@@ -186,12 +186,12 @@ impl Shared {
             return Err(ResourceError::NoSuchUserInterrupt { card: self.name.clone(), line, available });
         };
         let by = match *owners {
-            LineOwners::None => {
-                *owners = LineOwners::User;
-                return Ok(LineClaim { line, card: Arc::clone(self) });
+            UserInterruptOwners::None => {
+                *owners = UserInterruptOwners::User;
+                return Ok(UserInterruptClaim { line, card: Arc::clone(self) });
             }
-            LineOwners::Driver(_) => " (by the driver: a CDMA ring or an endpoint)",
-            LineOwners::User => "",
+            UserInterruptOwners::Driver(_) => " (by the driver: a CDMA ring or an endpoint)",
+            UserInterruptOwners::User => "",
         };
         Err(ResourceError::InUse { card: self.name.clone(), what: format!("user interrupt {line}{by}") })
     }

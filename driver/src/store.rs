@@ -2,7 +2,7 @@
 //!
 //! `fpga-protocol` knows descriptors but no memory, `fpga-pci` knows memory but no descriptors.
 
-use fpga_pci::{DmaArea, DmaRun, SharedSlice};
+use fpga_pci::{IovaRange, RegisteredMemory, SharedSlice};
 use fpga_ring::ring::{DescriptorMemory, HostRange, MetadataMemory};
 
 /// Bytes of one descriptor (PG195, descriptor format).
@@ -14,7 +14,7 @@ pub(crate) struct RingMemory<'a>(SharedSlice<'a>);
 
 impl<'a> RingMemory<'a> {
     #[inline]
-    pub(crate) fn new(area: &'a DmaArea) -> Self {
+    pub(crate) fn new(area: &'a RegisteredMemory) -> Self {
         Self(area.memory())
     }
 }
@@ -52,6 +52,6 @@ impl MetadataMemory for StreamMetadata<'_> {
 
 /// A contiguous run of DMA memory as the engine's rings take it.
 #[inline]
-pub(crate) fn host_range(run: DmaRun) -> HostRange {
+pub(crate) fn host_range(run: IovaRange) -> HostRange {
     HostRange::new(run.iova, run.length)
 }

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use fpga_pci::{Interrupt, InterruptError, MmioError};
 use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, UserMask};
 
-use crate::shared::{LineClaim, Shared};
+use crate::shared::{Shared, UserInterruptClaim};
 
 /// A line of `usr_irq_req`, which is high for as long as its cause is there. Masked unless somebody sleeps.
 #[derive(Debug)]
-pub(crate) struct UserLine {
+pub(crate) struct EngineInterrupt {
     interrupt: Interrupt,
     mask: UserMask,
     armed: bool,
     card: Arc<Shared>,
     /// Given back after the line was masked.
-    _claim: LineClaim,
+    _claim: UserInterruptClaim,
 }
 
-impl UserLine {
+impl EngineInterrupt {
     /// `None` if interrupts are not enabled, there is no such line, or a program has it ([`Card::user_interrupt`](crate::Card::user_interrupt)).
     pub(crate) fn take(card: &Arc<Shared>, line: u8) -> Option<Self> {
         let interrupt = card.user_interrupt(line)?;
@@ -65,7 +65,7 @@ impl UserLine {
     }
 }
 
-impl Drop for UserLine {
+impl Drop for EngineInterrupt {
     /// The line may stay up for as long as its cause is not cleared.
     fn drop(&mut self) {
         let _ = self.disarm();

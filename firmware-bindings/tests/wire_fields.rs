@@ -5,8 +5,8 @@
 use fpga_firmware::generated::{Capabilities, layout};
 use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::wire::{
-    Ack, Arrived, Common, Control, DATA_HEADER_LENGTH, DataHeader, EncodeError, Flags, Hello, LinkPacket,
-    LinkState, LinkWord, MAX_CONTROL_LENGTH, MAX_PACKET_LENGTH, Nack, NackReason, Packet, PacketKind,
+    Ack, Arrived, Common, Control, DATA_HEADER_LENGTH, DataHeader, EncodeError, Flags, Hello, LinkFeedback,
+    LinkPacket, LinkState, MAX_CONTROL_LENGTH, MAX_PACKET_LENGTH, Nack, NackReason, Packet, PacketKind,
     SegmentDone, SegmentName, StartFields, WireError,
 };
 use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
@@ -375,10 +375,10 @@ proptest! {
         let [source, destination, sender, receiver] = [0, 1, 2, 3].map(|at| NodeId::new(numbers[at] % 9));
         let (number, state) = (numbers[4], LinkState { link: numbers[4], rate, queue });
         let word = match word {
-            0 => LinkWord::Inquiry { number },
-            1 => LinkWord::Passive { number, receiver, state },
-            2 => LinkWord::Active { sender, receiver, state },
-            _ => LinkWord::Slow { receiver },
+            0 => LinkFeedback::Inquiry { number },
+            1 => LinkFeedback::Passive { number, receiver, state },
+            2 => LinkFeedback::Active { sender, receiver, state },
+            _ => LinkFeedback::Slow { receiver },
         };
         let common = Common { source, destination, incarnation: Incarnation::new(life), flags: Flags::NONE };
         let packet = LinkPacket { common, word };

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use fpga_driver::endpoint::{EndpointOptions, Notification, RemoteRegion, SendCompletion, SendOptions};
 use fpga_driver::netmodel::Order;
-use fpga_driver::sim::{World, WorldBuilder};
+use fpga_driver::sim::{SimNetworkBuilder, World};
 use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, Endpoint, H2cChannel, NodeId};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -47,7 +47,7 @@ pub enum DeliveryOrder {
 impl DeliveryOrder {
     /// A world without cards whose network delivers so.
     #[must_use]
-    pub fn world(self) -> WorldBuilder {
+    pub fn world(self) -> SimNetworkBuilder {
         let (order, seed) = match self {
             Self::InOrder => (Order::InOrder, 0),
             Self::Random { seed, depth } => (Order::random(depth), seed),

@@ -10,7 +10,7 @@ use fpga_driver::endpoint::{
 };
 use fpga_driver::netmodel::Impairments;
 use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::{World, WorldBuilder};
+use fpga_driver::sim::{SimNetworkBuilder, World};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
 
 use crate::{DeliveryOrder, cards};
@@ -84,7 +84,7 @@ impl Net {
     pub fn joined(
         count: u32,
         description: &CardDescription,
-        mut world: WorldBuilder,
+        mut world: SimNetworkBuilder,
         change: impl Fn(EndpointOptions) -> EndpointOptions,
     ) -> Self {
         for number in 0..count {

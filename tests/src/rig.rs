@@ -7,9 +7,9 @@ use fpga_driver::pci::SharedSlice;
 use fpga_driver::registers::xdma::{SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_driver::sim::{ThreadOptions, World};
 use fpga_driver::{
-    AttachRefused, AttachedMemory, C2hChannel, Card, CardAddr, ChannelError, ChannelEvents, ChannelOptions,
-    Completion, Direction, DmaArea, DmaBuffer, H2cChannel, Piece, Refused, ResourceError, RunMode,
-    SubmitError, Ticket, TransferFailed, WaitOptions,
+    C2hChannel, Card, CardAddr, ChannelError, ChannelEvents, ChannelOptions, Completion, Direction,
+    DmaBuffer, H2cChannel, MemoryHandle, Piece, Refused, RegisterRefused, RegisteredMemory, ResourceError,
+    RunMode, SubmitError, Ticket, TransferFailed, WaitOptions,
 };
 
 use crate::cards::{self, peek, poke, with_channels};
@@ -47,11 +47,11 @@ forward! {
     /// As the channel's.
     submit(buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused>;
     /// As the channel's.
-    attach(area: DmaArea) -> Result<AttachedMemory, AttachRefused>;
+    attach(area: RegisteredMemory) -> Result<MemoryHandle, RegisterRefused>;
     /// As the channel's.
-    detach(memory: AttachedMemory) -> Result<DmaArea, ChannelError>;
+    detach(memory: MemoryHandle) -> Result<RegisteredMemory, ChannelError>;
     /// As the channel's.
-    submit_at(memory: AttachedMemory, offset: usize, length: usize, card: CardAddr) -> Result<Ticket, SubmitError>;
+    submit_at(memory: MemoryHandle, offset: usize, length: usize, card: CardAddr) -> Result<Ticket, SubmitError>;
     /// As the channel's.
     submit_list(pieces: &[Piece]) -> Result<Ticket, SubmitError>;
     /// As the channel's.
@@ -77,7 +77,7 @@ forward! {
 impl Channel {
     /// As the channel's.
     #[must_use]
-    pub fn memory(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>> {
+    pub fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
         match self {
             Self::H2c(channel) => channel.memory(memory),
             Self::C2h(channel) => channel.memory(memory),
@@ -296,25 +296,25 @@ impl Rig {
     }
 
     /// Attaches `length` bytes.
-    pub fn attach(&mut self, length: usize) -> AttachedMemory {
+    pub fn attach(&mut self, length: usize) -> MemoryHandle {
         let area = self.card.area(length).expect("DMA memory");
         self.channel.attach(area).expect("attached")
     }
 
     /// The bytes of attached memory.
     #[must_use]
-    pub fn memory(&self, memory: AttachedMemory) -> SharedSlice<'_> {
+    pub fn memory(&self, memory: MemoryHandle) -> SharedSlice<'_> {
         self.channel.memory(memory).expect("attached")
     }
 
     /// Puts `data` where a transfer between `memory` and `card` takes it from.
-    pub fn put(&self, memory: AttachedMemory, offset: usize, card: CardAddr, data: &[u8]) {
+    pub fn put(&self, memory: MemoryHandle, offset: usize, card: CardAddr, data: &[u8]) {
         self.way.put(&self.world, self.memory(memory), offset, card, data);
     }
 
     /// What lies where a transfer between `memory` and `card` brings it.
     #[must_use]
-    pub fn arrived(&self, memory: AttachedMemory, offset: usize, card: CardAddr, length: usize) -> Vec<u8> {
+    pub fn arrived(&self, memory: MemoryHandle, offset: usize, card: CardAddr, length: usize) -> Vec<u8> {
         self.way.arrived(&self.world, self.memory(memory), offset, card, length)
     }
 

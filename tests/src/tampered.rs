@@ -14,7 +14,7 @@ use fpga_driver::pci::{
     Interrupt, InterruptError, MemoryKind, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
 };
 use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock};
-use fpga_driver::sim::{CardFailure, MockTransport, World};
+use fpga_driver::sim::{CardFailure, SimBackend, World};
 use fpga_driver::{BarOffset, CardAddr, Iova, Transport};
 
 /// A register that reads as something else.
@@ -148,7 +148,7 @@ impl Tampered {
 
     /// `inner` with registers replaced.
     #[must_use]
-    pub fn new(inner: Arc<MockTransport>, replaced: Vec<Replaced>) -> Arc<Self> {
+    pub fn new(inner: Arc<SimBackend>, replaced: Vec<Replaced>) -> Arc<Self> {
         let card = (inner.world().clone(), inner.card_number());
         Self::with(inner, Some(card), replaced)
     }
@@ -367,7 +367,7 @@ impl Tampered {
     }
 }
 
-struct TamperedBar {
+struct FaultInjectingBar {
     inner: Bar,
     card: Option<(World, usize)>,
     index: u8,
@@ -375,7 +375,7 @@ struct TamperedBar {
     counts: Arc<Counts>,
 }
 
-impl TamperedBar {
+impl FaultInjectingBar {
     /// One access more; how the card fails at it.
     fn count(&self, counter: &AtomicU64, accesses: u64) -> CardFailure {
         counter.fetch_add(accesses, Ordering::Relaxed);
@@ -415,7 +415,7 @@ impl TamperedBar {
     }
 }
 
-impl Mmio for TamperedBar {
+impl Mmio for FaultInjectingBar {
     fn size(&self) -> u64 {
         self.inner.size()
     }
@@ -504,7 +504,7 @@ impl Transport for Tampered {
     fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
         let inner = self.inner.open_bar(index)?;
         let (card, faults, counts) = (self.card.clone(), Arc::clone(&self.faults), Arc::clone(&self.counts));
-        Ok(Bar::new(Arc::new(TamperedBar { inner, card, index, faults, counts })))
+        Ok(Bar::new(Arc::new(FaultInjectingBar { inner, card, index, faults, counts })))
     }
 
     fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {

@@ -10,11 +10,11 @@ use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::firmware::generated::Scheme;
 use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::{World, WorldBuilder};
+use fpga_driver::sim::{SimNetworkBuilder, World};
 use fpga_driver::{
-    AttachedMemory, Bounced, C2hChannel, C2hStreamOptions, Card, CardAddr, CardRange, CdmaRingOptions,
-    ChannelOptions, Completion, DescriptorPath, DmaBuffer, Endpoint, H2cChannel, PacketPart, Piece, RunMode,
-    WaitMode, WaitOptions, bulk,
+    Bounced, C2hChannel, C2hStreamOptions, Card, CardAddr, CardRange, CdmaRingOptions, ChannelOptions,
+    Completion, DescriptorPath, DmaBuffer, Endpoint, H2cChannel, MemoryHandle, PacketFragment, Piece,
+    RunMode, WaitMode, WaitOptions, bulk,
 };
 use fpga_pci::testing::CountingAllocator;
 use fpga_tests::cards::{described, open, with_channels, world};
@@ -120,7 +120,7 @@ fn credit_mode_allocates_nothing() {
 }
 
 /// Keeps the channel full of parts, or of lists, of attached memory until `count` more have ended.
-fn run_attached(rig: &mut Rig, memory: AttachedMemory, list: &mut [Piece], size: usize, count: u64) {
+fn run_attached(rig: &mut Rig, memory: MemoryHandle, list: &mut [Piece], size: usize, count: u64) {
     let end = rig.channel.ended() + count;
     let mut place = 0;
     while rig.channel.ended() < end {
@@ -187,8 +187,11 @@ fn stream_packets_allocate_nothing() {
         let mut rx = card.c2h_stream_with(0, C2hStreamOptions::default().buffers(64).run_mode(mode)).unwrap();
         let mut tx = card.h2c_stream_with(0, ChannelOptions::default().run_mode(mode)).unwrap();
         let memory = tx.attach(card.area(64 << 10).unwrap()).unwrap();
-        let parts =
-            [(0, 64), (1000, 128), (5000, 1)].map(|(offset, length)| PacketPart { memory, offset, length });
+        let parts = [(0, 64), (1000, 128), (5000, 1)].map(|(offset, length)| PacketFragment {
+            memory,
+            offset,
+            length,
+        });
         let mut packets = |count: u64| {
             let end = rx.statistics().packets + count;
             while rx.statistics().packets < end {
@@ -309,7 +312,7 @@ fn network_path_allocates_nothing() {
 }
 
 /// Packets and answers are lost, damaged, doubled, late and out of order, and cards that have room for little refuse many.
-fn trouble() -> WorldBuilder {
+fn trouble() -> SimNetworkBuilder {
     let chance = |fraction| Probability::new(fraction).unwrap();
     let conditions = Conditions::default()
         .loss(Loss::Independent(chance(0.02)))

@@ -8,7 +8,7 @@ use fpga_card::CardDescription;
 use fpga_driver::endpoint::{EndpointOptions, SendOptions, SharedEndpoint};
 use fpga_driver::firmware::generated::Scheme;
 use fpga_driver::sim::link::{UdpLink, UdpLinkOptions};
-use fpga_driver::sim::{BuildError, ThreadOptions, World, WorldBuilder};
+use fpga_driver::sim::{BuildError, SimNetworkBuilder, ThreadOptions, World};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
 use fpga_tests::bytes;
 use fpga_tests::cards::{described, peek, poke};
@@ -29,7 +29,7 @@ fn loopback() -> UdpLinkOptions {
 }
 
 /// Two worlds, made of `build` with a card and a link each.
-fn worlds(build: impl Fn() -> WorldBuilder) -> [World; 2] {
+fn worlds(build: impl Fn() -> SimNetworkBuilder) -> [World; 2] {
     let first = UdpLink::bind(loopback()).unwrap();
     let second = UdpLink::bind(loopback().peer(first.local())).unwrap();
     [(1, first), (2, second)].map(|(node, link)| build().card(card(node)).link(link).build().unwrap())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
 use fpga_driver::pci::{ResetLevel, config};
-use fpga_driver::recovery::{self, Rung, RungFailure, RungOutcome, RungReport};
+use fpga_driver::recovery::{self, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport, Rung};
 use fpga_driver::registers::cdma::CdmaBlock;
 use fpga_driver::registers::pci::header;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
@@ -23,7 +23,7 @@ use fpga_tests::tampered::{Replaced, Tampered};
 const H2C0: ChannelName = ChannelName { direction: Direction::H2c, number: 0 };
 const C2H1: ChannelName = ChannelName { direction: Direction::C2h, number: 1 };
 
-fn rung(report: &RecoveryReport, rung: Rung) -> &RungReport {
+fn rung(report: &RecoveryReport, rung: Rung) -> &RecoveryStepReport {
     report
         .rungs
         .iter()
@@ -33,7 +33,7 @@ fn rung(report: &RecoveryReport, rung: Rung) -> &RungReport {
 
 /// Which rungs did something, and which failed.
 fn active(report: &RecoveryReport) -> Vec<String> {
-    let idle = |report: &&RungReport| report.outcome != RungOutcome::NotNeeded;
+    let idle = |report: &&RecoveryStepReport| report.outcome != RecoveryStepOutcome::NotNeeded;
     report
         .rungs
         .iter()
@@ -271,7 +271,7 @@ fn recovery_stuck_engine_escalates() {
     let report = recover(RecoveryLevel::Channel);
     assert!(!report.well && !report.reopen);
     assert_eq!(active(&report), ["c2h1 failed"]);
-    let RungOutcome::Failed { why: RungFailure::NotIdle { waited_ms: 2000, .. } } =
+    let RecoveryStepOutcome::Failed { why: RecoveryStepError::NotIdle { waited_ms: 2000, .. } } =
         &rung(&report, Rung::Channel(C2H1)).outcome
     else {
         panic!("{report:#?}")

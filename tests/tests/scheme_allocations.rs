@@ -8,9 +8,9 @@ use fpga_driver::firmware::generated::{Permissions, Scheme};
 use fpga_driver::firmware::{Incarnation, NodeId};
 use fpga_driver::protocol::Nanos;
 use fpga_driver::protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
-use fpga_driver::protocol::scheme::ends::{OtherRules, Rules};
+use fpga_driver::protocol::scheme::ends::{Rules, SchemeSet};
 use fpga_driver::protocol::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use fpga_driver::protocol::scheme::side::{Header, ReceivingSide, Said, SendingSide};
+use fpga_driver::protocol::scheme::side::{Header, Said, SchemeReceiver, SchemeSender};
 use fpga_driver::protocol::sender::{Command, Notify};
 use fpga_pci::testing::CountingAllocator;
 
@@ -54,7 +54,7 @@ impl Pair {
     fn new(schemes: &'static [Scheme]) -> Self {
         let mut all = schemes.iter().filter_map(|scheme| Rules::new(*scheme, ROUND_TRIP));
         let rules = all.next().unwrap();
-        let others = all.fold(OtherRules::NONE, OtherRules::with);
+        let others = all.fold(SchemeSet::NONE, SchemeSet::with);
         let mut config = ReceiverConfig::new(THERE, Incarnation::new(2), rules);
         (config.contexts, config.others) = (8, others);
         let mut receiver = Receiver::new(config).unwrap();

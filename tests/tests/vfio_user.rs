@@ -17,7 +17,7 @@ use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlo
 use fpga_driver::sim::World;
 use fpga_driver::sim::served::CardServer;
 use fpga_driver::vfio_user::socket::Connection;
-use fpga_driver::vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
+use fpga_driver::vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 use fpga_driver::{
     BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction, Endpoint,
     OpenOptions, RecoveryLevel, RecoveryOptions, Transport, WaitMode, WaitOptions, recovery,
@@ -52,9 +52,9 @@ impl Served {
         Self { world, path, _folder: folder, stop: Some(stop), thread: Some(thread) }
     }
 
-    fn transport(&self) -> Arc<VfioUserTransport> {
+    fn transport(&self) -> Arc<VfioUserBackend> {
         let options = VfioUserOptions::default().deadline(LONG);
-        Arc::new(VfioUserTransport::open_with(&self.path, options).unwrap())
+        Arc::new(VfioUserBackend::open_with(&self.path, options).unwrap())
     }
 
     fn open(&self) -> Card {
@@ -276,7 +276,7 @@ fn served_card_is_clean_for_next_client() {
         card.h2c(0).unwrap().write(card.buffer_from(&data).unwrap(), CardAddr::ZERO).unwrap();
         assert!(peek(&served.world, 0, CardAddr::ZERO, 5000) == data);
         // A card has one user: the next one is told.
-        let second = VfioUserTransport::open(&served.path).unwrap_err();
+        let second = VfioUserBackend::open(&served.path).unwrap_err();
         assert!(is_busy(&second), "{second}");
         drop(card);
     }
@@ -291,7 +291,7 @@ fn served_card_survives_vanished_client() {
     // What the system does to the socket of a process that is killed.
     let kill = Connection::new(connection.as_fd().try_clone_to_owned().unwrap());
     let options = VfioUserOptions::default().deadline(LONG);
-    let transport = VfioUserTransport::over(connection, &served.path, options).unwrap();
+    let transport = VfioUserBackend::over(connection, &served.path, options).unwrap();
     let card = Card::open(Arc::new(transport)).unwrap();
     let mut channel = card.h2c(0).unwrap();
     for _ in 0..16 {
@@ -303,7 +303,7 @@ fn served_card_survives_vanished_client() {
     // Until the server has come to the end of what the dead client had sent, the card is taken.
     let began = Instant::now();
     let transport = loop {
-        match VfioUserTransport::open_with(&served.path, options) {
+        match VfioUserBackend::open_with(&served.path, options) {
             Ok(transport) => break transport,
             Err(error) => assert!(is_busy(&error) && began.elapsed() < LONG, "{error}"),
         }
@@ -320,7 +320,7 @@ fn served_card_survives_vanished_client() {
 fn served_card_reset_ends_transfers_and_card_works() {
     let served = Served::start(with_channels(1, 1));
     let transport = served.transport();
-    let card = Card::open(Arc::<VfioUserTransport>::clone(&transport)).unwrap();
+    let card = Card::open(Arc::<VfioUserBackend>::clone(&transport)).unwrap();
     let at = BarOffset::ZERO;
     let old = card.dma_bar().clone();
     old.read32(at).unwrap();
@@ -328,7 +328,7 @@ fn served_card_reset_ends_transfers_and_card_works() {
     transport.reset(ResetLevel::Function).unwrap();
     assert_eq!(old.read32(at), Err(MmioError::Stale { at }));
     drop(card);
-    let card = Card::open(Arc::<VfioUserTransport>::clone(&transport)).unwrap();
+    let card = Card::open(Arc::<VfioUserBackend>::clone(&transport)).unwrap();
     card.enable_interrupts().unwrap();
     let data = bytes(2, 70_000);
     let mut channel = card.h2c(0).unwrap();
@@ -382,7 +382,7 @@ fn served_card_server_end_ends_every_wait() {
         };
         assert!(matches!(cause, ConnectionError::Closed | ConnectionError::System(_)), "{cause}");
         drop((channel, card));
-        let missing = VfioUserTransport::open(&served.path).unwrap_err();
+        let missing = VfioUserBackend::open(&served.path).unwrap_err();
         assert!(matches!(missing, VfioUserOpenError::Connect(_)), "{missing}");
     }
 }
@@ -399,7 +399,7 @@ fn served_card_unpolled_host_takes_transfers() {
     let thread = std::thread::spawn(move || {
         server.run(&served, 1, stopped).unwrap();
     });
-    let transport = VfioUserTransport::open_with(&path, VfioUserOptions::default().deadline(LONG)).unwrap();
+    let transport = VfioUserBackend::open_with(&path, VfioUserOptions::default().deadline(LONG)).unwrap();
     let mut options = EndpointOptions::default();
     options.event_entries = 128;
     let mut receiver = Endpoint::open_with(&Card::open(Arc::new(transport)).unwrap(), &options).unwrap();

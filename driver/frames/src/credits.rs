@@ -22,7 +22,7 @@ pub const MAX_SLOTS: u32 = 4096;
 #[error(
     "it says that it is done with frames up to position {found}, where {consumed} to {started} are possible: the subscriber is broken, or somebody else writes its counter"
 )]
-pub struct ImpossibleCredit {
+pub struct InvalidCredit {
     /// What it says.
     pub found: u32,
     /// What it said before.
@@ -146,11 +146,11 @@ impl Credits {
     /// The subscriber says that it is done with everything before `consumed`. Returns how many frames that is more than before.
     ///
     /// # Errors
-    /// [`ImpossibleCredit`]. Nothing changes.
-    pub fn consume(&mut self, consumed: u32) -> Result<u32, ImpossibleCredit> {
+    /// [`InvalidCredit`]. Nothing changes.
+    pub fn consume(&mut self, consumed: u32) -> Result<u32, InvalidCredit> {
         let more = consumed.wrapping_sub(self.consumed);
         if more > self.started.wrapping_sub(self.consumed) {
-            return Err(ImpossibleCredit { found: consumed, consumed: self.consumed, started: self.started });
+            return Err(InvalidCredit { found: consumed, consumed: self.consumed, started: self.started });
         }
         self.consumed = consumed;
         if self.failed.is_some_and(|failed| reaches(consumed, failed)) {

@@ -35,7 +35,7 @@ mod subscriber;
 
 pub use arrivals::{ArrivalError, Arrivals};
 pub use bootstrap::BootstrapError;
-pub use credits::{Credits, ImpossibleCredit, MAX_SLOTS, Place, possible_slots};
+pub use credits::{Credits, InvalidCredit, MAX_SLOTS, Place, possible_slots};
 pub use error::{
     InternalErrors, JoinError, PublishError, PublisherError, RemoteError, SubscriberError, TakeError,
 };

@@ -16,7 +16,7 @@ const MAX_FLIPS: usize = 3;
 /// A number that cannot be, in a law.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum LawError {
+pub enum DistributionError {
     /// Not between 0 and 1.
     #[error("a probability of {found}: give 0 to 1")]
     Probability {
@@ -48,18 +48,18 @@ impl Probability {
     /// `fraction`, 0.0 to 1.0.
     ///
     /// # Errors
-    /// [`LawError::Probability`] outside of that, or for what is no number.
+    /// [`DistributionError::Probability`] outside of that, or for what is no number.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_precision_loss,
         reason = "between 0 and 2^32"
     )]
-    pub fn new(fraction: f64) -> Result<Self, LawError> {
+    pub fn new(fraction: f64) -> Result<Self, DistributionError> {
         if (0.0..=1.0).contains(&fraction) {
             Ok(Self(libm::round(fraction * WHOLE as f64) as u64))
         } else {
-            Err(LawError::Probability { found: fraction })
+            Err(DistributionError::Probability { found: fraction })
         }
     }
 
@@ -104,9 +104,9 @@ impl Bursts {
     /// Bursts of `length` frames on average in which everything is lost, so many that `rate` of all frames is.
     ///
     /// # Errors
-    /// [`LawError::Bursts`] unless 0 <= rate < 1 and length >= 1, or if bursts would have to begin more often than always.
-    pub fn of(rate: f64, length: f64) -> Result<Self, LawError> {
-        let error = LawError::Bursts { rate, length };
+    /// [`DistributionError::Bursts`] unless 0 <= rate < 1 and length >= 1, or if bursts would have to begin more often than always.
+    pub fn of(rate: f64, length: f64) -> Result<Self, DistributionError> {
+        let error = DistributionError::Bursts { rate, length };
         if !(0.0..1.0).contains(&rate) || !(1.0..1e9).contains(&length) {
             return Err(error);
         }

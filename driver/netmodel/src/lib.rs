@@ -33,7 +33,7 @@ mod laws;
 mod order;
 mod rate;
 
-pub use laws::{Bursts, Conditions, Delay, LawError, Loss, Probability};
+pub use laws::{Bursts, Conditions, Delay, DistributionError, Loss, Probability};
 pub use order::{Network, Order, OrderError};
 pub use rate::{BitRate, Rate};
 

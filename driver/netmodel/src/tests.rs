@@ -238,8 +238,8 @@ fn link_full_returns_frame() {
 #[test]
 fn link_invalid_distribution_parameters_are_refused() {
     for wrong in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-        assert!(matches!(Probability::new(wrong), Err(LawError::Probability { .. })));
-        assert!(matches!(Bursts::of(wrong, 2.0), Err(LawError::Bursts { .. })));
+        assert!(matches!(Probability::new(wrong), Err(DistributionError::Probability { .. })));
+        assert!(matches!(Bursts::of(wrong, 2.0), Err(DistributionError::Bursts { .. })));
     }
     assert!(Bursts::of(0.9, 1.0).is_err(), "bursts of one frame cannot lose more than every other");
     assert!(Bursts::of(0.1, 0.5).is_err());

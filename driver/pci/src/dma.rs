@@ -5,7 +5,7 @@
 //!
 //! * a [`DmaBuffer`]: the host's. It *moves* into a transfer, so that nobody looks at it while the device writes it; it comes
 //!   back with the completion, the refusal or the failure; or
-//! * a [`DmaArea`]: shared with the device for as long as it lives (rings, write-backs, event queues).
+//! * a [`RegisteredMemory`]: shared with the device for as long as it lives (rings, write-backs, event queues).
 //!
 //! Neither is ever a `&[u8]` or a `&mut [u8]`: the device can reach both as long as they are mapped, and a device that fails, or a
 //! server process that is hostile, writes where it was not told to. They give copies, which are as fast as `memcpy`, atomic words,
@@ -106,7 +106,7 @@ pub struct DmaPoolStats {
 
 /// A contiguous stretch of addresses as the device sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct DmaRun {
+pub struct IovaRange {
     /// First address.
     pub iova: Iova,
     /// Length in bytes.
@@ -244,7 +244,7 @@ impl DmaPool {
     ///
     /// # Errors
     /// See [`DmaAllocError`].
-    pub fn allocate_area(&self, length: usize, alignment: usize) -> Result<DmaArea, DmaAllocError> {
+    pub fn allocate_area(&self, length: usize, alignment: usize) -> Result<RegisteredMemory, DmaAllocError> {
         let mut buffer = self.allocate_aligned(length, alignment)?;
         buffer.fill(0);
         Ok(buffer.into_area())
@@ -514,7 +514,7 @@ impl Drop for Piece {
 
 mod piece;
 
-pub use piece::{DmaArea, DmaBuffer};
+pub use piece::{DmaBuffer, RegisteredMemory};
 
 #[cfg(test)]
 mod tests;

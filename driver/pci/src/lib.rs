@@ -8,7 +8,7 @@
 //! | [`transport`] | [`Transport`]: one opened PCI function, whatever stands behind it |
 //! | [`mmio`] | [`Bar`]: checked 32- and 64-bit register access |
 //! | [`memory`] | [`SharedMemory`]: memory that a device may access at any time; copies and atomics only |
-//! | [`dma`] | [`DmaPool`], [`DmaBuffer`], [`DmaArea`]: memory mapped once, handed out as owned pieces |
+//! | [`dma`] | [`DmaPool`], [`DmaBuffer`], [`RegisteredMemory`]: memory mapped once, handed out as owned pieces |
 //! | [`iova`] | [`IovaAllocator`]: addresses as the device sees them |
 //! | [`interrupt`] | [`Interrupt`] and [`InterruptTrigger`]: eventfds |
 //! | [`events`] | [`DeviceEvents`]: bus errors, requests to give the device back |
@@ -25,7 +25,7 @@
 //!    first.
 //! 2. *Memory that a device can reach is only touched by atomic accesses*, or by assembly that stands for them, so a device (or another process)
 //!    that changes it underneath produces a wrong value, never undefined behaviour.
-//! 3. *No reference to such memory exists that is not made of atomics*: [`SharedMemory`], [`DmaBuffer`] and [`DmaArea`] give
+//! 3. *No reference to such memory exists that is not made of atomics*: [`SharedMemory`], [`DmaBuffer`] and [`RegisteredMemory`] give
 //!    copies, atomic words and [`SharedSlice`]s, never a `&[u8]` or a `&mut [u8]`. All of it is made in this crate; a [`Transport`]
 //!    is given memory to map and supplies none. So neither a device that fails, nor a server process that is hostile, nor a
 //!    [`Transport`] in safe code that breaks its contract, nor a program that writes descriptors by hand through a [`Bar`] can do
@@ -59,8 +59,8 @@ pub mod wait;
 pub const FAULT_LOG: &str = "fpga::fault";
 
 pub use dma::{
-    DmaArea, DmaBuffer, DmaPool, DmaPoolOptions, DmaPoolStats, DmaRun, MapRefused, QuarantineReason,
-    QuarantineRecord,
+    DmaBuffer, DmaPool, DmaPoolOptions, DmaPoolStats, IovaRange, MapRefused, QuarantineReason,
+    QuarantineRecord, RegisteredMemory,
 };
 pub use error::{
     BarError, ConfigError, ConnectionError, DmaAllocError, DmaMapError, InterruptError, IovaError,

@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 mod function;
 
-pub use function::BareFunction;
+pub use function::StubBackend;
 
 thread_local! {
     // Const-initialised and without a destructor: using it allocates nothing, which matters inside an allocator.

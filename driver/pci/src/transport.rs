@@ -111,7 +111,7 @@ pub struct AccessCounters {
 /// * Bus mastering is off when the function is opened, and is switched off first when it is closed.
 ///
 /// Memory safety does not depend on any of this: an implementation that breaks these rules, or a device that writes where it
-/// was not told to, produces wrong bytes in [`DmaBuffer`](crate::DmaBuffer)s and [`DmaArea`](crate::DmaArea)s, which are read and
+/// was not told to, produces wrong bytes in [`DmaBuffer`](crate::DmaBuffer)s and [`RegisteredMemory`](crate::RegisteredMemory)s, which are read and
 /// written by copies and atomic words alone.
 pub trait Transport: Send + Sync {
     /// For messages: the PCI address or the name of the simulated card.

@@ -85,7 +85,7 @@ const DEFAULT_MAPPINGS: u32 = 65_535;
 ///
 /// Dropping it switches bus mastering off first, then interrupts, then closes the device; the kernel ends all its
 /// mappings. [`Bar`]s that are still around stay mapped, but their device does no DMA any more.
-pub struct VfioTransport {
+pub struct VfioBackend {
     name: String,
     address: PciAddress,
     options: VfioOptions,
@@ -114,9 +114,9 @@ struct DeviceFile {
     generation: AtomicU64,
 }
 
-impl fmt::Debug for VfioTransport {
+impl fmt::Debug for VfioBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VfioTransport")
+        f.debug_struct("VfioBackend")
             .field("name", &self.name)
             .field("interface", &self.interface)
             .field("bars", &self.bars)
@@ -161,7 +161,7 @@ impl Presence for DeviceFile {
     }
 }
 
-impl VfioTransport {
+impl VfioBackend {
     /// Opens the function at a PCI address such as `0000:65:00.0`, which has to be bound to vfio-pci, as the environment says
     /// ([`VfioOptions::from_environment`]).
     ///
@@ -277,7 +277,7 @@ impl VfioTransport {
     }
 }
 
-impl Transport for VfioTransport {
+impl Transport for VfioBackend {
     fn name(&self) -> &str {
         &self.name
     }
@@ -410,7 +410,7 @@ impl Transport for VfioTransport {
     }
 }
 
-impl Drop for VfioTransport {
+impl Drop for VfioBackend {
     fn drop(&mut self) {
         // First: whatever the device still had in mind, it does no more DMA.
         if let Err(error) = self.set_bus_master(false) {

@@ -6,7 +6,7 @@ use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fpga_pci::testing::BareFunction;
+use fpga_pci::testing::StubBackend;
 use fpga_pci::{
     Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, DmaPool, DmaPoolOptions, HugePages,
     Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, SharedMemory, Transport,
@@ -17,14 +17,14 @@ const REGION: usize = 64 << 10;
 
 /// A backend that breaks its contract: addresses that overlap, every mapping and unmapping accepted, all memory kept.
 struct Scribbler {
-    inner: BareFunction,
+    inner: StubBackend,
     kind: MemoryKind,
     kept: Mutex<Vec<SharedMemory>>,
 }
 
 impl Scribbler {
     fn new(kind: MemoryKind) -> Arc<Self> {
-        Arc::new(Self { inner: BareFunction::new(Vec::new()), kind, kept: Mutex::new(Vec::new()) })
+        Arc::new(Self { inner: StubBackend::new(Vec::new()), kind, kept: Mutex::new(Vec::new()) })
     }
 
     /// Writes over everything that was ever mapped.

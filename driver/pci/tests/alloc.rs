@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fpga_pci::testing::{BareFunction, CountingAllocator};
+use fpga_pci::testing::{CountingAllocator, StubBackend};
 use fpga_pci::{DmaPool, DmaPoolOptions, HugePages, Interrupt, SharedMemory, Transport, barrier};
 use fpga_registers::{BarOffset, Iova};
 
@@ -12,7 +12,7 @@ use fpga_registers::{BarOffset, Iova};
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn transport() -> Arc<dyn Transport> {
-    Arc::new(BareFunction::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]))
+    Arc::new(StubBackend::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]))
 }
 
 #[test]

@@ -11,7 +11,7 @@
 
 use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
 use fpga_registers::{BarOffset, Iova};
-use fpga_sim::{MockTransport, ThreadOptions, World};
+use fpga_sim::{SimBackend, ThreadOptions, World};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,7 +75,7 @@ fn quantile(values: &mut [f64], part: f64) -> f64 {
 /// H2C channel 0 with a circular ring in credit mode, or with runs that end in a Stop.
 struct Channel {
     world: World,
-    _card: Arc<MockTransport>,
+    _card: Arc<SimBackend>,
     dma: Bar,
     ring: SharedMemory,
     data: SharedMemory,

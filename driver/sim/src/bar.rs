@@ -8,7 +8,7 @@ use fpga_registers::BarOffset;
 
 /// One BAR of a card.
 #[derive(Debug)]
-pub(crate) struct MockBar {
+pub(crate) struct SimBar {
     world: World,
     card: usize,
     index: u8,
@@ -16,7 +16,7 @@ pub(crate) struct MockBar {
     generation: u32,
 }
 
-impl MockBar {
+impl SimBar {
     pub(crate) const fn new(world: World, card: usize, index: u8, size: u64, generation: u32) -> Self {
         Self { world, card, index, size, generation }
     }
@@ -65,7 +65,7 @@ impl MockBar {
     }
 }
 
-impl Mmio for MockBar {
+impl Mmio for SimBar {
     fn size(&self) -> u64 {
         self.size
     }

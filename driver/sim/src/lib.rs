@@ -12,7 +12,7 @@
 //! # Ok::<(), fpga_sim::BuildError>(())
 //! ```
 //!
-//! Unless a world is built with a thread of its own ([`WorldBuilder::threaded`]), everything is inline and
+//! Unless a world is built with a thread of its own ([`SimNetworkBuilder::threaded`]), everything is inline and
 //! single-threaded: time is virtual, cards work only inside [`World::step`] and
 //! [`fpga_pci::Transport::relax`], and the same calls give the same run. Software that sleeps on an interrupt does it by
 //! [`fpga_pci::Transport::wait_interrupt`], which lets the cards work meanwhile: nobody else would. Time-outs count virtual time then
@@ -39,5 +39,5 @@ pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{BarLayout, BarRole, CardDescription, DescriptionError, FaultPlan, USER_INTERRUPTS};
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;
-pub use transport::MockTransport;
-pub use world::{BuildError, World, WorldBuilder};
+pub use transport::SimBackend;
+pub use world::{BuildError, SimNetworkBuilder, World};

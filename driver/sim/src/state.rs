@@ -5,7 +5,7 @@ use crate::host::HostSide;
 use crate::link::UdpLink;
 use crate::network::{Network, Sent};
 use crate::threaded::posted::{Cursor, PostedWrite};
-use crate::transport::MockTransport;
+use crate::transport::SimBackend;
 use fpga_card::{Card, CardCounters};
 use fpga_firmware::NodeId;
 use fpga_protocol::time::Nanos;
@@ -43,7 +43,7 @@ pub(crate) struct Slot {
     pub(crate) failure: CardFailure,
     /// Counts resets, so that BARs opened before one are refused.
     pub(crate) generation: u32,
-    pub(crate) opened: Weak<MockTransport>,
+    pub(crate) opened: Weak<SimBackend>,
     /// Where the card's queue of posted writes was emptied up to; stays at its start where writes are made at once.
     pub(crate) posted: Cursor,
     /// Units of work at a time: fewer where they are long ones.

@@ -27,7 +27,7 @@ const SPIN: Duration = Duration::from_micros(50);
 const HELP_ROUNDS: u32 = 16;
 
 /// The thread of a [`World`](crate::World) whose cards work by themselves; see
-/// [`WorldBuilder::threaded`](crate::WorldBuilder::threaded).
+/// [`SimNetworkBuilder::threaded`](crate::SimNetworkBuilder::threaded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ThreadOptions {

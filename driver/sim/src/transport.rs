@@ -1,6 +1,6 @@
 //! A card of the world as an opened PCI function.
 
-use crate::bar::MockBar;
+use crate::bar::SimBar;
 use crate::dma::{PAGE, ranges};
 use crate::signals::Kind;
 use crate::state::CardFailure;
@@ -19,13 +19,13 @@ use fpga_card::config_space::CONFIG_SIZE;
 
 /// One opened card. See [`World::transport`].
 #[derive(Debug)]
-pub struct MockTransport {
+pub struct SimBackend {
     world: World,
     card: usize,
     name: String,
 }
 
-impl MockTransport {
+impl SimBackend {
     pub(crate) const fn new(world: World, card: usize, name: String) -> Self {
         Self { world, card, name }
     }
@@ -43,7 +43,7 @@ impl MockTransport {
     }
 }
 
-impl Drop for MockTransport {
+impl Drop for SimBackend {
     fn drop(&mut self) {
         let mut state = self.world.lock();
         if let Some(slot) = state.slots.get_mut(self.card)
@@ -62,7 +62,7 @@ fn check_config(at: u16, length: usize) -> Result<(), ConfigError> {
     Ok(())
 }
 
-impl Transport for MockTransport {
+impl Transport for SimBackend {
     fn name(&self) -> &str {
         &self.name
     }
@@ -106,7 +106,7 @@ impl Transport for MockTransport {
         let info = bars.get(usize::from(index)).ok_or(BarError::BadIndex { index })?;
         let info = info.as_ref().ok_or(BarError::Absent { index })?;
         let generation = self.world.lock().slots.get(self.card).map_or(0, |slot| slot.generation);
-        Ok(Bar::new(Arc::new(MockBar::new(self.world.clone(), self.card, index, info.size, generation))))
+        Ok(Bar::new(Arc::new(SimBar::new(self.world.clone(), self.card, index, info.size, generation))))
     }
 
     fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {

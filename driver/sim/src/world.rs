@@ -6,7 +6,7 @@ use crate::network::Network;
 use crate::state::{CardFailure, Slot, State};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::threaded::{Pass, Shared, ThreadOptions, Threaded, Worker};
-use crate::transport::MockTransport;
+use crate::transport::SimBackend;
 use fpga_card::{Card, CardDescription, CardError};
 use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
 use fpga_netmodel::{Impairments, OrderError};
@@ -33,7 +33,7 @@ const UNITS_PER_RELAX: u32 = 8;
 ///
 /// Nothing happens by itself: work is done by [`World::step`], by [`World::step_until_idle`] and in the polling loops
 /// of software ([`fpga_pci::Transport::relax`]), so a single-threaded run is the same every time. Unless the world has a
-/// thread of its own ([`WorldBuilder::threaded`]).
+/// thread of its own ([`SimNetworkBuilder::threaded`]).
 #[derive(Clone, Debug)]
 pub struct World {
     shared: Arc<Shared>,
@@ -43,7 +43,7 @@ pub struct World {
 
 /// Describes a [`World`].
 #[derive(Debug)]
-pub struct WorldBuilder {
+pub struct SimNetworkBuilder {
     cards: Vec<CardDescription>,
     impairments: Impairments,
     seed: u64,
@@ -113,7 +113,7 @@ pub enum BuildError {
     },
 }
 
-impl WorldBuilder {
+impl SimNetworkBuilder {
     /// Adds a card.
     #[must_use]
     pub fn card(mut self, description: CardDescription) -> Self {
@@ -237,8 +237,8 @@ impl WorldBuilder {
 impl World {
     /// Starts a description without cards; the network delivers everything, in order.
     #[must_use]
-    pub fn builder() -> WorldBuilder {
-        WorldBuilder {
+    pub fn builder() -> SimNetworkBuilder {
+        SimNetworkBuilder {
             cards: Vec::new(),
             impairments: Impairments::default(),
             seed: 0,
@@ -263,7 +263,7 @@ impl World {
     /// If there is no such card: a mistake of the program that built the world.
     #[must_use]
     #[expect(clippy::expect_used, reason = "documented: the caller's own card number")]
-    pub fn transport(&self, card: usize) -> Arc<MockTransport> {
+    pub fn transport(&self, card: usize) -> Arc<SimBackend> {
         let mut state = self.lock();
         let slot = state.slots.get_mut(card).expect("card number below the number of cards");
         if let Some(opened) = slot.opened.upgrade() {
@@ -272,7 +272,7 @@ impl World {
         // The last user may have let go just now, and not come round to closing it.
         slot.close();
         let name = format!("mock:{card}");
-        let opened = Arc::new(MockTransport::new(self.clone(), card, name));
+        let opened = Arc::new(SimBackend::new(self.clone(), card, name));
         slot.opened = Arc::downgrade(&opened);
         opened
     }

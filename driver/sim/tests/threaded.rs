@@ -4,7 +4,7 @@
 use fpga_card::AccessLog;
 use fpga_pci::{Bar, DmaAccess, HugePages, MmioError, ResetLevel, SharedMemory, Transport};
 use fpga_registers::{BarOffset, CardAddr, Iova};
-use fpga_sim::{BuildError, CardFailure, MockTransport, ThreadOptions, World};
+use fpga_sim::{BuildError, CardFailure, SimBackend, ThreadOptions, World};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn low(address: u64) -> u32 {
 
 /// One card with a mapping for descriptors and write-backs and one for data.
 struct Rig {
-    card: Arc<MockTransport>,
+    card: Arc<SimBackend>,
     dma: Bar,
     ring: SharedMemory,
     data: SharedMemory,

@@ -10,7 +10,7 @@ use fpga_firmware::window::{WindowHeader, WindowKind};
 use fpga_netmodel::Order;
 use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
 use fpga_registers::{BarOffset, CardAddr, Iova};
-use fpga_sim::{MockTransport, ThreadOptions, World, WorldBuilder};
+use fpga_sim::{SimBackend, SimNetworkBuilder, ThreadOptions, World};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const DATA: u64 = 0x10_0000;
 const TARGET: u64 = 0x300_0001;
 
 struct Node {
-    card: Arc<MockTransport>,
+    card: Arc<SimBackend>,
     user: Bar,
     bypass: Bar,
     host: SharedMemory,
@@ -109,7 +109,7 @@ fn data(length: u32) -> Vec<u8> {
     (0..length).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-fn two_cards(order: Order, seed: u64) -> WorldBuilder {
+fn two_cards(order: Order, seed: u64) -> SimNetworkBuilder {
     World::builder().card(card(1)).card(card(2)).impairments(order).seed(seed)
 }
 

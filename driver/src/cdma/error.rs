@@ -362,7 +362,7 @@ pub enum CdmaSubmitError {
 
 /// Where the engine stood when it halted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CdmaFaultPlace {
+pub struct CdmaFaultPosition {
     /// Index of the descriptor in the ring.
     pub descriptor: u32,
     /// Where it copies from.
@@ -403,7 +403,7 @@ pub struct CdmaFault {
     /// What happened.
     pub cause: CdmaFaultCause,
     /// Where, if the engine was at work on this copy.
-    pub place: Option<CdmaFaultPlace>,
+    pub place: Option<CdmaFaultPosition>,
 }
 
 impl fmt::Display for CdmaFault {

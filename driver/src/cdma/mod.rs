@@ -31,7 +31,7 @@ use crate::patience::look_until;
 use crate::shared::Shared;
 
 pub use error::{
-    BounceRefused, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused, CdmaRingError,
+    BounceRefused, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRefused, CdmaRingError,
     CdmaRingRefused, CdmaSubmitError,
 };
 pub use options::{CdmaRingOptions, DescriptorPath};

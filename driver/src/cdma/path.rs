@@ -6,7 +6,7 @@ use fpga_ring::cdma_ring::{Batch, DescriptorImage, ENTRY_BYTES, Piece, RingConfi
 
 use super::error::CdmaRingError;
 use super::options::DescriptorPath;
-use crate::channel::{AttachedMemory, H2cChannel, Piece as Part, Ticket, WaitOptions};
+use crate::channel::{H2cChannel, MemoryHandle, Piece as Part, Ticket, WaitOptions};
 use crate::shared::Shared;
 
 /// Bytes of one descriptor in the image.
@@ -23,7 +23,7 @@ pub(super) enum Path {
     },
     Channel {
         h2c: Box<H2cChannel>,
-        image: AttachedMemory,
+        image: MemoryHandle,
         /// The batch on its way.
         upload: Option<Ticket>,
     },
@@ -184,7 +184,7 @@ fn mmio(card: &Shared, source: fpga_pci::MmioError) -> CdmaRingError {
     super::CdmaError::Mmio { card: card.name.clone(), source }.into()
 }
 
-fn part_of(memory: AttachedMemory, piece: Piece) -> Part {
+fn part_of(memory: MemoryHandle, piece: Piece) -> Part {
     let length = piece.descriptors as usize * ENTRY;
     Part { memory, offset: piece.index as usize * ENTRY, length, card: piece.card }
 }
@@ -216,7 +216,7 @@ fn open_bypass(
     Ok((bar, vec![0; config.entries as usize * ENTRY].into()))
 }
 
-fn attach(card: &Shared, h2c: &mut H2cChannel, config: &RingConfig) -> Result<AttachedMemory, CdmaRingError> {
+fn attach(card: &Shared, h2c: &mut H2cChannel, config: &RingConfig) -> Result<MemoryHandle, CdmaRingError> {
     if h2c.in_flight() != 0 {
         let reason = "has transfers in flight; wait for them first";
         return Err(CdmaRingError::Channel { card: card.name.clone(), reason });

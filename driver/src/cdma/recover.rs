@@ -3,7 +3,7 @@
 use fpga_registers::CardAddr;
 use fpga_ring::cdma_ring::ProgressFault;
 
-use super::error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRingError};
+use super::error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRingError};
 use super::options::DescriptorPath;
 use super::ring::{CdmaCompletion, CdmaRing};
 use super::{Cdma, is_overrun};
@@ -134,7 +134,7 @@ impl<T> CdmaRing<T> {
         if halted && is_overrun(status) && !again && !self.ring.is_faulted() {
             return self.overrun();
         }
-        let place = self.ring.pending_descriptor().map(|pending| CdmaFaultPlace {
+        let place = self.ring.pending_descriptor().map(|pending| CdmaFaultPosition {
             descriptor: pending.index,
             source: pending.source,
             destination: pending.destination,
@@ -166,7 +166,7 @@ impl<T> CdmaRing<T> {
         idle.map(drop).map_err(CdmaRingError::from)
     }
 
-    fn drain(&mut self, cause: CdmaFaultCause, place: Option<CdmaFaultPlace>) {
+    fn drain(&mut self, cause: CdmaFaultCause, place: Option<CdmaFaultPosition>) {
         let card = self.cdma.name();
         let later = match cause {
             CdmaFaultCause::Aborted | CdmaFaultCause::Unstoppable | CdmaFaultCause::Upload => cause.clone(),

@@ -11,7 +11,7 @@ use super::error::{CdmaError, CdmaFault, CdmaRefused, CdmaRingError, CdmaRingRef
 use super::options::{CdmaRingOptions, DescriptorPath};
 use super::path::{Arrival, Path};
 use crate::channel::Ticket;
-use crate::user_line::UserLine;
+use crate::user_line::EngineInterrupt;
 
 /// Looks without news before the clock is looked at.
 const CLOCK_EVERY: u32 = 16;
@@ -63,7 +63,7 @@ pub struct CdmaRing<T> {
     pub(super) ring: Ring<T>,
     pub(super) finished: VecDeque<CdmaCompletion<T>>,
     // In drop order: the line is masked and the engine stops before the channel goes that feeds it.
-    pub(super) line: Option<UserLine>,
+    pub(super) line: Option<EngineInterrupt>,
     pub(super) cdma: Cdma,
     pub(super) path: Path,
     pub(super) control: Cdmacr,
@@ -98,7 +98,7 @@ impl Cdma {
             Ok(planned) => planned,
             Err(error) => return refused(error, self, path),
         };
-        let line = match options.user_interrupt.map(|line| UserLine::take(&self.card, line)) {
+        let line = match options.user_interrupt.map(|line| EngineInterrupt::take(&self.card, line)) {
             Some(None) => {
                 let card = self.name();
                 return refused(CdmaRingError::NoInterrupt { card }, self, path);

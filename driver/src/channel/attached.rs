@@ -5,18 +5,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fpga_pci::{DmaArea, SharedSlice};
+use fpga_pci::{RegisteredMemory, SharedSlice};
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring::{HostRange, Segment};
 
 use super::engine::{Engine, Side};
 use super::{Payload, Ticket};
-use crate::error::{AttachRefused, ChannelError, SubmitError};
+use crate::error::{ChannelError, RegisterRefused, SubmitError};
 
 /// Names memory attached to one channel. Once it is detached the name is never used again, by any channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AttachedMemory {
+pub struct MemoryHandle {
     index: usize,
     number: u64,
 }
@@ -32,7 +32,7 @@ const DETACHED: u64 = 0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// Which memory.
-    pub memory: AttachedMemory,
+    pub memory: MemoryHandle,
     /// First byte in it.
     pub offset: usize,
     /// Bytes; empty pieces are skipped.
@@ -44,7 +44,7 @@ pub struct Piece {
 /// One attached memory.
 #[derive(Debug)]
 pub(super) struct Attached {
-    pub(super) area: Option<DmaArea>,
+    pub(super) area: Option<RegisteredMemory>,
     start: u64,
     length: usize,
     /// The handle's; [`DETACHED`] as soon as the memory is not the channel's any more.
@@ -63,16 +63,16 @@ impl Attached {
 }
 
 impl Engine {
-    pub(crate) fn attach(&mut self, area: DmaArea) -> Result<AttachedMemory, AttachRefused> {
+    pub(crate) fn attach(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, RegisterRefused> {
         if let Some(error) = &self.dead {
-            return Err(AttachRefused { error: SubmitError::Channel(error.clone()), area });
+            return Err(RegisterRefused { error: SubmitError::Channel(error.clone()), area });
         }
         if !area.is_from(&self.card.pool) {
             let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
-            return Err(AttachRefused { error, area });
+            return Err(RegisterRefused { error, area });
         }
         if let Err(error) = self.check_access(area.access()) {
-            return Err(AttachRefused { error, area });
+            return Err(RegisterRefused { error, area });
         }
         let free = self.attached.iter().position(|slot| slot.area.is_none());
         let index = free.unwrap_or(self.attached.len());
@@ -88,19 +88,19 @@ impl Engine {
             Some(slot) => *slot = attached,
             None => self.attached.push(attached),
         }
-        Ok(AttachedMemory { index, number })
+        Ok(MemoryHandle { index, number })
     }
 
-    fn slot(&self, memory: AttachedMemory) -> Option<&Attached> {
+    fn slot(&self, memory: MemoryHandle) -> Option<&Attached> {
         self.attached.get(memory.index).filter(|slot| slot.number == memory.number && slot.area.is_some())
     }
 
-    pub(crate) fn attached(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>> {
+    pub(crate) fn attached(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
         Some(self.slot(memory)?.area.as_ref()?.memory())
     }
 
     /// Gives the memory back once no transfer uses it.
-    pub(crate) fn detach(&mut self, memory: AttachedMemory) -> Result<DmaArea, ChannelError> {
+    pub(crate) fn detach(&mut self, memory: MemoryHandle) -> Result<RegisteredMemory, ChannelError> {
         let ended = self.ring.ended();
         let used_until = self.slot(memory).map(|slot| slot.used_until);
         if used_until.is_some_and(|until| until > ended) {
@@ -121,7 +121,7 @@ impl Engine {
     #[inline]
     pub(crate) fn submit_at(
         &mut self,
-        memory: AttachedMemory,
+        memory: MemoryHandle,
         offset: usize,
         length: usize,
         card: CardAddr,
@@ -157,7 +157,7 @@ impl Engine {
         }
     }
 
-    fn mark_used(&mut self, memory: AttachedMemory, until: u64) {
+    fn mark_used(&mut self, memory: MemoryHandle, until: u64) {
         if let Some(slot) = self.attached.get_mut(memory.index).filter(|slot| slot.number == memory.number) {
             slot.used_until = slot.used_until.max(until);
         }

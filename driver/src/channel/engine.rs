@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use fpga_pci::{Backoff, Bar, DmaAccess, DmaArea, DmaBuffer, Interrupt, MmioError, Transport, barrier};
+use fpga_pci::{
+    Backoff, Bar, DmaAccess, DmaBuffer, Interrupt, MmioError, RegisteredMemory, Transport, barrier,
+};
 use fpga_registers::xdma::{
     ChannelBlock, ChannelControl, ChannelInterrupts, Direction, PerChannel, SGDMA_COMMON_BASE,
     SgdmaCommonBlock, channel_base, sgdma_base,
@@ -75,7 +77,7 @@ pub(crate) struct Pressure {
 pub(crate) struct Engine {
     pub(super) ring: Ring<Payload>,
     pub(super) finished: VecDeque<Completion>,
-    pub(super) area: Option<DmaArea>,
+    pub(super) area: Option<RegisteredMemory>,
     pub(super) attached: Vec<Attached>,
     /// The channel works, and needs no look at alignment: what the short way of submitting asks.
     pub(super) plain_submissions: bool,
@@ -216,7 +218,8 @@ impl Engine {
 
     /// Programs what stays the same from run to run.
     fn initialise(&self) -> Result<(), MmioError> {
-        let word = self.area.as_ref().map_or(Iova::ZERO, DmaArea::iova).get() + self.writeback as u64;
+        let word =
+            self.area.as_ref().map_or(Iova::ZERO, RegisteredMemory::iova).get() + self.writeback as u64;
         let (low, high) = Iova::new(word).to_low_high();
         ChannelBlock::POLL_ADDRESS_LOW.write(&self.bar, self.base, low)?;
         ChannelBlock::POLL_ADDRESS_HIGH.write(&self.bar, self.base, high)?;
@@ -261,7 +264,7 @@ impl Engine {
     #[inline]
     pub(crate) fn metadata(&self) -> StreamMetadata<'_> {
         let slots = self.options.descriptors as usize * METADATA_BYTES;
-        let area = self.area.as_ref().map(DmaArea::memory).unwrap_or_default();
+        let area = self.area.as_ref().map(RegisteredMemory::memory).unwrap_or_default();
         StreamMetadata(area.slice(self.metadata, slots).unwrap_or_default())
     }
 

@@ -23,14 +23,14 @@ mod post;
 mod recover;
 mod wait;
 
-use fpga_pci::{DmaArea, DmaBuffer, SharedSlice};
+use fpga_pci::{DmaBuffer, RegisteredMemory, SharedSlice};
 use fpga_registers::CardAddr;
 
-use crate::error::{AttachRefused, ChannelError, Refused, SubmitError, TransferError, TransferFailed};
+use crate::error::{ChannelError, Refused, RegisterRefused, SubmitError, TransferError, TransferFailed};
 use crate::fault::ChannelFault;
 use crate::name::ChannelName;
 
-pub use attached::{AttachedMemory, Piece};
+pub use attached::{MemoryHandle, Piece};
 pub(crate) use engine::{Engine, Payload, Side};
 pub use future::CompletionFuture;
 pub use options::{ChannelOptions, RunMode, WaitMode, WaitOptions};
@@ -81,14 +81,14 @@ macro_rules! common {
             /// stopped.
             ///
             /// # Errors
-            /// [`AttachRefused`] carries it back: it is another card's, or the channel cannot be used any more.
-            pub fn attach(&mut self, area: DmaArea) -> Result<AttachedMemory, AttachRefused> {
+            /// [`RegisterRefused`] carries it back: it is another card's, or the channel cannot be used any more.
+            pub fn attach(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, RegisterRefused> {
                 self.0.attach(area)
             }
 
             /// The bytes of attached memory; `None` if it is not attached.
             #[must_use]
-            pub fn memory(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>> {
+            pub fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
                 self.0.attached(memory)
             }
 
@@ -96,7 +96,7 @@ macro_rules! common {
             ///
             /// # Errors
             /// [`ChannelError::MemoryInUse`] while a transfer of it is in flight, [`ChannelError::NotAttached`].
-            pub fn detach(&mut self, memory: AttachedMemory) -> Result<DmaArea, ChannelError> {
+            pub fn detach(&mut self, memory: MemoryHandle) -> Result<RegisteredMemory, ChannelError> {
                 self.0.detach(memory)
             }
 
@@ -259,7 +259,7 @@ macro_rules! channel {
             #[inline]
             pub fn submit_at(
                 &mut self,
-                memory: AttachedMemory,
+                memory: MemoryHandle,
                 offset: usize,
                 length: usize,
                 card: CardAddr,

@@ -11,7 +11,7 @@ use fpga_ring::ring::{CountFault, Token, WithdrawError};
 use super::Ticket;
 use super::engine::{EVENT_BITS, Engine, Payload, Side};
 use crate::error::ChannelError;
-use crate::fault::{ChannelFault, FaultCause, FaultPlace};
+use crate::fault::{ChannelFault, FaultCause, FaultPosition};
 use crate::patience::{REST_LIMIT_NS, look_until};
 use crate::shared::Flush;
 
@@ -173,7 +173,7 @@ impl Engine {
             let _ = self.ring.complete_register(count);
         }
         self.collect();
-        let place = self.ring.pending_descriptor().map(|pending| FaultPlace {
+        let place = self.ring.pending_descriptor().map(|pending| FaultPosition {
             descriptor: pending.index,
             host: pending.host,
             card: matches!(self.side, Side::Memory).then_some(pending.card),

@@ -6,7 +6,7 @@
 use fpga_firmware::event::{self, Event};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, ni as at};
 use fpga_firmware::{Incarnation, NodeId, TransferId};
-use fpga_pci::{DmaArea, DmaBuffer, QuarantineReason, barrier};
+use fpga_pci::{DmaBuffer, QuarantineReason, RegisteredMemory, barrier};
 use fpga_registers::CardAddr;
 
 use super::{EndpointError, RESERVED_CARD_BYTES};
@@ -60,7 +60,7 @@ pub(super) struct EventRing {
     // In drop order: the engine stops before the memory goes that it writes.
     fetch: Option<Fetch>,
     /// The whole ring, or the part of it that was fetched last. `None` once it is in quarantine.
-    area: Option<DmaArea>,
+    area: Option<RegisteredMemory>,
     entries: u32,
     /// Sequence number of the next event.
     expected: u32,

@@ -49,7 +49,7 @@ use crate::name::CardName;
 use crate::ni::{Block, NiInfo};
 use crate::range::CardRange;
 use crate::shared::Shared;
-use crate::user_line::UserLine;
+use crate::user_line::EngineInterrupt;
 
 pub use error::{EndpointError, SchemeList, SendError};
 pub use events::Notification;
@@ -95,7 +95,7 @@ const FAULTS_KEPT: usize = 256;
 #[derive(Debug)]
 pub struct Endpoint {
     /// The event ring's interrupt. Before the card, which it masks it at.
-    line: Option<UserLine>,
+    line: Option<EngineInterrupt>,
     sender: Sending,
     mirror: Mirror,
     resync: Resync,

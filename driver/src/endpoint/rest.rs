@@ -18,7 +18,7 @@ use fpga_protocol::Nanos;
 use super::{Endpoint, EndpointError};
 use crate::card::Card;
 use crate::ni::Block;
-use crate::user_line::UserLine;
+use crate::user_line::EngineInterrupt;
 
 /// The longest sleep: an interrupt can be lost.
 const LONGEST: Nanos = Nanos::from_millis(100);
@@ -90,8 +90,12 @@ impl Rest {
 }
 
 /// The event ring's interrupt, if the card's interrupts are enabled.
-pub(super) fn event_line(card: &Card, ni: &Block, line: u8) -> Result<Option<UserLine>, EndpointError> {
-    let taken = UserLine::take(&card.shared, line);
+pub(super) fn event_line(
+    card: &Card,
+    ni: &Block,
+    line: u8,
+) -> Result<Option<EngineInterrupt>, EndpointError> {
+    let taken = EngineInterrupt::take(&card.shared, line);
     let value = match taken {
         Some(_) => at::event_interrupt::ENABLE | u32::from(line) << at::event_interrupt::LINE_SHIFT,
         // Whatever an earlier owner had chosen.

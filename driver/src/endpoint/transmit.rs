@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use fpga_firmware::event;
 use fpga_firmware::generated::Flags;
 use fpga_firmware::window::{self, CommandFields, WindowHeader, WindowKind};
-use fpga_pci::{Backoff, Deadline, DmaArea, DmaBuffer};
+use fpga_pci::{Backoff, Deadline, DmaBuffer, RegisteredMemory};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
@@ -51,7 +51,7 @@ pub(super) struct TransmitPath {
     h2c: Engine,
     chain: Chain,
     /// `None` once it is in quarantine.
-    staging: Option<DmaArea>,
+    staging: Option<RegisteredMemory>,
     windows: TransmitWindows,
     /// Bit n: window n is ours to fill.
     free: u32,
@@ -214,7 +214,7 @@ impl TransmitPath {
         filled
     }
 
-    fn fill_from(&mut self, transmit: &Transmit, staging: &DmaArea) -> Result<(), EndpointError> {
+    fn fill_from(&mut self, transmit: &Transmit, staging: &RegisteredMemory) -> Result<(), EndpointError> {
         let window = self.free.trailing_zeros();
         let slot = self.chain.place(self.filled);
         self.sequence = event::next_sequence(self.sequence);

@@ -11,8 +11,8 @@ use fpga_registers::xdma::{
 };
 
 use super::{
-    RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, Rung, RungFailure, RungOutcome,
-    RungReport, check_channel, reset_level,
+    RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, RecoveryStepError, RecoveryStepOutcome,
+    RecoveryStepReport, Rung, check_channel, reset_level,
 };
 use crate::info::CardInfo;
 use crate::name::ChannelName;
@@ -120,7 +120,7 @@ pub(super) struct Ladder<'a> {
 }
 
 /// What a part of the first rung found, and what became of it.
-type Part = Result<(String, RungOutcome), RungFailure>;
+type Part = Result<(String, RecoveryStepOutcome), RecoveryStepError>;
 
 impl Ladder<'_> {
     pub(super) fn climb(&self, registers: Registers) -> Result<RecoveryReport, RecoveryError> {
@@ -134,9 +134,14 @@ impl Ladder<'_> {
                 return Err(RecoveryError::all_ones(self.name.to_owned()));
             }
             Registers::AllOnes => {
-                let outcome = RungOutcome::Failed { why: RungFailure::AllOnes };
+                let outcome = RecoveryStepOutcome::Failed { why: RecoveryStepError::AllOnes };
                 let found = "every register reads as all ones".to_owned();
-                report.rungs.push(RungReport { rung: Rung::Registers, found, outcome, duration_ns: 0 });
+                report.rungs.push(RecoveryStepReport {
+                    rung: Rung::Registers,
+                    found,
+                    outcome,
+                    duration_ns: 0,
+                });
             }
         }
         for (level, rung) in [(RecoveryLevel::Function, Rung::Function), (RecoveryLevel::Bus, Rung::Bus)] {
@@ -158,15 +163,15 @@ impl Ladder<'_> {
         let began = self.transport.now();
         let (found, outcome) = work().unwrap_or_else(|why| {
             let found = match &why {
-                RungFailure::NotIdle { status, .. } => format!("running ({status})"),
+                RecoveryStepError::NotIdle { status, .. } => format!("running ({status})"),
                 _ => "does not answer".to_owned(),
             };
-            (found, RungOutcome::Failed { why })
+            (found, RecoveryStepOutcome::Failed { why })
         });
         tracing::info!(card = self.name, %rung, %found, %outcome, "recovery");
         let duration_ns = self.transport.now().saturating_sub(began);
-        let well = !matches!(outcome, RungOutcome::Failed { .. });
-        report.rungs.push(RungReport { rung, found, outcome, duration_ns });
+        let well = !matches!(outcome, RecoveryStepOutcome::Failed { .. });
+        report.rungs.push(RecoveryStepReport { rung, found, outcome, duration_ns });
         well
     }
 
@@ -208,13 +213,13 @@ impl Ladder<'_> {
 
         let quiet = !control.run() && !status.busy();
         if quiet && foreign {
-            return Ok((found, RungOutcome::NotNeeded));
+            return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
         // By its alias: what else the owner has set stays.
         ChannelBlock::CONTROL_CLEAR.write(dma, base, ChannelControl::from_bits(1))?;
         self.await_idle(dma, name)?;
         if foreign {
-            return Ok((found, RungOutcome::Recovered));
+            return Ok((found, RecoveryStepOutcome::Recovered));
         }
         let mask = ChannelBlock::INTERRUPT_ENABLE.read(dma, base)?;
         // Events of runs that went well are cleared too, but are nothing that had to be put right.
@@ -226,19 +231,19 @@ impl Ladder<'_> {
         SgdmaCommonBlock::HALT_CLEAR.write(dma, SGDMA_COMMON_BASE, one)?;
         SgdmaCommonBlock::CREDIT_MODE_CLEAR.write(dma, SGDMA_COMMON_BASE, one)?;
         let clean = quiet && untouched && !halted && !credit_mode;
-        Ok((found, if clean { RungOutcome::NotNeeded } else { RungOutcome::Recovered }))
+        Ok((found, if clean { RecoveryStepOutcome::NotNeeded } else { RecoveryStepOutcome::Recovered }))
     }
 
-    fn await_idle(&self, dma: &Bar, name: ChannelName) -> Result<(), RungFailure> {
+    fn await_idle(&self, dma: &Bar, name: ChannelName) -> Result<(), RecoveryStepError> {
         let limit = u64::try_from(self.options.limit.as_nanos()).unwrap_or(u64::MAX);
         let mut last = ChannelStatus::new();
         let idle = look_until(self.transport, limit, |_| {
             last = status(dma, name)?;
-            Ok::<_, RungFailure>((!last.busy()).then_some(()))
+            Ok::<_, RecoveryStepError>((!last.busy()).then_some(()))
         })?;
         idle.map_err(|waited| {
             let status = last.describe(name.direction).to_string();
-            RungFailure::NotIdle { waited_ms: waited / 1_000_000, status }
+            RecoveryStepError::NotIdle { waited_ms: waited / 1_000_000, status }
         })
     }
 
@@ -248,11 +253,11 @@ impl Ladder<'_> {
         let on = control & (ni::control::ENABLE | ni::control::EVENT_ENABLE) != 0;
         let found = if on { "enabled" } else { "silent" }.to_owned();
         if !on {
-            return Ok((found, RungOutcome::NotNeeded));
+            return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
         ni.reset(user)?;
         let whose = if self.claims.foreign_endpoint { " (of an endpoint that is open)" } else { "" };
-        Ok((found + whose, RungOutcome::Recovered))
+        Ok((found + whose, RecoveryStepOutcome::Recovered))
     }
 
     fn reset_cdma(&self, registers: &Bar) -> Part {
@@ -260,7 +265,7 @@ impl Ladder<'_> {
         let status = CdmaBlock::SR.read(registers, base)?;
         let control = CdmaBlock::CR.read(registers, base)?;
         if control.into_bits() == u32::MAX {
-            return Err(RungFailure::AllOnes);
+            return Err(RecoveryStepError::AllOnes);
         }
         let quiet = status.idle() && !status.has_error() && !control.sg_mode() && !control.cyclic();
         let mut found = match (status.idle(), status.has_error()) {
@@ -272,17 +277,17 @@ impl Ladder<'_> {
             found += " (of somebody who has it open)";
         }
         if quiet {
-            return Ok((found, RungOutcome::NotNeeded));
+            return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
         CdmaBlock::CR.write(registers, base, Cdmacr::new().with_reset(true))?;
         let ended = look_until(self.transport, REST_LIMIT_NS, |_| {
-            Ok::<_, RungFailure>((!CdmaBlock::CR.read(registers, base)?.reset()).then_some(()))
+            Ok::<_, RecoveryStepError>((!CdmaBlock::CR.read(registers, base)?.reset()).then_some(()))
         })?;
         ended.or_else(|waited| {
             let status = CdmaBlock::SR.read(registers, base)?.to_string();
-            Err(RungFailure::NotIdle { waited_ms: waited / 1_000_000, status })
+            Err(RecoveryStepError::NotIdle { waited_ms: waited / 1_000_000, status })
         })?;
-        Ok((found, RungOutcome::Recovered))
+        Ok((found, RecoveryStepOutcome::Recovered))
     }
 
     /// The channel mask as [`Card::enable_interrupts`](crate::Card::enable_interrupts) leaves it; no user interrupts.
@@ -294,13 +299,13 @@ impl Ladder<'_> {
         let keep_user = self.claims.foreign_endpoint || self.claims.foreign_cdma;
         let found = format!("channels {channel:#04x}, user {user:#06x} enabled");
         if channel == wanted && (user == 0 || keep_user) {
-            return Ok((found, RungOutcome::NotNeeded));
+            return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
         IrqBlock::CHANNEL_ENABLE.write(dma, IRQ_BASE, ChannelMask::from_bits(wanted))?;
         if !keep_user {
             IrqBlock::USER_ENABLE.write(dma, IRQ_BASE, UserMask::from_bits(0))?;
         }
-        Ok((found, RungOutcome::Recovered))
+        Ok((found, RecoveryStepOutcome::Recovered))
     }
 
     fn reset(&self, level: RecoveryLevel, rung: Rung, report: &mut RecoveryReport) {
@@ -309,38 +314,39 @@ impl Ladder<'_> {
         let well = report.well;
         self.timed(rung, report, || match self.transport.reset(reset_level(level)) {
             Err(reason @ (ResetError::Unsupported { .. } | ResetError::NotOwned { .. })) => {
-                Ok((found, RungOutcome::Unsupported { reason }))
+                Ok((found, RecoveryStepOutcome::Unsupported { reason }))
             }
             Err(why) => {
                 // Its state is not known: whatever is there, handles from before are not to be trusted.
                 was_reset = true;
-                Ok((found, RungOutcome::Failed { why: why.into() }))
+                Ok((found, RecoveryStepOutcome::Failed { why: why.into() }))
             }
             Ok(()) => {
                 was_reset = true;
                 let outcome = match self.confirm() {
-                    Ok(()) => RungOutcome::Recovered,
-                    Err(why) => RungOutcome::Failed { why },
+                    Ok(()) => RecoveryStepOutcome::Recovered,
+                    Err(why) => RecoveryStepOutcome::Failed { why },
                 };
                 Ok((found, outcome))
             }
         });
-        let recovered = report.rungs.last().is_some_and(|last| last.outcome == RungOutcome::Recovered);
+        let recovered =
+            report.rungs.last().is_some_and(|last| last.outcome == RecoveryStepOutcome::Recovered);
         report.reopen |= was_reset;
         report.well = recovered || (well && !was_reset);
     }
 
     /// Whether the card answers after a reset, through a handle of its own, with nothing busy.
-    fn confirm(&self) -> Result<(), RungFailure> {
+    fn confirm(&self) -> Result<(), RecoveryStepError> {
         config::identity(self.transport)?;
         let dma = self.transport.open_bar(self.dma_index)?;
         let irq = IrqBlock::IDENTIFIER.read(&dma, IRQ_BASE)?;
         let config = ConfigBlock::IDENTIFIER.read(&dma, CONFIG_BASE)?;
         if irq.into_bits() == u32::MAX && config.into_bits() == u32::MAX {
-            return Err(RungFailure::AllOnes);
+            return Err(RecoveryStepError::AllOnes);
         }
         if !irq.is(Target::Irq) || !config.is(Target::Config) {
-            return Err(RungFailure::Identifiers { irq: irq.into_bits(), config: config.into_bits() });
+            return Err(RecoveryStepError::Identifiers { irq: irq.into_bits(), config: config.into_bits() });
         }
         for name in self.info.into_iter().flat_map(|info| info.xdma.channels()) {
             self.await_idle(&dma, name)?;
@@ -350,10 +356,10 @@ impl Ladder<'_> {
 }
 
 /// The status register; all ones are no status.
-fn status(dma: &Bar, name: ChannelName) -> Result<ChannelStatus, RungFailure> {
+fn status(dma: &Bar, name: ChannelName) -> Result<ChannelStatus, RecoveryStepError> {
     let status = ChannelBlock::STATUS.read(dma, channel_base(name.direction, name.number));
     match status? {
-        status if status.into_bits() == u32::MAX => Err(RungFailure::AllOnes),
+        status if status.into_bits() == u32::MAX => Err(RecoveryStepError::AllOnes),
         status => Ok(status),
     }
 }

@@ -57,7 +57,7 @@ impl fmt::Display for Rung {
 /// What became of a rung.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum RungOutcome {
+pub enum RecoveryStepOutcome {
     /// It did its work.
     Recovered,
     /// There was nothing to do.
@@ -70,11 +70,11 @@ pub enum RungOutcome {
     /// It was tried in vain.
     Failed {
         /// Why.
-        why: RungFailure,
+        why: RecoveryStepError,
     },
 }
 
-impl RungOutcome {
+impl RecoveryStepOutcome {
     /// One word for it: `recovered`, `not-needed`, `unsupported`, `failed`.
     #[must_use]
     pub const fn word(&self) -> &'static str {
@@ -87,7 +87,7 @@ impl RungOutcome {
     }
 }
 
-impl fmt::Display for RungOutcome {
+impl fmt::Display for RecoveryStepOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Recovered => f.write_str("recovered"),
@@ -101,7 +101,7 @@ impl fmt::Display for RungOutcome {
 /// Why a rung did not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RungFailure {
+pub enum RecoveryStepError {
     /// The registers read as all ones.
     #[error(
         "the registers read as all ones although configuration space answers: memory decoding was lost, or the FPGA was \
@@ -146,13 +146,13 @@ pub enum RungFailure {
 /// What one rung found and did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RungReport {
+pub struct RecoveryStepReport {
     /// Which.
     pub rung: Rung,
     /// What it found before it did anything, for people.
     pub found: String,
     /// What became of it.
-    pub outcome: RungOutcome,
+    pub outcome: RecoveryStepOutcome,
     /// How long it took on the transport's clock, in nanoseconds.
     pub duration_ns: u64,
 }
@@ -164,7 +164,7 @@ pub struct RecoveryReport {
     /// Which card.
     pub card: String,
     /// The rungs that were climbed, in order.
-    pub rungs: Vec<RungReport>,
+    pub rungs: Vec<RecoveryStepReport>,
     /// At the end the card answered and nothing that was looked at was busy.
     pub well: bool,
     /// The card was reset: handles from before are stale. Drop them all, then open it again.
@@ -174,12 +174,12 @@ pub struct RecoveryReport {
 impl RecoveryReport {
     /// What became of the rung of `level`; `None` if it was not climbed to. For [`RecoveryLevel::Channel`] the worst of its parts.
     #[must_use]
-    pub fn outcome(&self, level: RecoveryLevel) -> Option<&RungOutcome> {
-        let rank = |outcome: &RungOutcome| match outcome {
-            RungOutcome::NotNeeded => 0,
-            RungOutcome::Recovered => 1,
-            RungOutcome::Unsupported { .. } => 2,
-            RungOutcome::Failed { .. } => 3,
+    pub fn outcome(&self, level: RecoveryLevel) -> Option<&RecoveryStepOutcome> {
+        let rank = |outcome: &RecoveryStepOutcome| match outcome {
+            RecoveryStepOutcome::NotNeeded => 0,
+            RecoveryStepOutcome::Recovered => 1,
+            RecoveryStepOutcome::Unsupported { .. } => 2,
+            RecoveryStepOutcome::Failed { .. } => 3,
         };
         self.rungs
             .iter()

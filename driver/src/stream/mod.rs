@@ -23,20 +23,20 @@
 //!   descriptor that has received something; what is still busy after that is wedged, and its memory is kept out of use for good;
 //! * to end a stream in order, [`C2hStream::stop`] it while one more packet is to come;
 //! * a packet that an error or an `abort` ended in the middle of being sent stays open in the card: what is sent next continues it.
-//!   Its completion tells how much had gone ([`FaultPlace::bytes_done`](crate::FaultPlace::bytes_done)).
+//!   Its completion tells how much had gone ([`FaultPosition::bytes_done`](crate::FaultPosition::bytes_done)).
 
 mod error;
 mod options;
 mod packet;
 mod receive;
 
-use fpga_pci::{DmaArea, DmaBuffer, SharedSlice};
+use fpga_pci::{DmaBuffer, RegisteredMemory, SharedSlice};
 use fpga_registers::CardAddr;
 
 use crate::channel::{
-    AttachedMemory, ChannelEvents, Completion, CompletionFuture, Engine, Piece, Ticket, WaitOptions, common,
+    ChannelEvents, Completion, CompletionFuture, Engine, MemoryHandle, Piece, Ticket, WaitOptions, common,
 };
-use crate::error::{AttachRefused, ChannelError, Refused, SubmitError, TransferFailed};
+use crate::error::{ChannelError, Refused, RegisterRefused, SubmitError, TransferFailed};
 use crate::name::ChannelName;
 
 pub use error::{ReceiveFailed, StreamError};
@@ -47,9 +47,9 @@ pub use receive::{C2hStream, StreamStatistics};
 
 /// A part of a packet that is gathered from several places: bytes of attached memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PacketPart {
+pub struct PacketFragment {
     /// Which memory.
-    pub memory: AttachedMemory,
+    pub memory: MemoryHandle,
     /// First byte in it.
     pub offset: usize,
     /// Bytes; empty parts are skipped.
@@ -103,7 +103,7 @@ impl H2cStream {
     #[inline]
     pub fn submit_at(
         &mut self,
-        memory: AttachedMemory,
+        memory: MemoryHandle,
         offset: usize,
         length: usize,
     ) -> Result<Ticket, SubmitError> {
@@ -116,9 +116,9 @@ impl H2cStream {
     ///
     /// # Errors
     /// As `submit_at`; [`RefusalReason::PartialBeat`](fpga_ring::ring::RefusalReason::PartialBeat). Nothing is queued then.
-    pub fn submit_list(&mut self, parts: &[PacketPart]) -> Result<Ticket, SubmitError> {
+    pub fn submit_list(&mut self, parts: &[PacketFragment]) -> Result<Ticket, SubmitError> {
         self.0.submit_list(parts.iter().map(|part| {
-            let PacketPart { memory, offset, length } = *part;
+            let PacketFragment { memory, offset, length } = *part;
             Piece { memory, offset, length, card: CardAddr::ZERO }
         }))
     }

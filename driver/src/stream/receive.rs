@@ -12,7 +12,7 @@ use super::error::{ReceiveFailed, StreamError};
 use super::options::C2hStreamOptions;
 use super::packet::Packet;
 use crate::card::Card;
-use crate::channel::{AttachedMemory, ChannelEvents, Engine, Ticket, WaitOptions};
+use crate::channel::{ChannelEvents, Engine, MemoryHandle, Ticket, WaitOptions};
 use crate::error::{ChannelError, ResourceError, TransferError};
 use crate::fault::{ChannelFault, FaultCause};
 use crate::name::ChannelName;
@@ -54,7 +54,7 @@ pub struct C2hStream {
 #[derive(Debug)]
 struct Receiver {
     packets: Packets,
-    memory: AttachedMemory,
+    memory: MemoryHandle,
     /// Device address of the first buffer.
     start: u64,
     buffers: u32,

@@ -8,7 +8,7 @@ use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, UserMask};
 
 use super::{Delivery, UserInterruptError};
 use crate::error::ResourceError;
-use crate::shared::LineClaim;
+use crate::shared::UserInterruptClaim;
 
 /// Period of the descriptor of a line that is polled.
 const POLL_PERIOD: Duration = Duration::from_millis(10);
@@ -19,7 +19,7 @@ pub(super) struct Line {
     interrupt: Interrupt,
     delivery: Delivery,
     state: Mutex<State>,
-    claim: LineClaim,
+    claim: UserInterruptClaim,
 }
 
 #[derive(Debug, Default)]
@@ -35,7 +35,10 @@ struct State {
 
 impl Line {
     /// Takes the line and enables it. `interrupt`: its interrupt, `None` to poll.
-    pub(super) fn take(claim: LineClaim, interrupt: Option<Interrupt>) -> Result<Self, ResourceError> {
+    pub(super) fn take(
+        claim: UserInterruptClaim,
+        interrupt: Option<Interrupt>,
+    ) -> Result<Self, ResourceError> {
         let delivery = match &interrupt {
             None => Delivery::Polled,
             Some(interrupt) if interrupt.is_level() => Delivery::Level,

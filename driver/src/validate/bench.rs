@@ -5,7 +5,7 @@ use core::fmt::Write;
 use core::time::Duration;
 use std::rc::Rc;
 
-use fpga_pci::{DmaArea, QuarantineReason, SharedSlice};
+use fpga_pci::{QuarantineReason, RegisteredMemory, SharedSlice};
 use fpga_registers::{CardAddr, Iova};
 
 use super::Status;
@@ -31,7 +31,7 @@ pub(super) type Lost = Rc<Cell<Option<QuarantineReason>>>;
 /// Host memory that the card may reach.
 #[derive(Debug)]
 pub(super) struct HostMemory {
-    area: Option<DmaArea>,
+    area: Option<RegisteredMemory>,
     lost: Lost,
 }
 
@@ -42,7 +42,7 @@ impl HostMemory {
     }
 
     pub(super) fn memory(&self) -> SharedSlice<'_> {
-        self.area.as_ref().map(DmaArea::memory).unwrap_or_default()
+        self.area.as_ref().map(RegisteredMemory::memory).unwrap_or_default()
     }
 
     /// Device address of byte `offset`.
@@ -52,7 +52,7 @@ impl HostMemory {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.area.as_ref().map_or(0, DmaArea::len)
+        self.area.as_ref().map_or(0, RegisteredMemory::len)
     }
 }
 

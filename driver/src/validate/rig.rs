@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fpga_pci::{Bar, DmaArea, Interrupt, MmioError, QuarantineReason, barrier};
+use fpga_pci::{Bar, Interrupt, MmioError, QuarantineReason, RegisteredMemory, barrier};
 use fpga_registers::xdma::descriptor::next_adjacent;
 use fpga_registers::xdma::{
     Adjacent, ChannelBlock, ChannelControl, ChannelInterrupts, ChannelStatus, Credits, Descriptor,
@@ -62,7 +62,7 @@ pub(super) struct Rig {
     bar: Bar,
     base: BarOffset,
     sgdma: BarOffset,
-    area: Option<DmaArea>,
+    area: Option<RegisteredMemory>,
     posted: Vec<Piece>,
     running: bool,
     limit: u64,
@@ -143,7 +143,7 @@ impl Rig {
             next_adjacent(self.address(at * DESCRIPTOR), available)
         };
         let mut block_end = chain.first + usize::from(adjacent(chain.first)) + 1;
-        let memory = self.area.as_ref().map(DmaArea::memory).unwrap_or_default();
+        let memory = self.area.as_ref().map(RegisteredMemory::memory).unwrap_or_default();
         for (at, piece) in (chain.first..end).zip(pieces) {
             let last = at + 1 == end;
             let next = if last { chain.first } else { at + 1 };
@@ -179,7 +179,7 @@ impl Rig {
 
     /// Starts the engine on what was written.
     pub(super) fn start(&mut self, post: Post, control: ChannelControl) -> Result<(), Problem> {
-        let memory = self.area.as_ref().map(DmaArea::memory).unwrap_or_default();
+        let memory = self.area.as_ref().map(RegisteredMemory::memory).unwrap_or_default();
         memory.store_u32(WRITEBACK, 0)?;
         barrier::descriptor_before_doorbell();
         ChannelBlock::CONTROL.write(&self.bar, self.base, control.with_run(false))?;
@@ -314,7 +314,7 @@ impl Rig {
 
     /// The write-back word.
     pub(super) fn writeback(&self) -> Result<u32, Problem> {
-        let memory = self.area.as_ref().map(DmaArea::memory).unwrap_or_default();
+        let memory = self.area.as_ref().map(RegisteredMemory::memory).unwrap_or_default();
         Ok(memory.load_u32_acquire(WRITEBACK)?)
     }
 

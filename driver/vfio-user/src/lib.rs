@@ -9,7 +9,7 @@
 //! | [`wire`] | every message, typed, for client and server; bytes in, bytes out, no I/O |
 //! | [`socket`] | whole messages over a socket, with their file descriptors, each by a deadline |
 //!
-//! [`VfioUserTransport`] is the client: a [`Transport`](fpga_pci::Transport) like any other. The server's word is not taken
+//! [`VfioUserBackend`] is the client: a [`Transport`](fpga_pci::Transport) like any other. The server's word is not taken
 //! for anything that could hurt: what it says is checked, what it does not say in time ends the connection, and a file
 //! of its own is only mapped if it is sealed against being cut.
 
@@ -25,4 +25,4 @@ pub mod wire;
 
 pub use error::VfioUserOpenError;
 pub use open::VfioUserOptions;
-pub use transport::VfioUserTransport;
+pub use transport::VfioUserBackend;

@@ -36,7 +36,7 @@ use fpga_pci::{
 ///
 /// Dropping it switches bus mastering off first, then interrupts, then ends the connection, with which the server gives up
 /// all mappings.
-pub struct VfioUserTransport {
+pub struct VfioUserBackend {
     name: String,
     link: Arc<Link>,
     options: VfioUserOptions,
@@ -60,9 +60,9 @@ const ADDRESSES: RangeInclusive<Iova> = Iova::new(0x1000)..=Iova::new((1 << 48) 
 /// How many steps of waiting go without letting another process run: the server may need this CPU.
 const RELAX_BURST: u32 = 64;
 
-impl fmt::Debug for VfioUserTransport {
+impl fmt::Debug for VfioUserBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VfioUserTransport")
+        f.debug_struct("VfioUserBackend")
             .field("name", &self.name)
             .field("bars", &self.bars)
             .field("vectors", &self.interrupts.vectors())
@@ -74,7 +74,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl VfioUserTransport {
+impl VfioUserBackend {
     /// Opens the function that is served at `socket`, with default options.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl VfioUserTransport {
     }
 }
 
-impl Transport for VfioUserTransport {
+impl Transport for VfioUserBackend {
     fn name(&self) -> &str {
         &self.name
     }
@@ -321,7 +321,7 @@ impl Transport for VfioUserTransport {
     }
 }
 
-impl Drop for VfioUserTransport {
+impl Drop for VfioUserBackend {
     fn drop(&mut self) {
         if self.link.check().is_ok() {
             // First: whatever the device still had in mind, it does no more DMA.

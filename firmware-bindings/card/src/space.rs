@@ -48,13 +48,13 @@ pub(crate) struct CardSpace {
 
 /// Card memory as most descriptors use it: whole ranges within one page. What it does not answer takes the long way
 /// round, through [`CardSpace::slice`] and [`CardSpace::fill`].
-pub(crate) struct PlainMemory<'a> {
+pub(crate) struct FastPathMemory<'a> {
     base: u64,
     pages: &'a mut [[u8; PAGE]],
     written: &'a mut Written,
 }
 
-impl PlainMemory<'_> {
+impl FastPathMemory<'_> {
     /// The `length` bytes at card address `at`, to be read.
     #[inline]
     pub(crate) fn source(&self, at: u64, length: usize) -> Option<&[u8]> {
@@ -202,12 +202,12 @@ impl CardSpace {
 
     /// Card memory for accesses without anything special about them; `None` while a fault hook is set.
     #[inline]
-    pub(crate) fn plain(&mut self) -> Option<PlainMemory<'_>> {
+    pub(crate) fn plain(&mut self) -> Option<FastPathMemory<'_>> {
         if !self.hooks.none() {
             return None;
         }
         let (pages, written) = self.memory.pages();
-        Some(PlainMemory { base: self.base, pages, written })
+        Some(FastPathMemory { base: self.base, pages, written })
     }
 
     /// The readable bytes from `at` on that lie together, at least one and at most `most`.

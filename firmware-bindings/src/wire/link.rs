@@ -21,7 +21,7 @@ pub struct LinkState {
 
 /// What is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LinkWord {
+pub enum LinkFeedback {
     /// From a sender towards a receiver: every hop on the way that understands it answers, and passes it on.
     Inquiry {
         /// Comes back in the answers.
@@ -58,10 +58,10 @@ pub struct LinkPacket {
     /// From whom, to whom. A hop is no node: its words carry the receiver's as their source.
     pub common: Common,
     /// What it says.
-    pub word: LinkWord,
+    pub word: LinkFeedback,
 }
 
-impl LinkWord {
+impl LinkFeedback {
     /// Nodes that it names, and the state.
     const fn content(&self) -> ([Option<NodeId>; 2], Option<LinkState>) {
         match *self {
@@ -91,10 +91,10 @@ impl LinkPacket {
     #[must_use]
     pub const fn kind(&self) -> PacketKind {
         match self.word {
-            LinkWord::Inquiry { .. } => PacketKind::LinkInquiry,
-            LinkWord::Passive { .. } => PacketKind::LinkPassive,
-            LinkWord::Active { .. } => PacketKind::LinkActive,
-            LinkWord::Slow { .. } => PacketKind::LinkSlow,
+            LinkFeedback::Inquiry { .. } => PacketKind::LinkInquiry,
+            LinkFeedback::Passive { .. } => PacketKind::LinkPassive,
+            LinkFeedback::Active { .. } => PacketKind::LinkActive,
+            LinkFeedback::Slow { .. } => PacketKind::LinkSlow,
         }
     }
 
@@ -109,7 +109,7 @@ impl LinkPacket {
             PacketKind::LinkInquiry => {
                 let bytes: &[u8; inquiry_at::LAYOUT_SIZE] = exact(kind, body)?;
                 let number = u32_at::<{ inquiry_at::NUMBER }, _>(bytes);
-                (Common::read(bytes), LinkWord::Inquiry { number })
+                (Common::read(bytes), LinkFeedback::Inquiry { number })
             }
             PacketKind::LinkPassive => {
                 let bytes: &[u8; passive_at::LAYOUT_SIZE] = exact(kind, body)?;
@@ -120,7 +120,7 @@ impl LinkPacket {
                 };
                 let receiver = NodeId::new(u32_at::<{ passive_at::RECEIVER }, _>(bytes));
                 let number = u32_at::<{ passive_at::NUMBER }, _>(bytes);
-                (Common::read(bytes), LinkWord::Passive { number, receiver, state })
+                (Common::read(bytes), LinkFeedback::Passive { number, receiver, state })
             }
             PacketKind::LinkActive => {
                 let bytes: &[u8; active_at::LAYOUT_SIZE] = exact(kind, body)?;
@@ -131,12 +131,12 @@ impl LinkPacket {
                 };
                 let sender = NodeId::new(u32_at::<{ active_at::SENDER }, _>(bytes));
                 let receiver = NodeId::new(u32_at::<{ active_at::RECEIVER }, _>(bytes));
-                (Common::read(bytes), LinkWord::Active { sender, receiver, state })
+                (Common::read(bytes), LinkFeedback::Active { sender, receiver, state })
             }
             PacketKind::LinkSlow => {
                 let bytes: &[u8; slow_at::LAYOUT_SIZE] = exact(kind, body)?;
                 let receiver = NodeId::new(u32_at::<{ slow_at::RECEIVER }, _>(bytes));
-                (Common::read(bytes), LinkWord::Slow { receiver })
+                (Common::read(bytes), LinkFeedback::Slow { receiver })
             }
             other => return Err(WireError::Kind { found: other.value() }),
         };
@@ -152,12 +152,12 @@ impl LinkPacket {
         self.common.check(self.kind())?;
         self.word.check(&self.common)?;
         match self.word {
-            LinkWord::Inquiry { number } => {
+            LinkFeedback::Inquiry { number } => {
                 let mut image = Image::<{ inquiry_at::LAYOUT_SIZE }>::new();
                 image.put::<{ inquiry_at::NUMBER }, _>(number);
                 self.write(image, buffer)
             }
-            LinkWord::Passive { number, receiver, state } => {
+            LinkFeedback::Passive { number, receiver, state } => {
                 let mut image = Image::<{ passive_at::LAYOUT_SIZE }>::new();
                 image.put::<{ passive_at::NUMBER }, _>(number);
                 image.put::<{ passive_at::RECEIVER }, _>(receiver.get());
@@ -166,7 +166,7 @@ impl LinkPacket {
                 image.put::<{ passive_at::QUEUE }, _>(state.queue);
                 self.write(image, buffer)
             }
-            LinkWord::Active { sender, receiver, state } => {
+            LinkFeedback::Active { sender, receiver, state } => {
                 let mut image = Image::<{ active_at::LAYOUT_SIZE }>::new();
                 image.put::<{ active_at::SENDER }, _>(sender.get());
                 image.put::<{ active_at::RECEIVER }, _>(receiver.get());
@@ -175,7 +175,7 @@ impl LinkPacket {
                 image.put::<{ active_at::QUEUE }, _>(state.queue);
                 self.write(image, buffer)
             }
-            LinkWord::Slow { receiver } => {
+            LinkFeedback::Slow { receiver } => {
                 let mut image = Image::<{ slow_at::LAYOUT_SIZE }>::new();
                 image.put::<{ slow_at::RECEIVER }, _>(receiver.get());
                 self.write(image, buffer)

@@ -55,7 +55,7 @@ mod message;
 pub use control::{Ack, Arrived, Control, Hello, Nack, SegmentDone};
 pub use data::{Data, DataHeader, SegmentName, StartFields};
 pub use error::{EncodeError, WireError};
-pub use link::{LinkPacket, LinkState, LinkWord};
+pub use link::{LinkFeedback, LinkPacket, LinkState};
 pub use message::{
     Announcement, AnswerBody, MESSAGE_PACKETS_MAX, Message, MessageAnswer, MessageBytes, MessageHeader,
     MessageRequest, ReadRequest,

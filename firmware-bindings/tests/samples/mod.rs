@@ -2,9 +2,9 @@
 
 use fpga_firmware::generated::{Capabilities, Scheme};
 use fpga_firmware::wire::{
-    Ack, Announcement, AnswerBody, Arrived, Common, Control, DataHeader, Flags, Hello, LinkPacket, LinkState,
-    LinkWord, Message, MessageAnswer, MessageHeader, MessageRequest, Nack, NackReason, PacketKind,
-    ReadRequest, SegmentDone, StartFields,
+    Ack, Announcement, AnswerBody, Arrived, Common, Control, DataHeader, Flags, Hello, LinkFeedback,
+    LinkPacket, LinkState, Message, MessageAnswer, MessageHeader, MessageRequest, Nack, NackReason,
+    PacketKind, ReadRequest, SegmentDone, StartFields,
 };
 use fpga_firmware::{Incarnation, MessageId, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
@@ -415,12 +415,12 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
     let state = LinkState { link: 0x8182_8384, rate: 1000, queue: 751 };
     let link = |word| Sample::Link(LinkPacket { common, word });
     match kind {
-        PacketKind::LinkInquiry => link(LinkWord::Inquiry { number: 0x6162_6364 }),
-        PacketKind::LinkPassive => link(LinkWord::Passive { number: 0x6162_6364, receiver, state }),
+        PacketKind::LinkInquiry => link(LinkFeedback::Inquiry { number: 0x6162_6364 }),
+        PacketKind::LinkPassive => link(LinkFeedback::Passive { number: 0x6162_6364, receiver, state }),
         PacketKind::LinkActive => {
-            link(LinkWord::Active { sender: NodeId::new(0x9192_9394), receiver, state })
+            link(LinkFeedback::Active { sender: NodeId::new(0x9192_9394), receiver, state })
         }
-        PacketKind::LinkSlow => link(LinkWord::Slow { receiver }),
+        PacketKind::LinkSlow => link(LinkFeedback::Slow { receiver }),
         PacketKind::MessageRequest => {
             let scheme = Scheme::ReceiverWindow;
             let request = MessageRequest { common, message, scheme, packet_size_log2: 6, announcement };

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow;
 use fpga_protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
-use fpga_protocol::scheme::ends::{OtherRules, Rules};
+use fpga_protocol::scheme::ends::{SchemeSet, Rules};
 use fpga_protocol::scheme::messages::{
     ReadConfig, Read, Reads, Receiver, ReceiverConfig, Sender, SenderConfig,
 };
-use fpga_protocol::scheme::side::{Departure, Header, ReceivingSide, Said, SendingSide};
+use fpga_protocol::scheme::side::{Departure, Header, SchemeReceiver, Said, SchemeSender};
 use fpga_protocol::sender::{Command, Notify, Ticket};
 use fpga_firmware::generated::{Permissions, Scheme};
 use fpga_firmware::ids::{Incarnation, NodeId};
@@ -76,7 +76,7 @@ fn rig(shape: u8) -> Rig {
     let mut receiving = ReceiverConfig::new(NODE, LIFE, rules);
     if shape & 0x10 != 0 {
         let all = SCHEMES.iter().filter_map(|scheme| Rules::new(*scheme, TRIP));
-        sending.others = all.fold(OtherRules::NONE, OtherRules::with);
+        sending.others = all.fold(SchemeSet::NONE, SchemeSet::with);
         receiving.others = sending.others;
     }
     (sending.packet_size_log2, receiving.packet_size_log2) = (6, 6);

@@ -11,7 +11,7 @@ use fpga_vfio_user::wire::{
     Capabilities, Command, DeviceInfo, HEADER_LENGTH, Header, IrqInfo, Kind, RegionInfo, Reply, Request,
     Version, encode_error, encode_reply, region,
 };
-use fpga_vfio_user::{VfioUserOptions, VfioUserTransport};
+use fpga_vfio_user::{VfioUserOptions, VfioUserBackend};
 use fpga_pci::{DmaAccess, HugePages, ResetLevel, SharedMemory, Transport};
 use fpga_registers::{BarOffset, Iova};
 use libfuzzer_sys::fuzz_target;
@@ -169,7 +169,7 @@ fn client(input: &[u8]) {
 /// What a program does with a card, as far as its server lets it.
 fn use_it(connection: Connection) {
     let options = VfioUserOptions::default().deadline(DEADLINE);
-    let Ok(transport) = VfioUserTransport::over(connection, Path::new("fuzz"), options) else { return };
+    let Ok(transport) = VfioUserBackend::over(connection, Path::new("fuzz"), options) else { return };
     if let Ok(bar) = transport.open_bar(0) {
         let _ = bar.read32(BarOffset::new(0));
         let _ = bar.write64(BarOffset::new(8), 1);

@@ -9,7 +9,7 @@ use fpga_card::fault_plan::FaultEntry;
 use fpga_driver::sim::World;
 use fpga_driver::sim::served::MessageCount;
 use fpga_driver::{
-    AttachedMemory, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, OpenOptions,
+    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, MemoryHandle, OpenOptions,
     RecoveryLevel, RecoveryOptions, ResourceError, RunMode, Transport, WaitOptions, recovery,
 };
 
@@ -332,7 +332,7 @@ impl Lane {
     }
 
     /// Puts `data` where a transfer between attached memory and `at` takes it from.
-    pub fn put(&mut self, memory: AttachedMemory, offset: usize, at: CardAddr, data: &[u8]) {
+    pub fn put(&mut self, memory: MemoryHandle, offset: usize, at: CardAddr, data: &[u8]) {
         let host = if self.way.to_card() { data } else { &vec![0xEE; data.len()] };
         self.channel.memory(memory).expect("attached").write(offset, host).expect("inside the memory");
         if !self.way.to_card() {
@@ -342,7 +342,7 @@ impl Lane {
 
     /// Whether `data` has gone its way between attached memory and `at`.
     #[must_use]
-    pub fn arrived(&mut self, memory: AttachedMemory, offset: usize, at: CardAddr, data: &[u8]) -> bool {
+    pub fn arrived(&mut self, memory: MemoryHandle, offset: usize, at: CardAddr, data: &[u8]) -> bool {
         if self.way.to_card() {
             return self.read(at, data.len()) == data;
         }

@@ -13,7 +13,7 @@ use fpga_driver::Transport;
 use fpga_driver::protocol::Nanos;
 use fpga_driver::sim::served::{CardServer, MessageCount};
 use fpga_driver::sim::{ThreadOptions, World};
-use fpga_driver::vfio_user::VfioUserTransport;
+use fpga_driver::vfio_user::VfioUserBackend;
 
 use super::outside::Outside;
 use super::{Ability, Build, Door, Stand, UserLevel};
@@ -144,7 +144,7 @@ struct Behind {
 
 impl Stand for Behind {
     fn reach(&self) -> Result<Arc<dyn Transport>, String> {
-        match VfioUserTransport::open(&self.socket) {
+        match VfioUserBackend::open(&self.socket) {
             Ok(transport) => Ok(Arc::new(transport)),
             Err(error) => Err(error.to_string()),
         }

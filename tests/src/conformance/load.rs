@@ -11,8 +11,8 @@ use fpga_driver::registers::xdma::{
     SgdmaBlock, channel_base, sgdma_base,
 };
 use fpga_driver::{
-    AttachedMemory, Card, CardAddr, ChannelOptions, Direction, DmaArea, Iova, OpenOptions, Piece, RunMode,
-    Transport, WaitMode,
+    Card, CardAddr, ChannelOptions, Direction, Iova, MemoryHandle, OpenOptions, Piece, RegisteredMemory,
+    RunMode, Transport, WaitMode,
 };
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -84,7 +84,7 @@ pub fn hammer(
 /// One channel under the hammer.
 struct Hammered {
     channel: Channel,
-    memory: AttachedMemory,
+    memory: MemoryHandle,
     start: u64,
     room: u64,
 }
@@ -276,7 +276,7 @@ fn register_rate(opened: &Opened, span: Duration) -> Result<f64, Failed> {
     const WRITEBACK: usize = 128;
     let bar = opened.card.dma_bar();
     let (base, sgdma) = (channel_base(Direction::H2c, 0), sgdma_base(Direction::H2c, 0));
-    let area: DmaArea = opened.card.area(2 * SMALL)?;
+    let area: RegisteredMemory = opened.card.area(2 * SMALL)?;
     let at = |offset: usize| Iova::new(area.iova().get() + offset as u64);
     let descriptor = Descriptor::h2c(at(SMALL), opened.at(0), u32::try_from(SMALL)?)?;
     let last = DescriptorControl::new().with_stop(true).with_completed(true).with_eop(true);

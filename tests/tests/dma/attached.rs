@@ -112,7 +112,7 @@ fn registered_success_is_counted_without_completion() {
 }
 
 /// Whatever is asked of the channel with this handle is refused.
-fn assert_stale(rig: &mut Rig, memory: fpga_driver::AttachedMemory) {
+fn assert_stale(rig: &mut Rig, memory: fpga_driver::MemoryHandle) {
     let refused = rig.channel.submit_at(memory, 0, 64, AT);
     assert!(matches!(refused, Err(SubmitError::NotAttached { .. })), "{:?}: {refused:?}", rig.way);
     let piece = fpga_driver::Piece { memory, offset: 0, length: 64, card: AT };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fpga_driver::{AttachedMemory, Completion, DmaBuffer, FaultCause, Piece, RunMode, Ticket};
+use fpga_driver::{Completion, DmaBuffer, FaultCause, MemoryHandle, Piece, RunMode, Ticket};
 use fpga_tests::cards::poke;
 use fpga_tests::rig::Way;
 
@@ -38,7 +38,7 @@ fn place(number: usize) -> CardAddr {
 }
 
 /// The two halves of the transfer at `offset`: on the card's side they lie apart.
-fn halves(memory: AttachedMemory, offset: usize, length: usize, at: CardAddr) -> [Piece; 2] {
+fn halves(memory: MemoryHandle, offset: usize, length: usize, at: CardAddr) -> [Piece; 2] {
     let first = length / 2;
     let second = at.checked_add(first as u64 + 64).unwrap();
     [
@@ -49,7 +49,7 @@ fn halves(memory: AttachedMemory, offset: usize, length: usize, at: CardAddr) ->
 
 fn submit(
     rig: &mut Rig,
-    memory: AttachedMemory,
+    memory: MemoryHandle,
     kind: Kind,
     number: usize,
     length: usize,
@@ -77,7 +77,7 @@ fn submit(
 }
 
 /// It has brought what it should.
-fn assert_arrived(rig: &Rig, memory: AttachedMemory, transfer: &Transfer, buffer: Option<&DmaBuffer>) {
+fn assert_arrived(rig: &Rig, memory: MemoryHandle, transfer: &Transfer, buffer: Option<&DmaBuffer>) {
     let Transfer { kind, offset, at, data, .. } = transfer;
     match kind {
         Kind::Buffer => assert!(rig.moved(buffer.unwrap(), *at, data), "{:?}", rig.way),
@@ -95,7 +95,7 @@ fn assert_arrived(rig: &Rig, memory: AttachedMemory, transfer: &Transfer, buffer
 /// Compares what has ended with what should have: `cancelled` as aborted, everything else well.
 fn check(
     rig: &Rig,
-    memory: AttachedMemory,
+    memory: MemoryHandle,
     transfers: &[Transfer],
     cancelled: &[Ticket],
     done: Vec<Completion>,

@@ -4,7 +4,7 @@
 use fpga_driver::pci::{MmioError, QuarantineReason, ResetLevel};
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
 use fpga_driver::sim::{CardFailure, World};
-use fpga_driver::{AttachedMemory, Card, FaultCause, Piece, ResourceError, RunMode, Ticket, Transport};
+use fpga_driver::{Card, FaultCause, MemoryHandle, Piece, ResourceError, RunMode, Ticket, Transport};
 use fpga_tests::cards::{DMA_BAR, channels_idle, hurried_world, open, with_channels, world};
 use fpga_tests::rig::{Channel, Way};
 use fpga_tests::tampered::{Replaced, Tampered};
@@ -21,12 +21,12 @@ const fn place(number: u64) -> CardAddr {
 /// A channel with work in every state.
 pub(crate) struct Work {
     /// Attached, never used.
-    idle: AttachedMemory,
+    idle: MemoryHandle,
     /// All of its transfers have ended.
-    done: AttachedMemory,
-    posted: AttachedMemory,
+    done: MemoryHandle,
+    posted: MemoryHandle,
     /// Behind the run, not posted.
-    queued: AttachedMemory,
+    queued: MemoryHandle,
     /// Posted: buffer, part, list, buffer. Then queued: part, buffer.
     tickets: [Ticket; 6],
     data: [Vec<u8>; 6],
@@ -97,7 +97,7 @@ impl Work {
         (failed, kept)
     }
 
-    fn all(&self) -> [AttachedMemory; 4] {
+    fn all(&self) -> [MemoryHandle; 4] {
         [self.idle, self.done, self.posted, self.queued]
     }
 

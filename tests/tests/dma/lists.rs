@@ -1,7 +1,7 @@
 //! Scatter-gather lists: many pieces, one transfer.
 
 use fpga_driver::ring::RefusalReason;
-use fpga_driver::{AttachedMemory, Piece};
+use fpga_driver::{MemoryHandle, Piece};
 use fpga_tests::cards::{peek, poke};
 use fpga_tests::rig::Way;
 
@@ -9,7 +9,7 @@ use super::*;
 
 const AT: u64 = 0x40_0000;
 
-const fn piece(memory: AttachedMemory, offset: usize, length: usize, card: u64) -> Piece {
+const fn piece(memory: MemoryHandle, offset: usize, length: usize, card: u64) -> Piece {
     Piece { memory, offset, length, card: CardAddr::new(card) }
 }
 
@@ -72,7 +72,7 @@ fn list_scattered_parts_are_one_transfer() {
 }
 
 /// A list whose pieces do not overlap on either side, some of them empty, in no order.
-fn scattered(dice: &mut Dice, memories: &[AttachedMemory], size: usize, card_size: usize) -> Vec<Piece> {
+fn scattered(dice: &mut Dice, memories: &[MemoryHandle], size: usize, card_size: usize) -> Vec<Piece> {
     let count = 1 + dice.below(12);
     // The last byte of either side is left for a piece that is never empty.
     let (host_part, card_part) = ((size - 1) / count, (card_size - 1) / count);

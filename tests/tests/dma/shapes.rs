@@ -2,7 +2,7 @@
 
 use fpga_card::AccessLog;
 use fpga_driver::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
-use fpga_driver::{AttachedMemory, ChannelOptions, FaultCause, Piece, ResourceError};
+use fpga_driver::{ChannelOptions, FaultCause, MemoryHandle, Piece, ResourceError};
 use fpga_tests::cards::{described, open, peek, poke, world};
 use fpga_tests::rig::Way;
 
@@ -71,7 +71,7 @@ fn memory_of_zero_size_is_refused() {
 /// Bytes of a beat: the built-in card's data path has 512 bits.
 const BEAT: usize = 64;
 
-fn fixed(way: fpga_tests::rig::Way) -> (Rig, AttachedMemory) {
+fn fixed(way: fpga_tests::rig::Way) -> (Rig, MemoryHandle) {
     let mut rig = Rig::with(way, way.options().fixed_address(true));
     let memory = rig.attach(1 << 16);
     (rig, memory)

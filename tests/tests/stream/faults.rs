@@ -4,7 +4,8 @@ use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan};
 use fpga_driver::sim::CardFailure;
 use fpga_driver::stream::PacketFault;
 use fpga_driver::{
-    BarOffset, ChannelError, FaultCause, PacketPart, ResourceError, StreamError, SubmitError, TransferError,
+    BarOffset, ChannelError, FaultCause, PacketFragment, ResourceError, StreamError, SubmitError,
+    TransferError,
 };
 
 use super::*;
@@ -202,7 +203,7 @@ fn stream_invalid_options_are_refused() {
 fn stream_invalid_packets_are_refused() {
     let mut ends = Setup::new(RunMode::CreditRing).open(16, 512);
     let memory = ends.attach(&bytes(1, 4096));
-    let part = |offset, length| PacketPart { memory, offset, length };
+    let part = |offset, length| PacketFragment { memory, offset, length };
     let refused = ends.tx.submit_list(&[part(0, 65), part(1000, 64)]).unwrap_err();
     assert!(refused.to_string().contains("multiple of 64"), "{refused}");
     assert!(ends.tx.submit_list(&[]).is_err() && ends.tx.submit_list(&[part(5, 0)]).is_err());

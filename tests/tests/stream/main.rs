@@ -14,7 +14,7 @@ use core::time::Duration;
 use fpga_driver::protocol::Nanos;
 use fpga_driver::sim::{ThreadOptions, World};
 use fpga_driver::{
-    AttachedMemory, C2hStream, C2hStreamOptions, Card, ChannelOptions, H2cStream, RunMode, WaitOptions,
+    C2hStream, C2hStreamOptions, Card, ChannelOptions, H2cStream, MemoryHandle, RunMode, WaitOptions,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{self, described};
@@ -87,7 +87,7 @@ fn setups() -> impl Iterator<Item = Setup> {
 }
 
 impl Loop {
-    fn attach(&mut self, content: &[u8]) -> AttachedMemory {
+    fn attach(&mut self, content: &[u8]) -> MemoryHandle {
         let area = self.card.area(content.len()).unwrap();
         area.memory().write(0, content).unwrap();
         self.tx.attach(area).unwrap()

@@ -32,7 +32,7 @@ pub(crate) use values::{chunk_size, packet_size, reorder_depth, udp_address};
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;
 use crate::outfile;
-use crate::stop::OnSignal;
+use crate::stop::SignalAction;
 use crate::style::ColourChoice;
 use crate::target::Target;
 use crate::units;
@@ -260,7 +260,7 @@ impl Command {
 
     /// What SIGINT and SIGTERM are to it.
     #[must_use]
-    pub const fn on_signal(&self) -> OnSignal {
+    pub const fn on_signal(&self) -> SignalAction {
         match self {
             Self::Transfer(_)
             | Self::Dma { .. }
@@ -271,14 +271,14 @@ impl Command {
             | Self::Escape(_)
             | Self::Stats(_)
             | Self::Irq { command: IrqCommand::Wait(_) }
-            | Self::Validate(_) => OnSignal::Stops,
+            | Self::Validate(_) => SignalAction::Stops,
             Self::Top(_)
             | Self::Events(_)
             | Self::Stream { .. }
             | Self::Regs { command: RegsCommand::Watch(_) }
-            | Self::Card { command: CardCommand::Serve(_) } => OnSignal::Ends,
-            Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) } => OnSignal::Stops,
-            _ => OnSignal::Aborts,
+            | Self::Card { command: CardCommand::Serve(_) } => SignalAction::Ends,
+            Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) } => SignalAction::Stops,
+            _ => SignalAction::Aborts,
         }
     }
 

@@ -21,7 +21,7 @@ use fpga_driver::netmodel::{BitRate, Blackout};
 use fpga_input::FileKind;
 
 use crate::cli::{self, Notifier};
-use crate::impair::{self, ImpairArgs, JitterLaw, ReorderLaw};
+use crate::impair::{self, ImpairArgs, JitterDistribution, ReorderModel};
 use crate::style::ColourChoice;
 use crate::target::Target;
 use crate::units;
@@ -125,10 +125,10 @@ pub struct TransferDefaults {
     pub jitter: Option<Duration>,
     /// `--jitter-law`.
     #[serde(default, deserialize_with = "choice")]
-    pub jitter_law: Option<JitterLaw>,
+    pub jitter_law: Option<JitterDistribution>,
     /// `--reorder-law`.
     #[serde(default, deserialize_with = "choice")]
-    pub reorder_law: Option<ReorderLaw>,
+    pub reorder_law: Option<ReorderModel>,
     /// `--deadline`.
     #[serde(default, deserialize_with = "duration")]
     pub deadline: Option<Duration>,
@@ -374,7 +374,7 @@ mod tests {
         );
         assert_eq!(
             (network.jitter_law, network.reorder_law),
-            (Some(JitterLaw::LogNormal), Some(ReorderLaw::Degree))
+            (Some(JitterDistribution::LogNormal), Some(ReorderModel::Degree))
         );
         assert_eq!((network.control_duplicate, network.control_corrupt), (Some(0.5), Some(0.01)));
         assert_eq!((transfer.deadline, transfer.priority), (Some(Duration::from_secs(5)), Some(3)));

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use fpga_driver::netmodel::{
-    BitRate, Blackout, Bursts, Conditions, Delay, Impairments, LawError, Loss, Order, Probability, Rate,
+    BitRate, Blackout, Bursts, Conditions, Delay, DistributionError, Impairments, Loss, Order, Probability,
+    Rate,
 };
 use fpga_driver::protocol::Nanos;
 use serde::Serialize;
@@ -20,7 +21,7 @@ const PATIENCE: Nanos = Nanos::from_micros(20);
 /// By which law the delay varies that `--jitter` gives the mean of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum JitterLaw {
+pub enum JitterDistribution {
     /// Exponential: mostly short, sometimes several times the mean
     Exponential,
     /// Anything between none and twice the mean, equally likely
@@ -31,7 +32,7 @@ pub enum JitterLaw {
     LogNormal,
 }
 
-impl JitterLaw {
+impl JitterDistribution {
     fn delay(self, mean: Nanos) -> Delay {
         let least = Nanos::ZERO;
         match self {
@@ -50,7 +51,7 @@ impl JitterLaw {
 /// What `--reorder` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ReorderLaw {
+pub enum ReorderModel {
     /// Packets held back; any of them is the next
     Shuffle,
     /// Packets by which one can be overtaken at most: the degree of disorder
@@ -90,10 +91,10 @@ pub struct ImpairArgs {
     pub jitter: Option<Duration>,
     /// By which law that varies [default: exponential]
     #[arg(long, value_name = "LAW", value_enum)]
-    pub jitter_law: Option<JitterLaw>,
+    pub jitter_law: Option<JitterDistribution>,
     /// What the number of --reorder means [default: shuffle]
     #[arg(long, value_name = "LAW", value_enum)]
-    pub reorder_law: Option<ReorderLaw>,
+    pub reorder_law: Option<ReorderModel>,
     /// A time in which nothing gets through: when it begins, and how long it lasts
     #[arg(long, value_name = "FROM,LENGTH", value_parser = blackout)]
     pub blackout: Vec<Blackout>,
@@ -117,8 +118,8 @@ pub struct ImpairReport {
     control_corrupt: Option<f64>,
     delay_us: Option<f64>,
     jitter_us: Option<f64>,
-    jitter_law: Option<JitterLaw>,
-    reorder_law: Option<ReorderLaw>,
+    jitter_law: Option<JitterDistribution>,
+    reorder_law: Option<ReorderModel>,
     blackouts: Vec<BlackoutReport>,
     rate_bits_per_s: Option<u64>,
     queue_us: Option<f64>,
@@ -193,7 +194,7 @@ impl ImpairArgs {
             control_corrupt: self.control_corrupt.or(self.corrupt),
             delay_us: self.delay.map(in_micros),
             jitter_us: self.jitter.map(in_micros),
-            jitter_law: self.jitter.and(self.jitter_law.or(Some(JitterLaw::Exponential))),
+            jitter_law: self.jitter.and(self.jitter_law.or(Some(JitterDistribution::Exponential))),
             reorder_law: self.reorder_law,
             blackouts: self
                 .blackout
@@ -210,7 +211,7 @@ impl ImpairArgs {
     /// # Errors
     /// [`CliError::Usage`] for laws that cannot be.
     pub fn model(&self, reorder: u16) -> Result<Impairments, CliError> {
-        let wrong = |error: LawError| CliError::Usage(error.to_string());
+        let wrong = |error: DistributionError| CliError::Usage(error.to_string());
         for (option, given, other, there) in [
             ("--burst", self.burst.is_some(), "--loss", self.loss.is_some()),
             ("--queue", self.queue.is_some(), "--rate", self.rate.is_some()),
@@ -225,7 +226,7 @@ impl ImpairArgs {
             (Some(part), Some(length)) => Bursts::of(part, length).map(Loss::Bursts).map_err(wrong),
             _ => share(part).map(Loss::Independent),
         };
-        let law = self.jitter_law.unwrap_or(JitterLaw::Exponential);
+        let law = self.jitter_law.unwrap_or(JitterDistribution::Exponential);
         let delay = self.jitter.map_or_else(Delay::default, |mean| law.delay(nanos(mean)));
         let conditions = |loss, copy, damage| -> Result<Conditions, CliError> {
             let travel = Conditions::default().delay(delay).copies(share(copy)?, delay);
@@ -243,10 +244,10 @@ impl ImpairArgs {
             model = model.rate(Rate { rate, queue: nanos(self.queue.unwrap_or(QUEUE)) });
         }
         model.distance = self.delay.map_or(Nanos::ZERO, nanos);
-        model.order = match (reorder, self.reorder_law.unwrap_or(ReorderLaw::Shuffle)) {
+        model.order = match (reorder, self.reorder_law.unwrap_or(ReorderModel::Shuffle)) {
             (0, _) => Order::InOrder,
-            (depth, ReorderLaw::Shuffle) => Order::Random { depth: depth.into(), patience: PATIENCE },
-            (degree, ReorderLaw::Degree) => Order::Degree { degree: degree.into(), patience: PATIENCE },
+            (depth, ReorderModel::Shuffle) => Order::Random { depth: depth.into(), patience: PATIENCE },
+            (degree, ReorderModel::Degree) => Order::Degree { degree: degree.into(), patience: PATIENCE },
         };
         Ok(model)
     }
@@ -302,7 +303,7 @@ mod tests {
     fn impair_every_distribution_keeps_mean() {
         use fpga_driver::netmodel::Link;
         let mean = 10_000_u64;
-        for law in JitterLaw::value_variants() {
+        for law in JitterDistribution::value_variants() {
             let args = ImpairArgs {
                 jitter: Some(Duration::from_nanos(mean)),
                 jitter_law: Some(*law),
@@ -321,7 +322,7 @@ mod tests {
             }
             let found = sum / frames;
             assert!((mean * 95 / 100..mean * 105 / 100).contains(&found), "{law:?}: {found}");
-            let is_bounded = *law == JitterLaw::Uniform;
+            let is_bounded = *law == JitterDistribution::Uniform;
             assert_eq!(last <= 2 * mean, is_bounded, "{law:?}: {last}");
         }
     }
@@ -333,7 +334,7 @@ mod tests {
             corrupt: Some(0.25),
             control_duplicate: Some(0.0),
             control_corrupt: Some(1.0),
-            reorder_law: Some(ReorderLaw::Degree),
+            reorder_law: Some(ReorderModel::Degree),
             ..ImpairArgs::default()
         };
         let model = args.model(9).unwrap();
@@ -352,7 +353,7 @@ mod tests {
         assert_eq!(args.model(0).unwrap(), plain);
         for alone in [
             ImpairArgs { queue: Some(QUEUE), ..ImpairArgs::default() },
-            ImpairArgs { jitter_law: Some(JitterLaw::Normal), ..ImpairArgs::default() },
+            ImpairArgs { jitter_law: Some(JitterDistribution::Normal), ..ImpairArgs::default() },
             ImpairArgs { burst: Some(2.0), ..ImpairArgs::default() },
         ] {
             assert_eq!(alone.model(0).unwrap_err().exit_status(), 2);
@@ -371,8 +372,8 @@ mod tests {
             control_corrupt: Some(0.45),
             delay: Some(Duration::from_micros(5)),
             jitter: Some(Duration::from_micros(6)),
-            jitter_law: Some(JitterLaw::Uniform),
-            reorder_law: Some(ReorderLaw::Degree),
+            jitter_law: Some(JitterDistribution::Uniform),
+            reorder_law: Some(ReorderModel::Degree),
             blackout: vec![Blackout { from: Nanos::ZERO, length: Nanos::from_millis(1) }],
             rate: Some(BitRate::from_gbps(1)),
             queue: Some(Duration::from_millis(2)),

@@ -60,7 +60,7 @@ use commands::{
 };
 use error::CliError;
 use settings::Settings;
-use stop::OnSignal;
+use stop::SignalAction;
 
 /// Runs the program with `args`, the first of which is its name.
 #[must_use]
@@ -147,7 +147,7 @@ fn parsed(args: &[OsString]) -> Result<(String, Cli), clap::Error> {
 /// See [`CliError`]; nothing was written to `out` then, unless the error [is reported](CliError::is_reported).
 pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> Result<(), CliError> {
     let json = settings.json;
-    if command.on_signal() != OnSignal::Aborts && !command.reads_first() {
+    if command.on_signal() != SignalAction::Aborts && !command.reads_first() {
         stop::cooperate()?;
     }
     match command {

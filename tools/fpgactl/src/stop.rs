@@ -1,7 +1,7 @@
 //! SIGINT and SIGTERM: the first one asks a command to end, a second one ends it at once.
 //!
 //! There is one flag, and a descriptor for whoever sleeps until something can be read. What it means to be asked depends on the command
-//! ([`OnSignal`]): a job that is interrupted has failed, whatever it got done; a command that runs until it is told to end has
+//! ([`SignalAction`]): a job that is interrupted has failed, whatever it got done; a command that runs until it is told to end has
 //! been told.
 //!
 //! Every command begins with [`abort_on_signal`]: a thread ends the process with a message, wherever the command waits (for a pipe, a
@@ -35,7 +35,7 @@ static SOCKETS: Mutex<Vec<SocketFile>> = Mutex::new(Vec::new());
 
 /// What a first signal is to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnSignal {
+pub enum SignalAction {
     /// The process ends at once, with a message. For commands that leave nothing to be undone. Exit status 1.
     Aborts,
     /// A job: it stops its engines, takes back its memory, removes a file that is not whole, as after an error, and says how far

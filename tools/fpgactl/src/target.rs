@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use fpga_driver::netmodel::Impairments;
 use fpga_driver::pci::catch_bus_errors;
-use fpga_driver::pci::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
+use fpga_driver::pci::vfio::{VfToken, VfioBackend, VfioInterface, VfioOpenError, VfioOptions};
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
 use fpga_driver::sim::{CardDescription, DescriptionError};
 use fpga_driver::sim::{ThreadOptions, World};
-use fpga_driver::vfio_user::{VfioUserOptions, VfioUserTransport};
+use fpga_driver::vfio_user::{VfioUserBackend, VfioUserOptions};
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, NetworkInterface, OpenOptions, Transport};
 
 use fpga_register_map::{RegisterMap, hint, nearest};
@@ -360,7 +360,7 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Transport>>, CliError> {
             let options = VfioUserOptions::default();
             let options = options.deadline(choice.message_timeout(options.deadline));
             catch();
-            Some(Arc::new(VfioUserTransport::open_with(socket, options)?))
+            Some(Arc::new(VfioUserBackend::open_with(socket, options)?))
         }
         Target::Pci(address, choice) => Some(Arc::new(real(*address, *choice)?)),
         Target::Mock | Target::MockFile(_) => None,
@@ -375,12 +375,12 @@ pub(crate) fn catch() {
     }
 }
 
-fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioTransport, CliError> {
+fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioBackend, CliError> {
     catch();
     let mut options = VfioOptions::from_environment().map_err(VfioOpenError::from)?;
     options.interface = choice.interface.unwrap_or(options.interface);
     options.vf_token = choice.token.or(options.vf_token);
-    Ok(VfioTransport::open_with(&address.to_string(), options)?)
+    Ok(VfioBackend::open_with(&address.to_string(), options)?)
 }
 
 /// The name of a built-in description, unless there is a file of that name.

@@ -3,7 +3,7 @@
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{self, AccessTable, MemoryFault, ReceiveMemory};
 use fpga_protocol::scheme::messages;
-use fpga_protocol::scheme::side::{Departure, Header, ReceivingSide, RegistrySender, Said, SendingSide};
+use fpga_protocol::scheme::side::{Departure, Header, RegistrySender, Said, SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, Completion, SubmitError, Ticket};
 use fpga_registers::CardAddr;
 
@@ -30,7 +30,7 @@ macro_rules! either {
     };
 }
 
-impl SendingSide for AnySender {
+impl SchemeSender for AnySender {
     fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
         either!(self, side => side.submit(now, command))
     }
@@ -56,7 +56,7 @@ impl SendingSide for AnySender {
     }
 }
 
-impl ReceivingSide for AnyReceiver {
+impl SchemeReceiver for AnyReceiver {
     fn handle_packet(
         &mut self,
         now: Nanos,
@@ -64,15 +64,15 @@ impl ReceivingSide for AnyReceiver {
         payload: &[u8],
         memory: &mut (impl ReceiveMemory + ?Sized),
     ) {
-        either!(self, side => ReceivingSide::handle_packet(&mut **side, now, header, payload, memory));
+        either!(self, side => SchemeReceiver::handle_packet(&mut **side, now, header, payload, memory));
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
-        either!(self, side => ReceivingSide::handle_timeout(&mut **side, now));
+        either!(self, side => SchemeReceiver::handle_timeout(&mut **side, now));
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        either!(self, side => ReceivingSide::poll_timeout(&**side))
+        either!(self, side => SchemeReceiver::poll_timeout(&**side))
     }
 
     fn poll_said(&mut self) -> Option<Said> {
@@ -80,7 +80,7 @@ impl ReceivingSide for AnyReceiver {
     }
 
     fn access_mut(&mut self) -> &mut AccessTable {
-        either!(self, side => ReceivingSide::access_mut(&mut **side))
+        either!(self, side => SchemeReceiver::access_mut(&mut **side))
     }
 }
 

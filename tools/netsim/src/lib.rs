@@ -64,5 +64,7 @@ pub mod tuner;
 pub use fpga_firmware::generated::Scheme;
 pub use fpga_netmodel::BitRate;
 pub use scenario::{Flow, Scenario, ScenarioError};
-pub use simulation::{FlowReport, HostReport, LinkWords, RateChange, Report, Simulation, SimulationError};
+pub use simulation::{
+    FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report, Simulation, SimulationError,
+};
 pub use topology::{Routing, SlowLink, Topology, TopologyError};

@@ -16,11 +16,11 @@ use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow;
 use fpga_protocol::receiver::MemoryWindow;
 use fpga_protocol::scheme::messages;
-use fpga_protocol::scheme::side::{Header, ReceivingSide, RegistrySender, Said, SendingSide};
+use fpga_protocol::scheme::side::{Header, RegistrySender, Said, SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, SubmitError};
 use fpga_protocol::{receiver, sender};
 use fpga_registers::CardAddr;
-pub use report::{FlowReport, HostReport, LinkWords, RateChange, Report};
+pub use report::{FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report};
 
 use crate::event_queue::{Event, EventQueue, What};
 use crate::host::{Alarm, AnyReceiver, AnySender, Counting, Host};

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::wire::{Accepted, Hello, Join, Message, MessageError, Offer, Refusal};
-use super::{Line, LineError};
+use super::{ConnectionError, Line};
 
 /// Why nobody was joined.
 #[derive(Debug, thiserror::Error)]
@@ -111,12 +111,12 @@ impl Conversation {
         self.line.say(&Message::Join(join));
     }
 
-    fn ended(&self, error: LineError) -> BootstrapError {
+    fn ended(&self, error: ConnectionError) -> BootstrapError {
         let address = self.address;
         match error {
-            LineError::Io(source) => BootstrapError::Broken { address, source },
-            LineError::Message(source) => BootstrapError::Message { address, source },
-            LineError::Closed => BootstrapError::Closed { address },
+            ConnectionError::Io(source) => BootstrapError::Broken { address, source },
+            ConnectionError::Message(source) => BootstrapError::Message { address, source },
+            ConnectionError::Closed => BootstrapError::Closed { address },
         }
     }
 

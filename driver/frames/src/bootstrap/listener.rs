@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use super::wire::{Accepted, Hello, Join, Message, MessageError, Offer, Reason, Refusal};
-use super::{Line, LineError};
+use super::{ConnectionError, Line};
 use crate::cells::VERSION;
 use crate::publisher::SubscriberId;
 
@@ -209,7 +209,7 @@ impl Connection {
                 self.heard = now;
                 self.answer(&message, admission);
             }
-            Err(LineError::Message(error)) => {
+            Err(ConnectionError::Message(error)) => {
                 let reason = match error {
                     MessageError::Version { .. } => Reason::Version,
                     _ => Reason::Garbage,
@@ -220,15 +220,15 @@ impl Connection {
                 let _ = self.line.flush();
                 return Err(error.to_string());
             }
-            Err(LineError::Closed) => {
+            Err(ConnectionError::Closed) => {
                 return Err("it closed the connection before it was a subscriber".to_owned());
             }
-            Err(LineError::Io(error)) => return Err(error.to_string()),
+            Err(ConnectionError::Io(error)) => return Err(error.to_string()),
         }
         moved |= self.decide(now, admission);
         let flushed = match self.line.flush() {
             Ok(flushed) => flushed,
-            Err(LineError::Io(error)) => return Err(error.to_string()),
+            Err(ConnectionError::Io(error)) => return Err(error.to_string()),
             Err(_) => return Err("it closed the connection".to_owned()),
         };
         if flushed && matches!(self.stage, Stage::Last) {

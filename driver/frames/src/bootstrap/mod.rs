@@ -39,7 +39,7 @@ struct Line {
 
 /// What ended a connection.
 #[derive(Debug)]
-enum LineError {
+enum ConnectionError {
     Io(io::Error),
     Message(MessageError),
     /// The other side has closed it.
@@ -59,10 +59,10 @@ impl Line {
     }
 
     /// Writes what there is to be written, as far as the socket takes it. Returns whether nothing is left.
-    fn flush(&mut self) -> Result<bool, LineError> {
+    fn flush(&mut self) -> Result<bool, ConnectionError> {
         while !self.outbox.is_empty() {
             match io::Write::write(&mut self.socket, &self.outbox) {
-                Ok(0) => return Err(LineError::Closed),
+                Ok(0) => return Err(ConnectionError::Closed),
                 Ok(count) => drop(self.outbox.drain(..count)),
                 Err(error) => return would_block(error).map(|()| false),
             }
@@ -82,16 +82,16 @@ impl Line {
     }
 
     /// The next message, if all of it has come.
-    fn hear(&mut self) -> Result<Option<Message>, LineError> {
+    fn hear(&mut self) -> Result<Option<Message>, ConnectionError> {
         let mut bytes = [0; MAX_MESSAGE];
         loop {
             let wanted = self.inbox.wanted().clamp(1, MAX_MESSAGE);
             let room = bytes.get_mut(..wanted).unwrap_or_default();
             match io::Read::read(&mut self.socket, room) {
-                Ok(0) => return Err(LineError::Closed),
+                Ok(0) => return Err(ConnectionError::Closed),
                 Ok(count) => {
                     let taken = self.inbox.take(bytes.get(..count).unwrap_or_default());
-                    match taken.map_err(LineError::Message)? {
+                    match taken.map_err(ConnectionError::Message)? {
                         None => {}
                         some => return Ok(some),
                     }
@@ -114,9 +114,9 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-fn would_block(error: io::Error) -> Result<(), LineError> {
+fn would_block(error: io::Error) -> Result<(), ConnectionError> {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
-        _ => Err(LineError::Io(error)),
+        _ => Err(ConnectionError::Io(error)),
     }
 }

@@ -8,7 +8,7 @@ use fpga_driver::protocol::sender::TransferError;
 use fpga_driver::{ChannelFault, DmaBuffer, NodeId};
 
 use crate::cells::BlockError;
-use crate::credits::{Credits, ImpossibleCredit};
+use crate::credits::{Credits, InvalidCredit};
 use crate::retries::Moved;
 use crate::sequence::Sequence;
 
@@ -48,7 +48,7 @@ pub enum DropReason {
     Refused(SendError),
     /// It gave back what it had not.
     #[error("{0}")]
-    Credit(#[from] ImpossibleCredit),
+    Credit(#[from] InvalidCredit),
     /// What it wrote is no credit.
     #[error("what it wrote as its credit cannot be read: {0}")]
     Unreadable(BlockError),

@@ -10,7 +10,7 @@ use fpga_frames::{
 use crate::rig::{Rig, assert_whole, options};
 
 /// A network that delivers nothing for `length` milliseconds from `from` on, by the world's clock.
-fn network_with_outage(from: u64, length: u64) -> fpga_driver::sim::WorldBuilder {
+fn network_with_outage(from: u64, length: u64) -> fpga_driver::sim::SimNetworkBuilder {
     let mut impairments = Impairments::default();
     let outage = Blackout { from: Nanos::from_millis(from), length: Nanos::from_millis(length) };
     impairments.blackouts.push(outage);

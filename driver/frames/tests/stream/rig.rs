@@ -94,7 +94,7 @@ impl Rig {
     }
 
     pub(crate) fn on(
-        world: fpga_driver::sim::WorldBuilder,
+        world: fpga_driver::sim::SimNetworkBuilder,
         subscribers: usize,
         options: PublisherOptions,
     ) -> Self {

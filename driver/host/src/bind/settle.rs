@@ -42,7 +42,7 @@ impl fmt::Display for Goal {
 enum Written {
     Done,
     /// What was to be changed has changed in the meantime: look again.
-    TooLate(io::Error),
+    BudgetExceeded(io::Error),
 }
 
 /// Brings the function to `goal`, with `only` as its `driver_override`; gives the driver that it has then.
@@ -70,7 +70,7 @@ pub(super) fn settle(
         if now.as_deref() != only {
             // An empty line takes the restriction away.
             let text = only.unwrap_or_default();
-            if let Written::TooLate(error) = write(kernel, &only_file, &format!("{text}\n"))? {
+            if let Written::BudgetExceeded(error) = write(kernel, &only_file, &format!("{text}\n"))? {
                 last = Some(error);
                 kernel.pause(turn);
                 continue;
@@ -94,7 +94,7 @@ pub(super) fn settle(
         };
         let written = write(kernel, &path, &name)?;
         asked |= is_question && matches!(written, Written::Done);
-        if let Written::TooLate(error) = written {
+        if let Written::BudgetExceeded(error) = written {
             last = Some(error);
             kernel.pause(turn);
         }
@@ -118,7 +118,7 @@ fn write(kernel: &dyn Kernel, path: &Path, text: &str) -> Result<Written, Failur
         Errno::INTR,
     ];
     if late.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
-        return Ok(Written::TooLate(error));
+        return Ok(Written::BudgetExceeded(error));
     }
     let path = path.to_owned();
     Err(match error.kind() {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::BarKind;
-use crate::testing::BareFunction;
+use crate::testing::StubBackend;
 use proptest::prelude::*;
 
 /// Configuration space as an XDMA card shows it: power management at 0x40, MSI at 0x48, MSI-X at 0x60, PCIe at 0x70.
@@ -104,7 +104,7 @@ fn config_bar_registers_decode_by_kind() {
 
 #[test]
 fn config_bus_master_changes_one_bit() {
-    let function = BareFunction::new(Vec::new());
+    let function = StubBackend::new(Vec::new());
     function.config_write(0x04, &[0x03, 0x01]).unwrap();
     function.set_bus_master(true).unwrap();
     assert_eq!(read_u16(&function, 0x04), Ok(0x0107));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fpga_registers::Iova;
 
-use super::{DmaArea, DmaPool, Home, Piece, QuarantineReason, QuarantineRecord, Shared, State};
+use super::{DmaPool, Home, Piece, QuarantineReason, QuarantineRecord, RegisteredMemory, Shared, State};
 use crate::memory::Start;
 use crate::{DmaAccess, DmaAllocError, DmaMapError, SharedMemory};
 
@@ -33,7 +33,7 @@ impl DmaPool {
     /// of which nothing is handed out to others.
     ///
     /// Dropping the area unmaps the memory and gives its addresses back; drop it only when the device is known to be
-    /// idle, otherwise [quarantine](DmaArea::quarantine) it: then it stays mapped and is leaked, and clones that the
+    /// idle, otherwise [quarantine](RegisteredMemory::quarantine) it: then it stays mapped and is leaked, and clones that the
     /// caller kept stay valid. A clone kept before is also how to get at the memory afterwards.
     ///
     /// It takes system calls and the kernel pins every page: do it once, not per transfer. It does not count against
@@ -45,13 +45,13 @@ impl DmaPool {
     /// # Errors
     /// The memory comes back with [`DmaAllocError::NotWholePages`], [`DmaAllocError::AlreadyMapped`] (quarantined memory
     /// stays mapped), [`DmaAllocError::AddressWidth`], [`DmaAllocError::Iova`] or [`DmaAllocError::Map`]; nothing is mapped then.
-    pub fn map(&self, memory: SharedMemory, access: DmaAccess) -> Result<DmaArea, MapRefused> {
+    pub fn map(&self, memory: SharedMemory, access: DmaAccess) -> Result<RegisteredMemory, MapRefused> {
         let iova = match self.0.map_caller(&memory, access) {
             Ok(iova) => iova,
             Err(error) => return Err(MapRefused { error, memory }),
         };
         let (start, length) = (Start::of(memory.view()), memory.len());
-        Ok(DmaArea(Piece {
+        Ok(RegisteredMemory(Piece {
             pool: Arc::clone(&self.0),
             home: Home::Caller { _memory: memory },
             start,

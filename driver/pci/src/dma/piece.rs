@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fpga_registers::Iova;
 
-use super::{DmaAccess, DmaRun, MemoryError, Piece, QuarantineReason, SharedSlice};
+use super::{DmaAccess, IovaRange, MemoryError, Piece, QuarantineReason, SharedSlice};
 
 /// DMA memory that the host owns: no transfer uses it. Posting it means moving it away.
 ///
@@ -27,7 +27,7 @@ pub struct DmaBuffer(pub(super) Piece);
 /// DMA memory that the device may access whenever it likes, until this is dropped (or quarantined).
 ///
 /// Drop it only when the device is known to be idle.
-pub struct DmaArea(pub(super) Piece);
+pub struct RegisteredMemory(pub(super) Piece);
 
 impl fmt::Debug for DmaBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,9 +35,9 @@ impl fmt::Debug for DmaBuffer {
     }
 }
 
-impl fmt::Debug for DmaArea {
+impl fmt::Debug for RegisteredMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt("DmaArea", f)
+        self.0.fmt("RegisteredMemory", f)
     }
 }
 
@@ -143,8 +143,8 @@ impl DmaBuffer {
     /// The bytes in use as stretches of contiguous device addresses, in order. What a pool hands out lies in one
     /// mapping, so there is exactly one (none if the length is 0); callers are written for any number.
     #[inline]
-    pub fn runs(&self) -> impl Iterator<Item = DmaRun> + use<> {
-        let run = DmaRun { iova: self.0.iova, length: self.0.length as u64 };
+    pub fn runs(&self) -> impl Iterator<Item = IovaRange> + use<> {
+        let run = IovaRange { iova: self.0.iova, length: self.0.length as u64 };
         (run.length != 0).then_some(run).into_iter()
     }
 
@@ -153,14 +153,14 @@ impl DmaBuffer {
     /// # Errors
     /// [`MemoryError::OutOfRange`] beyond the bytes in use.
     #[inline]
-    pub fn run(&self, offset: usize, length: usize) -> Result<DmaRun, MemoryError> {
+    pub fn run(&self, offset: usize, length: usize) -> Result<IovaRange, MemoryError> {
         self.0.run(offset, length)
     }
 
     /// Shares it with the device for good.
     #[must_use]
-    pub fn into_area(self) -> DmaArea {
-        DmaArea(self.0)
+    pub fn into_area(self) -> RegisteredMemory {
+        RegisteredMemory(self.0)
     }
 
     /// Puts it away for ever; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
@@ -169,7 +169,7 @@ impl DmaBuffer {
     }
 }
 
-impl DmaArea {
+impl RegisteredMemory {
     /// As [`DmaBuffer::is_from`]: whether it is a piece of `pool`, or memory mapped by it.
     #[must_use]
     #[inline]
@@ -211,7 +211,7 @@ impl DmaArea {
     /// # Errors
     /// [`MemoryError::OutOfRange`].
     #[inline]
-    pub fn run(&self, offset: usize, length: usize) -> Result<DmaRun, MemoryError> {
+    pub fn run(&self, offset: usize, length: usize) -> Result<IovaRange, MemoryError> {
         self.0.run(offset, length)
     }
 
@@ -228,11 +228,11 @@ impl Piece {
     }
 
     #[inline]
-    fn run(&self, offset: usize, length: usize) -> Result<DmaRun, MemoryError> {
+    fn run(&self, offset: usize, length: usize) -> Result<IovaRange, MemoryError> {
         if offset.checked_add(length).is_none_or(|end| end > self.length) {
             return Err(MemoryError::OutOfRange { offset, length, size: self.length });
         }
         // A sum inside the region, whose end was checked when it was mapped.
-        Ok(DmaRun { iova: Iova::new(self.iova.get() + offset as u64), length: length as u64 })
+        Ok(IovaRange { iova: Iova::new(self.iova.get() + offset as u64), length: length as u64 })
     }
 }

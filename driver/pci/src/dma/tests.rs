@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::BareFunction;
+use crate::testing::StubBackend;
 use crate::{DmaMapError, IovaError};
 use proptest::prelude::*;
 
@@ -9,16 +9,16 @@ fn options(limit: usize) -> DmaPoolOptions {
     DmaPoolOptions { region_size: REGION, limit, ..DmaPoolOptions::default() }
 }
 
-fn function(first: u64, last: u64) -> Arc<BareFunction> {
-    Arc::new(BareFunction::new(vec![Iova::new(first)..=Iova::new(last)]))
+fn function(first: u64, last: u64) -> Arc<StubBackend> {
+    Arc::new(StubBackend::new(vec![Iova::new(first)..=Iova::new(last)]))
 }
 
-fn pool_on(function: &Arc<BareFunction>, options: DmaPoolOptions) -> DmaPool {
-    let transport: Arc<dyn Transport> = Arc::<BareFunction>::clone(function);
+fn pool_on(function: &Arc<StubBackend>, options: DmaPoolOptions) -> DmaPool {
+    let transport: Arc<dyn Transport> = Arc::<StubBackend>::clone(function);
     DmaPool::new(transport, options)
 }
 
-fn pool(limit: usize) -> (Arc<BareFunction>, DmaPool) {
+fn pool(limit: usize) -> (Arc<StubBackend>, DmaPool) {
     let function = function(0, u64::MAX);
     let pool = pool_on(&function, options(limit));
     (function, pool)
@@ -74,7 +74,7 @@ fn pool_large_buffer_gets_own_region() {
     let large = pool.allocate(3 * REGION + 1).unwrap();
     assert_eq!(
         large.runs().collect::<Vec<_>>(),
-        [DmaRun { iova: large.iova(), length: 3 * REGION as u64 + 1 }]
+        [IovaRange { iova: large.iova(), length: 3 * REGION as u64 + 1 }]
     );
     assert_eq!(function.mapped().len(), 1);
     assert!(pool.stats().mapped_bytes > 3 * REGION);
@@ -96,7 +96,7 @@ fn pool_invalid_request_is_refused() {
 #[test]
 fn pool_addresses_fit_device_and_exclude_zero() {
     let below =
-        |function: &BareFunction, end: u64| function.mapped().iter().all(|(at, size)| at.get() + size <= end);
+        |function: &StubBackend, end: u64| function.mapped().iter().all(|(at, size)| at.get() + size <= end);
     let narrow = function(0, u64::MAX);
     let pool = pool_on(&narrow, DmaPoolOptions { address_bits: 17, ..options(8 * REGION) });
     let buffer = pool.allocate(REGION).unwrap();

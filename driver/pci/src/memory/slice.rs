@@ -12,7 +12,7 @@ mod descriptor;
 pub const CHUNK: usize = 4096;
 
 /// A borrowed part of a [`SharedMemory`](crate::SharedMemory), a [`DmaBuffer`](crate::DmaBuffer) or a
-/// [`DmaArea`](crate::DmaArea): copies and atomic words, never a `&[u8]`.
+/// [`RegisteredMemory`](crate::RegisteredMemory): copies and atomic words, never a `&[u8]`.
 ///
 /// Word accesses need offsets that make the *address* a multiple of the word; views start on cache lines or pages
 /// unless they were narrowed to something odd.

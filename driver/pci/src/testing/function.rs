@@ -19,7 +19,7 @@ const BAR_SIZE: u64 = 4096;
 
 /// A [`Transport`] without a device: for tests of what stands on a transport.
 #[derive(Debug)]
-pub struct BareFunction {
+pub struct StubBackend {
     config: Mutex<[u8; 256]>,
     bar: Arc<Words>,
     ranges: Vec<RangeInclusive<Iova>>,
@@ -31,7 +31,7 @@ pub struct BareFunction {
 #[derive(Debug)]
 struct Words(Vec<AtomicU32>);
 
-impl BareFunction {
+impl StubBackend {
     /// A function whose device may be given addresses in `ranges`.
     #[must_use]
     pub fn new(ranges: Vec<RangeInclusive<Iova>>) -> Self {
@@ -129,7 +129,7 @@ impl Words {
     }
 }
 
-impl Transport for BareFunction {
+impl Transport for StubBackend {
     fn name(&self) -> &'static str {
         "bare"
     }

@@ -23,7 +23,7 @@ use vfio_ioctls::VfioError;
 use super::info::{long, word};
 use super::kernel::{Argument, Container, Kernel, LockedMemory, Request};
 use super::options::VfioOptions;
-use super::{VfioOpenError, VfioTransport};
+use super::{VfioBackend, VfioOpenError};
 use crate::OsError;
 
 /// The device that tests open.
@@ -164,9 +164,9 @@ impl Fake {
         VfioOptions::default().roots(roots)
     }
 
-    pub(super) fn open(self: &Arc<Self>, options: VfioOptions) -> Result<VfioTransport, VfioOpenError> {
+    pub(super) fn open(self: &Arc<Self>, options: VfioOptions) -> Result<VfioBackend, VfioOpenError> {
         let kernel = Arc::new(FakeKernel(Arc::clone(self)));
-        VfioTransport::open_on(kernel, ADDRESS.parse().unwrap(), options)
+        VfioBackend::open_on(kernel, ADDRESS.parse().unwrap(), options)
     }
 
     /// Files that this kernel handed out and that are still open.

@@ -21,7 +21,7 @@ const REFILL_PART: u32 = 10;
 #[error(
     "the client is late all the time: beyond {prompt:?} for each message it has used up {credit:?}, and a tenth of the time since it came"
 )]
-pub(super) struct TooLate {
+pub(super) struct BudgetExceeded {
     prompt: Duration,
     credit: Duration,
 }
@@ -57,7 +57,7 @@ impl Patience {
     }
 
     /// Notes a wait.
-    pub(super) fn note(&mut self, from: Instant, to: Instant) -> Result<(), TooLate> {
+    pub(super) fn note(&mut self, from: Instant, to: Instant) -> Result<(), BudgetExceeded> {
         let wait = to.saturating_duration_since(from);
         self.waited = self.waited.saturating_add(wait);
         let full = self.limit.saturating_mul(CREDIT_TURNS);
@@ -68,7 +68,7 @@ impl Patience {
         let late = wait.saturating_sub(prompt);
         if late > self.credit {
             self.credit = Duration::ZERO;
-            return Err(TooLate { prompt, credit: full });
+            return Err(BudgetExceeded { prompt, credit: full });
         }
         self.credit -= late;
         Ok(())

@@ -5,7 +5,7 @@
 //! requests of its own meanwhile: they are kept, and whoever serves it finds them before what the socket has.
 
 use super::log::{LogLimit, log_limited};
-use super::patience::{Patience, TooLate};
+use super::patience::{BudgetExceeded, Patience};
 use crate::dma::RemoteMemory;
 use fpga_pci::{Interrupt, InterruptError, InterruptTrigger};
 use fpga_registers::Iova;
@@ -81,13 +81,13 @@ impl core::fmt::Debug for Peer {
 
 /// An answer that is none.
 #[derive(Debug, thiserror::Error)]
-enum AskError {
+enum ClientRequestError {
     #[error("the client refuses {command} (errno {errno})")]
     Refused { command: Command, errno: u32 },
     #[error("the client does not answer {command} within {after:?}, the time for all messages of one access")]
     Silent { command: Command, after: Duration },
     #[error(transparent)]
-    Late(#[from] TooLate),
+    Late(#[from] BudgetExceeded),
     #[error(
         "the client sent more than {MOST_KEPT} requests, {MOST_KEPT_BYTES} bytes or {MOST_KEPT_FDS} file descriptors before its answer"
     )]
@@ -102,7 +102,7 @@ enum AskError {
     Socket(#[from] SocketError),
 }
 
-impl AskError {
+impl ClientRequestError {
     /// Whether nothing more can be understood on this connection.
     const fn ends_connection(&self) -> bool {
         matches!(self, Self::Socket(_) | Self::Flooded | Self::Contradiction { .. })
@@ -115,7 +115,7 @@ pub(super) enum PeerError {
     #[error(transparent)]
     Socket(#[from] SocketError),
     #[error(transparent)]
-    Late(#[from] TooLate),
+    Late(#[from] BudgetExceeded),
 }
 
 impl Peer {
@@ -233,14 +233,14 @@ impl Peer {
             return None;
         }
         let command = request.command();
-        let contradiction = || AskError::Contradiction { command };
+        let contradiction = || ClientRequestError::Contradiction { command };
         let asked = self.exchange_one(exchange, request).and_then(|()| {
             let reply = Reply::decode(command, &exchange.body).ok().flatten();
             reply.and_then(take).ok_or_else(contradiction)
         });
         match asked {
             Ok(taken) => Some(taken),
-            Err(AskError::Refused { command, errno }) => {
+            Err(ClientRequestError::Refused { command, errno }) => {
                 log_limited!(self.log, DEBUG, %command, errno, "the client refuses an access to its memory");
                 None
             }
@@ -253,21 +253,21 @@ impl Peer {
 
     /// Finds out whether the client is able to answer, by a write of nothing. Its answer also shows where the client has the data
     /// of these messages: in a wrong place, every access would corrupt memory.
-    fn try_out(&self, exchange: &mut Exchange, first: &Request<'_>) -> Result<(), AskError> {
+    fn try_out(&self, exchange: &mut Exchange, first: &Request<'_>) -> Result<(), ClientRequestError> {
         let (Request::DmaRead(transfer) | Request::DmaWrite(transfer, _)) = first else { return Ok(()) };
         let nothing = Request::DmaWrite(DmaTransfer { address: transfer.address, count: 0 }, &[]);
         match self.exchange_one(exchange, &nothing) {
-            Ok(()) if exchange.body.is_empty() => Err(AskError::OtherLayout),
+            Ok(()) if exchange.body.is_empty() => Err(ClientRequestError::OtherLayout),
             // A client may refuse to write nothing, or to write what may only be read.
-            Ok(()) | Err(AskError::Refused { .. }) => Ok(()),
+            Ok(()) | Err(ClientRequestError::Refused { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
     /// Asks no more.
-    fn give_up(&self, exchange: &mut Exchange, error: &AskError) {
+    fn give_up(&self, exchange: &mut Exchange, error: &ClientRequestError) {
         // A server that stops says nothing about its client by that.
-        if !matches!(error, AskError::Socket(SocketError::Stopped)) {
+        if !matches!(error, ClientRequestError::Socket(SocketError::Stopped)) {
             log_limited!(
                 self.log,
                 WARN,
@@ -277,14 +277,14 @@ impl Peer {
         }
         exchange.reach = Reach::No;
         if error.ends_connection() {
-            exchange.broken = !matches!(error, AskError::Socket(SocketError::Stopped));
+            exchange.broken = !matches!(error, ClientRequestError::Socket(SocketError::Stopped));
             exchange.kept.clear();
             self.connection.shut_down();
         }
     }
 
     /// One question and its answer, the body of which is in `exchange` afterwards. The time that it takes is the client's.
-    fn exchange_one(&self, exchange: &mut Exchange, request: &Request<'_>) -> Result<(), AskError> {
+    fn exchange_one(&self, exchange: &mut Exchange, request: &Request<'_>) -> Result<(), ClientRequestError> {
         let began = Instant::now();
         let answered = self.exchange_within(exchange, request, began);
         let in_time = exchange.for_answers.note(began, Instant::now());
@@ -297,7 +297,7 @@ impl Peer {
         exchange: &mut Exchange,
         request: &Request<'_>,
         began: Instant,
-    ) -> Result<(), AskError> {
+    ) -> Result<(), ClientRequestError> {
         let command = request.command();
         let time = exchange.for_answers.left();
         let id = exchange.next_id;
@@ -310,13 +310,13 @@ impl Peer {
             let left = time.saturating_sub(began.elapsed());
             if !self.connection.is_readable_within(left)? {
                 exchange.abandoned += 1;
-                return Err(AskError::Silent { command, after: self.answer_time });
+                return Err(ClientRequestError::Silent { command, after: self.answer_time });
             }
             let header = self.connection.receive(&mut exchange.body, &mut exchange.fds, MESSAGE_TIME)?;
             let error = match header.kind {
                 Kind::Reply { error } if (header.id, header.command) == (id, command) => error,
                 Kind::Reply { .. } if exchange.is_late_answer(&header) => continue,
-                Kind::Reply { .. } => return Err(AskError::Contradiction { command }),
+                Kind::Reply { .. } => return Err(ClientRequestError::Contradiction { command }),
                 Kind::Request { .. } => {
                     self.keep(exchange, header)?;
                     continue;
@@ -324,19 +324,19 @@ impl Peer {
             };
             // No answer of this kind has any.
             exchange.fds.clear();
-            return error.map_or(Ok(()), |errno| Err(AskError::Refused { command, errno }));
+            return error.map_or(Ok(()), |errno| Err(ClientRequestError::Refused { command, errno }));
         }
     }
 
     /// Keeps a request that was just received until it is its turn.
-    fn keep(&self, exchange: &mut Exchange, header: Header) -> Result<(), AskError> {
+    fn keep(&self, exchange: &mut Exchange, header: Header) -> Result<(), ClientRequestError> {
         let (body, fds) = (std::mem::take(&mut exchange.body), std::mem::take(&mut exchange.fds));
         exchange.kept_bytes += body.len();
         exchange.kept_fds += fds.len();
         exchange.kept.push_back(Kept { header, body, fds });
         let too_long = exchange.kept_bytes > MOST_KEPT_BYTES || exchange.kept_fds > MOST_KEPT_FDS;
         if exchange.kept.len() > MOST_KEPT || too_long {
-            return Err(AskError::Flooded);
+            return Err(ClientRequestError::Flooded);
         }
         self.arrived.1.signal();
         Ok(())

@@ -2,7 +2,7 @@
 #![cfg(not(loom))]
 
 use super::ThreadOptions;
-use crate::{MockTransport, World};
+use crate::{SimBackend, World};
 use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
 use fpga_registers::{BarOffset, Iova};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn write(bar: &Bar, at: u64, value: u32) {
 
 /// An H2C channel that moves 64 bytes for a few posted writes and says so in host memory.
 struct Rig {
-    card: Arc<MockTransport>,
+    card: Arc<SimBackend>,
     dma: Bar,
     host: SharedMemory,
 }

@@ -9,7 +9,7 @@ use fpga_pci::{
 };
 use fpga_registers::{BarOffset, Iova};
 use fpga_vfio_user::wire::{Command, SparseArea, Version, dma_map_flags, region};
-use fpga_vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
+use fpga_vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 
 use crate::alone;
 use crate::server::{BAR, Device, LATE, Question, Server};
@@ -18,8 +18,8 @@ const COMMAND: usize = 4;
 const MEMORY: u8 = 2;
 const MASTER: u8 = 4;
 
-fn open(server: &Server) -> VfioUserTransport {
-    VfioUserTransport::open_with(&server.path, VfioUserOptions::default().deadline(LATE)).unwrap()
+fn open(server: &Server) -> VfioUserBackend {
+    VfioUserBackend::open_with(&server.path, VfioUserOptions::default().deadline(LATE)).unwrap()
 }
 
 #[test]
@@ -407,16 +407,16 @@ fn client_unusable_server_is_refused_by_reason() {
     ];
     for (device, part) in cases {
         let server = Server::start(device);
-        let error = VfioUserTransport::open(&server.path).expect_err(part);
+        let error = VfioUserBackend::open(&server.path).expect_err(part);
         assert!(error.to_string().contains(part), "{part}: {error}");
         server.finish();
     }
     let twist = Some((Command::VERSION, crate::server::Twist::Refuse(16)));
     let server = Server::start(Device { twist, ..Device::default() });
-    let busy = VfioUserTransport::open(&server.path).unwrap_err();
+    let busy = VfioUserBackend::open(&server.path).unwrap_err();
     assert!(matches!(&busy, VfioUserOpenError::Busy { socket } if *socket == server.path), "{busy}");
     server.finish();
-    let nowhere = VfioUserTransport::open(std::path::Path::new("/nonexistent/card.sock")).unwrap_err();
+    let nowhere = VfioUserBackend::open(std::path::Path::new("/nonexistent/card.sock")).unwrap_err();
     assert!(matches!(nowhere, VfioUserOpenError::Connect(_)), "{nowhere}");
 }
 

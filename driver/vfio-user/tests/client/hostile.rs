@@ -9,7 +9,7 @@ use fpga_pci::{
 };
 use fpga_registers::{BarOffset, Iova};
 use fpga_vfio_user::wire::Command;
-use fpga_vfio_user::{VfioUserOpenError, VfioUserOptions, VfioUserTransport};
+use fpga_vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 
 use crate::server::{Device, LATE, Server, Twist};
 use crate::{alone, open_files};
@@ -38,8 +38,8 @@ fn options(deadline: Duration) -> VfioUserOptions {
 }
 
 /// Opens it; the reason why not.
-fn open(server: &Server, deadline: Duration) -> Result<VfioUserTransport, ServerError> {
-    VfioUserTransport::open_with(&server.path, options(deadline)).map_err(|error| match error {
+fn open(server: &Server, deadline: Duration) -> Result<VfioUserBackend, ServerError> {
+    VfioUserBackend::open_with(&server.path, options(deadline)).map_err(|error| match error {
         VfioUserOpenError::Server { source, .. }
         | VfioUserOpenError::Config(ConfigError::Server { source, .. }) => source,
         other => panic!("{other}"),
@@ -47,7 +47,7 @@ fn open(server: &Server, deadline: Duration) -> Result<VfioUserTransport, Server
 }
 
 /// Makes the client send `command`; what it got out of it.
-fn use_it(transport: &VfioUserTransport, command: Command) -> Result<(), ServerError> {
+fn use_it(transport: &VfioUserBackend, command: Command) -> Result<(), ServerError> {
     let iova = Iova::new(0x10_0000);
     let map = || {
         let memory = SharedMemory::memfd("fpga-dma", 4096).unwrap();

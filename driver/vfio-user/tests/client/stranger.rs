@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use fpga_pci::{DmaAccess, ResetLevel, SharedMemory, Transport, config};
 use fpga_registers::{BarOffset, Iova};
-use fpga_vfio_user::{VfioUserOptions, VfioUserTransport};
+use fpga_vfio_user::{VfioUserBackend, VfioUserOptions};
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,
 };
@@ -132,7 +132,7 @@ fn foreign_server_serves_client() {
     let device = Arc::new(Mutex::new(device));
     let server = serve(&path, &device);
 
-    let transport = VfioUserTransport::open_with(&path, VfioUserOptions::default().deadline(LATE)).unwrap();
+    let transport = VfioUserBackend::open_with(&path, VfioUserOptions::default().deadline(LATE)).unwrap();
     assert_eq!(config::identity(&transport).unwrap(), (0x10EE, 0x9038));
     let bar = transport.open_bar(0).unwrap();
     let at = BarOffset::new(0x40);

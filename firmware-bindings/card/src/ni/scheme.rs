@@ -17,9 +17,9 @@ use fpga_protocol::receiver::{
     AccessTable, EntryView, EscapedView, Receiver, ReceiverConfig, ReceiverConfigError,
 };
 use fpga_protocol::scheme::commands::{end_event, progress_event};
-use fpga_protocol::scheme::ends::OtherRules;
+use fpga_protocol::scheme::ends::SchemeSet;
 use fpga_protocol::scheme::messages;
-use fpga_protocol::scheme::side::{Header, ReceivingSide, Said, SendingSide};
+use fpga_protocol::scheme::side::{Header, Said, SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, Completion, Notify, Ticket, TransferError};
 use fpga_protocol::time::Nanos;
 
@@ -108,7 +108,7 @@ impl Node {
         // SCHEME, unless that is the registry: then a command has to name one, and nothing depends on which is the default here.
         let default = Scheme::try_from(settings.scheme).ok().and_then(|scheme| rules(settings, scheme));
         let first = default.or_else(|| of.clone().next())?;
-        let others = of.by_ref().fold(OtherRules::NONE, OtherRules::with);
+        let others = of.by_ref().fold(SchemeSet::NONE, SchemeSet::with);
         let mut config = messages::SenderConfig::new(node, first);
         config.others = others;
         config.packet_size_log2 = build.packet_size_log2;

@@ -13,7 +13,7 @@ use crate::fault_log::{FaultKind, Unit};
 use crate::host::{DmaFault, DmaPart, HostPort};
 use crate::link::{BULK, Lanes, Upstream};
 use crate::memory::PAGE;
-use crate::space::PlainMemory;
+use crate::space::FastPathMemory;
 use fpga_registers::Iova;
 use fpga_registers::xdma::Direction;
 
@@ -161,7 +161,7 @@ struct Bulk<const TO_CARD: bool> {
 
 impl<const TO_CARD: bool> Bulk<TO_CARD> {
     /// The first of `slots` that are such.
-    fn of(slots: &[[u8; DESCRIPTOR_BYTES]], memory: &mut PlainMemory<'_>) -> Self {
+    fn of(slots: &[[u8; DESCRIPTOR_BYTES]], memory: &mut FastPathMemory<'_>) -> Self {
         let mut bulk = Self { parts: [DmaPart::default(); MOST], count: 0, announces: false };
         for (part, fetched) in bulk.parts.iter_mut().zip(slots.iter().map(Fetched::new)) {
             let length = usize::try_from(fetched.length).unwrap_or(0);
@@ -189,7 +189,7 @@ impl<const TO_CARD: bool> Bulk<TO_CARD> {
         &self,
         unit: Unit,
         upstream: &mut Upstream<'_, H>,
-        memory: &mut PlainMemory<'_>,
+        memory: &mut FastPathMemory<'_>,
     ) -> (usize, Option<DmaFault>) {
         let parts = self.parts.get(..self.count).unwrap_or_default();
         if !TO_CARD {

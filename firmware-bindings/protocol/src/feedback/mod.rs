@@ -19,7 +19,7 @@ pub mod controller;
 pub mod flow;
 pub mod hop;
 
-pub use fpga_firmware::wire::{LinkPacket, LinkState, LinkWord as Word};
+pub use fpga_firmware::wire::{LinkFeedback as Word, LinkPacket, LinkState};
 
 /// From where on a link counts as congested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

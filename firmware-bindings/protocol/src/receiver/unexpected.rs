@@ -24,7 +24,7 @@ struct Place {
 
 /// Why a start finds no place.
 #[derive(Clone, Copy)]
-enum NoPlace {
+enum StartRefusal {
     /// Nothing is free: later, perhaps.
     Busy,
     /// The event ring has no slot for the transfer's notice.
@@ -149,7 +149,7 @@ impl Receiver {
         let place = match self.vacancy(header, &start) {
             // What its sender has left behind may be all that is in the way. Nothing else can be there: a full registry is not
             // searched for every packet that it refuses.
-            Err(NoPlace::Busy | NoPlace::NotReady) if self.moved_on || self.next_sweep <= now => {
+            Err(StartRefusal::Busy | StartRefusal::NotReady) if self.moved_on || self.next_sweep <= now => {
                 self.sweep(now);
                 self.vacancy(header, &start)
             }
@@ -157,16 +157,16 @@ impl Receiver {
         };
         let place = match place {
             Ok(place) => place,
-            Err(NoPlace::Busy) => {
+            Err(StartRefusal::Busy) => {
                 self.counters.registry_full += 1;
                 self.refuse(header, NackReason::Busy);
                 return;
             }
-            Err(NoPlace::NotReady) => {
+            Err(StartRefusal::NotReady) => {
                 self.refuse_not_ready(header);
                 return;
             }
-            Err(NoPlace::Contradiction) => {
+            Err(StartRefusal::Contradiction) => {
                 self.contradiction(now, header, payload.len());
                 return;
             }
@@ -189,14 +189,14 @@ impl Receiver {
     }
 
     /// Finds the records for a start, and whether the transfer may begin (`room.rs`), without changing anything.
-    fn vacancy(&self, header: &DataHeader, start: &StartFields) -> Result<Place, NoPlace> {
+    fn vacancy(&self, header: &DataHeader, start: &StartFields) -> Result<Place, StartRefusal> {
         let place = self.place(header, start)?;
         let notifies = Notice::of(header.common.flags) != Notice::Never;
         if place.new_transfer && notifies {
             // A transfer of one packet leaves nothing here if it cannot be told.
             let is_one_packet = header.segment_count == 1 && start.packets == 1;
             if is_one_packet && !self.has_notice_slot() || !self.admits_notifying() {
-                return Err(NoPlace::NotReady);
+                return Err(StartRefusal::NotReady);
             }
         }
         Ok(place)
@@ -238,12 +238,12 @@ impl Receiver {
     }
 
     /// Finds the records for a start without changing anything.
-    fn place(&self, header: &DataHeader, start: &StartFields) -> Result<Place, NoPlace> {
+    fn place(&self, header: &DataHeader, start: &StartFields) -> Result<Place, StartRefusal> {
         if !self.registry.has_free() {
-            return Err(NoPlace::Busy);
+            return Err(StartRefusal::Busy);
         }
         let known = self.peers.find_source(header.common.source, header.common.incarnation);
-        let source = known.or_else(|| self.peers.free_source()).ok_or(NoPlace::Busy)?;
+        let source = known.or_else(|| self.peers.free_source()).ok_or(StartRefusal::Busy)?;
         let transfer = known.and_then(|source| self.peers.find_transfer(source, header.transfer));
         if let Some(at) = transfer {
             let record = self.peers.transfer(at);
@@ -251,20 +251,20 @@ impl Receiver {
                 && record.base == start.transfer_base
                 && record.length == start.transfer_length;
             if !same {
-                return Err(NoPlace::Contradiction);
+                return Err(StartRefusal::Contradiction);
             }
             if !record.done.covers(header.segment) {
-                return Err(NoPlace::Busy);
+                return Err(StartRefusal::Busy);
             }
             return Ok(Place { source, new_source: false, transfer: at, new_transfer: false });
         }
         if !SegmentWindow::EMPTY.covers(header.segment) {
-            return Err(NoPlace::Busy);
+            return Err(StartRefusal::Busy);
         }
         if known.is_some() && !self.peers.has_tombstone_room(source, header.transfer) {
-            return Err(NoPlace::Busy);
+            return Err(StartRefusal::Busy);
         }
-        let at = self.peers.free_transfer().ok_or(NoPlace::Busy)?;
+        let at = self.peers.free_transfer().ok_or(StartRefusal::Busy)?;
         Ok(Place { source, new_source: known.is_none(), transfer: at, new_transfer: true })
     }
 

@@ -61,48 +61,56 @@ impl Rules {
 
     /// A sending end with room for the longest message.
     #[must_use]
-    pub fn sending(&self) -> SendingEnd {
+    pub fn sending(&self) -> AnyMessageSender {
         match *self {
-            Self::ReceiverWindow(config) => {
-                SendingEnd::ReceiverWindow(receiver_window::Sender::new(config, MOST_PACKETS, Nanos::ZERO))
-            }
+            Self::ReceiverWindow(config) => AnyMessageSender::ReceiverWindow(receiver_window::Sender::new(
+                config,
+                MOST_PACKETS,
+                Nanos::ZERO,
+            )),
             Self::SenderWindow(config) => {
-                SendingEnd::SenderWindow(sender_window::Sender::new(config, MOST_PACKETS))
+                AnyMessageSender::SenderWindow(sender_window::Sender::new(config, MOST_PACKETS))
             }
             Self::ReceiverCounter(config) => {
-                SendingEnd::ReceiverCounter(receiver_counter::Sender::new(config, MOST_PACKETS))
+                AnyMessageSender::ReceiverCounter(receiver_counter::Sender::new(config, MOST_PACKETS))
             }
             Self::AdaptiveWindow { sender, .. } => {
-                SendingEnd::AdaptiveWindow(adaptive_window::Sender::new(sender, MOST_PACKETS))
+                AnyMessageSender::AdaptiveWindow(adaptive_window::Sender::new(sender, MOST_PACKETS))
             }
-            Self::Selective(config) => SendingEnd::Selective(selective::Sender::new(config, MOST_PACKETS)),
+            Self::Selective(config) => {
+                AnyMessageSender::Selective(selective::Sender::new(config, MOST_PACKETS))
+            }
         }
     }
 
     /// A receiving end with room for the longest message.
     #[must_use]
-    pub fn receiving(&self) -> ReceivingEnd {
+    pub fn receiving(&self) -> AnyMessageReceiver {
         match *self {
             Self::ReceiverWindow(config) => {
-                ReceivingEnd::ReceiverWindow(receiver_window::Receiver::new(config, Nanos::ZERO))
+                AnyMessageReceiver::ReceiverWindow(receiver_window::Receiver::new(config, Nanos::ZERO))
             }
-            Self::SenderWindow(_) => ReceivingEnd::SenderWindow(sender_window::Receiver::new(MOST_PACKETS)),
+            Self::SenderWindow(_) => {
+                AnyMessageReceiver::SenderWindow(sender_window::Receiver::new(MOST_PACKETS))
+            }
             Self::ReceiverCounter(config) => {
-                ReceivingEnd::ReceiverCounter(receiver_counter::Receiver::new(config, MOST_PACKETS))
+                AnyMessageReceiver::ReceiverCounter(receiver_counter::Receiver::new(config, MOST_PACKETS))
             }
             Self::AdaptiveWindow { wanted, .. } => {
-                ReceivingEnd::Mapping(mapping::Receiver::new(mapping::WIDTH, wanted))
+                AnyMessageReceiver::Mapping(mapping::Receiver::new(mapping::WIDTH, wanted))
             }
-            Self::Selective(config) => ReceivingEnd::Mapping(mapping::Receiver::new(config.window, None)),
+            Self::Selective(config) => {
+                AnyMessageReceiver::Mapping(mapping::Receiver::new(config.window, None))
+            }
         }
     }
 }
 
 /// Rules beside a node's default ones, at most one set of parameters for each message scheme: what else a transfer may go by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct OtherRules([Option<Rules>; 5]);
+pub struct SchemeSet([Option<Rules>; 5]);
 
-impl OtherRules {
+impl SchemeSet {
     /// None.
     pub const NONE: Self = Self([None; 5]);
 
@@ -126,7 +134,7 @@ impl OtherRules {
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the modules of these names say it")]
 #[non_exhaustive]
-pub enum SendingEnd {
+pub enum AnyMessageSender {
     ReceiverWindow(receiver_window::Sender),
     SenderWindow(sender_window::Sender),
     ReceiverCounter(receiver_counter::Sender),
@@ -138,7 +146,7 @@ pub enum SendingEnd {
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the modules of these names say it")]
 #[non_exhaustive]
-pub enum ReceivingEnd {
+pub enum AnyMessageReceiver {
     ReceiverWindow(receiver_window::Receiver),
     SenderWindow(sender_window::Receiver),
     ReceiverCounter(receiver_counter::Receiver),
@@ -153,17 +161,17 @@ macro_rules! each {
 
 macro_rules! sending {
     ($end:expr, $it:ident => $body:expr) => {
-        each!($end, SendingEnd: ReceiverWindow, SenderWindow, ReceiverCounter, AdaptiveWindow, Selective; $it => $body)
+        each!($end, AnyMessageSender: ReceiverWindow, SenderWindow, ReceiverCounter, AdaptiveWindow, Selective; $it => $body)
     };
 }
 
 macro_rules! receiving {
     ($end:expr, $it:ident => $body:expr) => {
-        each!($end, ReceivingEnd: ReceiverWindow, SenderWindow, ReceiverCounter, Mapping; $it => $body)
+        each!($end, AnyMessageReceiver: ReceiverWindow, SenderWindow, ReceiverCounter, Mapping; $it => $body)
     };
 }
 
-impl SendingEnd {
+impl AnyMessageSender {
     /// Which scheme.
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
@@ -222,7 +230,7 @@ impl SendingEnd {
     }
 }
 
-impl ReceivingEnd {
+impl AnyMessageReceiver {
     /// Starts over with a message of `count` packets.
     pub fn begin(&mut self, now: Nanos, count: u32) {
         match self {
@@ -249,7 +257,7 @@ impl ReceivingEnd {
     }
 }
 
-impl Outgoing for SendingEnd {
+impl Outgoing for AnyMessageSender {
     fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         sending!(self, end => end.handle_answer(now, answer));
     }
@@ -271,7 +279,7 @@ impl Outgoing for SendingEnd {
     }
 }
 
-impl Incoming for ReceivingEnd {
+impl Incoming for AnyMessageReceiver {
     fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate {
         receiving!(self, end => end.handle_packet(now, packet))
     }

@@ -76,7 +76,7 @@ pub enum Said {
 }
 
 /// The sending side of a node. The order of calls is that of [`crate::sender`].
-pub trait SendingSide {
+pub trait SchemeSender {
     /// Queues a transfer.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ pub trait SendingSide {
 }
 
 /// The receiving side of a node. The order of calls is that of [`crate::receiver`].
-pub trait ReceivingSide {
+pub trait SchemeReceiver {
     /// Takes a packet that came for this side; any other is ignored.
     fn handle_packet(
         &mut self,
@@ -197,7 +197,7 @@ pub fn packet_of(
     Some(Departure { header: Header::Data(header), source, payload })
 }
 
-impl SendingSide for RegistrySender {
+impl SchemeSender for RegistrySender {
     fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
         self.sender.submit(now, command)
     }
@@ -261,7 +261,7 @@ impl SendingSide for RegistrySender {
     }
 }
 
-impl ReceivingSide for receiver::Receiver {
+impl SchemeReceiver for receiver::Receiver {
     fn handle_packet(
         &mut self,
         now: Nanos,

@@ -10,7 +10,7 @@ use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
 use fpga_protocol::scheme::ends::Rules;
 use fpga_protocol::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use fpga_protocol::scheme::side::{Header, ReceivingSide, Said, SendingSide};
+use fpga_protocol::scheme::side::{Header, Said, SchemeReceiver, SchemeSender};
 use fpga_protocol::scheme::{Incoming, Outgoing, selective};
 use fpga_registers::CardAddr;
 

@@ -7,9 +7,9 @@ use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, TransferId};
 use fpga_firmware::wire::{AnswerBody, Common, Message, MessageAnswer};
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::ends::{OtherRules, Rules};
+use fpga_protocol::scheme::ends::{Rules, SchemeSet};
 use fpga_protocol::scheme::messages::Sender;
-use fpga_protocol::scheme::side::{Header, SendingSide};
+use fpga_protocol::scheme::side::{Header, SchemeSender};
 use fpga_protocol::sender::{SubmitError, TransferError};
 
 fn rules(scheme: Scheme) -> Rules {
@@ -38,7 +38,7 @@ fn transfers_of_one_message_begin_up_to_share_of_node() {
 
 #[test]
 fn transfer_submitted_by_other_scheme_goes_by_it() {
-    let others = OtherRules::NONE.with(rules(Scheme::SenderWindow)).with(rules(Scheme::ReceiverCounter));
+    let others = SchemeSet::NONE.with(rules(Scheme::SenderWindow)).with(rules(Scheme::ReceiverCounter));
     let nodes = [0, 1].map(|at| {
         let (mut sender, mut receiver) = configs(rules(Scheme::Selective), at);
         (sender.others, receiver.others) = (others, others);

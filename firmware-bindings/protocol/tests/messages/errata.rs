@@ -11,7 +11,7 @@ use fpga_protocol::Nanos;
 use fpga_protocol::receiver::MemoryWindow;
 use fpga_protocol::scheme::ends::Rules;
 use fpga_protocol::scheme::messages::{Receiver, Sender};
-use fpga_protocol::scheme::side::{Departure, Header, ReceivingSide, Said, SendingSide};
+use fpga_protocol::scheme::side::{Departure, Header, Said, SchemeReceiver, SchemeSender};
 use fpga_registers::CardAddr;
 
 /// A sender, a receiver, and a network that loses what it is told to.

@@ -9,7 +9,7 @@ use fpga_protocol::feedback::flow::{Config, FULL};
 use fpga_protocol::feedback::{LinkPacket, Word};
 use fpga_protocol::scheme::ends::Rules;
 use fpga_protocol::scheme::messages::Sender;
-use fpga_protocol::scheme::side::{Departure, Header, SendingSide};
+use fpga_protocol::scheme::side::{Departure, Header, SchemeSender};
 
 /// Of a line on which a byte takes a nanosecond, and at half the rate two.
 fn time_of(departure: &Departure) -> Nanos {

@@ -7,7 +7,7 @@ use fpga_firmware::ids::Incarnation;
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Probability};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::messages::Sender;
-use fpga_protocol::scheme::side::SendingSide;
+use fpga_protocol::scheme::side::SchemeSender;
 
 /// How long a packet is on its way at most: its own way, or a copy's.
 const LIFETIME: Nanos = Nanos::from_micros(120);

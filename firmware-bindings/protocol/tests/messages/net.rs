@@ -8,7 +8,7 @@ use fpga_netmodel::{Impairments, Link};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
 use fpga_protocol::scheme::messages::Reads;
-use fpga_protocol::scheme::side::{Departure, Header, ReceivingSide, Said, SendingSide};
+use fpga_protocol::scheme::side::{Departure, Header, Said, SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, Completion, Notify};
 use fpga_registers::CardAddr;
 
@@ -37,7 +37,7 @@ pub(crate) struct Node<S, R> {
     pub(crate) events: Vec<Event>,
 }
 
-impl<S: SendingSide, R: ReceivingSide> Node<S, R> {
+impl<S: SchemeSender, R: SchemeReceiver> Node<S, R> {
     pub(crate) fn new(sender: S, mut receiver: R) -> Self {
         let window = MemoryWindow {
             source: NodeId::ANY,
@@ -88,7 +88,7 @@ pub(crate) fn write(node: usize, from: u64, to: u64, length: u64) -> Command {
     }
 }
 
-impl<S: SendingSide, R: ReceivingSide> Net<S, R>
+impl<S: SchemeSender, R: SchemeReceiver> Net<S, R>
 where
     Node<S, R>: Reading,
 {

@@ -9,7 +9,7 @@ use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::ends::Rules;
 use fpga_protocol::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use fpga_protocol::scheme::side::{ReceivingSide, SendingSide};
+use fpga_protocol::scheme::side::{SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, Notify, SubmitError, TransferError};
 
 #[test]

@@ -2,12 +2,12 @@
 
 use crate::net::{MEMORY, Net, Node, Reading, write};
 use crate::{all_rules, bad, clean, configs, net, node, registry_net};
-use fpga_protocol::scheme::side::{ReceivingSide, SendingSide};
+use fpga_protocol::scheme::side::{SchemeReceiver, SchemeSender};
 
 const LENGTHS: [u64; 9] = [1, 63, 64, 65, 1000, 1024, 1025, 5000, 0];
 
 /// Transfers of all lengths at once, each to a place of its own, from the upper half of a memory to the lower half of the other.
-fn transfers<S: SendingSide, R: ReceivingSide>(name: &str, mut net: Net<S, R>)
+fn transfers<S: SchemeSender, R: SchemeReceiver>(name: &str, mut net: Net<S, R>)
 where
     Node<S, R>: Reading,
 {

@@ -4,7 +4,7 @@ use crate::net::{Net, write};
 use crate::{all_rules, configs, node};
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Probability};
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::side::SendingSide;
+use fpga_protocol::scheme::side::SchemeSender;
 
 /// How long a copy may wander. Short, so that little virtual time passes between two uses of a number.
 const LIFETIME: Nanos = Nanos::from_micros(400);

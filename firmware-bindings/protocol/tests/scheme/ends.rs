@@ -2,7 +2,7 @@
 
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::ends::{ReceivingEnd, Rules, SendingEnd};
+use fpga_protocol::scheme::ends::{AnyMessageReceiver, AnyMessageSender, Rules};
 use fpga_protocol::scheme::{
     Answer, Fate, Incoming, Outgoing, Packet, adaptive_window, receiver_counter, selective,
 };
@@ -15,7 +15,7 @@ fn rules(scheme: Scheme) -> Rules {
 }
 
 /// Both ends of a message of `count` packets.
-fn ends(scheme: Scheme, count: u32) -> (SendingEnd, ReceivingEnd) {
+fn ends(scheme: Scheme, count: u32) -> (AnyMessageSender, AnyMessageReceiver) {
     let (mut sending, mut receiving) = (rules(scheme).sending(), rules(scheme).receiving());
     sending.begin(START, count, true);
     receiving.begin(START, count);

@@ -3,7 +3,7 @@
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::wire::{Ack, Arrived, Common, Control, Flags};
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::side::{Departure, Header, RegistrySender, SendingSide};
+use fpga_protocol::scheme::side::{Departure, Header, RegistrySender, SchemeSender};
 use fpga_protocol::sender::{Command, Notify, Sender, SenderConfig};
 use fpga_registers::CardAddr;
 

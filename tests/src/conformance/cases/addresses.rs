@@ -8,7 +8,7 @@ use fpga_card::FaultKind;
 use fpga_driver::pci::{DmaAccess, DmaPoolOptions, SharedMemory};
 use fpga_driver::registers::xdma::ChannelError as StatusBit;
 use fpga_driver::validate::Status;
-use fpga_driver::{AttachedMemory, CardAddr, ChannelFault, FaultCause, OpenOptions, Piece, Ticket};
+use fpga_driver::{CardAddr, ChannelFault, FaultCause, MemoryHandle, OpenOptions, Piece, Ticket};
 
 use super::{Bench, Case, Verdict, case};
 use crate::bytes;
@@ -42,7 +42,7 @@ fn mapping<T>(opened: &Opened, make: impl FnOnce() -> T) -> (T, Option<Mapping>)
 }
 
 /// Attaches memory of two pages that is mapped for itself, and tells how.
-fn attach(opened: &Opened, lane: &mut Lane) -> (AttachedMemory, Mapping) {
+fn attach(opened: &Opened, lane: &mut Lane) -> (MemoryHandle, Mapping) {
     let memory = SharedMemory::memfd("two-pages", LENGTH).expect("memory");
     let (area, mapping) =
         mapping(opened, || opened.card.map_memory(memory, DmaAccess::Both).expect("mapped"));

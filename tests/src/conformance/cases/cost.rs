@@ -70,7 +70,7 @@ fn show(bench: &Bench<'_>, waited: &str, way: Way, transfers: usize, cost: Traff
 /// `count` transfers of 4 KiB in batches that are waited for.
 fn batches(
     lane: &mut Lane,
-    memory: fpga_driver::AttachedMemory,
+    memory: fpga_driver::MemoryHandle,
     batches: usize,
     depth: usize,
     wait: WaitOptions,
@@ -102,7 +102,7 @@ fn assert_executed(opened: &Opened, before: Option<(u64, u64)>, count: u64, leng
 }
 
 /// Keeps the ring full of transfers of `length` bytes until `count` have been submitted and have ended.
-fn stream(lane: &mut Lane, memory: fpga_driver::AttachedMemory, length: usize, count: u64) {
+fn stream(lane: &mut Lane, memory: fpga_driver::MemoryHandle, length: usize, count: u64) {
     let end = lane.channel.ended() + u64::from(lane.channel.in_flight()) + count;
     let mut left = count;
     while lane.channel.ended() < end {

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use fpga_driver::{AttachedMemory, FaultCause, Piece, Ticket};
+use fpga_driver::{FaultCause, MemoryHandle, Piece, Ticket};
 
 use super::{Bench, Case, Verdict, case};
 use crate::cards::assert_closed;
@@ -37,12 +37,12 @@ const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Part, Kind::List];
 /// Transfers under way; transfer `n` is of kind `n % 3`.
 struct Flight {
     /// Parts and lists lie here.
-    memory: AttachedMemory,
+    memory: MemoryHandle,
     transfers: Vec<(Ticket, Kind, Vec<u8>)>,
 }
 
 /// The halves of transfer `n`.
-fn halves(lane: &Lane, memory: AttachedMemory, n: usize) -> [Piece; 2] {
+fn halves(lane: &Lane, memory: MemoryHandle, n: usize) -> [Piece; 2] {
     let (offset, first) = (n * LENGTH, LENGTH / 2);
     let at = |offset: usize| lane.at(n as u64 * PLACE + offset as u64);
     [

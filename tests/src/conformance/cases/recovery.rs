@@ -1,7 +1,7 @@
 //! Resets under load, handles from before, the recovery ladder, re-opening.
 
 use fpga_driver::pci::{MmioError, ResetError, ResetLevel};
-use fpga_driver::recovery::RungOutcome;
+use fpga_driver::recovery::RecoveryStepOutcome;
 use fpga_driver::{
     ChannelError, FaultCause, RecoveryLevel, RecoveryOptions, RunMode, SubmitError, TransferError, Transport,
 };
@@ -31,12 +31,15 @@ fn well(bench: &mut Bench<'_>) -> Verdict {
         assert!(report.well && !report.reopen, "{report:?}");
         // What a card that was there already holds, and in what state it was left, is not known.
         if bench.simulated().is_some() {
-            assert!(report.rungs.iter().all(|rung| rung.outcome == RungOutcome::NotNeeded), "{report:?}");
+            assert!(
+                report.rungs.iter().all(|rung| rung.outcome == RecoveryStepOutcome::NotNeeded),
+                "{report:?}"
+            );
             assert!(
                 report.rungs.iter().map(|rung| rung.rung.to_string()).eq(names.iter().cloned()),
                 "{report:?}"
             );
-            assert_eq!(report.outcome(RecoveryLevel::Channel), Some(&RungOutcome::NotNeeded));
+            assert_eq!(report.outcome(RecoveryLevel::Channel), Some(&RecoveryStepOutcome::NotNeeded));
         }
         assert_eq!(report.outcome(RecoveryLevel::Bus), None, "no further than needed");
     }

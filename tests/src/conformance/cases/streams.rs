@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName};
 use fpga_driver::protocol::Nanos;
-use fpga_driver::stream::{C2hStream, C2hStreamOptions, H2cStream, PacketFault, PacketPart, StreamError};
+use fpga_driver::stream::{C2hStream, C2hStreamOptions, H2cStream, PacketFault, PacketFragment, StreamError};
 use fpga_driver::{
-    AttachedMemory, BarOffset, ChannelError, ChannelOptions, ResourceError, RunMode, Transport as _,
-    WaitMode, WaitOptions,
+    BarOffset, ChannelError, ChannelOptions, MemoryHandle, ResourceError, RunMode, Transport as _, WaitMode,
+    WaitOptions,
 };
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -123,7 +123,7 @@ impl Ends {
     }
 
     /// Attaches memory with this content to the sender.
-    fn attach(&mut self, content: Vec<u8>) -> (Vec<u8>, AttachedMemory) {
+    fn attach(&mut self, content: Vec<u8>) -> (Vec<u8>, MemoryHandle) {
         let area = self.opened.card.area(content.len()).expect("DMA memory");
         area.memory().write(0, &content).expect("in range");
         (content, self.tx.attach(area).expect("attached"))
@@ -207,8 +207,8 @@ fn gathered(bench: &mut Bench<'_>) -> Verdict {
         for count in 1..=8 {
             let places: Vec<(usize, usize)> =
                 (0..count).map(|n| (n * 7001, if n + 1 == count { 333 } else { 64 * (n + 1) })).collect();
-            let parts: Vec<PacketPart> =
-                places.iter().map(|&(offset, length)| PacketPart { memory, offset, length }).collect();
+            let parts: Vec<PacketFragment> =
+                places.iter().map(|&(offset, length)| PacketFragment { memory, offset, length }).collect();
             ends.tx.submit_list(&parts).expect("accepted");
             let data: Vec<u8> = places
                 .iter()
@@ -245,7 +245,8 @@ fn random(bench: &mut Bench<'_>) -> Verdict {
                             // Two whole beats from elsewhere go before.
                             let first = below(1000) * 64;
                             let parts = [(first, 128), (offset, length)];
-                            let parts = parts.map(|(offset, length)| PacketPart { memory, offset, length });
+                            let parts =
+                                parts.map(|(offset, length)| PacketFragment { memory, offset, length });
                             let data = [&content[first..first + 128], data].concat();
                             (ends.tx.submit_list(&parts).err(), data)
                         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use fpga_driver::pci::{DmaAccess, SharedMemory};
 use fpga_driver::{
-    AttachedMemory, ChannelOptions, Piece, RunMode, SubmitError, Ticket, WaitMode, WaitOptions, bulk,
+    ChannelOptions, MemoryHandle, Piece, RunMode, SubmitError, Ticket, WaitMode, WaitOptions, bulk,
 };
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -81,7 +81,7 @@ const PAGE: usize = 4096;
 
 /// Host memory, card memory, and two arrays that say what has to be in them: whole pages.
 struct Model {
-    memory: AttachedMemory,
+    memory: MemoryHandle,
     host: Vec<u8>,
     card: Vec<u8>,
 }

@@ -5,7 +5,7 @@
 
 use std::io::Write;
 
-use fpga_driver::recovery::{self, RecoveryError, RungOutcome, RungReport};
+use fpga_driver::recovery::{self, RecoveryError, RecoveryStepOutcome, RecoveryStepReport};
 use fpga_driver::registers::xdma::Direction;
 use fpga_driver::{ChannelName, RecoveryLevel, RecoveryOptions, RecoveryReport};
 use serde::Serialize;
@@ -33,15 +33,15 @@ struct Rung {
 }
 
 impl Rung {
-    fn new(report: &RungReport) -> Self {
+    fn new(report: &RecoveryStepReport) -> Self {
         Self {
             name: report.rung.to_string(),
             level: report.rung.level().to_string(),
             found: report.found.clone(),
             outcome: report.outcome.word(),
             message: match &report.outcome {
-                RungOutcome::Unsupported { reason } => in_cli_terms(reason.to_string()),
-                RungOutcome::Failed { why } => in_cli_terms(why.to_string()),
+                RecoveryStepOutcome::Unsupported { reason } => in_cli_terms(reason.to_string()),
+                RecoveryStepOutcome::Failed { why } => in_cli_terms(why.to_string()),
                 _ => String::new(),
             },
             card_us: micros(report.duration_ns),
@@ -54,7 +54,7 @@ const WHOLE: &str = "card";
 
 /// What was stopped and reset.
 #[derive(Debug, Serialize)]
-pub struct LadderReport {
+pub struct ResetReport {
     command: &'static str,
     card: String,
     /// What was looked at: `card`, or the channels, one after the other.
@@ -68,7 +68,7 @@ pub struct LadderReport {
     rungs: Vec<Rung>,
 }
 
-impl LadderReport {
+impl ResetReport {
     fn new(command: &'static str, scope: String, report: &RecoveryReport) -> Self {
         Self {
             command,
@@ -82,7 +82,7 @@ impl LadderReport {
     }
 }
 
-impl Report for LadderReport {
+impl Report for ResetReport {
     fn text(&self) -> String {
         let mut table = output::table(&["RUNG", "FOUND", "OUTCOME", ""], &[]);
         for rung in &self.rungs {
@@ -105,7 +105,7 @@ impl Report for LadderReport {
 fn reached(report: &RecoveryReport) -> Option<RecoveryLevel> {
     [RecoveryLevel::Bus, RecoveryLevel::Function]
         .into_iter()
-        .find(|level| report.outcome(*level) == Some(&RungOutcome::Recovered))
+        .find(|level| report.outcome(*level) == Some(&RecoveryStepOutcome::Recovered))
         .or_else(|| report.well.then_some(RecoveryLevel::Channel))
 }
 
@@ -159,7 +159,7 @@ pub fn abort(settings: &Settings, args: &AbortArgs, out: &mut dyn Write) -> Resu
         Some(ChannelChoice::One(channel)) => (channel.to_string(), climb(settings, whole.channel(channel))?),
         Some(ChannelChoice::Both(number)) => both(settings, number)?,
     };
-    output::print(&LadderReport::new("abort", scope, &report), settings.json, out)?;
+    output::print(&ResetReport::new("abort", scope, &report), settings.json, out)?;
     if report.well {
         return Ok(());
     }
@@ -178,22 +178,22 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
         ResetLevel::Bus => RecoveryLevel::Bus,
     };
     let report = climb(settings, RecoveryOptions::default().at_least(level))?;
-    output::print(&LadderReport::new("reset", WHOLE.to_owned(), &report), settings.json, out)?;
+    output::print(&ResetReport::new("reset", WHOLE.to_owned(), &report), settings.json, out)?;
     let reached = reached(&report);
     let what = match (report.well, report.outcome(level)) {
         (true, _) if reached.is_some_and(|reached| reached >= level) => return Ok(()),
-        (true, Some(RungOutcome::Unsupported { .. })) if level == RecoveryLevel::Function => {
+        (true, Some(RecoveryStepOutcome::Unsupported { .. })) if level == RecoveryLevel::Function => {
             "it was not reset: there is no function-level reset; `fpgactl reset --level bus` resets the bus instead"
                 .to_owned()
         }
-        (true, Some(RungOutcome::Unsupported { reason })) => match reached {
+        (true, Some(RecoveryStepOutcome::Unsupported { reason })) => match reached {
             Some(RecoveryLevel::Function) => format!(
                 "the bus was not reset: {reason}; a function-level reset was done instead, after which the card answers"
             ),
             _ => format!("it was not reset: {reason}; `fpgactl reset --level function` resets the function alone"),
         },
         (true, _) => format!("level {level} was not reached; the report above says why"),
-        (false, Some(RungOutcome::Unsupported { reason })) => format!("it was not reset: {reason}"),
+        (false, Some(RecoveryStepOutcome::Unsupported { reason })) => format!("it was not reset: {reason}"),
         (false, _) if level == RecoveryLevel::Bus => {
             "it does not come back; remove the function and rescan the bus, or power the card off and on"
                 .to_owned()

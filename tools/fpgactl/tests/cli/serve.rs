@@ -275,7 +275,7 @@ fn served_card_in_use_is_reported_with_advice() {
     let path = socket.to_str().unwrap();
     let server = Server::start(&["--socket", path], &format!("ready {path}\n"));
     let card = format!("vfio-user:{path}");
-    let first = fpga_driver::vfio_user::VfioUserTransport::open(&socket).unwrap();
+    let first = fpga_driver::vfio_user::VfioUserBackend::open(&socket).unwrap();
     let said = fails(&["info", "--card", &card], 1);
     for part in [path, "in use", "another client", "end the program"] {
         assert!(said.contains(part), "{said}");

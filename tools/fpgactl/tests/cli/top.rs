@@ -61,13 +61,13 @@ fn top_without_terminal_prints_text() {
 }
 
 /// The program on a terminal of its own.
-struct OnTerminal {
+struct TerminalSession {
     child: Child,
     master: File,
     slave: File,
 }
 
-impl OnTerminal {
+impl TerminalSession {
     fn start(columns: u16, rows: u16) -> Self {
         Self::with(columns, rows, &LOAD[..4])
     }
@@ -125,12 +125,12 @@ const LEFT: &str = "\u{1b}[?1049l";
 const CURSOR: &str = "\u{1b}[?25h";
 
 /// How a program that shows itself is ended.
-type End = Box<dyn Fn(&mut OnTerminal)>;
+type End = Box<dyn Fn(&mut TerminalSession)>;
 
 #[test]
 fn top_restores_terminal() {
-    let by_key = |keys: &'static str| move |on: &mut OnTerminal| on.type_in(keys);
-    let by_signal = |on: &mut OnTerminal| {
+    let by_key = |keys: &'static str| move |on: &mut TerminalSession| on.type_in(keys);
+    let by_signal = |on: &mut TerminalSession| {
         kill_process(Pid::from_child(&on.child), Signal::TERM).unwrap();
     };
     let ends: [(&str, End); 4] = [
@@ -140,7 +140,7 @@ fn top_restores_terminal() {
         ("SIGTERM", Box::new(by_signal)),
     ];
     for (how, end) in ends {
-        let mut on = OnTerminal::start(80, 24);
+        let mut on = TerminalSession::start(80, 24);
         let before = tcgetattr(&on.slave).unwrap();
         on.until("registry");
         assert_ne!(format!("{before:?}"), format!("{:?}", tcgetattr(&on.slave).unwrap()), "raw mode");
@@ -160,7 +160,7 @@ fn top_restores_terminal() {
 fn top_served_card_shows_every_page() {
     let served = Served::start();
     let card = served.card();
-    let mut on = OnTerminal::with(80, 24, &["--card", &card]);
+    let mut on = TerminalSession::with(80, 24, &["--card", &card]);
     on.until_whole("[1 overview]");
     let pages = ["2 channels", "3 ops", "4 queues", "5 registry", "6 escape", "7 counters"];
     for page in pages {
@@ -185,9 +185,9 @@ fn top_served_card_shows_every_page() {
 
 #[test]
 fn top_ends_when_terminal_closes() {
-    let mut on = OnTerminal::start(20, 10);
+    let mut on = TerminalSession::start(20, 10);
     on.until("quit");
-    let OnTerminal { mut child, master, slave } = on;
+    let TerminalSession { mut child, master, slave } = on;
     drop((master, slave));
     assert_eq!(child.wait().unwrap().code(), Some(0), "it ended by itself");
 }

@@ -10,7 +10,7 @@ use fpga_protocol::feedback::hop::{self, Hop};
 use fpga_protocol::feedback::{Limits, LinkPacket, LinkState, Word};
 use fpga_protocol::scheme::side::Header;
 
-use super::{LinkWords, Packet, RateChange, Simulation};
+use super::{LinkFeedbackCounts, Packet, RateChange, Simulation};
 use crate::event_queue::{Event, What};
 use crate::host::AnySender;
 use crate::scenario::{Scenario, ScenarioError, life_of, node_of};
@@ -25,7 +25,7 @@ pub(super) struct Feedback {
     at: u32,
     /// Loses words of links as hosts' control packets are lost.
     loss: Link<Packet>,
-    words: LinkWords,
+    words: LinkFeedbackCounts,
 }
 
 /// The simulated network as the controller's hands: it leads a pair round a link, where ways are fixed and there is another one.
@@ -59,14 +59,14 @@ impl Feedback {
             controller: Controller::new(controller),
             at,
             loss,
-            words: LinkWords::default(),
+            words: LinkFeedbackCounts::default(),
         }))
     }
 
     /// What was said; the senders' inquiries are theirs to count.
-    pub(super) const fn words(&self) -> LinkWords {
+    pub(super) const fn words(&self) -> LinkFeedbackCounts {
         let (rerouted, slowed) = self.controller.actions();
-        LinkWords { rerouted, slowed, ..self.words }
+        LinkFeedbackCounts { rerouted, slowed, ..self.words }
     }
 }
 

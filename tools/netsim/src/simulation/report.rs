@@ -77,7 +77,7 @@ pub struct RateChange {
 /// Words about links: link feedback.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LinkWords {
+pub struct LinkFeedbackCounts {
     /// Inquiries that senders made.
     pub inquiries: u64,
     /// Answers to them by links on the way.
@@ -103,7 +103,7 @@ pub struct Report {
     /// Changes of rates, in order; none without link feedback.
     pub rates: Vec<RateChange>,
     /// Words about links; none without link feedback.
-    pub links: LinkWords,
+    pub links: LinkFeedbackCounts,
     /// How long packets have waited at switches, all of them together.
     pub waited: Nanos,
     /// Events that happened.

@@ -1,18 +1,18 @@
 use super::super::DmaPoolStats;
 use super::*;
-use crate::testing::BareFunction;
+use crate::testing::StubBackend;
 use crate::{DmaPoolOptions, HugePages, IovaError, Transport};
 use proptest::prelude::*;
 
 const SIZE: usize = 16 << 10;
 
-fn pool_with(options: DmaPoolOptions) -> (Arc<BareFunction>, DmaPool) {
-    let function = Arc::new(BareFunction::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]));
-    let transport: Arc<dyn Transport> = Arc::<BareFunction>::clone(&function);
+fn pool_with(options: DmaPoolOptions) -> (Arc<StubBackend>, DmaPool) {
+    let function = Arc::new(StubBackend::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]));
+    let transport: Arc<dyn Transport> = Arc::<StubBackend>::clone(&function);
     (function, DmaPool::new(transport, options))
 }
 
-fn pool() -> (Arc<BareFunction>, DmaPool) {
+fn pool() -> (Arc<StubBackend>, DmaPool) {
     pool_with(DmaPoolOptions { region_size: 64 << 10, limit: 64 << 10, ..DmaPoolOptions::default() })
 }
 
@@ -20,7 +20,7 @@ fn memory(length: usize) -> SharedMemory {
     SharedMemory::anonymous(length, HugePages::No).unwrap()
 }
 
-fn refused(result: Result<DmaArea, MapRefused>) -> MapRefused {
+fn refused(result: Result<RegisteredMemory, MapRefused>) -> MapRefused {
     result.expect_err("refused")
 }
 
@@ -217,7 +217,7 @@ fn caller_memory_avoids_addresses_of_earlier_pool() {
     let (function, first) = pool();
     let area = first.map(memory(SIZE), DmaAccess::Both).unwrap();
     let iova = area.iova();
-    let transport: Arc<dyn Transport> = Arc::<BareFunction>::clone(&function);
+    let transport: Arc<dyn Transport> = Arc::<StubBackend>::clone(&function);
     let second = DmaPool::new(transport, DmaPoolOptions::default());
     let mine = memory(SIZE);
     let beside = second.map(mine, DmaAccess::Both).unwrap();
@@ -259,7 +259,7 @@ proptest! {
             let stats = pool.stats();
             prop_assert_eq!(mapped.len(), stats.regions + areas.len() + kept);
             prop_assert_eq!((stats.caller_areas, stats.quarantined), (areas.len(), kept));
-            prop_assert_eq!(stats.caller_bytes, areas.iter().map(DmaArea::len).sum::<usize>());
+            prop_assert_eq!(stats.caller_bytes, areas.iter().map(RegisteredMemory::len).sum::<usize>());
             for area in &areas {
                 prop_assert!(mapped.contains(&(area.iova(), area.len() as u64)));
             }

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use crate::vfio::fake::{ADDRESS, Call, Fake, GROUP};
 use crate::vfio::kernel::Request;
-use crate::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
+use crate::vfio::{VfToken, VfioBackend, VfioInterface, VfioOpenError, VfioOptions};
 
 const BOTH: [VfioInterface; 2] = [VfioInterface::Group, VfioInterface::Iommufd];
 
@@ -16,7 +16,7 @@ fn refused(fake: &std::sync::Arc<Fake>, interface: VfioInterface) -> VfioOpenErr
 
 #[test]
 fn open_invalid_address_is_refused() {
-    let error = VfioTransport::open_with("65-00-0", VfioOptions::default()).unwrap_err();
+    let error = VfioBackend::open_with("65-00-0", VfioOptions::default()).unwrap_err();
     assert!(matches!(error, VfioOpenError::BadAddress(_)));
     assert!(error.to_string().contains("0000:65:00.0"), "{error}");
 }
@@ -24,7 +24,7 @@ fn open_invalid_address_is_refused() {
 #[test]
 fn open_missing_device_is_refused() {
     let fake = Fake::new();
-    let error = VfioTransport::open_with("0000:66:00.0", fake.options()).unwrap_err();
+    let error = VfioBackend::open_with("0000:66:00.0", fake.options()).unwrap_err();
     assert!(matches!(error, VfioOpenError::NotPresent { .. }));
     assert!(error.to_string().contains("lspci"), "{error}");
 }
@@ -248,6 +248,6 @@ fn open_vf_token_is_passed_and_refusal_reported() {
 #[test]
 fn open_real_system_reports_error() {
     if !std::path::Path::new("/dev/vfio/vfio").exists() {
-        assert!(VfioTransport::open_with("ffff:ff:1f.7", VfioOptions::default()).is_err());
+        assert!(VfioBackend::open_with("ffff:ff:1f.7", VfioOptions::default()).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 
 use crate::scheme::MOST_PACKETS;
-use crate::scheme::ends::{OtherRules, Rules};
+use crate::scheme::ends::{Rules, SchemeSet};
 use crate::time::Nanos;
 
 /// Geometry, sizes and timers of a [`Sender`](super::Sender).
@@ -15,7 +15,7 @@ pub struct SenderConfig {
     /// By which rules it sends what does not say by which. A receiver has to have the same.
     pub rules: Rules,
     /// By which others a transfer may ask to be sent (default: none). Each costs every context one more end.
-    pub others: OtherRules,
+    pub others: SchemeSet,
     /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
     pub packet_size_log2: u8,
     /// Packets of a message, 1..=4096 (default 4096): longer transfers become several messages.
@@ -44,7 +44,7 @@ impl SenderConfig {
         Self {
             node,
             rules,
-            others: OtherRules::NONE,
+            others: SchemeSet::NONE,
             packet_size_log2: 9,
             message_packets: MOST_PACKETS,
             contexts: 64,
@@ -100,7 +100,7 @@ pub struct ReceiverConfig {
     /// By which rules it receives. A sender has to have the same.
     pub rules: Rules,
     /// And by which others (default: none). Each costs every context one more end.
-    pub others: OtherRules,
+    pub others: SchemeSet,
     /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
     pub packet_size_log2: u8,
     /// Messages being received at once, 1..=4096 (default 64).
@@ -128,7 +128,7 @@ impl ReceiverConfig {
             node,
             incarnation,
             rules,
-            others: OtherRules::NONE,
+            others: SchemeSet::NONE,
             packet_size_log2: 9,
             contexts: 64,
             peers: 4096,

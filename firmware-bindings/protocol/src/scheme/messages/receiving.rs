@@ -22,8 +22,8 @@ use super::config::{MessageConfigError, ReceiverConfig};
 use super::peers::{Fortune, Key, Peer, Peers};
 use crate::free::FreeSlots;
 use crate::receiver::{AccessTable, ReceiveMemory, UNLIMITED_SLOTS};
-use crate::scheme::ends::{ReceivingEnd, Rules};
-use crate::scheme::side::{Header, ReceivingSide, Said};
+use crate::scheme::ends::{AnyMessageReceiver, Rules};
+use crate::scheme::side::{Header, Said, SchemeReceiver};
 use crate::scheme::{Fate, Incoming, Packet};
 use crate::state::Table;
 use crate::time::Nanos;
@@ -46,14 +46,14 @@ struct Context {
     notifies: bool,
     /// By which rules its message comes, or its last one came.
     scheme: Scheme,
-    end: ReceivingEnd,
+    end: AnyMessageReceiver,
 }
 
 /// A context's end by rules that its message does not go by.
 #[derive(Clone, Debug)]
 struct Spare {
     scheme: Scheme,
-    end: ReceivingEnd,
+    end: AnyMessageReceiver,
 }
 
 /// The receiving side of one node; see [the module](super).
@@ -635,7 +635,7 @@ impl Receiver {
     }
 }
 
-impl ReceivingSide for Receiver {
+impl SchemeReceiver for Receiver {
     fn handle_packet(
         &mut self,
         now: Nanos,

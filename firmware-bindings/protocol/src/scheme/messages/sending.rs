@@ -18,8 +18,8 @@ use crate::feedback::flow::{Config as FlowConfig, FULL, FlowControl};
 use crate::list::{Links, List};
 use crate::scheme::Outgoing;
 use crate::scheme::bits::Set;
-use crate::scheme::ends::{Rules, SendingEnd};
-use crate::scheme::side::{Departure, Header, SendingSide};
+use crate::scheme::ends::{AnyMessageSender, Rules};
+use crate::scheme::side::{Departure, Header, SchemeSender};
 use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferError};
 use crate::state::Table;
 use crate::time::Nanos;
@@ -65,13 +65,13 @@ struct Context {
     heard: Nanos,
     /// Requests, or beginnings, in a row.
     tries: u8,
-    end: SendingEnd,
+    end: AnyMessageSender,
 }
 
 /// A context's end by rules that its message does not go by.
 #[derive(Clone, Debug)]
 struct Spare {
-    end: SendingEnd,
+    end: AnyMessageSender,
     /// Whom its last message went to.
     node: NodeId,
 }
@@ -319,7 +319,7 @@ impl Sender {
         self.transfers.all_free()
     }
 
-    /// As [`SendingSide::submit`], for a transfer that answers a read.
+    /// As [`SchemeSender::submit`], for a transfer that answers a read.
     ///
     /// # Errors
     /// [`SubmitError`]; nothing has changed then.
@@ -332,7 +332,7 @@ impl Sender {
         self.add(now, command, None, read)
     }
 
-    /// As [`SendingSide::submit`], by other rules than the default ones.
+    /// As [`SchemeSender::submit`], by other rules than the default ones.
     ///
     /// # Errors
     /// [`SubmitError`], [`SubmitError::Scheme`] among them; nothing has changed then.
@@ -589,7 +589,7 @@ impl Sender {
     }
 }
 
-impl SendingSide for Sender {
+impl SchemeSender for Sender {
     fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
         self.submit_for_read(now, command, 0)
     }

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use fpga_driver::pci::DmaArea;
+use fpga_driver::pci::RegisteredMemory;
 use fpga_driver::{
-    AttachedMemory, Bounced, C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions,
-    Completion, H2cChannel, ReadVolatile, ResourceError, SharedSlice, SubmitError, Ticket, TransferError,
-    WaitOptions, WriteVolatile, bulk,
+    Bounced, C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions, Completion, H2cChannel,
+    MemoryHandle, ReadVolatile, ResourceError, SharedSlice, SubmitError, Ticket, TransferError, WaitOptions,
+    WriteVolatile, bulk,
 };
 
 use crate::error::CliError;
@@ -22,11 +22,11 @@ pub(super) trait Channel: Sized {
 
     fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, ResourceError>;
     fn name(&self) -> ChannelName;
-    fn attach_area(&mut self, area: DmaArea) -> Result<AttachedMemory, SubmitError>;
-    fn memory(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>>;
+    fn attach_area(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, SubmitError>;
+    fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>>;
     fn submit_at(
         &mut self,
-        memory: AttachedMemory,
+        memory: MemoryHandle,
         offset: usize,
         length: usize,
         card: CardAddr,
@@ -36,7 +36,7 @@ pub(super) trait Channel: Sized {
     fn next_completion(&mut self) -> Option<Completion>;
     fn ended(&self) -> u64;
     /// Overwrites what the engine is going to write.
-    fn clear(&mut self, card: &Card, memory: AttachedMemory, set: &WorkingSet) -> Result<(), CliError>;
+    fn clear(&mut self, card: &Card, memory: MemoryHandle, set: &WorkingSet) -> Result<(), CliError>;
 }
 
 macro_rules! channel {
@@ -52,18 +52,18 @@ macro_rules! channel {
                 $kind::name(self)
             }
 
-            fn attach_area(&mut self, area: DmaArea) -> Result<AttachedMemory, SubmitError> {
+            fn attach_area(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, SubmitError> {
                 self.attach(area).map_err(|refused| refused.error)
             }
 
-            fn memory(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>> {
+            fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
                 $kind::memory(self, memory)
             }
 
             #[inline]
             fn submit_at(
                 &mut self,
-                memory: AttachedMemory,
+                memory: MemoryHandle,
                 offset: usize,
                 length: usize,
                 card: CardAddr,
@@ -88,13 +88,8 @@ macro_rules! channel {
                 $kind::ended(self)
             }
 
-            fn clear(
-                &mut self,
-                card: &Card,
-                memory: AttachedMemory,
-                set: &WorkingSet,
-            ) -> Result<(), CliError> {
-                let clear: fn(&mut Self, &Card, AttachedMemory, &WorkingSet) -> Result<(), CliError> = $clear;
+            fn clear(&mut self, card: &Card, memory: MemoryHandle, set: &WorkingSet) -> Result<(), CliError> {
+                let clear: fn(&mut Self, &Card, MemoryHandle, &WorkingSet) -> Result<(), CliError> = $clear;
                 clear(self, card, memory, set)
             }
         }
@@ -115,7 +110,7 @@ channel!(C2hChannel, c2h_with, true, |channel, card, memory, _| {
 
 fn view<'a, C: Channel>(
     channel: &'a C,
-    memory: AttachedMemory,
+    memory: MemoryHandle,
     card: &Card,
 ) -> Result<SharedSlice<'a>, CliError> {
     channel.memory(memory).ok_or_else(|| not_attached(channel, card))
@@ -179,7 +174,7 @@ impl WorkingSet {
 pub(super) struct Lane<C> {
     pub(super) channel: C,
     pub(super) set: WorkingSet,
-    memory: AttachedMemory,
+    memory: MemoryHandle,
     /// Operations submitted, and ended, since [`restart`](Self::restart).
     pub(super) submitted: u64,
     pub(super) done: u64,

@@ -62,7 +62,7 @@ struct Shown {
 
 /// The field that was asked for.
 #[derive(Debug, Serialize)]
-struct FieldShown {
+struct FieldRow {
     name: String,
     bits: String,
     access: &'static str,
@@ -72,7 +72,7 @@ struct FieldShown {
     doc: String,
 }
 
-impl FieldShown {
+impl FieldRow {
     /// `None` if a whole register was named.
     fn new(named: &Named<'_>, word: u32) -> Option<Self> {
         let part = named.field.as_ref()?;
@@ -159,7 +159,7 @@ pub struct ReadReport {
     #[serde(flatten)]
     register: Shown,
     /// The field, if one was asked for.
-    field: Option<FieldShown>,
+    field: Option<FieldRow>,
     doc: String,
 }
 
@@ -247,7 +247,7 @@ impl ReadReport {
         let in_words = |meaning: &Option<String>| {
             meaning.as_ref().map_or_else(String::new, |meaning| format!(" {meaning}"))
         };
-        if let Some(FieldShown { name, bits, access, hex, meaning, doc, .. }) = &self.field {
+        if let Some(FieldRow { name, bits, access, hex, meaning, doc, .. }) = &self.field {
             let meaning = in_words(meaning);
             let plural = if bits.contains(':') { "s" } else { "" };
             let line =
@@ -300,7 +300,7 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
         RegsCommand::Read { name, force } => {
             let named = readable(&opened, &all, name, *force)?;
             let register = Shown::read(&opened, named.register)?;
-            let field = FieldShown::new(&named, register.value);
+            let field = FieldRow::new(&named, register.value);
             let doc = named.register.doc().into_owned();
             Ok(RegsReport::Read(Box::new(ReadReport { card, register, field, doc })))
         }

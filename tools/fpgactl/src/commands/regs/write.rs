@@ -3,7 +3,7 @@
 use fpga_driver::registers::AccessKind;
 use serde::Serialize;
 
-use super::{FieldShown, Shown, fields_table};
+use super::{FieldRow, Shown, fields_table};
 use crate::error::CliError;
 use crate::guard::{self, Stretch};
 use crate::registers::{self, Register};
@@ -20,7 +20,7 @@ pub struct WriteReport {
     value: u32,
     hex: String,
     /// The field, if one was named.
-    field: Option<FieldShown>,
+    field: Option<FieldRow>,
     /// What the register steers.
     effect: Option<&'static str>,
     /// The register before; the one that it is an alias of, where it is one; `None` if there is nothing to read.
@@ -33,7 +33,7 @@ impl WriteReport {
     pub(super) fn text(&self) -> String {
         let Self { name, hex, bar, address, access, .. } = self;
         let mut text = String::new();
-        if let Some(FieldShown { name, hex, bits, meaning, .. }) = &self.field {
+        if let Some(FieldRow { name, hex, bits, meaning, .. }) = &self.field {
             let meaning = meaning.as_ref().map_or_else(String::new, |meaning| format!(" {meaning}"));
             let plural = if bits.contains(':') { "s" } else { "" };
             text += &format!("{name} <- {hex}{meaning}  (bit{plural} {bits})\n");
@@ -104,7 +104,7 @@ pub(super) fn write(
     // The read behind the write pushes it to the card.
     let after = look()?;
     Ok(WriteReport {
-        field: FieldShown::new(&named, word),
+        field: FieldRow::new(&named, word),
         card,
         name: register.name.clone(),
         bar: register.bar.name(),
