@@ -7,7 +7,7 @@ use fpga_registers::BarOffset;
 
 use crate::range::CardRange;
 
-use crate::patience::REST_LIMIT_NS;
+use crate::patience::IDLE_TIMEOUT_NS;
 
 /// Whether the card carries the network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,7 +52,7 @@ impl Default for OpenOptions {
             memory: DmaPoolOptions::default(),
             card_memory: None,
             observe: false,
-            rest_limit: Duration::from_nanos(REST_LIMIT_NS),
+            rest_limit: Duration::from_nanos(IDLE_TIMEOUT_NS),
         }
     }
 }

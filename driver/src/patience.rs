@@ -8,15 +8,15 @@ use fpga_pci::{Backoff, Deadline, Transport};
 /// on its bus: the longest descriptor is 256 MiB, 1.1 s on the slowest link (one lane of the first generation); an AXI slave that
 /// does not answer never lets go. A card that is well needs microseconds; a simulated one may be without a processor for some tenths
 /// of a second.
-pub(crate) const REST_LIMIT_NS: u64 = 2_000_000_000;
+pub(crate) const IDLE_TIMEOUT_NS: u64 = 2_000_000_000;
 
 /// Time after which a wait sleeps between two polls: a healthy engine is at rest by then.
-const EAGER_NS: u64 = 200_000;
-/// Part of a limit within which two polls follow each other. After a longer gap the time-out is delayed, once, by [`GRACE_SHARE`]: what
+const SPIN_NS: u64 = 200_000;
+/// Part of a limit within which two polls follow each other. After a longer gap the time-out is delayed, once, by [`GRACE_FRACTION`]: what
 /// has stopped this program (a debugger, a host that freezes its virtual machine) may have stopped a simulated card with it.
-const GAP_SHARE: u64 = 8;
+const GAP_FRACTION: u64 = 8;
 /// Part of a limit by which a time-out is delayed after a gap.
-const GRACE_SHARE: u64 = 10;
+const GRACE_FRACTION: u64 = 10;
 /// Maximum pause between two polls. An engine that never comes to rest costs some hundred register reads: each of them is a stall of
 /// a microsecond on hardware, and two processes' work where the card is simulated by another one.
 const MAX_SLEEP: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ pub(crate) fn look_until<T, E>(
     mut look: impl FnMut(u64) -> Result<Option<T>, E>,
 ) -> Result<Result<T, u64>, E> {
     let deadline = Deadline::after(transport, Duration::from_nanos(limit));
-    let mut backoff = Backoff::new().sleep_after(EAGER_NS).max_sleep(MAX_SLEEP);
+    let mut backoff = Backoff::new().sleep_after(SPIN_NS).max_sleep(MAX_SLEEP);
     let (mut last, mut end) = (0, limit);
     loop {
         let now = transport.now();
@@ -40,8 +40,8 @@ pub(crate) fn look_until<T, E>(
         if let Some(seen) = look(waited)? {
             return Ok(Ok(seen));
         }
-        if end == limit && waited >= limit && waited - last > limit / GAP_SHARE {
-            end = waited.saturating_add(limit / GRACE_SHARE);
+        if end == limit && waited >= limit && waited - last > limit / GAP_FRACTION {
+            end = waited.saturating_add(limit / GRACE_FRACTION);
         }
         if waited >= end || (waited < limit && deadline.is_over(now)) {
             return Ok(Err(waited));
@@ -79,16 +79,16 @@ mod tests {
 
     #[test]
     fn poll_until_long_wait_polls_rarely_and_ends_soon() {
-        let (seen, looks) = look(1000, REST_LIMIT_NS, |_| false);
+        let (seen, looks) = look(1000, IDLE_TIMEOUT_NS, |_| false);
         assert!(
-            seen.is_err_and(|waited| (REST_LIMIT_NS..=REST_LIMIT_NS + 1000).contains(&waited)),
+            seen.is_err_and(|waited| (IDLE_TIMEOUT_NS..=IDLE_TIMEOUT_NS + 1000).contains(&waited)),
             "{seen:?}"
         );
         assert!(looks < 1000, "{looks} looks in vain");
         // Delay of a wait that is over after this time.
         for over in [1_000, 100_000, 1_000_000, 30_000_000, 1_500_000_000] {
             let world = World::builder().cards(1).time(Nanos::ZERO, Nanos::new(1000)).build().unwrap();
-            let seen = look_until(&*world.transport(0), REST_LIMIT_NS, |waited| {
+            let seen = look_until(&*world.transport(0), IDLE_TIMEOUT_NS, |waited| {
                 Ok::<_, ()>((waited >= over).then_some(waited))
             });
             let late = seen.unwrap().unwrap() - over;

@@ -16,7 +16,7 @@ use crate::name::CardName;
 use crate::name::ChannelName;
 use crate::ni::NiInfo;
 use crate::options::OpenOptions;
-use crate::patience::{REST_LIMIT_NS, look_until};
+use crate::patience::{IDLE_TIMEOUT_NS, look_until};
 use crate::range::CardRange;
 
 /// What all handles of one card share. Dropped when the last of them is: channels first, then this.
@@ -306,7 +306,7 @@ pub(crate) struct Flush {
 
 impl Flush {
     /// How long an engine gets to stop by itself first.
-    pub(crate) const AFTER_NS: u64 = 1_000_000;
+    pub(crate) const FLUSH_DELAY_NS: u64 = 1_000_000;
     /// 1024 clocks: some microseconds, longer than any pause within a packet on its way.
     const EXPONENT: u8 = 10;
 
@@ -325,7 +325,7 @@ impl Flush {
 
 /// How long an engine may take to come to rest, in nanoseconds.
 pub(crate) fn rest_limit(options: &OpenOptions) -> u64 {
-    u64::try_from(options.rest_limit.as_nanos()).unwrap_or(u64::MAX).min(REST_LIMIT_NS)
+    u64::try_from(options.rest_limit.as_nanos()).unwrap_or(u64::MAX).min(IDLE_TIMEOUT_NS)
 }
 
 /// Stops a channel and waits until it is idle: whoever had the card before may have been killed in the middle of a run.
@@ -348,7 +348,7 @@ pub(crate) fn quiesce(
         if !status.busy() {
             return Ok(Some(()));
         }
-        if waited >= Flush::AFTER_NS
+        if waited >= Flush::FLUSH_DELAY_NS
             && flush.is_none()
             && matches!(channel.direction, Direction::C2h)
             && ChannelBlock::IDENTIFIER.read(bar, base).map_err(error)?.stream()

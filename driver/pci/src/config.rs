@@ -13,7 +13,7 @@ pub use msix::{MsixCapability, find_msix};
 /// Capabilities live behind the header of 64 bytes.
 const FIRST_CAPABILITY: u16 = 0x40;
 /// Capabilities start at multiples of 4 between 0x40 and 0xFF: there cannot be more.
-const MOST_CAPABILITIES: u8 = 48;
+const MAX_CAPABILITIES: u8 = 48;
 
 /// Something with a configuration space: a transport, or the 256 (or 4096) bytes of one in a test or a dump.
 pub trait ConfigSpace {
@@ -172,7 +172,7 @@ pub fn capabilities<C: ConfigSpace + ?Sized>(space: &C) -> Result<Vec<Capability
             return Ok(found);
         }
         // More entries than places: the list loops.
-        if at < FIRST_CAPABILITY || seen == MOST_CAPABILITIES {
+        if at < FIRST_CAPABILITY || seen == MAX_CAPABILITIES {
             return Err(ConfigError::BadCapabilityList { at, seen });
         }
         let id = read_u8(space, at)?;

@@ -22,10 +22,10 @@ const UNIT_TIME: Nanos = Nanos::new(100);
 /// Virtual time that passes when software polls and no card has anything to do.
 const IDLE_TIME: Nanos = Nanos::new(1_000);
 /// How long a timer that has run out and brings nothing is left alone.
-const LATE_TIMER: Duration = Duration::from_millis(1);
+const STALE_TIMER_BACKOFF: Duration = Duration::from_millis(1);
 /// How often, and how long at a time, those who wait for the state are given way to.
-const COURTESY_ROUNDS: u32 = 128;
-const COURTESY_PAUSE: Duration = Duration::from_micros(100);
+const YIELD_ROUNDS: u32 = 128;
+const YIELD_PAUSE: Duration = Duration::from_micros(100);
 /// Units of work per [`fpga_pci::Transport::relax`].
 const UNITS_PER_RELAX: u32 = 8;
 
@@ -424,14 +424,14 @@ impl World {
     /// Lets those have the state who wait for it: whoever drives the world takes it again and again, and the system's lock is
     /// not fair. Returns at once if nobody waits, and after some milliseconds in any case.
     pub(crate) fn let_others_in(&self) {
-        for round in 0..COURTESY_ROUNDS {
+        for round in 0..YIELD_ROUNDS {
             if self.shared.waiting.load(Ordering::Relaxed) == 0 {
                 return;
             }
-            if round < COURTESY_ROUNDS / 2 {
+            if round < YIELD_ROUNDS / 2 {
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(COURTESY_PAUSE);
+                std::thread::sleep(YIELD_PAUSE);
             }
         }
     }
@@ -449,7 +449,7 @@ impl World {
         }
         match state.next_deadline()?.get().saturating_sub(state.now.get()) {
             // A deadline in the past that brings no work must not keep anybody awake.
-            0 => Some(LATE_TIMER),
+            0 => Some(STALE_TIMER_BACKOFF),
             rest => Some(Duration::from_nanos(rest)),
         }
     }

@@ -14,14 +14,14 @@ const RING: u64 = 0x10_0000;
 const DATA: u64 = 0x80_0000;
 const WRITEBACK: usize = 0x8000;
 /// Far beyond what anything here takes, on a busy machine too.
-const FOR_EVER: Duration = Duration::from_secs(120);
+const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 const H2C: u64 = 0;
 const C2H: u64 = 0x1000;
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < FOR_EVER, "never {what}");
+        assert!(began.elapsed() < LONG_TIMEOUT, "never {what}");
         std::thread::yield_now();
     }
 }
@@ -331,7 +331,7 @@ fn threaded_interrupt_wait_uses_event_fd() {
     rig.descriptor(0, 0x13, 64, DATA, 0, 0);
     for _ in 0..300 {
         rig.start(H2C, 0);
-        assert_eq!(rig.card.wait_interrupt(vector, FOR_EVER).unwrap(), Some(1));
+        assert_eq!(rig.card.wait_interrupt(vector, LONG_TIMEOUT).unwrap(), Some(1));
         // Clears the status, and so the line.
         assert_eq!(read(&rig.dma, H2C + 0x44), 0b110);
     }

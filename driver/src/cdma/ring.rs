@@ -14,9 +14,9 @@ use crate::channel::Ticket;
 use crate::user_line::EngineInterrupt;
 
 /// Looks without news before the clock is looked at.
-const CLOCK_EVERY: u32 = 16;
+const POLLS_PER_CLOCK_READ: u32 = 16;
 /// Without news for this long, the status register is read: an engine that halted on an error completes nothing more.
-const SUSPICIOUS_NS: u64 = 1_000_000;
+const STALL_CHECK_NS: u64 = 1_000_000;
 
 /// A copy that has ended.
 #[derive(Debug)]
@@ -342,14 +342,14 @@ impl<T> CdmaRing<T> {
 
     fn no_news(&mut self) -> Result<(), CdmaRingError> {
         self.fruitless = self.fruitless.wrapping_add(1);
-        if !self.fruitless.is_multiple_of(CLOCK_EVERY) {
+        if !self.fruitless.is_multiple_of(POLLS_PER_CLOCK_READ) {
             return Ok(());
         }
         let now = self.now();
         if self.last_news == 0 {
             self.last_news = now;
         }
-        if now.saturating_sub(self.last_news) < SUSPICIOUS_NS {
+        if now.saturating_sub(self.last_news) < STALL_CHECK_NS {
             return Ok(());
         }
         self.last_news = now;

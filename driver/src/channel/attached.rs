@@ -196,7 +196,7 @@ impl Engine {
         let result = self.queue_list(pieces, &mut segments);
         // What a huge list needed once is not kept for ever.
         segments.clear();
-        segments.shrink_to(LIST_KEPT);
+        segments.shrink_to(MAX_KEPT_LIST);
         self.list = segments;
         result
     }
@@ -245,11 +245,11 @@ impl Engine {
             length: *length,
         });
         sorted.clear();
-        sorted.shrink_to(LIST_KEPT);
+        sorted.shrink_to(MAX_KEPT_LIST);
         self.list_order = sorted;
         found.map_or(Ok(()), Err)
     }
 }
 
 /// Elements for which a channel keeps room between lists.
-const LIST_KEPT: usize = 4096;
+const MAX_KEPT_LIST: usize = 4096;

@@ -35,9 +35,9 @@ pub(super) const EVENT_BITS: u32 = 0x00FF_FFFE;
 /// Polls without news before the clock is looked at: some microseconds' worth, so that it does not show.
 const LOOK_EVERY: u32 = 256;
 /// Without news for this long, the status register is read: an engine may stop on an error without a write-back.
-pub(super) const SUSPICIOUS_NS: u64 = 1_000_000;
+pub(super) const STALL_CHECK_NS: u64 = 1_000_000;
 /// The same of a stream, where silence is nothing special: whoever polls for a packet that comes some time is not to pay for it.
-const STREAM_SUSPICIOUS_NS: u64 = 100 * SUSPICIOUS_NS;
+const STREAM_STALL_CHECK_NS: u64 = 100 * STALL_CHECK_NS;
 
 /// What the channel's other end is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -539,8 +539,8 @@ impl Engine {
             self.last_news = now;
         }
         let patience = match self.side {
-            Side::Memory => SUSPICIOUS_NS,
-            Side::Stream => STREAM_SUSPICIOUS_NS,
+            Side::Memory => STALL_CHECK_NS,
+            Side::Stream => STREAM_STALL_CHECK_NS,
         };
         if now.saturating_sub(self.last_news) < patience {
             return Ok(0);

@@ -12,13 +12,13 @@ use super::Ticket;
 use super::engine::{EVENT_BITS, Engine, Payload, Side};
 use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPosition};
-use crate::patience::{REST_LIMIT_NS, look_until};
+use crate::patience::{IDLE_TIMEOUT_NS, look_until};
 use crate::shared::Flush;
 
 /// Minimum time for an engine to stop.
 const MIN_STOP_NS: u64 = 25_000_000;
 /// 200 MB/s: less than the slowest link carries (one lane of the first generation, 250 MB/s).
-const SLOWEST_NS_PER_BYTE: u64 = 5;
+const MAX_NS_PER_BYTE: u64 = 5;
 
 impl Engine {
     /// The write-back word cannot be true, or it has the error bit.
@@ -70,7 +70,7 @@ impl Engine {
 
     /// Takes one transfer back; see the channels' `cancel`.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> Result<bool, ChannelError> {
-        self.cancel_within(ticket, REST_LIMIT_NS)
+        self.cancel_within(ticket, IDLE_TIMEOUT_NS)
     }
 
     /// How long an engine may take to stop after a call that waited for `timeout` in vain, in nanoseconds: a tenth of that time, and at
@@ -78,7 +78,7 @@ impl Engine {
     pub(super) fn stop_limit(&self, timeout: Duration) -> u64 {
         let share = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX) / 10;
         let longest = self.ring.posted().map(|range| range.length).max().unwrap_or(0);
-        share.max(MIN_STOP_NS).max(longest.saturating_mul(SLOWEST_NS_PER_BYTE)).min(REST_LIMIT_NS)
+        share.max(MIN_STOP_NS).max(longest.saturating_mul(MAX_NS_PER_BYTE)).min(IDLE_TIMEOUT_NS)
     }
 
     /// As [`cancel`](Self::cancel), for an engine that may take `limit` nanoseconds to stop.
@@ -166,7 +166,7 @@ impl Engine {
     /// Stops the engine, confirms that it is idle, and ends everything in the ring.
     pub(super) fn end_run(&mut self, cause: FaultCause) -> Result<usize, ChannelError> {
         let before = self.ring.ended();
-        self.stop_and_confirm(REST_LIMIT_NS)?;
+        self.stop_and_confirm(IDLE_TIMEOUT_NS)?;
         // The count is final now. One that cannot be true is not believed: nothing more counts as complete.
         if !matches!(cause, FaultCause::Count(_)) {
             let count = self.read_completed()?;
@@ -247,7 +247,7 @@ impl Engine {
             if !last.busy() {
                 return Ok(Some(last));
             }
-            if receives && waited >= Flush::AFTER_NS && flush.is_none() {
+            if receives && waited >= Flush::FLUSH_DELAY_NS && flush.is_none() {
                 self.card.flush.store(true, core::sync::atomic::Ordering::Relaxed);
                 *flush = Some(Flush::begin(&self.bar).map_err(|source| self.lost(source))?);
             }

@@ -11,7 +11,7 @@ use fpga_registers::xdma::{
 };
 use fpga_ring::ring::Token;
 
-use super::engine::{EVENT_BITS, Engine, SUSPICIOUS_NS, Side};
+use super::engine::{EVENT_BITS, Engine, STALL_CHECK_NS, Side};
 use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
 use crate::error::{ChannelError, TransferFailed};
 use crate::fault::FaultCause;
@@ -177,7 +177,7 @@ impl Engine {
     fn sleep(&mut self, at_most: u64) -> Result<bool, ChannelError> {
         let interrupt = self.interrupt.as_ref().ok_or_else(|| self.no_interrupt())?;
         // Woken at the latest when the status register wants a look: an interrupt can be lost.
-        let limit = Duration::from_nanos(at_most.min(100 * SUSPICIOUS_NS));
+        let limit = Duration::from_nanos(at_most.min(100 * STALL_CHECK_NS));
         let woken = self.card.transport.wait_interrupt(interrupt, limit).map_err(|source| {
             ChannelError::Interrupt { card: self.card_name(), channel: self.name, source }
         })?;

@@ -51,7 +51,7 @@ struct Shared {
 }
 
 /// Time after its deadline at which a thread that stands by ends its wait by itself.
-const STAND_BY_SLACK: Duration = Duration::from_millis(5);
+const WAITER_DEADLINE_SLACK: Duration = Duration::from_millis(5);
 
 /// The one who sleeps until the card has news.
 #[derive(Debug)]
@@ -456,7 +456,7 @@ impl SharedEndpoint {
             }
             inner.limits.push(limit);
             // The thread that sleeps for all ends this wait in time. Should it be held up, the clock does.
-            let left = deadline.wall_left(now.get()).saturating_add(STAND_BY_SLACK);
+            let left = deadline.wall_left(now.get()).saturating_add(WAITER_DEADLINE_SLACK);
             let waited = self.inner.stand_by.wait_timeout(inner, left);
             let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if let Some(own) = inner.limits.iter().position(|other| *other == limit) {

@@ -83,7 +83,7 @@ pub const RESERVED_CARD_BYTES: u64 = 64 << 10;
 /// Shortest time that a registry entry waits for its sender if nothing else is asked for: other nodes may be more patient than this one.
 const REGISTRY_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 /// Faults that are kept for whoever asks for them; older ones are dropped.
-const FAULTS_KEPT: usize = 256;
+const MAX_KEPT_FAULTS: usize = 256;
 
 /// One card's end of the network. One per card.
 ///
@@ -741,7 +741,7 @@ impl Endpoint {
 
 /// Keeps the latest. Returns how many were dropped for it.
 fn keep<T>(queue: &mut VecDeque<T>, item: T) -> u64 {
-    let full = queue.len() >= FAULTS_KEPT;
+    let full = queue.len() >= MAX_KEPT_FAULTS;
     if full {
         queue.pop_front();
     }

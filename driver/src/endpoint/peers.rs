@@ -15,7 +15,7 @@ use super::{Endpoint, EndpointError, SchemeList, SendCompletion, SendError};
 /// How soon a question without an answer is asked again; doubled each time.
 const AGAIN: Nanos = Nanos::from_millis(1);
 /// At the longest.
-const AGAIN_MOST: Nanos = Nanos::from_millis(100);
+const MAX_RETRY_INTERVAL: Nanos = Nanos::from_millis(100);
 
 /// What a node can do, as it has said itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl Endpoint {
         for (node, asked) in &mut self.peers.asked {
             if asked.again <= now {
                 due.push(*node);
-                asked.wait = asked.wait.saturating_mul(2).min(AGAIN_MOST);
+                asked.wait = asked.wait.saturating_mul(2).min(MAX_RETRY_INTERVAL);
                 let again = now.saturating_add(asked.wait);
                 asked.again = if again < asked.until { again } else { Nanos::MAX };
             }

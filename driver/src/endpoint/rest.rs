@@ -23,7 +23,7 @@ use crate::user_line::EngineInterrupt;
 /// The longest sleep: an interrupt can be lost.
 const LONGEST: Nanos = Nanos::from_millis(100);
 /// A task pauses for so long at most: others wait for its thread.
-const TASK_PAUSE: Nanos = Nanos::from_micros(50);
+const MAX_TASK_PAUSE: Nanos = Nanos::from_micros(50);
 
 /// How a wait goes on that finds nothing to do.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +63,7 @@ impl Idle {
     /// In a task, whose thread others need.
     pub(super) fn pause_in_task(&mut self, transport: &dyn Transport) {
         let now = Nanos::new(transport.now());
-        let step = self.step(now, now.saturating_add(TASK_PAUSE));
+        let step = self.step(now, now.saturating_add(MAX_TASK_PAUSE));
         self.backoff.take(step, transport);
     }
 }

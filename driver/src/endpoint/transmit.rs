@@ -22,7 +22,7 @@ use crate::channel::{Completion, Engine, Payload, Ticket, WaitOptions};
 use crate::error::{ChannelError, TransferError, TransferFailed};
 use crate::name::CardName;
 use crate::ni::{NiInfo, TransmitWindows};
-use crate::patience::REST_LIMIT_NS;
+use crate::patience::IDLE_TIMEOUT_NS;
 use crate::store::host_range;
 
 /// Host staging per slot: the longest header block and a chain slot, on lines of their own.
@@ -30,9 +30,9 @@ const STAGING_BYTES: usize = (window::MAX_HEADER_BLOCK + SLOT_BYTES).next_multip
 /// The slot's place in its staging.
 const STAGED_SLOT: usize = window::MAX_HEADER_BLOCK.next_multiple_of(64);
 /// Nothing came back for this long: look at the copy engine, and again each time that this long has gone by.
-const LOOK_NS: u64 = 10_000_000;
+const STALL_CHECK_NS: u64 = 10_000_000;
 /// The same as a span.
-pub(super) const LOOK: Nanos = Nanos::new(LOOK_NS);
+pub(super) const LOOK: Nanos = Nanos::new(STALL_CHECK_NS);
 /// A pause between two polls counts for no more than this.
 const PAUSE_NS: u64 = 200_000_000;
 
@@ -270,7 +270,7 @@ impl TransmitPath {
         let unseen = pause.saturating_sub(PAUSE_NS);
         self.last_news = self.last_news.saturating_add(unseen).min(now.get());
         let waited = now.get().saturating_sub(self.last_news);
-        if waited < LOOK_NS || now.get().saturating_sub(self.looked) < LOOK_NS {
+        if waited < STALL_CHECK_NS || now.get().saturating_sub(self.looked) < STALL_CHECK_NS {
             return Ok(());
         }
         self.looked = now.get();
@@ -282,7 +282,7 @@ impl TransmitPath {
             }
             return Err(EndpointError::Chain { card: self.card.clone(), status });
         }
-        if waited < REST_LIMIT_NS {
+        if waited < IDLE_TIMEOUT_NS {
             return Ok(());
         }
         Err(EndpointError::WindowsStuck {

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::info::CardInfo;
 use crate::name::ChannelName;
-use crate::patience::{REST_LIMIT_NS, look_until};
+use crate::patience::{IDLE_TIMEOUT_NS, look_until};
 use crate::shared::{ChannelClaim, Shared};
 
 /// Events of the status register: everything but busy.
@@ -280,7 +280,7 @@ impl Ladder<'_> {
             return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
         CdmaBlock::CR.write(registers, base, Cdmacr::new().with_reset(true))?;
-        let ended = look_until(self.transport, REST_LIMIT_NS, |_| {
+        let ended = look_until(self.transport, IDLE_TIMEOUT_NS, |_| {
             Ok::<_, RecoveryStepError>((!CdmaBlock::CR.read(registers, base)?.reset()).then_some(()))
         })?;
         ended.or_else(|waited| {

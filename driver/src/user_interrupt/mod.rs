@@ -38,7 +38,7 @@ use crate::error::ResourceError;
 /// Longest sleep of a wait, in nanoseconds: whether the card is still there is looked at in between.
 const CHECK_NS: u64 = 100_000_000;
 /// Pauses between two looks at a line that is polled: this part of the time that was waited, and the longest, in nanoseconds.
-const PAUSE_SHARE: u64 = 16;
+const PAUSE_FRACTION: u64 = 16;
 const MAX_PAUSE_NS: u64 = 10_000_000;
 /// Time from which on a future sleeps between two polls, and its longest sleep, in nanoseconds: other tasks wait for the thread.
 const TASK_SPIN_NS: u64 = 20_000;
@@ -299,7 +299,7 @@ fn wait_any(
 
 /// The pause between two looks, for whoever has waited for so long.
 fn pause(waited: u64, longest: u64) -> u64 {
-    (waited / PAUSE_SHARE).clamp(1000, longest)
+    (waited / PAUSE_FRACTION).clamp(1000, longest)
 }
 
 /// Sleeps until there is an interrupt, for `span` nanoseconds at most.

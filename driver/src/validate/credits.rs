@@ -20,7 +20,7 @@ const BYTES: usize = 64;
 /// Credits, grant by grant: single ones, parts of a block, across the end of the ring.
 const GRANTS: [u16; 8] = [1, 3, 1, 7, 20, 2, 24, 40];
 /// Time after which an engine that may not go on is taken to have stopped: some round trips.
-const QUIET_NS: u64 = 200_000;
+const STOP_CONFIRM_NS: u64 = 200_000;
 
 pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     recorder.test(bench, "credits.enable", |bench| enable(bench));
@@ -123,7 +123,7 @@ fn one_ring(
     host.memory().fill(0, RING * BYTES, MARK)?;
     let post = rig.write(&pieces, chain)?;
     rig.start(post, record_all())?;
-    bench.pause(QUIET_NS);
+    bench.pause(STOP_CONFIRM_NS);
     if let Some(wrong) = count_is(rig, 0)? {
         return Ok(Some(format!("before any credit {wrong}")));
     }
@@ -143,7 +143,7 @@ fn one_ring(
             Ok::<_, Problem>(None)
         })?;
         // It must not go on either.
-        bench.pause(QUIET_NS);
+        bench.pause(STOP_CONFIRM_NS);
         if let Some(wrong) = count_is(rig, granted)? {
             return Ok(Some(format!("after {granted} credits {wrong}")));
         }

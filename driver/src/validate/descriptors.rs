@@ -17,7 +17,7 @@ const CHAINS: [(usize, usize); 7] = [(0, 1), (0, 2), (0, 64), (0, 65), (0, 200),
 const BLOCKS: [u32; 3] = [1, 16, 64];
 /// Long descriptors for the quirk, and how many of them: two full blocks and a bit.
 const LONG: [usize; 2] = [4097, 8192];
-const LONG_COUNT: usize = 80;
+const LONG_DESCRIPTORS: usize = 80;
 
 pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     recorder.test(bench, "descriptors.count", |bench| count(bench));
@@ -149,7 +149,7 @@ fn long(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     }
     for rig in &mut rigs {
         for size in &sizes {
-            for (block, count) in [(16, 17), (16, LONG_COUNT), (64, LONG_COUNT)] {
+            for (block, count) in [(16, 17), (16, LONG_DESCRIPTORS), (64, LONG_DESCRIPTORS)] {
                 let data = expected.get(..*size).unwrap_or_default();
                 let tried = long_run(rig, (&out, &back), scratch.start, data, block, count);
                 if let Some(verdict) = judge(rig.name, *size, block, count, tried)? {
@@ -167,8 +167,8 @@ fn long(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         compare(|| "long descriptors to the card".to_owned(), &expected, &found)?;
     }
     Ok(Verdict::Pass(format!(
-        "runs of {LONG_COUNT} descriptors above 4 KiB in up to {} blocks work on {} channels{}: ChannelOptions::long_blocks may be set",
-        LONG_COUNT.div_ceil(16),
+        "runs of {LONG_DESCRIPTORS} descriptors above 4 KiB in up to {} blocks work on {} channels{}: ChannelOptions::long_blocks may be set",
+        LONG_DESCRIPTORS.div_ceil(16),
         rigs.len(),
         left_out(&busy)
     )))

@@ -14,7 +14,7 @@ use fpga_pci::interrupt::Unmask;
 use fpga_pci::{DeviceEvents, Interrupt, InterruptError, ServerError};
 
 /// PCI Express has no more (MSI-X, table size field of 11 bits).
-const MOST_VECTORS: u32 = 2048;
+const MAX_VECTORS: u32 = 2048;
 
 /// The interrupts of one device.
 pub(super) struct Interrupts {
@@ -37,7 +37,7 @@ impl Interrupts {
                 return Ok(0);
             }
             let info = ask(link, index)?;
-            Ok(if info.flags & irq_flags::EVENTFD != 0 { info.count.min(MOST_VECTORS) } else { 0 })
+            Ok(if info.flags & irq_flags::EVENTFD != 0 { info.count.min(MAX_VECTORS) } else { 0 })
         };
         let mut used = None;
         for index in [irq::MSIX, irq::MSI, irq::INTX] {

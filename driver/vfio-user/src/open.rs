@@ -85,7 +85,7 @@ pub(super) struct Described {
 /// Bytes of a region's description that are asked for at first: more than any known server sends.
 const REGION_INFO: u32 = 4096;
 /// Bytes that are asked for at most: room for some thousand areas.
-const MOST_REGION_INFO: u32 = 1 << 16;
+const MAX_REGION_INFO_SIZE: u32 = 1 << 16;
 
 /// Asks for everything that does not change. `socket` is for messages.
 pub(super) fn describe(
@@ -214,7 +214,7 @@ fn region_info(link: &Link, index: u32) -> Result<(RegionInfo, Option<OwnedFd>),
         return Ok(first);
     }
     // What does not fit then stays unknown: the region is accessed by messages.
-    ask(first.0.argsz.min(MOST_REGION_INFO))
+    ask(first.0.argsz.min(MAX_REGION_INFO_SIZE))
 }
 
 /// What of a region can be mapped without danger, in the whole pages that the server names.

@@ -5,7 +5,7 @@ use crate::description::{
 };
 use crate::fault_plan::FaultProblem;
 use fpga_firmware::ids::MessageId;
-use fpga_protocol::scheme::commands::MOST_COMMANDS;
+use fpga_protocol::scheme::commands::MAX_COMMANDS;
 use std::borrow::Cow;
 
 /// Largest card memory: it is mapped in one piece, and this is beyond any card.
@@ -281,7 +281,7 @@ fn network(description: &CardDescription) -> Result<(), Problem> {
     range("ni.memory_windows", ni.memory_windows.into(), 1, 256)?;
     range("ni.windows", ni.windows.into(), 1, 32)?;
     range("ni.sending_contexts", ni.sending_contexts.into(), 1, MessageId::CONTEXTS.into())?;
-    range("ni.commands", ni.commands.into(), 0, MOST_COMMANDS.into())?;
+    range("ni.commands", ni.commands.into(), 0, MAX_COMMANDS.into())?;
     aligned("ni.window_base", ni.window_base, GRANULE, "multiple of 64 KiB")?;
     range("ni.window_base", ni.window_base, 0, u64::MAX - MAX_MEMORY)?;
     // A window's payload is one descriptor of the chain that fills it.

@@ -87,7 +87,7 @@ fn another(text: &str) -> Result<(&'static Build, Target), String> {
 }
 
 /// The rate that the driver has to reach, in loops.
-const WANTED_RATIO: f64 = 10.0;
+const MIN_RATE_RATIO: f64 = 10.0;
 
 /// One line of the report.
 #[derive(Debug, Serialize)]
@@ -276,7 +276,7 @@ fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
                     "{:.0} transfers of 4 KiB a second through the driver, {:.0} by a loop with 5 register reads and 7 writes each: {ratio:.1} times",
                     rates.driver, rates.registers
                 );
-                (ratio >= WANTED_RATIO, said)
+                (ratio >= MIN_RATE_RATIO, said)
             })
         };
         ("rate", transport.map_err(Into::into).and_then(run))

@@ -39,7 +39,7 @@ macro_rules! build {
 /// Two stream loops, which an engine without data leaves when the flush timeout says so: what is dropped is given back.
 pub const LOOPS: Build = build!("loops");
 /// One loop; a descriptor without data is closed neither by the flush timeout nor by clearing Run.
-pub const GUIDES_LOOP: Build = build!("loop-as-the-guide-has-it");
+pub const GUIDE_LOOPBACK: Build = build!("loop-as-the-guide-has-it");
 /// Streams that come from a source of packets, without an end.
 pub const SOURCE: Build = build!("source");
 /// Streams of 500 packets.
@@ -64,7 +64,7 @@ pub const FEW_VECTORS: Build = build!("few-vectors");
 /// All of them.
 pub const BUILDS: &[&Build] = &[
     &LOOPS,
-    &GUIDES_LOOP,
+    &GUIDE_LOOPBACK,
     &SOURCE,
     &SOURCE_500,
     &SOURCE_500_SLOW,

@@ -86,7 +86,7 @@ impl Stand for Simulated {
 }
 
 /// Why there are no huge pages at the door of a server.
-const PASSED_ON: &str = "memory that is passed on to another process is of normal pages";
+const SHARED_MEMORY_REASON: &str = "memory that is passed on to another process is of normal pages";
 
 /// A simulated card behind a UNIX socket (vfio-user), served by a thread of this process: a new one for every case.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Door for Served {
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
             Ability::Repeatable => Some("the card works by itself: no two runs are the same"),
-            Ability::HugePages => Some(PASSED_ON),
+            Ability::HugePages => Some(SHARED_MEMORY_REASON),
             _ => None,
         }
     }
@@ -256,7 +256,7 @@ impl Door for Present {
             Ability::RefusedDma if !self.provoke => {
                 Some("left out: bad accesses are not to be provoked here")
             }
-            Ability::HugePages if self.passes_memory_on => Some(PASSED_ON),
+            Ability::HugePages if self.passes_memory_on => Some(SHARED_MEMORY_REASON),
             Ability::CardFaults
             | Ability::Removal
             | Ability::UserLines
@@ -291,7 +291,7 @@ struct Reached {
 
 impl Reached {
     fn outside(&self) -> Result<&Outside, String> {
-        self.outside.as_ref().ok_or_else(|| super::NOT_HERE.to_owned())
+        self.outside.as_ref().ok_or_else(|| super::NO_CARD_ACCESS_REASON.to_owned())
     }
 }
 

@@ -109,9 +109,11 @@ pub trait Stand {
     /// # Errors
     /// Why it cannot be made to, for people.
     fn set_faults(&self, faults: &FaultsDescription) -> Result<(), String> {
-        let (world, number) = self.card().ok_or(NOT_HERE)?;
+        let (world, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let plan = faults.plan().map_err(|(index, problem)| format!("fault {index}: {problem}"))?;
-        world.with_card(number, |card| card.set_fault_plan(&plan)).ok_or_else(|| NOT_HERE.to_owned())
+        world
+            .with_card(number, |card| card.set_fault_plan(&plan))
+            .ok_or_else(|| NO_CARD_ACCESS_REASON.to_owned())
     }
 
     /// How often the faults that were set have struck, all together.
@@ -119,9 +121,9 @@ pub trait Stand {
     /// # Errors
     /// Why that is not known, for people.
     fn strikes(&self) -> Result<u64, String> {
-        let (world, number) = self.card().ok_or(NOT_HERE)?;
+        let (world, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let strikes = world.with_card(number, |card| card.fault_progress().map(|(_, strikes)| strikes).sum());
-        strikes.ok_or_else(|| NOT_HERE.to_owned())
+        strikes.ok_or_else(|| NO_CARD_ACCESS_REASON.to_owned())
     }
 
     /// Puts a card that was pulled out back, in its power-on state.
@@ -129,8 +131,8 @@ pub trait Stand {
     /// # Errors
     /// Why it cannot be done, for people.
     fn put_back(&self) -> Result<(), String> {
-        let (world, number) = self.card().ok_or(NOT_HERE)?;
-        if world.replug(number) { Ok(()) } else { Err(NOT_HERE.to_owned()) }
+        let (world, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
+        if world.replug(number) { Ok(()) } else { Err(NO_CARD_ACCESS_REASON.to_owned()) }
     }
 
     /// What the card's user logic does with a line of `usr_irq_req`.
@@ -138,7 +140,7 @@ pub trait Stand {
     /// # Errors
     /// Why it cannot be made to, for people.
     fn user_line(&self, line: u8, level: UserLevel) -> Result<(), String> {
-        let (world, number) = self.card().ok_or(NOT_HERE)?;
+        let (world, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let done = match level {
             UserLevel::High => world.set_user_interrupt(number, line, true),
             UserLevel::Low => world.set_user_interrupt(number, line, false),
@@ -152,7 +154,7 @@ pub trait Stand {
     /// # Errors
     /// Why it cannot be made to, for people.
     fn bus_error(&self) -> Result<(), String> {
-        let (world, number) = self.card().ok_or(NOT_HERE)?;
+        let (world, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         // What a kernel that owns error reporting does when it finds the card.
         world.with_card(number, |card| card.set_error_reporting(true));
         let mut fault = FaultEntry::new(FaultName::PciError);
@@ -173,7 +175,7 @@ pub enum UserLevel {
 }
 
 /// Why nothing can be done to a card.
-const NOT_HERE: &str = "nothing here reaches the card itself";
+const NO_CARD_ACCESS_REASON: &str = "nothing here reaches the card itself";
 
 /// Why a case was not run.
 #[derive(Debug, Clone, PartialEq, Eq)]

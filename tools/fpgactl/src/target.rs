@@ -51,22 +51,22 @@ pub struct AccessChoice {
 impl AccessChoice {
     /// How long a message to a server may take: no longer than the command.
     fn message_timeout(&self, default: Duration) -> Duration {
-        let within = self.timeout.map_or(default, |timeout| default.min(timeout.max(MIN_MESSAGE_TIME)));
+        let within = self.timeout.map_or(default, |timeout| default.min(timeout.max(MIN_MESSAGE_TIMEOUT)));
         self.message_timeout.unwrap_or(within)
     }
 }
 
 /// Minimum time for a message to a server.
-const MIN_MESSAGE_TIME: Duration = Duration::from_millis(100);
+const MIN_MESSAGE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Minimum time for an engine to come to rest, and the part of `--timeout` that it has. It may be waited for twice, when its channel and
 /// when the card is closed.
-const MIN_REST: Duration = Duration::from_millis(10);
-const REST_SHARE: u32 = 20;
+const MIN_IDLE_TIMEOUT: Duration = Duration::from_millis(10);
+const IDLE_TIMEOUT_FRACTION: u32 = 20;
 
 /// How long an engine may take to come to rest in a command that has to end after `timeout`.
 fn rest_limit(timeout: Option<Duration>) -> Duration {
     let default = OpenOptions::default().rest_limit;
-    timeout.map_or(default, |timeout| (timeout / REST_SHARE).clamp(MIN_REST, default))
+    timeout.map_or(default, |timeout| (timeout / IDLE_TIMEOUT_FRACTION).clamp(MIN_IDLE_TIMEOUT, default))
 }
 
 /// Text that names no card.
@@ -633,7 +633,7 @@ mod tests {
             (None, None, seconds(5)),
             (None, Some(seconds(1)), seconds(1)),
             (None, Some(seconds(9)), seconds(5)),
-            (None, Some(Duration::from_millis(3)), MIN_MESSAGE_TIME),
+            (None, Some(Duration::from_millis(3)), MIN_MESSAGE_TIMEOUT),
             (Some(seconds(7)), Some(seconds(1)), seconds(7)),
         ] {
             assert_eq!(
@@ -645,7 +645,7 @@ mod tests {
         assert_eq!(rest_limit(None), seconds(2));
         assert_eq!(rest_limit(Some(seconds(1))), Duration::from_millis(50));
         assert_eq!(rest_limit(Some(seconds(3600))), seconds(2));
-        assert_eq!(rest_limit(Some(Duration::from_millis(1))), MIN_REST);
+        assert_eq!(rest_limit(Some(Duration::from_millis(1))), MIN_IDLE_TIMEOUT);
         let card = CardChoice::new(Target::Mock, Design::default(), None, None).within(Some(seconds(1)));
         assert_eq!(Choice::timeout(&card), Some(seconds(1)));
     }

@@ -56,7 +56,7 @@ use serde::{Deserialize, de};
 
 use impairments::{BlackoutEntry, ConditionsEntry, Disorder, Shuffle, Throttle};
 
-use crate::scenario::{Flow, LONGEST_FLOW, Scenario, ScenarioError};
+use crate::scenario::{Flow, MAX_FLOW_BYTES, Scenario, ScenarioError};
 use crate::topology::{Routing, SlowLink, Topology};
 
 /// The JSON Schema of scenario files, for editors.
@@ -75,7 +75,7 @@ impl<T, C: Fn(f64, u64) -> Option<T>> Checked<'_, T, C> {
 }
 
 /// Stands for what is no whole number of 64 bits.
-const NOT_WHOLE: u64 = u64::MAX;
+const NOT_AN_INTEGER: u64 = u64::MAX;
 
 impl<T, C: Fn(f64, u64) -> Option<T>> de::Visitor<'_> for Checked<'_, T, C> {
     type Value = T;
@@ -90,11 +90,11 @@ impl<T, C: Fn(f64, u64) -> Option<T>> de::Visitor<'_> for Checked<'_, T, C> {
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<T, E> {
-        self.check(&value, -1.0, NOT_WHOLE)
+        self.check(&value, -1.0, NOT_AN_INTEGER)
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<T, E> {
-        self.check(&value, value, NOT_WHOLE)
+        self.check(&value, value, NOT_AN_INTEGER)
     }
 }
 
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Switch {
 
 /// Up to a minute of simulated time.
 type Span = Within<0, 60_000_000_000>;
-type Bytes = Within<1, LONGEST_FLOW>;
+type Bytes = Within<1, MAX_FLOW_BYTES>;
 type Side = Within<2, 32>;
 type Wide = Within<1, 256>;
 

@@ -5,7 +5,7 @@ use fpga_firmware::{Incarnation, NodeId};
 use fpga_netmodel::{BitRate, Blackout, Conditions, Impairments, Order, OrderError, Rate};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{ReceiverConfig, ReceiverConfigError};
-use fpga_protocol::scheme::MOST_PACKETS;
+use fpga_protocol::scheme::MAX_MESSAGE_PACKETS;
 use fpga_protocol::scheme::bits::Window;
 use fpga_protocol::scheme::ends::Rules;
 use fpga_protocol::scheme::messages::{self, MessageConfigError};
@@ -43,7 +43,7 @@ pub const fn scheme_name(scheme: Scheme) -> &'static str {
 }
 
 /// Most bytes of a flow.
-pub const LONGEST_FLOW: u64 = 1 << 30;
+pub const MAX_FLOW_BYTES: u64 = 1 << 30;
 
 /// One transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -342,7 +342,7 @@ impl Scenario {
     /// run's time where each of many hosts sends one message, is spared without any difference.
     pub(crate) fn messages(&self) -> Vec<(u32, u32)> {
         let mut all = vec![(0_u32, 0_u32); usize::try_from(self.topology.hosts()).unwrap_or(0)];
-        let span = u64::from(self.sender.packet_size()) * u64::from(MOST_PACKETS);
+        let span = u64::from(self.sender.packet_size()) * u64::from(MAX_MESSAGE_PACKETS);
         for flow in &self.flows {
             let count = u32::try_from(flow.length.div_ceil(span)).unwrap_or(u32::MAX);
             if let Some((sent, _)) = all.get_mut(flow.from as usize) {
@@ -379,7 +379,7 @@ impl Scenario {
             return Err(ScenarioError::NoRate);
         }
         for (number, flow) in self.flows.iter().enumerate() {
-            if flow.length == 0 || flow.length > LONGEST_FLOW {
+            if flow.length == 0 || flow.length > MAX_FLOW_BYTES {
                 return Err(ScenarioError::Length { number, found: flow.length });
             }
             for (key, found) in [("from", flow.from), ("to", flow.to)] {
@@ -392,12 +392,12 @@ impl Scenario {
             }
         }
         let found = self.memory();
-        if found > MOST_MEMORY {
+        if found > MAX_MEMORY {
             let contexts = self.rules_in_use().map(|_| self.sending_contexts());
             return Err(ScenarioError::Memory { found: found >> 20, hosts, contexts });
         }
         let found = self.packet_events();
-        if found > MOST_EVENTS {
+        if found > MAX_EVENTS {
             return Err(ScenarioError::Events { found });
         }
         if !self.slow.is_empty() {
@@ -452,9 +452,9 @@ impl Scenario {
 /// Bytes of a host of a message scheme without its contexts.
 const HOST: u64 = 192 << 10;
 /// Most bytes of a run's hosts: 4 GiB.
-pub const MOST_MEMORY: u64 = 4 << 30;
+pub const MAX_MEMORY: u64 = 4 << 30;
 /// Most packets at switches and hosts: some hours.
-pub const MOST_EVENTS: u64 = 100_000_000_000;
+pub const MAX_EVENTS: u64 = 100_000_000_000;
 
 /// A scenario that cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -464,7 +464,7 @@ pub enum ScenarioError {
     #[error("no flows: give at least one")]
     NoFlow,
     /// A flow of no bytes, or of too many.
-    #[error("flow {number} of {found} bytes: give 1 to {LONGEST_FLOW}")]
+    #[error("flow {number} of {found} bytes: give 1 to {MAX_FLOW_BYTES}")]
     Length {
         /// Which flow, from 0.
         number: usize,
@@ -512,7 +512,7 @@ pub enum ScenarioError {
     #[error(
         "about {found} MiB for {hosts} hosts{}: {} MiB are allowed, so give fewer hosts or fewer contexts",
         contexts.map(|contexts| format!(" of {contexts} contexts")).unwrap_or_default(),
-        MOST_MEMORY >> 20
+        MAX_MEMORY >> 20
     )]
     Memory {
         /// MiB that it would take.
@@ -524,7 +524,7 @@ pub enum ScenarioError {
     },
     /// More events than anybody waits for.
     #[error(
-        "about {found} packets at switches and hosts: {MOST_EVENTS} are allowed, so give fewer flows or fewer bytes"
+        "about {found} packets at switches and hosts: {MAX_EVENTS} are allowed, so give fewer flows or fewer bytes"
     )]
     Events {
         /// So many, at least.
@@ -577,7 +577,7 @@ pub(crate) fn message_configs(
     let sending = scenario.sending_contexts().min(sent.max(1));
     (sender.contexts, sender.contexts_per_node) = (sending, sending);
     receiver.contexts = scenario.receiving_contexts().min(received.max(1));
-    sender.message_packets = MOST_PACKETS;
+    sender.message_packets = MAX_MESSAGE_PACKETS;
     sender.ask = scenario.timers_for().saturating_mul(4);
     sender.transfers = 256;
     (receiver.windows, receiver.peers) = (1, 1024);

@@ -17,7 +17,7 @@ use crate::child::{Guarded, ToolError, on_path, output};
 const LIMIT: Duration = Duration::from_millis(20);
 /// How much more the best of some runs may take on a machine that has other work.
 const BUSY: u32 = 3;
-const MOST_KIB: u64 = 50 << 10;
+const MAX_RSS_KIB: u64 = 50 << 10;
 
 /// What the task takes.
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ pub(crate) enum StartupError {
     #[error("temporary folder: {0}")]
     Folder(std::io::Error),
     /// Commands that take too long or too much, or end otherwise than they should.
-    #[error("more than {} ms ({which}) or {} MiB, or another end than the list says: {}", limit.as_millis(), MOST_KIB >> 10, commands.join("; "))]
+    #[error("more than {} ms ({which}) or {} MiB, or another end than the list says: {}", limit.as_millis(), MAX_RSS_KIB >> 10, commands.join("; "))]
     TooMuch { limit: Duration, which: &'static str, commands: Vec<String> },
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), StartupError> {
             millis(spans.last())
         );
         let judged = if options.busy { spans.first().copied().unwrap_or_default() } else { median };
-        if !works && (judged > limit || kib > MOST_KIB) {
+        if !works && (judged > limit || kib > MAX_RSS_KIB) {
             wrong.push(format!("{text} ({:.1} ms, {mib:.1} MiB)", millis(Some(&judged))));
         }
     }

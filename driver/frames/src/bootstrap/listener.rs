@@ -13,7 +13,7 @@ use crate::cells::VERSION;
 use crate::publisher::SubscriberId;
 
 /// Connections taken at one look: so that a flood of them does not hold up frames.
-const AT_ONCE: usize = 8;
+const ACCEPTS_PER_POLL: usize = 8;
 /// How often is looked. A look costs system calls, and who joins has time.
 const LOOK: Duration = Duration::from_millis(1);
 /// Whoever connects has so long to say something, however many others come: on a machine that has much to do, between a connection and its
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(1);
 const GRACE: Duration = Duration::from_millis(5);
 /// Whoever has had an offer makes room for others after this part of the time limit without a further word: a flood of conversations that
 /// are begun and not ended must not keep anybody out.
-const OFFERED_PART: u32 = 4;
+const OFFER_TIMEOUT_DIVISOR: u32 = 4;
 /// Bytes of a stranger's that are read and thrown away before the connection is closed. What is left unread would make the system take back
 /// the reason on its way to him.
 const DISCARDED: usize = 4096;
@@ -156,10 +156,10 @@ impl Listener {
     }
 
     fn accept(&mut self, now: Instant) -> usize {
-        for count in 0..AT_ONCE {
+        for count in 0..ACCEPTS_PER_POLL {
             if self.connections.len() >= self.most {
                 // Whoever has said nothing for the longest time makes room; then whoever has had an offer for long.
-                let offered = self.patience / OFFERED_PART;
+                let offered = self.patience / OFFER_TIMEOUT_DIVISOR;
                 let silent = self.connections.iter().position(|line| {
                     matches!(line.stage, Stage::Hello) && now.saturating_duration_since(line.since) >= GRACE
                 });
@@ -193,7 +193,7 @@ impl Listener {
                 Err(error) => self.reject(peer, error.to_string()),
             }
         }
-        AT_ONCE
+        ACCEPTS_PER_POLL
     }
 }
 

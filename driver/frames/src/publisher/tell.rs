@@ -14,7 +14,7 @@ use crate::retries::{Moved, Retries};
 pub(crate) const UNHEARD: u32 = 4;
 
 /// Heartbeats between two probes of a subscriber that has not read what is there.
-const PROBE_HEARTBEATS: u64 = 4;
+const HEARTBEATS_PER_PROBE: u64 = 4;
 
 impl Publisher {
     /// Starts a status for everybody who is due one.
@@ -24,7 +24,7 @@ impl Publisher {
         }
         let heartbeat = u64::try_from(self.options.heartbeat.as_nanos()).unwrap_or(u64::MAX);
         let at_end = self.closing && self.is_drained();
-        let probe_period = Nanos::new(heartbeat.saturating_mul(PROBE_HEARTBEATS));
+        let probe_period = Nanos::new(heartbeat.saturating_mul(HEARTBEATS_PER_PROBE));
         let mut count = 0;
         for (index, place) in self.members.iter_mut().enumerate() {
             let Some(member) = place.as_mut().filter(|member| member.gone.is_none()) else { continue };

@@ -7,9 +7,9 @@ use crate::roots::{attribute, names, number};
 use crate::{Caller, HostError, IommuGroup, PciFunction, Roots};
 
 /// What a ring and one buffer need. Below it nothing works.
-const LOCKED_LEAST: u64 = 1 << 20;
+const MIN_LOCKED_MEMORY: u64 = 1 << 20;
 /// What transfers at full speed map at the same time, with room to spare.
-const LOCKED_ENOUGH: u64 = 256 << 20;
+const RECOMMENDED_LOCKED_MEMORY: u64 = 256 << 20;
 
 pub(super) fn examine(roots: &Roots, caller: Caller) -> Result<(Machine<'_>, Vec<Check>), HostError> {
     let groups = IommuGroup::numbers(roots)?.len();
@@ -154,10 +154,10 @@ fn locked_memory(caller: &Caller) -> Check {
     let message = format!("this process may lock {}", size(limit));
     let fix = "raise the limit: a file in /etc/security/limits.d with \"@fpga - memlock unlimited\" (log in again), LimitMEMLOCK=infinity in a systemd unit, or --ulimit memlock=-1 of a container";
     match limit {
-        ..LOCKED_LEAST => {
+        ..MIN_LOCKED_MEMORY => {
             Check::new("memlock", Fail, format!("{message}: too little for a ring and one buffer")).fix(fix)
         }
-        LOCKED_LEAST..LOCKED_ENOUGH => {
+        MIN_LOCKED_MEMORY..RECOMMENDED_LOCKED_MEMORY => {
             Check::new("memlock", Warn, format!("{message}: larger transfers will be refused")).fix(fix)
         }
         _ => Check::new("memlock", Pass, message),

@@ -11,7 +11,7 @@ use crate::{ConfigError, OsError, OtherFunction, ParsePciAddressError, PciAddres
 
 /// What to do about a missing IOMMU. Sources: the kernel's `Documentation/admin-guide/kernel-parameters.txt` (`intel_iommu`,
 /// `amd_iommu`) and `CONFIG_INTEL_IOMMU_DEFAULT_ON`, which not every distribution sets.
-const SWITCH_ON: &str = "switch the IOMMU on in the firmware (Intel: VT-d; AMD: IOMMU or AMD-Vi) and on the kernel's command line (Intel: intel_iommu=on; AMD: on by itself unless amd_iommu=off is there), restart, and see what the kernel found: dmesg | grep -e DMAR -e AMD-Vi; a virtual machine needs a virtual IOMMU";
+const ENABLE_IOMMU_ADVICE: &str = "switch the IOMMU on in the firmware (Intel: VT-d; AMD: IOMMU or AMD-Vi) and on the kernel's command line (Intel: intel_iommu=on; AMD: on by itself unless amd_iommu=off is there), restart, and see what the kernel found: dmesg | grep -e DMAR -e AMD-Vi; a virtual machine needs a virtual IOMMU";
 
 /// Opening a device through vfio failed; nothing of it is left open. The steps in their order: address, device, IOMMU, driver,
 /// vfio itself, permission, the group or the device's file, and what the opened device says about itself.
@@ -42,7 +42,7 @@ pub enum VfioOpenError {
     },
     /// The device has no IOMMU group, whatever driver it is bound to: vfio-pci does not take it.
     #[error(
-        "{address} cannot be used: {}, and without an IOMMU vfio-pci takes no card (its probe fails with -22, binding again does not help); {SWITCH_ON}; VFIO's no-IOMMU mode is no way out: it is refused here, because the card could then reach all memory of the machine",
+        "{address} cannot be used: {}, and without an IOMMU vfio-pci takes no card (its probe fails with -22, binding again does not help); {ENABLE_IOMMU_ADVICE}; VFIO's no-IOMMU mode is no way out: it is refused here, because the card could then reach all memory of the machine",
         if *others { "the IOMMU does not cover it (it has no iommu_group in sysfs, other devices have)" } else { "the IOMMU is off or there is none (/sys/kernel/iommu_groups is empty)" }
     )]
     NoIommuGroup {
@@ -53,7 +53,7 @@ pub enum VfioOpenError {
     },
     /// The device is bound to vfio-pci without an IOMMU behind it.
     #[error(
-        "{address} is bound in VFIO's no-IOMMU mode (group {group}), which is refused: nothing translates or checks the card's addresses then, so that a wrong one overwrites any memory of the machine, and nothing keeps buffers where they are; {SWITCH_ON}; then echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode and bind the card again"
+        "{address} is bound in VFIO's no-IOMMU mode (group {group}), which is refused: nothing translates or checks the card's addresses then, so that a wrong one overwrites any memory of the machine, and nothing keeps buffers where they are; {ENABLE_IOMMU_ADVICE}; then echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode and bind the card again"
     )]
     NoIommuMode {
         /// The device.

@@ -16,7 +16,7 @@ use vfio_bindings::bindings::vfio::{
 use crate::{DmaMapError, PciAddress};
 
 /// A chain longer than this loops: the kernel has a handful of capability kinds.
-const MOST_CAPABILITIES: usize = 32;
+const MAX_CAPABILITIES: usize = 32;
 
 /// The 32-bit word at `at`.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -34,7 +34,7 @@ pub(super) fn long(bytes: &[u8], at: usize) -> Option<u64> {
 /// no such capability, else the bytes from the capability's header on.
 fn capability(bytes: &[u8], first: u32, id: u32) -> Option<Option<&[u8]>> {
     let mut at = first as usize;
-    for _ in 0..MOST_CAPABILITIES {
+    for _ in 0..MAX_CAPABILITIES {
         if at == 0 {
             return Some(None);
         }

@@ -22,7 +22,7 @@ use crate::{DmaAccess, DmaMapError, OsError, SharedMemory};
 
 /// Ranges asked for at first, and at most.
 const RANGES: u32 = 32;
-const MOST_RANGES: u32 = 4096;
+const MAX_RANGES: u32 = 4096;
 
 /// Where mappings are made. Closing it ends them, once the device is closed too.
 pub(super) enum AddressSpace {
@@ -180,7 +180,7 @@ fn iova_ranges(calls: Calls<'_>, ioas: u32) -> Result<Option<IommuInfo>, OsError
                 let alignment = block.long(offset_of!(iommu_ioas_iova_ranges, out_iova_alignment)).max(1);
                 return Ok(alignment.is_power_of_two().then(|| IommuInfo::new(alignment, ranges, None)));
             }
-            Err(error) if error == Errno::MSGSIZE.into() && count > room && count <= MOST_RANGES => {
+            Err(error) if error == Errno::MSGSIZE.into() && count > room && count <= MAX_RANGES => {
                 room = count;
             }
             Ok(_) => return Ok(None),

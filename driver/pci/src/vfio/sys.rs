@@ -19,7 +19,7 @@ use super::options::VfToken;
 use crate::{OsError, PciAddress};
 
 /// Largest answer accepted: thousands of ranges.
-const MOST_REPLY: usize = 64 << 10;
+const MAX_REPLY_SIZE: usize = 64 << 10;
 
 /// A structure of the kernel's, as bytes. The first word is its length, as both interfaces have it.
 #[derive(Debug, Clone)]
@@ -119,7 +119,7 @@ impl<'a> Calls<'a> {
         let needed = reply.word(0) as usize;
         if needed > head.0.len() {
             reply = head;
-            reply.0.resize(needed.min(MOST_REPLY), 0);
+            reply.0.resize(needed.min(MAX_REPLY_SIZE), 0);
             reply = reply.with_length();
             self.plain(request, &mut reply)?;
         }
@@ -254,7 +254,8 @@ impl<'a> Calls<'a> {
         }
         let count = head.word(offset_of!(vfio_pci_hot_reset_info, count)) as usize;
         let mut info = Block::of::<vfio_pci_hot_reset_info>();
-        info.0.resize((size_of::<vfio_pci_hot_reset_info>() + count.saturating_mul(8)).min(MOST_REPLY), 0);
+        info.0
+            .resize((size_of::<vfio_pci_hot_reset_info>() + count.saturating_mul(8)).min(MAX_REPLY_SIZE), 0);
         info = info.with_length();
         self.plain(Request::HotResetInfo, &mut info)?;
         Ok(info.0)

@@ -13,7 +13,7 @@ const INTERRUPT_PIN: u16 = 0x3D;
 const CAP_MSI: u8 = 0x05;
 const CAP_MSIX: u8 = 0x11;
 /// Most capabilities that fit below 0x100: a list that is longer runs in a circle.
-const MOST_CAPABILITIES: usize = 48;
+const MAX_CAPABILITIES: usize = 48;
 
 /// MSI control word: enable, messages that the function wants and has (log2 of their number).
 const MSI_ENABLE: u16 = 1;
@@ -118,7 +118,7 @@ pub(super) fn disable_msi(card: &mut Card) {
 /// Where a capability is.
 fn capability(card: &Card, id: u8) -> Option<u16> {
     let mut at = byte(card, CAPABILITIES);
-    for _ in 0..MOST_CAPABILITIES {
+    for _ in 0..MAX_CAPABILITIES {
         let here = u16::from(at & !3);
         if here == 0 {
             return None;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// A turn ends after this much waiting, so that others are served: requests on the control socket, new clients, the network.
 const TURN: Duration = Duration::from_millis(10);
 /// A wait is prompt up to this part of the turn's limit.
-const PROMPT_PART: u32 = 10;
+const PROMPT_DIVISOR: u32 = 10;
 /// The credit's size in turn limits.
 const CREDIT_TURNS: u32 = 10;
 /// The part of the time that passes by which the credit is refilled.
-const REFILL_PART: u32 = 10;
+const REFILL_DIVISOR: u32 = 10;
 
 /// The client has been late too often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,10 +61,10 @@ impl Patience {
         let wait = to.saturating_duration_since(from);
         self.waited = self.waited.saturating_add(wait);
         let full = self.limit.saturating_mul(CREDIT_TURNS);
-        let refill = to.saturating_duration_since(self.refilled) / REFILL_PART;
+        let refill = to.saturating_duration_since(self.refilled) / REFILL_DIVISOR;
         self.refilled = self.refilled.max(to);
         self.credit = self.credit.saturating_add(refill).min(full);
-        let prompt = self.limit / PROMPT_PART;
+        let prompt = self.limit / PROMPT_DIVISOR;
         let late = wait.saturating_sub(prompt);
         if late > self.credit {
             self.credit = Duration::ZERO;

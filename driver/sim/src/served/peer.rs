@@ -17,11 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a message may take from its first byte to its last, and an answer to be taken. The card does nothing meanwhile.
-pub(super) const MESSAGE_TIME: Duration = Duration::from_secs(2);
+pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Requests, bytes of requests, and file descriptors, that may come while the card waits for one answer.
-const MOST_KEPT: usize = 4096;
-const MOST_KEPT_BYTES: usize = 8 << 20;
-const MOST_KEPT_FDS: usize = 64;
+const MAX_DEFERRED_REQUESTS: usize = 4096;
+const MAX_DEFERRED_BYTES: usize = 8 << 20;
+const MAX_DEFERRED_FDS: usize = 64;
 
 /// A request that came while something else was waited for.
 struct Kept {
@@ -89,7 +89,7 @@ enum ClientRequestError {
     #[error(transparent)]
     Late(#[from] BudgetExceeded),
     #[error(
-        "the client sent more than {MOST_KEPT} requests, {MOST_KEPT_BYTES} bytes or {MOST_KEPT_FDS} file descriptors before its answer"
+        "the client sent more than {MAX_DEFERRED_REQUESTS} requests, {MAX_DEFERRED_BYTES} bytes or {MAX_DEFERRED_FDS} file descriptors before its answer"
     )]
     Flooded,
     #[error("the client's answer to {command} is about something else")]
@@ -131,7 +131,7 @@ impl Peer {
             kept_bytes: 0,
             kept_fds: 0,
             for_answers: Patience::new(answer_time, now),
-            for_messages: Patience::new(MESSAGE_TIME, now),
+            for_messages: Patience::new(MESSAGE_TIMEOUT, now),
             reach: Reach::Untried,
             next_id: 0,
             abandoned: 0,
@@ -191,7 +191,7 @@ impl Peer {
         // What was there a moment ago may have been an answer that the card has taken.
         while self.connection.is_readable().unwrap_or(true) {
             let began = Instant::now();
-            let header = self.connection.receive(body, fds, MESSAGE_TIME)?;
+            let header = self.connection.receive(body, fds, MESSAGE_TIMEOUT)?;
             exchange.for_messages.note(began, Instant::now())?;
             if !exchange.is_late_answer(&header) {
                 return Ok(Some(header));
@@ -215,7 +215,7 @@ impl Peer {
     pub(super) fn send(&self, message: &[u8]) -> Result<(), PeerError> {
         let mut exchange = self.exchange();
         let began = Instant::now();
-        self.connection.send(message, &[], MESSAGE_TIME)?;
+        self.connection.send(message, &[], MESSAGE_TIMEOUT)?;
         Ok(exchange.for_messages.note(began, Instant::now())?)
     }
 
@@ -312,7 +312,7 @@ impl Peer {
                 exchange.abandoned += 1;
                 return Err(ClientRequestError::Silent { command, after: self.answer_time });
             }
-            let header = self.connection.receive(&mut exchange.body, &mut exchange.fds, MESSAGE_TIME)?;
+            let header = self.connection.receive(&mut exchange.body, &mut exchange.fds, MESSAGE_TIMEOUT)?;
             let error = match header.kind {
                 Kind::Reply { error } if (header.id, header.command) == (id, command) => error,
                 Kind::Reply { .. } if exchange.is_late_answer(&header) => continue,
@@ -334,8 +334,8 @@ impl Peer {
         exchange.kept_bytes += body.len();
         exchange.kept_fds += fds.len();
         exchange.kept.push_back(Kept { header, body, fds });
-        let too_long = exchange.kept_bytes > MOST_KEPT_BYTES || exchange.kept_fds > MOST_KEPT_FDS;
-        if exchange.kept.len() > MOST_KEPT || too_long {
+        let too_long = exchange.kept_bytes > MAX_DEFERRED_BYTES || exchange.kept_fds > MAX_DEFERRED_FDS;
+        if exchange.kept.len() > MAX_DEFERRED_REQUESTS || too_long {
             return Err(ClientRequestError::Flooded);
         }
         self.arrived.1.signal();

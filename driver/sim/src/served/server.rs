@@ -24,7 +24,7 @@ const FIRST_MESSAGE: Duration = Duration::from_secs(5);
 /// still meanwhile, and clients wait some seconds for their own answers (QEMU five).
 const ANSWER: Duration = Duration::from_secs(1);
 /// How long somebody who comes while a client is served has for its first message, to be told that the card is taken.
-const STRANGER_TIME: Duration = Duration::from_secs(1);
+const EXCESS_CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long it is kept before it is told: a client that was killed, or whose socket a child of its still holds for a moment, goes
 /// meanwhile, and who starts again right after it finds the card free.
 const GRACE: Duration = Duration::from_millis(200);
@@ -154,7 +154,7 @@ impl Stranger {
 
     /// Until something is to be done about it, whether it says anything or not.
     fn rest(&self) -> Duration {
-        let until = if self.has_waited() { STRANGER_TIME } else { GRACE };
+        let until = if self.has_waited() { EXCESS_CLIENT_TIMEOUT } else { GRACE };
         until.saturating_sub(self.since.elapsed())
     }
 }
@@ -280,7 +280,9 @@ impl CardServer {
                 );
                 self.end(client.take());
             }
-            if ready.stranger || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= STRANGER_TIME) {
+            if ready.stranger
+                || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= EXCESS_CLIENT_TIMEOUT)
+            {
                 // What the client sent before it went comes first: it may make room.
                 self.attend(&mut client, &mut buffers, LAST_WORDS);
                 if client.as_ref().is_some_and(|client| !client.session.is_settled()) && ready.stranger {

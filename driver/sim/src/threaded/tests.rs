@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 const IOVA: u64 = 0x10_0000;
 /// Far beyond what anything here takes, on a busy machine too.
-const FOR_EVER: Duration = Duration::from_secs(120);
+const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Waits until something is so, and fails if it never is.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < FOR_EVER, "never {what}");
+        assert!(began.elapsed() < LONG_TIMEOUT, "never {what}");
         std::thread::yield_now();
     }
 }

@@ -13,9 +13,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Rounds between two looks at the clock, which takes as long as several descriptors.
-const ROUNDS_PER_LOOK: u32 = 16;
+const ROUNDS_PER_CLOCK_READ: u32 = 16;
 /// The same while there is nothing to do, and a round takes nanoseconds: a doorbell is not to find the worker at the clock.
-const QUIET_ROUNDS_PER_LOOK: u32 = 64;
+const IDLE_ROUNDS_PER_CLOCK_READ: u32 = 64;
 /// After so long without work others who wait for this CPU get it in between: what they would do may be what is waited for here. Whoever
 /// drives a card in a loop is back long before, and does not pay for it.
 const COURTESY: Nanos = Nanos::from_micros(10);
@@ -119,7 +119,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
         }
         let looked = until_look == 0;
         if looked {
-            until_look = if quiet { QUIET_ROUNDS_PER_LOOK } else { ROUNDS_PER_LOOK };
+            until_look = if quiet { IDLE_ROUNDS_PER_CLOCK_READ } else { ROUNDS_PER_CLOCK_READ };
             state.now = state.now.max(threaded.elapsed());
         }
         until_look -= 1;
@@ -130,7 +130,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
         }
         if state.burst() + applied != 0 {
             quiet = false;
-            until_look = until_look.min(ROUNDS_PER_LOOK);
+            until_look = until_look.min(ROUNDS_PER_CLOCK_READ);
             worked = state.now;
             continue;
         }

@@ -43,7 +43,7 @@ const REQUESTS_AT: u64 = MAILBOXES_AT + MAILBOX * MAILBOXES as u64;
 const _: () = assert!(REQUESTS_AT + MAILBOX <= 16 << 10, "the event ring begins at 16 KiB");
 /// How long an answer may take if nothing else is said, and how much longer for each of its bytes.
 const PATIENCE: Duration = Duration::from_secs(10);
-const PATIENCE_PER_BYTE: u64 = 10;
+const TIMEOUT_NS_PER_BYTE: u64 = 10;
 
 /// A piece of a node's card memory that this node may read: what its owner hands out, by whatever way the application has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,7 +251,7 @@ impl Endpoint {
             return Err(ReadError::Range { card: card(), node: source.node, offset, length, readable });
         }
         let now = self.now();
-        let usual = || PATIENCE + Duration::from_nanos(length.saturating_mul(PATIENCE_PER_BYTE));
+        let usual = || PATIENCE + Duration::from_nanos(length.saturating_mul(TIMEOUT_NS_PER_BYTE));
         let patience = options.deadline.unwrap_or_else(usual);
         let ticket = ReadTicket(self.reads.next_ticket);
         if length == 0 {

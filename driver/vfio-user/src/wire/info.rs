@@ -41,7 +41,7 @@ const CAP_MSIX_MAPPABLE: u16 = 3;
 /// Bytes of a region's fixed part.
 const REGION: u32 = 32;
 /// A chain longer than this runs in a circle: there are a handful of kinds.
-const MOST_CAPABILITIES: usize = 32;
+const MAX_CAPABILITIES: usize = 32;
 
 /// A question about the device, about a region or about a kind of interrupt. Only the index is of interest, and how
 /// large an answer may be; the other fields of the structures are zero.
@@ -224,7 +224,7 @@ impl RegionInfo {
     fn capabilities(&mut self, body: &[u8], first: u32) -> Result<(), WireError> {
         const COMMAND: Command = Command::DEVICE_GET_REGION_INFO;
         let mut at = first;
-        for _ in 0..MOST_CAPABILITIES {
+        for _ in 0..MAX_CAPABILITIES {
             if at == 0 {
                 return Ok(());
             }

@@ -21,7 +21,7 @@ use fpga_registers::xdma::Direction;
 const PLAIN_LENGTH: u32 = 4096;
 /// A turn ends when this many bytes were moved: channels share one AXI port, and a long transfer must not keep short
 /// ones waiting for much longer than one unit of it. Looked at after a run of plain descriptors, which is short anyway.
-const TURN_BYTES: u64 = PAGE as u64;
+const STEP_BYTES: u64 = PAGE as u64;
 
 impl Channel {
     /// Up to `most` units of work, in the order and with the effects of as many single ones.
@@ -37,7 +37,7 @@ impl Channel {
         };
         let start = moved(lanes);
         let mut done = 0;
-        while done < most && moved(lanes).wrapping_sub(start) < TURN_BYTES {
+        while done < most && moved(lanes).wrapping_sub(start) < STEP_BYTES {
             // Starting over clears the status, which somebody has to have seen.
             let undisturbed = self.engine.undisturbed();
             // A single unit is the engine's own, so that stepping is what bursts can be compared with.

@@ -182,12 +182,12 @@ impl Prefetch {
     /// Takes over `count` descriptors that were read into the vacant slots, up to the one after which nothing is to be
     /// fetched.
     fn accept(&mut self, count: usize, watch_length: bool) {
-        const GOES_ON: u32 = 0xFFFF << 16 | STOP;
+        const NO_STOP: u32 = 0xFFFF << 16 | STOP;
         let (start, rest) = self.slots.split_at(self.place(self.filled));
         let head = rest.get(..count).unwrap_or(rest);
         let tail = start.get(..count - head.len()).unwrap_or_default();
         let last_in = |part: &[[u8; DESCRIPTOR_BYTES]]| {
-            part.iter().position(|slot| Fetched::new(slot).control & GOES_ON != MAGIC << 16)
+            part.iter().position(|slot| Fetched::new(slot).control & NO_STOP != MAGIC << 16)
         };
         let last = last_in(head).or_else(|| last_in(tail).map(|index| head.len() + index));
         let taken_over = last.map_or(count, |index| index + 1);

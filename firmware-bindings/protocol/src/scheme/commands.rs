@@ -22,7 +22,7 @@ use crate::time::Nanos;
 use fpga_registers::cast::low32;
 
 /// Most transfers that can be told apart: 12 bits of a command's number are its slot.
-pub const MOST_COMMANDS: u32 = 1 << SLOT_BITS;
+pub const MAX_COMMANDS: u32 = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 12;
 /// Slots in tickets count from here: a host that sends by itself as well has fewer transfers, so each ticket is of one of the two.
 const FIRST_SLOT: u32 = 1 << 24;
@@ -50,11 +50,11 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// For an interface with room for `capacity` transfers, at most [`MOST_COMMANDS`], that cuts them into messages of
+    /// For an interface with room for `capacity` transfers, at most [`MAX_COMMANDS`], that cuts them into messages of
     /// `message_packets` packets.
     #[must_use]
     pub fn new(capacity: u32, packet_size_log2: u8, message_packets: u32) -> Self {
-        let capacity = capacity.clamp(1, MOST_COMMANDS);
+        let capacity = capacity.clamp(1, MAX_COMMANDS);
         let span = u64::from(message_packets.max(1)) << packet_size_log2.min(12);
         Self {
             transfers: Transfers::new(capacity),
@@ -116,7 +116,7 @@ impl Commands {
     pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
         let Some(outcome) = event.outcome() else { return false };
         let number = event.op.get();
-        let slot = number & (MOST_COMMANDS - 1);
+        let slot = number & (MAX_COMMANDS - 1);
         let live = self.transfers.live(slot).is_some_and(|transfer| {
             transfer.stage == Stage::Begun
                 && number_of(Ticket { slot, generation: transfer.generation }) == number

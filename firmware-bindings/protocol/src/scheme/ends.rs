@@ -3,8 +3,8 @@
 use fpga_firmware::generated::Scheme;
 
 use super::{
-    Answer, Fate, Incoming, MOST_PACKETS, Outgoing, Packet, adaptive_window, mapping, receiver_counter,
-    receiver_window, selective, sender_window,
+    Answer, Fate, Incoming, MAX_MESSAGE_PACKETS, Outgoing, Packet, adaptive_window, mapping,
+    receiver_counter, receiver_window, selective, sender_window,
 };
 use crate::time::Nanos;
 
@@ -65,20 +65,20 @@ impl Rules {
         match *self {
             Self::ReceiverWindow(config) => AnyMessageSender::ReceiverWindow(receiver_window::Sender::new(
                 config,
-                MOST_PACKETS,
+                MAX_MESSAGE_PACKETS,
                 Nanos::ZERO,
             )),
             Self::SenderWindow(config) => {
-                AnyMessageSender::SenderWindow(sender_window::Sender::new(config, MOST_PACKETS))
+                AnyMessageSender::SenderWindow(sender_window::Sender::new(config, MAX_MESSAGE_PACKETS))
             }
             Self::ReceiverCounter(config) => {
-                AnyMessageSender::ReceiverCounter(receiver_counter::Sender::new(config, MOST_PACKETS))
+                AnyMessageSender::ReceiverCounter(receiver_counter::Sender::new(config, MAX_MESSAGE_PACKETS))
             }
             Self::AdaptiveWindow { sender, .. } => {
-                AnyMessageSender::AdaptiveWindow(adaptive_window::Sender::new(sender, MOST_PACKETS))
+                AnyMessageSender::AdaptiveWindow(adaptive_window::Sender::new(sender, MAX_MESSAGE_PACKETS))
             }
             Self::Selective(config) => {
-                AnyMessageSender::Selective(selective::Sender::new(config, MOST_PACKETS))
+                AnyMessageSender::Selective(selective::Sender::new(config, MAX_MESSAGE_PACKETS))
             }
         }
     }
@@ -91,11 +91,11 @@ impl Rules {
                 AnyMessageReceiver::ReceiverWindow(receiver_window::Receiver::new(config, Nanos::ZERO))
             }
             Self::SenderWindow(_) => {
-                AnyMessageReceiver::SenderWindow(sender_window::Receiver::new(MOST_PACKETS))
+                AnyMessageReceiver::SenderWindow(sender_window::Receiver::new(MAX_MESSAGE_PACKETS))
             }
-            Self::ReceiverCounter(config) => {
-                AnyMessageReceiver::ReceiverCounter(receiver_counter::Receiver::new(config, MOST_PACKETS))
-            }
+            Self::ReceiverCounter(config) => AnyMessageReceiver::ReceiverCounter(
+                receiver_counter::Receiver::new(config, MAX_MESSAGE_PACKETS),
+            ),
             Self::AdaptiveWindow { wanted, .. } => {
                 AnyMessageReceiver::Mapping(mapping::Receiver::new(mapping::WIDTH, wanted))
             }

@@ -169,7 +169,7 @@ pub(super) struct Flight {
 /// other does; all that is lost is how long it took. So two are enough, but where windows are short there are more, for
 /// packets that wander for many round trips.
 const SENDINGS: u32 = 2;
-const SHORT_SENDINGS: u32 = 4;
+const TRANSMISSIONS_PER_PACKET_SHORT: u32 = 4;
 const NONE: Sending = Sending { sequence: 0, index: 0, at: Nanos::ZERO };
 
 /// What an acknowledgement taught.
@@ -205,7 +205,8 @@ impl Flight {
         // Powers of two, so that numbers that turn over keep their places.
         let window = span(window);
         let width = count.clamp(1, window).next_power_of_two();
-        let sendings = (width * SENDINGS).max((width * SHORT_SENDINGS).min(WIDTH * SHORT_SENDINGS));
+        let sendings = (width * SENDINGS)
+            .max((width * TRANSMISSIONS_PER_PACKET_SHORT).min(WIDTH * TRANSMISSIONS_PER_PACKET_SHORT));
         Self {
             count,
             base: 0,

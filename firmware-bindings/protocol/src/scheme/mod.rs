@@ -35,7 +35,7 @@ pub mod tuning;
 use crate::time::Nanos;
 
 /// Most packets of a message: indices and a window's base have 13 bits [E0-11].
-pub const MOST_PACKETS: u32 = 4096;
+pub const MAX_MESSAGE_PACKETS: u32 = 4096;
 
 /// One packet of a message, as its two ends see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,7 +8,7 @@ use crate::literal_receivers::{self as literal, AnyPacketTimer, Reading};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::receiver_window::{Config, Receiver, Sender};
 use fpga_protocol::scheme::{
-    Answer, Fate, Incoming, MOST_PACKETS, Map, Outgoing, Packet, adaptive_window, mapping, selective,
+    Answer, Fate, Incoming, MAX_MESSAGE_PACKETS, Map, Outgoing, Packet, adaptive_window, mapping, selective,
 };
 
 /// The reference path: 10 GB/s, 800 ns one way, packets of 512 bytes and a header.
@@ -147,7 +147,7 @@ fn e0_3_window_after_packets_2_1_0_expects_3() {
 
 #[test]
 fn e0_6_request_beyond_message_sends_nothing() {
-    for count in [1, 6, MOST_PACKETS] {
+    for count in [1, 6, MAX_MESSAGE_PACKETS] {
         let mut sender = sender(count);
         assert_eq!(all_of(&mut sender, START).len(), count as usize);
         for (first, last) in [(count, count), (count, u32::MAX), (u32::MAX, u32::MAX), (count + 1, count)] {
@@ -247,12 +247,12 @@ fn e0_10_last_packet_carries_tail_at_every_sending() {
 #[test]
 fn e0_11_message_of_4096_packets_completes() {
     let mut receiver = receiver(128);
-    for index in 0..MOST_PACKETS {
+    for index in 0..MAX_MESSAGE_PACKETS {
         assert!(!receiver.is_complete());
-        assert_eq!(take(&mut receiver, index, MOST_PACKETS), Fate::Write);
+        assert_eq!(take(&mut receiver, index, MAX_MESSAGE_PACKETS), Fate::Write);
     }
-    assert_eq!((receiver.base(), receiver.poll_answer()), (MOST_PACKETS, Some(Answer::Done)));
-    assert_eq!(MOST_PACKETS.ilog2() + 1, 13);
+    assert_eq!((receiver.base(), receiver.poll_answer()), (MAX_MESSAGE_PACKETS, Some(Answer::Done)));
+    assert_eq!(MAX_MESSAGE_PACKETS.ilog2() + 1, 13);
 }
 
 #[test]

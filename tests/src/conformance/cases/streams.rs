@@ -18,7 +18,7 @@ use rand_pcg::Pcg64;
 
 use super::{Bench, Case, Verdict, case};
 use crate::conformance::bench::{Opened, patient};
-use crate::conformance::builds::{GUIDES_LOOP, LOOPS, SOURCE, SOURCE_500, SOURCE_500_SLOW};
+use crate::conformance::builds::{GUIDE_LOOPBACK, LOOPS, SOURCE, SOURCE_500, SOURCE_500_SLOW};
 use crate::conformance::faults::{After, Memory, Said, row};
 use crate::conformance::{Ability, Build, Cost, Skip};
 use crate::tampered::Traffic;
@@ -414,7 +414,7 @@ fn back_pressure(bench: &mut Bench<'_>) -> Verdict {
 /// A packet that pauses: its descriptor is closed in time, what is there arrives, and the rest is still the same packet's.
 fn flush(bench: &mut Bench<'_>) -> Verdict {
     // As the guide has it: a descriptor without data is not closed.
-    on_loops(bench, &GUIDES_LOOP, |bench, mode| {
+    on_loops(bench, &GUIDE_LOOPBACK, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 16, 512)?;
         let (world, number) = bench.simulated().expect("the card is in this process");
         // 256 clocks.

@@ -33,7 +33,7 @@ pub(crate) use partial::{remove_temporary, watch};
 /// End of a temporary file's name.
 pub const SUFFIX: &str = ".fpgactl-part";
 /// Bytes of a file's name that its temporary file repeats: with the rest it stays below `NAME_MAX`.
-const NAME_KEPT: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 /// Symbolic links in a row (`path_resolution(7)`).
 const MAX_LINKS: usize = 40;
 /// What an output file is needed for, in errors.
@@ -230,7 +230,7 @@ fn resolve(path: &Path) -> io::Result<Place> {
 
 /// A new file in `folder`, with the permissions that the umask leaves.
 fn temporary(folder: &Path, name: &OsStr) -> io::Result<NamedTempFile> {
-    let kept = name.as_bytes().get(..NAME_KEPT).unwrap_or(name.as_bytes());
+    let kept = name.as_bytes().get(..MAX_NAME_BYTES).unwrap_or(name.as_bytes());
     let prefix = OsString::from_vec([b".", kept, b"."].concat());
     tempfile::Builder::new()
         .prefix(&prefix)

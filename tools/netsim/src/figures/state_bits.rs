@@ -10,7 +10,7 @@ use fpga_firmware::Incarnation;
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{Receiver, ReceiverConfig};
 use fpga_protocol::scheme::{
-    MOST_PACKETS, adaptive_window, mapping, receiver_window, selective, sender_window,
+    MAX_MESSAGE_PACKETS, adaptive_window, mapping, receiver_window, selective, sender_window,
 };
 use fpga_protocol::sender::{Sender, SenderConfig};
 
@@ -22,7 +22,7 @@ use crate::scenario::RECEIVER;
 /// Header of its CSV.
 const HEADER: &str = "scheme,side,field,bits,per";
 /// An index of a packet, or a count of packets: 0 to 4096 [E0-11].
-const INDEX: u32 = MOST_PACKETS.ilog2() + 1;
+const INDEX: u32 = MAX_MESSAGE_PACKETS.ilog2() + 1;
 const TIME: u32 = 32;
 const SEQUENCE: u32 = 32;
 /// Doublings of a wait: 0 to 4.
@@ -80,7 +80,7 @@ fn fields() -> Vec<Field> {
         let mut sender = vec![
             ("count", INDEX),
             ("next", INDEX),
-            ("asked", MOST_PACKETS),
+            ("asked", MAX_MESSAGE_PACKETS),
             ("active", TIME),
             ("probing", 1),
             ("silent", BACK_OFF),
@@ -122,7 +122,7 @@ fn fields() -> Vec<Field> {
             ("silent", 5),
         ],
     );
-    add("sender-window", "receiver", &[("here", MOST_PACKETS), ("count", INDEX), ("tail seen", 1)]);
+    add("sender-window", "receiver", &[("here", MAX_MESSAGE_PACKETS), ("count", INDEX), ("tail seen", 1)]);
     add(
         "receiver-counter",
         "sender",
@@ -144,7 +144,7 @@ fn fields() -> Vec<Field> {
             ("received", INDEX),
             ("deadline", TIME),
             ("complete", 1),
-            ("here (what tells copies from packets)", MOST_PACKETS),
+            ("here (what tells copies from packets)", MAX_MESSAGE_PACKETS),
         ],
     );
     let flight = |window: u32| {
@@ -286,7 +286,7 @@ mod tests {
             own.map(|field| field.bits as usize).sum()
         };
         // What an end keeps on the heap beside itself, in bits: sets, tables, samples.
-        let set = MOST_PACKETS as usize;
+        let set = MAX_MESSAGE_PACKETS as usize;
         let flight = |window: u32| ((window * 8 + sendings(window) * 16) * 8) as usize;
         let cases = [
             ("receiver-window", "sender", size_of::<receiver_window::Sender>() * 8 + set),

@@ -90,7 +90,7 @@ pub(crate) struct Limits {
 /// Width of a bar of the histogram in nanoseconds.
 const BIN_NS: f64 = 10.0;
 /// Longest bar in characters.
-const LONGEST_BAR: usize = 50;
+const MAX_BAR_WIDTH: usize = 50;
 
 /// Latencies as bars, with the CPUs' slowing each other down, so that the limits can be judged.
 pub(crate) fn histogram(looks: &[Cores], limits: &Limits) -> String {
@@ -111,7 +111,7 @@ pub(crate) fn histogram(looks: &[Cores], limits: &Limits) -> String {
         #[expect(clippy::cast_precision_loss, reason = "latencies are small")]
         let from = bin as f64 * BIN_NS;
         let regime = regime.map_or("", Regime::name);
-        let bar = "#".repeat((count * LONGEST_BAR).div_ceil(highest));
+        let bar = "#".repeat((count * MAX_BAR_WIDTH).div_ceil(highest));
         // Writing to a string does not fail.
         let _ = writeln!(text, "{from:5.0} ns  {regime:8}  x{slowdown:.2}  {count:4}  {bar}");
     }
@@ -165,8 +165,8 @@ mod tests {
         assert_eq!(lines.len(), 3, "{text}");
         assert_eq!(lines[0][..6], ["30", "ns", "one", "core", "x1.50", "1"]);
         assert_eq!(lines[1][..5], ["40", "ns", "near", "x1.50", "4"]);
-        assert_eq!(lines[1][5].len(), LONGEST_BAR);
+        assert_eq!(lines[1][5].len(), MAX_BAR_WIDTH);
         assert_eq!(lines[2][..5], ["160", "ns", "far", "x1.50", "2"]);
-        assert_eq!(lines[2][5].len(), LONGEST_BAR / 2);
+        assert_eq!(lines[2][5].len(), MAX_BAR_WIDTH / 2);
     }
 }

@@ -22,7 +22,7 @@
 //! `rep movsb` (slower at every size), prefetching ahead of ordinary stores (- 20 %).
 //!
 //! Streaming stores win where the data will not be found in the caches again, and lose where it would be: a single copy
-//! streams from [`STREAM`] bytes on (out of shared memory: from [`STREAM_OUT`] on), below that the caller decides ([`stream_load`], [`stream_store`]). Each fence waits
+//! streams from [`STREAM`] bytes on (out of shared memory: from [`STREAM_LOAD_MIN`] on), below that the caller decides ([`stream_load`], [`stream_store`]). Each fence waits
 //! for the stores before it, which takes half as long as copying a page: one fence for many copies is what makes streaming worth it for
 //! pages (4 KiB out of 32 MiB: 25 GB/s; with a fence each 16, through the caches 13 to 20 on the same machine).
 
@@ -38,7 +38,7 @@ const INLINE: usize = 128;
 const STREAM: usize = 1 << 20;
 
 /// The same for copies out of shared memory. The program reads what it copied, so smaller copies belong in the caches.
-const STREAM_OUT: usize = 8 << 20;
+const STREAM_LOAD_MIN: usize = 8 << 20;
 
 /// How far ahead of a streaming copy its source is asked for: far enough for memory, near enough for the smallest first-level
 /// caches, and a page, because the machine's own prefetching ends at pages.
@@ -48,7 +48,7 @@ const AHEAD: isize = 4096;
 pub(super) fn load(from: &[AtomicU8], into: &mut [u8]) {
     let length = from.len().min(into.len());
     // SAFETY: both slices have `length` bytes; `into` is borrowed exclusively, so they do not overlap.
-    unsafe { copy(into.as_mut_ptr(), from.as_ptr().cast(), length, STREAM_OUT) };
+    unsafe { copy(into.as_mut_ptr(), from.as_ptr().cast(), length, STREAM_LOAD_MIN) };
 }
 
 #[inline]

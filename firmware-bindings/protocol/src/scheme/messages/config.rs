@@ -2,7 +2,7 @@
 
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 
-use crate::scheme::MOST_PACKETS;
+use crate::scheme::MAX_MESSAGE_PACKETS;
 use crate::scheme::ends::{Rules, SchemeSet};
 use crate::time::Nanos;
 
@@ -46,7 +46,7 @@ impl SenderConfig {
             rules,
             others: SchemeSet::NONE,
             packet_size_log2: 9,
-            message_packets: MOST_PACKETS,
+            message_packets: MAX_MESSAGE_PACKETS,
             contexts: 64,
             contexts_per_node: 0,
             transfers: 1024,
@@ -77,7 +77,7 @@ impl SenderConfig {
     pub fn validate(&self) -> Result<(), MessageConfigError> {
         sizes(&[
             ("packet_size_log2", self.packet_size_log2.into(), 6, 12),
-            ("message_packets", self.message_packets, 1, MOST_PACKETS),
+            ("message_packets", self.message_packets, 1, MAX_MESSAGE_PACKETS),
             ("contexts", self.contexts, 1, MessageId::CONTEXTS),
             ("transfers", self.transfers, 1, 1 << 20),
             ("number_bits", self.number_bits, 3, 20),

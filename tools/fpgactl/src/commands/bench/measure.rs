@@ -30,10 +30,10 @@ const MIN_BATCHES: u64 = 16;
 /// Time between two looks at signals and limits where latencies are measured.
 const CHECK_NS: u64 = 10_000_000;
 /// First and shortest pause of a closed batch, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_micros(2);
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const MIN_PAUSE: Duration = Duration::from_micros(2);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause that keeps the CPU busy. The first operation after a sleep runs with cold caches.
-const LONGEST_SPIN: Duration = Duration::from_millis(1);
+const MAX_SPIN: Duration = Duration::from_millis(1);
 /// Batches in a row that were not done after their pause: no pause will do.
 const HOPELESS: u32 = 128;
 
@@ -396,7 +396,7 @@ impl Lanes {
         batches: u64,
     ) -> Result<Option<f64>, CliError> {
         self.restart();
-        let mut totals = Totals { clock: clock_cost(), pause: FIRST_PAUSE, ..Totals::default() };
+        let mut totals = Totals { clock: clock_cost(), pause: MIN_PAUSE, ..Totals::default() };
         for batch in 0..batches {
             if batch >= MIN_BATCHES && load.row.left(share::BATCHES).is_zero() {
                 break;
@@ -465,7 +465,7 @@ impl Totals {
         }
         let early = lane.poll()?;
         let submitted = Instant::now();
-        if load.shared_cpu || self.pause > LONGEST_SPIN {
+        if load.shared_cpu || self.pause > MAX_SPIN {
             // The card may need this CPU.
             std::thread::sleep(self.pause);
         }
@@ -477,7 +477,7 @@ impl Totals {
             let span = (submitted - began) + (reaped - back);
             self.spans.push(span.saturating_sub(2 * self.clock));
             self.in_a_row = 0;
-            self.pause = FIRST_PAUSE.max(self.pause - self.pause / 64);
+            self.pause = MIN_PAUSE.max(self.pause - self.pause / 64);
             return Ok(());
         }
         done += early;
@@ -494,7 +494,7 @@ impl Totals {
         }
         self.in_a_row += 1;
         if done == batch && early == 0 {
-            self.pause = LONGEST_PAUSE.min(self.pause + self.pause / 4);
+            self.pause = MAX_PAUSE.min(self.pause + self.pause / 4);
         }
         Ok(())
     }

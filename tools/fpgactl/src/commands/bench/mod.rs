@@ -45,7 +45,7 @@ use report::{Latency, Line, Measured};
 
 /// The working set of a channel, on each side, and its buffers at most.
 const WORKING_SET: u64 = 16 << 20;
-const MOST_SLOTS: u64 = 4096;
+const MAX_WORKING_SET_SLOTS: u64 = 4096;
 /// How long a hybrid wait polls.
 const SPIN: Duration = Duration::from_micros(20);
 /// Working sets begin at multiples of this in card memory.
@@ -197,7 +197,7 @@ fn cases(args: &BenchArgs) -> impl Iterator<Item = Case> {
 const fn slots(size: u64) -> u64 {
     match WORKING_SET.checked_div(size) {
         Some(0) | None => 1,
-        Some(slots) if slots > MOST_SLOTS => MOST_SLOTS,
+        Some(slots) if slots > MAX_WORKING_SET_SLOTS => MAX_WORKING_SET_SLOTS,
         Some(slots) => slots,
     }
 }

@@ -9,7 +9,7 @@ use fpga_driver::pci::{ConfigError, config};
 const CONVENTIONAL: usize = 256;
 const EXTENDED: usize = 4096;
 /// Entries of the extended list, at most: none is shorter than its header and a word.
-const MOST_EXTENDED: usize = (EXTENDED - CONVENTIONAL) / 8;
+const MAX_EXTENDED_CAPABILITIES: usize = (EXTENDED - CONVENTIONAL) / 8;
 /// Vital product data, whose data register may hold a part of a serial number (PCI Local Bus 3.0, appendix I).
 const VPD: u8 = 0x03;
 /// Device serial number (PCIe Base 5.0, 7.9.3): an EUI-64 after the header.
@@ -90,7 +90,7 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
 fn extended_capabilities(bytes: &[u8]) -> Vec<(u16, usize)> {
     let mut found = Vec::new();
     let mut at = CONVENTIONAL;
-    while found.len() < MOST_EXTENDED {
+    while found.len() < MAX_EXTENDED_CAPABILITIES {
         let Some(header) =
             bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).map(u32::from_le_bytes)
         else {
@@ -143,7 +143,7 @@ mod tests {
         let mut bytes = vec![0; EXTENDED];
         // A capability that names itself as the next one.
         bytes[256..260].copy_from_slice(&(0x100_u32 << 20 | 1 << 16 | 1).to_le_bytes());
-        assert_eq!(extended_capabilities(&bytes).len(), MOST_EXTENDED);
+        assert_eq!(extended_capabilities(&bytes).len(), MAX_EXTENDED_CAPABILITIES);
         bytes[256..260].copy_from_slice(&(0xFFC_u32 << 20 | 3).to_le_bytes());
         assert_eq!(extended_capabilities(&bytes), [(3, 256)]);
         assert_eq!(extended_capabilities(&[]), []);

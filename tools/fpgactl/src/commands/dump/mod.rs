@@ -128,14 +128,14 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
         file: args.out.display().to_string(),
         bytes: text.len(),
         sections: lines,
-        left_out: scrub::LEFT_OUT,
+        left_out: scrub::OMITTED,
     })
 }
 
 fn head() -> String {
     format!(
         "fpgactl bug report, format {FORMAT}\n\nNot in here: {}. Read it before you send it, all the same.\n",
-        scrub::LEFT_OUT.join(", ")
+        scrub::OMITTED.join(", ")
     )
 }
 

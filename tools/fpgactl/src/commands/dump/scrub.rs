@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use fpga_host::Roots;
 
 /// What a bundle has nothing of, for its head and its report.
-pub(super) const LEFT_OUT: &[&str] = &[
+pub(super) const OMITTED: &[&str] = &[
     "host name",
     "user names",
     "paths outside of /dev, /lib/modules, /proc, /sys and four folders of /etc that the doctor names",
@@ -30,7 +30,7 @@ const PUBLIC: [&str; 8] = [
     "/etc/sysctl.d",
 ];
 /// The first user id of people (Debian Policy 9.2.2).
-const FIRST_PERSON: u32 = 1000;
+const FIRST_USER_ID: u32 = 1000;
 /// Users of every system, whose names say nothing.
 const EVERYBODY: [&str; 2] = ["root", "nobody"];
 
@@ -63,7 +63,7 @@ impl Scrub {
             let mut fields = user.split(':');
             let (name, id) =
                 (fields.next().unwrap_or_default(), fields.nth(1).and_then(|id| id.parse().ok()));
-            if id.is_some_and(|id: u32| id >= FIRST_PERSON) {
+            if id.is_some_and(|id: u32| id >= FIRST_USER_ID) {
                 scrub.add_user(name);
             }
         }

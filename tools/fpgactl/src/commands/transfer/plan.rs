@@ -16,7 +16,7 @@ use crate::target::Opened;
 /// Default of `--size`.
 const SIZE: u64 = 64 << 20;
 /// The same for transfers that are looked at on their way: enough to fill every table, and there at once.
-const LOOKED_AT: u64 = 1 << 20;
+const INSPECTED_TRANSFER_BYTES: u64 = 1 << 20;
 /// Default of `--chunk`.
 const CHUNK: u64 = 256 << 20;
 /// A card that a process serves shares its processor with others, and so do the links between such cards: a packet may be
@@ -77,7 +77,7 @@ impl Plan {
 
     /// Of a transfer that is made to be looked at: the card tells of every packet, since a listing compares masks too.
     pub(super) fn to_look_at(args: &TransferArgs, defaults: &TransferDefaults) -> Result<Self, CliError> {
-        let size = args.size.or(defaults.size).unwrap_or(LOOKED_AT);
+        let size = args.size.or(defaults.size).unwrap_or(INSPECTED_TRANSFER_BYTES);
         Ok(Self { size, packet_events: true, ..Self::new(args, defaults)? })
     }
 
