@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let mut options = PublisherOptions::default();
-    (options.data_room, options.value_room) = (SIZE, 8);
+    (options.max_data_length, options.max_value_length) = (SIZE, 8);
     let mut publisher = Publisher::new(endpoint(0)?, options)?;
     let address = publisher.listen("127.0.0.1:0".parse()?)?;
 

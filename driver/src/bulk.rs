@@ -139,7 +139,7 @@ pub fn write_to_end(
     progress: &mut dyn FnMut(u64),
 ) -> Result<u64, BulkError> {
     channel.0.check_range(to, 1)?;
-    let room = channel.0.room_from(to);
+    let room = channel.0.bytes_to_range_end(to);
     let fill = |buffer: &mut DmaBuffer, sent| {
         read_up_to(source, buffer.memory()).map_err(|source| BulkError::Stream { done: sent, source })
     };
@@ -211,7 +211,7 @@ fn pieces(
     mut empty: impl FnMut(&DmaBuffer, u64) -> Result<(), BulkError>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<u64, BulkError> {
-    let result = run_pieces(card, channel, start, limit, options, &mut fill, &mut empty, progress);
+    let result = run_descriptors(card, channel, start, limit, options, &mut fill, &mut empty, progress);
     if result.is_err() {
         // Nothing may stay in flight: the buffers come back here, and go to the pool.
         let aborted = channel.abort();
@@ -226,7 +226,7 @@ fn pieces(
 }
 
 #[expect(clippy::too_many_arguments, reason = "as above")]
-fn run_pieces(
+fn run_descriptors(
     card: &Card,
     channel: &mut Engine,
     start: CardAddr,

@@ -22,7 +22,7 @@ use crate::identify::{mmio, network_interface, read_ids};
 use crate::info::{CardInfo, PciIds, XdmaInfo, cdma_of};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
-use crate::shared::{Shared, quiesce, rest_limit};
+use crate::shared::{Shared, idle_timeout, quiesce};
 use crate::stream::{C2hStream, C2hStreamOptions, H2cStream};
 
 /// User interrupts of an XDMA (PG195, usr_irq_req).
@@ -91,7 +91,7 @@ impl Card {
             return Ok(CardInfo { name, ids, roles, xdma, identity, cdma, ni });
         }
         for channel in xdma.channels() {
-            quiesce(dma_bar, transport, &name, channel, rest_limit(options))?;
+            quiesce(dma_bar, transport, &name, channel, idle_timeout(options))?;
         }
         let mask_off = || -> Result<(), MmioError> {
             IrqBlock::CHANNEL_ENABLE.write(dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
@@ -192,7 +192,7 @@ impl Card {
     /// [`ResourceError::Memory`].
     pub fn area(&self, length: usize) -> Result<RegisteredMemory, ResourceError> {
         const PAGE: usize = 4096;
-        self.shared.pool.allocate_area(length, PAGE).map_err(|source| self.memory_error(source))
+        self.shared.pool.allocate_registered(length, PAGE).map_err(|source| self.memory_error(source))
     }
 
     /// Maps memory of the caller's for the card, without copying it: a file, memory shared with another process, huge pages. It
@@ -414,19 +414,22 @@ impl Card {
             tracing::warn!(card = %self.shared.name, vectors = wanted, channels,
                 "fewer interrupt vectors than channels: channels share them");
         }
-        let on_a_line = enabled.iter().any(Interrupt::is_level);
+        let is_level_triggered = enabled.iter().any(Interrupt::is_level);
         let sources = channels + USER_INTERRUPTS;
-        let granted = InterruptVectors { level: on_a_line, ..granted };
+        let granted = InterruptVectors { level: is_level_triggered, ..granted };
         let enabled = share(enabled, sources, |source| granted.vector_of(source))
             .inspect_err(|_| undo())
             .map_err(failed)?;
         // Of a vector for the legacy line the two low bits name the pin (PG195), and a function has one pin: configuration space
         // says which (PCI 6.2.4).
-        let pin =
-            if on_a_line { config::read_u8(&**transport, header::INTERRUPT_PIN).unwrap_or(1) } else { 1 };
+        let pin = if is_level_triggered {
+            config::read_u8(&**transport, header::INTERRUPT_PIN).unwrap_or(1)
+        } else {
+            1
+        };
         let pin = pin.saturating_sub(1) & 3;
         let vector = |source: u8| match u8::try_from(granted.vector_of(source.into())) {
-            Ok(vector) if !on_a_line => vector,
+            Ok(vector) if !is_level_triggered => vector,
             _ => pin,
         };
         let program = || -> Result<(), MmioError> {

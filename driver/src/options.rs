@@ -40,7 +40,7 @@ pub struct OpenOptions {
     /// Look only.
     pub observe: bool,
     /// How long an engine may take to come to rest. Default and maximum 2 s.
-    pub rest_limit: Duration,
+    pub idle_timeout: Duration,
 }
 
 impl Default for OpenOptions {
@@ -52,7 +52,7 @@ impl Default for OpenOptions {
             memory: DmaPoolOptions::default(),
             card_memory: None,
             observe: false,
-            rest_limit: Duration::from_nanos(IDLE_TIMEOUT_NS),
+            idle_timeout: Duration::from_nanos(IDLE_TIMEOUT_NS),
         }
     }
 }
@@ -101,8 +101,8 @@ impl OpenOptions {
     /// stopped, or a wait was in vain. An engine that takes longer hangs: its memory is quarantined, and only a reset of the card will
     /// help. Default and maximum 2 s, which the longest descriptor on the slowest link needs; a healthy engine needs microseconds.
     #[must_use]
-    pub const fn rest_limit(mut self, limit: Duration) -> Self {
-        self.rest_limit = limit;
+    pub const fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.idle_timeout = limit;
         self
     }
 

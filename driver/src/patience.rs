@@ -26,7 +26,7 @@ const MAX_SLEEP: Duration = Duration::from_millis(10);
 ///
 /// `look` is told how long the wait has taken. The clock is read before each poll: whatever holds this thread up between the two, the
 /// engine had that time too.
-pub(crate) fn look_until<T, E>(
+pub(crate) fn poll_until<T, E>(
     transport: &dyn Transport,
     limit: u64,
     mut look: impl FnMut(u64) -> Result<Option<T>, E>,
@@ -62,7 +62,7 @@ mod tests {
     fn look(pause: u64, limit: u64, there: impl Fn(u64) -> bool) -> (Result<(), u64>, u64) {
         let world = World::builder().cards(1).time(Nanos::ZERO, Nanos::new(pause)).build().unwrap();
         let mut looks = 0;
-        let seen = look_until(&*world.transport(0), limit, |_| {
+        let seen = poll_until(&*world.transport(0), limit, |_| {
             looks += 1;
             Ok::<_, ()>(there(looks).then_some(()))
         });
@@ -88,7 +88,7 @@ mod tests {
         // Delay of a wait that is over after this time.
         for over in [1_000, 100_000, 1_000_000, 30_000_000, 1_500_000_000] {
             let world = World::builder().cards(1).time(Nanos::ZERO, Nanos::new(1000)).build().unwrap();
-            let seen = look_until(&*world.transport(0), IDLE_TIMEOUT_NS, |waited| {
+            let seen = poll_until(&*world.transport(0), IDLE_TIMEOUT_NS, |waited| {
                 Ok::<_, ()>((waited >= over).then_some(waited))
             });
             let late = seen.unwrap().unwrap() - over;

@@ -158,7 +158,7 @@ impl RecordedBar {
         result
     }
 
-    fn tell_block(&self, at: BarOffset, way: Way, block: &[u8], ok: bool) {
+    fn notify_observer_block(&self, at: BarOffset, way: Way, block: &[u8], ok: bool) {
         let (words, _) = block.as_chunks::<4>();
         for (number, word) in (0_u64..).zip(words) {
             let at = BarOffset::new(at.get().saturating_add(4 * number));
@@ -190,13 +190,13 @@ impl Mmio for RecordedBar {
 
     fn read_block(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {
         let result = self.inner.read_block(at, into);
-        self.tell_block(at, Way::Read, into, result.is_ok());
+        self.notify_observer_block(at, Way::Read, into, result.is_ok());
         result
     }
 
     fn write_block(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
         let result = self.inner.write_block(at, from);
-        self.tell_block(at, Way::Write, from, result.is_ok());
+        self.notify_observer_block(at, Way::Write, from, result.is_ok());
         result
     }
 }

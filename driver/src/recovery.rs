@@ -74,9 +74,9 @@ impl core::fmt::Display for RecoveryLevel {
 #[non_exhaustive]
 pub struct RecoveryOptions {
     /// The last rung to try. Default: [`RecoveryLevel::Channel`].
-    pub up_to: RecoveryLevel,
+    pub with_max_level: RecoveryLevel,
     /// Do not stop below this rung, even if the card is well before. Default: [`RecoveryLevel::Channel`]. Where the card cannot be
-    /// reset at this level, the next one has to do it, if [`up_to`](Self::up_to) allows it.
+    /// reset at this level, the next one has to do it, if [`with_max_level`](Self::with_max_level) allows it.
     pub at_least: RecoveryLevel,
     /// Only this channel, and nothing else of the card. The ladder ends with the first rung then.
     pub channel: Option<ChannelName>,
@@ -90,7 +90,7 @@ pub struct RecoveryOptions {
 impl Default for RecoveryOptions {
     fn default() -> Self {
         Self {
-            up_to: RecoveryLevel::Channel,
+            with_max_level: RecoveryLevel::Channel,
             at_least: RecoveryLevel::Channel,
             channel: None,
             force: false,
@@ -102,17 +102,17 @@ impl Default for RecoveryOptions {
 impl RecoveryOptions {
     /// Climbs to `level` at most.
     #[must_use]
-    pub const fn up_to(mut self, level: RecoveryLevel) -> Self {
-        self.up_to = level;
+    pub const fn with_max_level(mut self, level: RecoveryLevel) -> Self {
+        self.with_max_level = level;
         self
     }
 
-    /// Climbs to `level` in any case, and no further unless [`up_to`](Self::up_to) says so: then a reset that the card does not have
+    /// Climbs to `level` in any case, and no further unless [`with_max_level`](Self::with_max_level) says so: then a reset that the card does not have
     /// is made up for by the next stronger one. [`RecoveryReport::reopen`] says whether the card was reset.
     #[must_use]
     pub fn at_least(mut self, level: RecoveryLevel) -> Self {
         self.at_least = level;
-        self.up_to = self.up_to.max(level);
+        self.with_max_level = self.with_max_level.max(level);
         self
     }
 
@@ -144,7 +144,7 @@ impl Card {
     /// # Errors
     /// See [`RecoveryError`]. A rung that fails is no error: the report says so, and whether the card is well at the end.
     pub fn recover(&self, level: RecoveryLevel) -> Result<RecoveryReport, RecoveryError> {
-        self.recover_with(&RecoveryOptions::default().up_to(level))
+        self.recover_with(&RecoveryOptions::default().with_max_level(level))
     }
 
     /// Climbs the recovery ladder as `options` say.

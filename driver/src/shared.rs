@@ -16,7 +16,7 @@ use crate::name::CardName;
 use crate::name::ChannelName;
 use crate::ni::NiInfo;
 use crate::options::OpenOptions;
-use crate::patience::{IDLE_TIMEOUT_NS, look_until};
+use crate::patience::{IDLE_TIMEOUT_NS, poll_until};
 use crate::range::CardRange;
 
 /// What all handles of one card share. Dropped when the last of them is: channels first, then this.
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) flush: AtomicBool,
     /// Opened for a look: nothing of it is ours to take, stop or set.
     observed: bool,
-    rest_limit: u64,
+    idle_timeout: u64,
     pub(crate) transport: Arc<dyn Transport>,
 }
 
@@ -138,14 +138,14 @@ impl Shared {
             reported: AtomicU32::new(0),
             flush: AtomicBool::new(false),
             observed: options.observe,
-            rest_limit: rest_limit(options),
+            idle_timeout: idle_timeout(options),
             transport,
         })
     }
 
     /// How long an engine may take to come to rest, in nanoseconds.
-    pub(crate) const fn rest_limit(&self) -> u64 {
-        self.rest_limit
+    pub(crate) const fn idle_timeout(&self) -> u64 {
+        self.idle_timeout
     }
 
     /// The card addresses that DMA can reach, where they are known.
@@ -199,7 +199,7 @@ impl Shared {
     /// Somebody on a level-triggered line was woken by what is not `channels` or `users`, which it serves. The line stays high until
     /// its source is served, by an owner who may take his time, and would wake without end: what asserts it is masked at the card, and
     /// its owners are told to look. They unmask it when they wait again.
-    pub(crate) fn quiet_others(
+    pub(crate) fn rearm_shared_line(
         &self,
         interrupt: &Interrupt,
         channels: ChannelMask,
@@ -249,7 +249,7 @@ impl Shared {
         self.take(CDMA_TAKEN, || "the CDMA engine".to_owned())
     }
 
-    pub(crate) fn give_back_cdma(&self) {
+    pub(crate) fn release_cdma(&self) {
         self.taken.fetch_and(!CDMA_TAKEN, Ordering::AcqRel);
     }
 
@@ -257,7 +257,7 @@ impl Shared {
         self.take(ENDPOINT_TAKEN, || "the endpoint".to_owned())
     }
 
-    pub(crate) fn give_back_endpoint(&self) {
+    pub(crate) fn release_endpoint(&self) {
         self.taken.fetch_and(!ENDPOINT_TAKEN, Ordering::AcqRel);
     }
 
@@ -273,7 +273,8 @@ impl Drop for Shared {
             return;
         }
         for name in self.channels() {
-            if let Err(error) = quiesce(&self.dma_bar, &*self.transport, &self.name, name, self.rest_limit) {
+            if let Err(error) = quiesce(&self.dma_bar, &*self.transport, &self.name, name, self.idle_timeout)
+            {
                 let reported = self.reported.load(Ordering::Relaxed);
                 let gone = matches!(error, OpenError::Gone { .. });
                 // Each fact once: of a card that is gone, all channels say the same.
@@ -324,8 +325,8 @@ impl Flush {
 }
 
 /// How long an engine may take to come to rest, in nanoseconds.
-pub(crate) fn rest_limit(options: &OpenOptions) -> u64 {
-    u64::try_from(options.rest_limit.as_nanos()).unwrap_or(u64::MAX).min(IDLE_TIMEOUT_NS)
+pub(crate) fn idle_timeout(options: &OpenOptions) -> u64 {
+    u64::try_from(options.idle_timeout.as_nanos()).unwrap_or(u64::MAX).min(IDLE_TIMEOUT_NS)
 }
 
 /// Stops a channel and waits until it is idle: whoever had the card before may have been killed in the middle of a run.
@@ -340,7 +341,7 @@ pub(crate) fn quiesce(
     let error = |source| OpenError::Mmio { card: card.to_owned(), source };
     ChannelBlock::CONTROL.write(bar, base, ChannelControl::new()).map_err(error)?;
     let mut flush = None;
-    let stopped = look_until(transport, limit, |waited| {
+    let stopped = poll_until(transport, limit, |waited| {
         let status = ChannelBlock::STATUS.read(bar, base).map_err(error)?;
         if status.into_bits() == u32::MAX {
             return Err(OpenError::Gone { card: card.to_owned() });

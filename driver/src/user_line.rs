@@ -57,11 +57,11 @@ impl EngineInterrupt {
     }
 
     /// To be called by whoever was woken and found nothing: a legacy line was somebody else's then.
-    pub(crate) fn quiet_others(&self) -> Result<(), MmioError> {
+    pub(crate) fn rearm_shared_line(&self) -> Result<(), MmioError> {
         if !self.interrupt.is_level() {
             return Ok(());
         }
-        self.card.quiet_others(&self.interrupt, ChannelMask::new(), self.mask)
+        self.card.rearm_shared_line(&self.interrupt, ChannelMask::new(), self.mask)
     }
 }
 

@@ -36,7 +36,7 @@ pub fn world(description: CardDescription) -> World {
 
 /// A world with this card alone where idle time flies: for tests that wait for seconds of virtual time.
 #[must_use]
-pub fn hurried_world(description: CardDescription) -> World {
+pub fn fast_network(description: CardDescription) -> World {
     let builder = World::builder().card(description).time(Nanos::new(100), Nanos::from_micros(50));
     builder.build().expect("a card that can be built")
 }

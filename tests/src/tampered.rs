@@ -120,7 +120,7 @@ pub struct Tampered {
     counts: Arc<Counts>,
     mappings: Mutex<Vec<Mapping>>,
     waits: AtomicU64,
-    sleep_on: AtomicBool,
+    ignore_timeouts: AtomicBool,
     /// Time of a clock of its own, in nanoseconds, and whether that is what the driver sees.
     time: AtomicU64,
     own_clock: AtomicBool,
@@ -179,7 +179,7 @@ impl Tampered {
             counts,
             mappings: Mutex::new(Vec::new()),
             waits: AtomicU64::new(0),
-            sleep_on: AtomicBool::new(false),
+            ignore_timeouts: AtomicBool::new(false),
             time: AtomicU64::new(0),
             own_clock: AtomicBool::new(false),
         })
@@ -187,7 +187,7 @@ impl Tampered {
 
     /// From now on the driver sees a clock that claims to be the system's, and advances by a microsecond for each step of a polling loop
     /// and by as much as a sleep is to take: what a wait takes by it does not depend on the machine.
-    pub fn use_own_clock(&self) {
+    pub fn use_virtual_monotonic_clock(&self) {
         self.time.store(self.inner.now(), Ordering::SeqCst);
         self.own_clock.store(true, Ordering::SeqCst);
     }
@@ -213,8 +213,8 @@ impl Tampered {
 
     /// Waits for interrupts do not heed the time-outs that guard against lost interrupts from now on, or heed them again. A wait that only
     /// such a guard would have ended [oversleeps](Self::overslept). Timers are heeded: what a timer ends is no lost interrupt.
-    pub fn sleep_on(&self, on: bool) {
-        self.sleep_on.store(on, Ordering::SeqCst);
+    pub fn ignore_timeouts(&self, on: bool) {
+        self.ignore_timeouts.store(on, Ordering::SeqCst);
     }
 
     /// Waits for an interrupt so far.
@@ -229,7 +229,7 @@ impl Tampered {
         self.counts.asleep.load(Ordering::SeqCst)
     }
 
-    /// Waits of those that [sleep on](Self::sleep_on) whose interrupt was lost: a simulated card of this process asserts an enabled
+    /// Waits of those that [sleep on](Self::ignore_timeouts) whose interrupt was lost: a simulated card of this process asserts an enabled
     /// line, and has sent no message. Other cards do not tell: there, waits that no interrupt has ended for minutes.
     #[must_use]
     pub fn overslept(&self) -> u64 {
@@ -237,7 +237,7 @@ impl Tampered {
     }
 
     /// Sleeps until the interrupt comes, however long that takes, or until it is known to be lost.
-    fn sleep_through(&self, interrupt: &Interrupt) -> Result<Option<u64>, InterruptError> {
+    fn wait_for_interrupt(&self, interrupt: &Interrupt) -> Result<Option<u64>, InterruptError> {
         let began = Instant::now();
         loop {
             if let Some(arrived) = self.inner.wait_interrupt(interrupt, STEP)? {
@@ -281,7 +281,7 @@ impl Tampered {
     ///
     /// # Errors
     /// The system's.
-    pub fn take_away(&self, mapping: &Mapping) -> Result<(), DmaMapError> {
+    pub fn unmap_behind_driver(&self, mapping: &Mapping) -> Result<(), DmaMapError> {
         self.inner.unmap_dma(mapping.iova, mapping.memory.len() as u64)
     }
 
@@ -303,7 +303,7 @@ impl Tampered {
     }
 
     /// From now on, whatever mapping is asked for, the device may do no more than this. `None` ends it.
-    pub fn restrict_all(&self, access: Option<DmaAccess>) {
+    pub fn restrict_all_access(&self, access: Option<DmaAccess>) {
         locked(&self.faults).access = access;
     }
 
@@ -356,7 +356,7 @@ impl Tampered {
     }
 
     /// The same, but that the card takes so many steps before the first write from now on, so many before the second, and so on.
-    pub fn overtake_by(&self, register: (u8, u64), steps: &[u32]) {
+    pub fn delay_writes(&self, register: (u8, u64), steps: &[u32]) {
         let steps = Some(steps.iter().copied().collect());
         locked(&self.faults).overtaken = Some(Overtaken { register, steps });
     }
@@ -607,13 +607,13 @@ impl Transport for Tampered {
             self.inner.relax();
             return Ok(None);
         }
-        let sleeps_on = self.sleep_on.load(Ordering::SeqCst);
+        let sleeps_on = self.ignore_timeouts.load(Ordering::SeqCst);
         let guard = GUARDS.contains(&timeout);
         self.counts.sleeps.fetch_add(1, Ordering::SeqCst);
         self.counts.asleep.fetch_add(1, Ordering::SeqCst);
         let arrived = match what {
             Interrupts::Lost => self.inner.wait_interrupt(interrupt, timeout.min(LOST)),
-            _ if sleeps_on && guard => self.sleep_through(interrupt),
+            _ if sleeps_on && guard => self.wait_for_interrupt(interrupt),
             _ => self.inner.wait_interrupt(interrupt, timeout),
         };
         self.counts.asleep.fetch_sub(1, Ordering::SeqCst);

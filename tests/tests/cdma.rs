@@ -130,7 +130,7 @@ fn without_realignment(bytes: u32) -> (World, Card, Cdma) {
     let world = world(described(&format!("cdma: {{ dre: false, data_width: {} }}", bytes * 8)));
     let card = open(&world);
     let mut cdma = card.cdma().unwrap();
-    cdma.bounce_through(bytes, card.h2c(0).unwrap(), card.c2h(0).unwrap()).unwrap();
+    cdma.set_bounce_channels(bytes, card.h2c(0).unwrap(), card.c2h(0).unwrap()).unwrap();
     (world, card, cdma)
 }
 
@@ -172,9 +172,9 @@ fn cdma_without_dre_bounce_copies_every_byte() {
             assert!(peek(&world, 0, at(0x200_0000 + second), data.len()) == data);
         }
         assert!(card.h2c(0).is_err(), "it is lent");
-        let (h2c, c2h) = cdma.end_bounce().unwrap();
+        let (h2c, c2h) = cdma.take_bounce_channels().unwrap();
         drop((h2c, c2h));
-        assert!(cdma.end_bounce().is_none());
+        assert!(cdma.take_bounce_channels().is_none());
         assert!(matches!(cdma.copy(at(1), at(0x1001), 64), Err(CdmaError::Engine { .. })));
         assert!(card.h2c(0).is_ok());
     }
@@ -199,17 +199,17 @@ fn cdma_bounce_failure_is_reported() {
     // Channels that cannot be lent come back.
     let other = open(&self::world(described("cdma: { dre: false }")));
     for (width, foreign) in [(0, false), (3, false), (256, false), (64, true)] {
-        let (h2c, c2h) = cdma.end_bounce().unwrap();
+        let (h2c, c2h) = cdma.take_bounce_channels().unwrap();
         let (h2c, c2h, kept) =
             if foreign { (other.h2c(0).unwrap(), c2h, Some(h2c)) } else { (h2c, c2h, None) };
-        let refused = cdma.bounce_through(width, h2c, c2h).unwrap_err();
+        let refused = cdma.set_bounce_channels(width, h2c, c2h).unwrap_err();
         assert!(refused.to_string().contains("mock:0 CDMA"), "{refused}");
         let (h2c, c2h) = (kept.unwrap_or(refused.h2c), refused.c2h);
-        cdma.bounce_through(64, h2c, c2h).unwrap();
+        cdma.set_bounce_channels(64, h2c, c2h).unwrap();
     }
-    let (mut h2c, c2h) = cdma.end_bounce().unwrap();
+    let (mut h2c, c2h) = cdma.take_bounce_channels().unwrap();
     let ticket = h2c.submit(card.buffer(64).unwrap(), at(0)).unwrap();
-    let refused = cdma.bounce_through(64, h2c, c2h).unwrap_err();
+    let refused = cdma.set_bounce_channels(64, h2c, c2h).unwrap_err();
     assert!(refused.to_string().contains("in flight"), "{refused}");
     let mut h2c = refused.h2c;
     assert!(h2c.wait(ticket, fpga_driver::WaitOptions::default()).is_ok());

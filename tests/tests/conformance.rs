@@ -20,14 +20,14 @@ fn main() -> ExitCode {
             }));
         }
     }
-    trials.push(Trial::test("faults::page_is_fresh", page_is_fresh));
+    trials.push(Trial::test("faults::faults_page_is_current", faults_page_is_current));
     trials.push(Trial::test("faults::every_row_has_a_case", every_row_has_a_case));
     trials.push(Trial::test("cases::names_are_unique", names_are_unique));
     trials.push(Trial::test("load::hammer_then_the_first_look", hammer));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn page_is_fresh() -> Result<(), Failed> {
+fn faults_page_is_current() -> Result<(), Failed> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/faults.md");
     if std::fs::read_to_string(path).unwrap_or_default() == page::faults() {
         return Ok(());
@@ -72,7 +72,7 @@ fn hammer() -> Result<(), Failed> {
         if !begun || done < 1000 {
             return Err(format!("{}: {done} transfers", door.name()).into());
         }
-        load::after_kill(stand.reach()?).map_err(failed)?;
+        load::check_after_kill(stand.reach()?).map_err(failed)?;
     }
     Ok(())
 }

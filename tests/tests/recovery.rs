@@ -16,7 +16,7 @@ use fpga_driver::{
     Transport, WaitOptions,
 };
 use fpga_tests::bytes;
-use fpga_tests::cards::{DMA_BAR, described, hurried_world, open, peek, register, with_channels, world};
+use fpga_tests::cards::{DMA_BAR, described, fast_network, open, peek, register, with_channels, world};
 use fpga_tests::net::options;
 use fpga_tests::tampered::{Replaced, Tampered};
 
@@ -58,7 +58,7 @@ fn assert_works(world: &World, card: &Card) {
 }
 
 /// As if a process had been killed in the middle of a run of this channel.
-fn killed_in_a_run(world: &World, options: ChannelOptions) {
+fn process_killed_during_run(world: &World, options: ChannelOptions) {
     let card = open(world);
     let mut channel = card.c2h_with(1, options).unwrap();
     for n in 0..4 {
@@ -75,7 +75,7 @@ fn killed_in_a_run(world: &World, options: ChannelOptions) {
 #[test]
 fn recovery_run_of_killed_process_is_stopped_and_reported() {
     let world = world(CardDescription::default());
-    killed_in_a_run(&world, ChannelOptions::default());
+    process_killed_during_run(&world, ChannelOptions::default());
     let report = unopened(&world, RecoveryOptions::default()).unwrap();
     assert!(report.well && !report.reopen);
     assert_eq!(active(&report), ["c2h1 recovered"]);
@@ -93,7 +93,7 @@ fn recovery_run_of_killed_process_is_stopped_and_reported() {
 #[test]
 fn recovery_check_only_changes_nothing() {
     let world = world(CardDescription::default());
-    killed_in_a_run(&world, ChannelOptions::default());
+    process_killed_during_run(&world, ChannelOptions::default());
     let base = channel_base(Direction::C2h, 1);
     let control = || register(&world, 0, DMA_BAR, ChannelBlock::CONTROL.address(base));
     let before = control();
@@ -122,7 +122,7 @@ fn recovery_check_only_changes_nothing() {
 #[test]
 fn recovery_credits_and_fetch_halt_are_cleared() {
     let world = world(CardDescription::default());
-    killed_in_a_run(&world, ChannelOptions::default().run_mode(RunMode::CreditRing));
+    process_killed_during_run(&world, ChannelOptions::default().run_mode(RunMode::CreditRing));
     world.step_until_idle();
     let card = open(&world);
     card.dma_bar().write32(BarOffset::new(0x6014), 1).unwrap();
@@ -164,7 +164,7 @@ fn recovery_ni_and_cdma_of_killed_process_are_stopped() {
 #[test]
 fn recovery_single_channel_leaves_others() {
     let world = world(CardDescription::default());
-    killed_in_a_run(&world, ChannelOptions::default());
+    process_killed_during_run(&world, ChannelOptions::default());
     let report = unopened(&world, RecoveryOptions::default().channel(H2C0)).unwrap();
     assert_eq!(report.rungs.len(), 1);
     let running = |world: &World| {
@@ -239,7 +239,8 @@ fn recovery_requested_reset_is_done() {
     assert_works(&world, &card);
 
     // Who allows more gets the next stronger one in its place, and hears of both.
-    let further = RecoveryOptions::default().at_least(RecoveryLevel::Function).up_to(RecoveryLevel::Bus);
+    let further =
+        RecoveryOptions::default().at_least(RecoveryLevel::Function).with_max_level(RecoveryLevel::Bus);
     let report = card.recover_with(&further).unwrap();
     assert!(report.well && report.reopen);
     assert_eq!(active(&report), ["function unsupported", "bus recovered"]);
@@ -258,14 +259,14 @@ fn recovery_requested_reset_is_done() {
 
 #[test]
 fn recovery_stuck_engine_escalates() {
-    let world = hurried_world(with_channels(2, 2));
+    let world = fast_network(with_channels(2, 2));
     let at = ChannelBlock::STATUS.address(channel_base(Direction::C2h, 1)).get();
     let tampered = Tampered::new(world.transport(0), vec![Replaced { bar: DMA_BAR, at, value: 1 }]);
     let transport: Arc<dyn Transport> = tampered.clone();
     // It cannot even be opened, which is when the ladder is needed most.
     assert!(matches!(Card::open(Arc::clone(&transport)), Err(OpenError::NotIdle { .. })));
     let recover = |level| {
-        let options = RecoveryOptions::default().up_to(level);
+        let options = RecoveryOptions::default().with_max_level(level);
         recovery::recover(&transport, &OpenOptions::default(), &options).unwrap()
     };
     let report = recover(RecoveryLevel::Channel);
@@ -293,7 +294,7 @@ fn recovery_all_ones_needs_bus_reset() {
         let card = open_first.then(|| open(&world));
         world.fail(0, CardFailure::AllOnes);
         let recover = |level| {
-            let options = RecoveryOptions::default().up_to(level);
+            let options = RecoveryOptions::default().with_max_level(level);
             match &card {
                 Some(card) => card.recover_with(&options),
                 None => unopened(&world, options),

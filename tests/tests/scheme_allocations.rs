@@ -92,7 +92,7 @@ impl Pair {
         let end = self.done + count;
         while self.done < end {
             while self.there.len() < 256
-                && let Some(departure) = self.sender.poll_departure(self.now)
+                && let Some(departure) = self.sender.poll_packet(self.now)
             {
                 self.sent += 1;
                 if !self.sent.is_multiple_of(loss) {
@@ -102,7 +102,7 @@ impl Pair {
             if let Some((header, length)) = self.there.pop_front() {
                 self.receiver.handle_packet(self.now, &header, &payload[..length], &mut Nowhere);
             }
-            while let Some(said) = self.receiver.poll_said() {
+            while let Some(said) = self.receiver.poll_action() {
                 if let Said::Send(header) = said {
                     self.back.push_back(header);
                 }

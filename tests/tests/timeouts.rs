@@ -1,5 +1,5 @@
 //! Every wait ends in time: within its time-out and a tenth of it, or 50 ms. By a clock that counts steps and sleeps
-//! ([`Tampered::use_own_clock`]), so that a loaded machine changes no verdict.
+//! ([`Tampered::use_virtual_monotonic_clock`]), so that a loaded machine changes no verdict.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn channel_wait_ends_at_timeout_in_every_mode() {
             let mut channel = card.h2c(0).unwrap();
             hang(&seam, Direction::H2c);
             let ticket = channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
-            seam.use_own_clock();
+            seam.use_virtual_monotonic_clock();
             let wait = WaitOptions::default().mode(mode).timeout(timeout);
             let error = timed(&seam, timeout, "wait", || channel.wait(ticket, wait)).unwrap_err();
             assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
@@ -76,7 +76,7 @@ fn blocking_transfer_ends_at_timeout_though_engine_does_not_stop() {
         let (_world, seam, card) = opened(1);
         let mut channel = card.c2h(0).unwrap();
         hang(&seam, Direction::C2h);
-        seam.use_own_clock();
+        seam.use_virtual_monotonic_clock();
         let wait = WaitOptions::default().timeout(timeout);
         let buffer = card.buffer(1 << 20).unwrap();
         let failed =
@@ -93,7 +93,7 @@ fn bulk_transfer_ends_at_total_timeout() {
     let total = Duration::from_millis(300);
     let (_world, seam, card) = opened(1);
     let mut channel = card.h2c(0).unwrap();
-    seam.use_own_clock();
+    seam.use_virtual_monotonic_clock();
     // The channel hangs after some pieces, when most of the time has passed.
     let mut source = Bounced::new(std::io::repeat(7));
     let wait = WaitOptions::default().total(total);
@@ -120,12 +120,12 @@ fn short_idle_timeout_gives_up_engine_early() {
     let limit = Duration::from_millis(20);
     let (_world, seam, card) = opened(1);
     drop(card);
-    let card = Card::open_with(seam.clone(), OpenOptions::default().rest_limit(limit)).unwrap();
+    let card = Card::open_with(seam.clone(), OpenOptions::default().idle_timeout(limit)).unwrap();
     let mut channel = card.h2c(0).unwrap();
     hang(&seam, Direction::H2c);
     channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
     channel.poll().unwrap();
-    seam.use_own_clock();
+    seam.use_virtual_monotonic_clock();
     let error = timed(&seam, limit, "abort", || channel.abort()).unwrap_err();
     assert!(matches!(error, ChannelError::Wedged { waited_ms: 20..=22, .. }), "{error}");
 }
@@ -142,7 +142,7 @@ fn cdma_copy_ends_at_timeout_though_engine_hangs() {
             Replaced { bar: USER_BAR, at, value: 0 },
             Replaced { bar: USER_BAR, at: control, value: 4 },
         ]);
-        seam.use_own_clock();
+        seam.use_virtual_monotonic_clock();
         let copy = || cdma.copy_with_timeout(CardAddr::ZERO, CardAddr::new(1 << 20), 4096, timeout);
         let error = timed(&seam, timeout, "copy", copy).unwrap_err();
         assert!(matches!(error, CdmaError::Stuck { .. }), "{error}");
@@ -161,7 +161,7 @@ fn endpoint_waits_end_at_timeout() {
             let mut settings = options(1);
             settings.give_up = Duration::from_secs(100);
             let mut end = Endpoint::open_with(&card, &settings).unwrap();
-            seam.use_own_clock();
+            seam.use_virtual_monotonic_clock();
             let error = timed(&seam, timeout, "arrival", || end.wait_notification(timeout)).unwrap_err();
             assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
             let error = timed(&seam, timeout, "meet", || end.meet(NodeId::new(77), timeout)).unwrap_err();

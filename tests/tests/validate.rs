@@ -12,7 +12,7 @@ use fpga_driver::validate::{self, Report, SCRATCH_BYTES, Status, TestResult, Val
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Direction, OpenOptions};
 use fpga_tests::bytes;
 use fpga_tests::cards::{
-    DMA_BAR, assert_closed, assert_pool, described, hurried_world, open, peek, poke, register, with_channels,
+    DMA_BAR, assert_closed, assert_pool, described, fast_network, open, peek, poke, register, with_channels,
     world,
 };
 use fpga_tests::tampered::{Replaced, Tampered};
@@ -67,7 +67,7 @@ fn validate_healthy_card_passes_and_is_unchanged() {
     assert_only(&report, &[], &[]);
     assert_eq!(names(&report, Status::Skip), [""; 0]);
     assert_eq!(report.scratch, Some(CardRange::new(CardAddr::new(SCRATCH), SCRATCH_BYTES)));
-    assert!(report.credit_ring_works() && report.hybrid_waits_work() && report.long_blocks_work());
+    assert!(report.supports_credit_mode() && report.supports_hybrid_waits() && report.supports_long_blocks());
     assert_eq!(report.writeback_needs_enable(), Some(false));
     for channel in ["h2c0", "h2c3", "c2h0", "c2h3"] {
         assert_test(&report, &format!("transfer.{channel}"), Status::Pass, &["1048576", "byte for byte"]);
@@ -142,7 +142,7 @@ fn validate_without_ni_needs_range() {
     assert_test(&report, "cdma.copy", Status::Skip, &["no identity block"]);
     assert_test(&report, "ni.loopback", Status::Skip, &["no network interface"]);
     assert_test(&report, "credits.enable", Status::Pass, &["8 channels"]);
-    assert!(!report.credit_ring_works());
+    assert!(!report.supports_credit_mode());
     assert!(report.test("memory.restore").is_none() && report.scratch.is_none());
     let AccessLog::Bounded { entries, .. } =
         world.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap_or(AccessLog::Off)
@@ -161,7 +161,7 @@ fn validate_without_ni_needs_range() {
     let report = validate(&card, ValidateOptions::default().scratch(range));
     assert_only(&report, &[], &[]);
     assert_test(&report, "transfer.together", Status::Pass, &["h2c0", "c2h3"]);
-    assert!(report.credit_ring_works() && report.long_blocks_work());
+    assert!(report.supports_credit_mode() && report.supports_long_blocks());
     assert!(peek(&world, 0, range.start, 3 << 20) == before);
 }
 
@@ -265,7 +265,7 @@ fn validate_corrupted_memory_is_named() {
 }
 
 fn tampered(description: CardDescription, replaced: Vec<Replaced>) -> (World, Arc<Tampered>, Card) {
-    let world = hurried_world(description);
+    let world = fast_network(description);
     let transport = Tampered::new(world.transport(0), Vec::new());
     let card = Card::open_with(transport.clone(), OpenOptions::default()).unwrap();
     transport.replace(replaced);
@@ -309,7 +309,7 @@ fn validate_wrong_counts_are_found() {
         Status::Warn,
         &["77 descriptors are done instead of 0", "RunMode::StopRuns"],
     );
-    assert!(!report.credit_ring_works());
+    assert!(!report.supports_credit_mode());
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn validate_long_descriptor_quirk_is_warning() {
         Status::Warn,
         &["h2c0", "lacks the magic number", "long_blocks off", "descriptors at 4 KiB"],
     );
-    assert!(!report.long_blocks_work() && report.credit_ring_works());
+    assert!(!report.supports_long_blocks() && report.supports_credit_mode());
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn validate_failing_registers_are_named() {
     assert_only(&report, &["credits.enable"], &[]);
     assert_test(&report, "credits.enable", Status::Warn, &["h2c0, c2h0", "RunMode::StopRuns"]);
     assert_test(&report, "credits.run", Status::Skip, &["no credit mode"]);
-    assert!(!report.credit_ring_works());
+    assert!(!report.supports_credit_mode());
 }
 
 #[test]

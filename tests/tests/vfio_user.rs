@@ -344,7 +344,8 @@ fn served_card_reset_ends_transfers_and_card_works() {
 fn served_card_recovery_reaches_reset() {
     let served = Served::start(with_channels(1, 1));
     let transport: Arc<dyn Transport> = served.transport();
-    let options = RecoveryOptions::default().up_to(RecoveryLevel::Function).at_least(RecoveryLevel::Function);
+    let options =
+        RecoveryOptions::default().with_max_level(RecoveryLevel::Function).at_least(RecoveryLevel::Function);
     let report = recovery::recover(&transport, &OpenOptions::default(), &options).unwrap();
     let outcome = report.outcome(RecoveryLevel::Function).unwrap();
     assert_eq!(outcome.word(), "recovered", "{report:?}");

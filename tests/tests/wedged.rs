@@ -17,12 +17,12 @@ use fpga_driver::{
     WriteVolatile,
 };
 use fpga_tests::bytes;
-use fpga_tests::cards::{DMA_BAR, assert_pool, hurried_world, peek, with_channels};
+use fpga_tests::cards::{DMA_BAR, assert_pool, fast_network, peek, with_channels};
 use fpga_tests::net::options;
 use fpga_tests::tampered::{Replaced, Tampered};
 
 fn tampered() -> (World, Arc<Tampered>, Card) {
-    let world = hurried_world(with_channels(4, 4));
+    let world = fast_network(with_channels(4, 4));
     let transport = Tampered::new(world.transport(0), Vec::new());
     let card = Card::open(transport.clone()).unwrap();
     (world, transport, card)
@@ -48,7 +48,7 @@ fn assert_works(world: &World, card: &Card, channel: &mut H2cChannel) {
 
 #[test]
 fn wedged_channel_cannot_be_taken_over() {
-    let world = hurried_world(with_channels(4, 4));
+    let world = fast_network(with_channels(4, 4));
     let transport = Tampered::new(world.transport(0), vec![busy(Direction::C2h, 2)]);
     let error = Card::open(transport.clone()).unwrap_err();
     let OpenError::NotIdle { channel, waited_ms, .. } = &error else { panic!("{error}") };

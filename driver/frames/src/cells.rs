@@ -195,7 +195,7 @@ pub struct FrameHeader {
     /// Bytes of the value.
     pub value_length: u32,
     /// Bytes between head and data.
-    pub value_room: u32,
+    pub max_value_length: u32,
     /// When it was published, by the clock of the publisher's card, in nanoseconds.
     pub time: u64,
 }
@@ -208,7 +208,7 @@ impl FrameHeader {
     pub fn encode(&self) -> [u8; BLOCK] {
         seal(Self::KIND, self.stream, |out| {
             out.u64(self.sequence.get()).u64(self.data_length);
-            out.u32(self.value_length).u32(self.value_room).u64(self.time);
+            out.u32(self.value_length).u32(self.max_value_length).u64(self.time);
         })
     }
 
@@ -221,13 +221,13 @@ impl FrameHeader {
         let mut number = || reader.u64().ok_or(BlockError::Lengths);
         let (sequence, data_length) = (Sequence::new(number()?), number()?);
         let value_length = reader.u32().ok_or(BlockError::Lengths)?;
-        let value_room = reader.u32().ok_or(BlockError::Lengths)?;
+        let max_value_length = reader.u32().ok_or(BlockError::Lengths)?;
         let time = reader.u64().ok_or(BlockError::Lengths)?;
-        let whole = data_length.checked_add(BLOCK_BYTES + u64::from(value_room));
-        if whole != u64::try_from(length).ok() || value_length > value_room {
+        let whole = data_length.checked_add(BLOCK_BYTES + u64::from(max_value_length));
+        if whole != u64::try_from(length).ok() || value_length > max_value_length {
             return Err(BlockError::Lengths);
         }
-        Ok(Self { stream, sequence, data_length, value_length, value_room, time })
+        Ok(Self { stream, sequence, data_length, value_length, max_value_length, time })
     }
 }
 
@@ -322,7 +322,7 @@ mod tests {
                 sequence: Sequence::new(number),
                 data_length: data as u64,
                 value_length: room / 2,
-                value_room: room,
+                max_value_length: room,
                 time,
             };
             let mut frame = header.encode().to_vec();

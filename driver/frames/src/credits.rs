@@ -167,7 +167,7 @@ impl Credits {
 
     /// Frames that were promised, and whose transfers have not ended.
     #[must_use]
-    pub const fn on_their_way(&self) -> u32 {
+    pub const fn in_flight(&self) -> u32 {
         self.sent.wrapping_sub(self.settled)
     }
 
@@ -179,7 +179,7 @@ impl Credits {
 
     /// Whether the subscriber waits for a frame that will not come, and does not know.
     #[must_use]
-    pub fn is_waited_for_in_vain(&self) -> bool {
+    pub fn needs_status(&self) -> bool {
         self.failed.is_some_and(|failed| reaches(self.settled, failed))
     }
 

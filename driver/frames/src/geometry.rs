@@ -52,38 +52,39 @@ pub enum GeometryError {
 /// What a frame holds at most: the same for all frames of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
-    value_room: u32,
-    data_room: u64,
+    max_value_length: u32,
+    max_data_length: u64,
     stride: u64,
 }
 
 impl Geometry {
-    /// Frames of up to `data_room` bytes of data, with a value of up to `value_room` bytes in front.
+    /// Frames of up to `max_data_length` bytes of data, with a value of up to `max_value_length` bytes in front.
     ///
     /// # Errors
     /// [`GeometryError::NoData`], [`GeometryError::Endless`].
-    pub fn new(value_room: u32, data_room: u64) -> Result<Self, GeometryError> {
-        if data_room == 0 {
+    pub fn new(max_value_length: u32, max_data_length: u64) -> Result<Self, GeometryError> {
+        if max_data_length == 0 {
             return Err(GeometryError::NoData);
         }
-        let whole = data_room.checked_add(BLOCK_BYTES + u64::from(value_room));
+        let whole = max_data_length.checked_add(BLOCK_BYTES + u64::from(max_value_length));
         let stride = whole.and_then(|whole| whole.checked_next_multiple_of(ALIGNMENT));
         // Host memory holds a frame as a whole.
         let stride = stride.filter(|stride| isize::try_from(*stride).is_ok());
-        let stride = stride.ok_or(GeometryError::Endless { data: data_room, value: value_room })?;
-        Ok(Self { value_room, data_room, stride })
+        let stride =
+            stride.ok_or(GeometryError::Endless { data: max_data_length, value: max_value_length })?;
+        Ok(Self { max_value_length, max_data_length, stride })
     }
 
     /// Bytes of a value at most.
     #[must_use]
-    pub const fn value_room(&self) -> u32 {
-        self.value_room
+    pub const fn max_value_length(&self) -> u32 {
+        self.max_value_length
     }
 
     /// Bytes of data at most.
     #[must_use]
-    pub const fn data_room(&self) -> u64 {
-        self.data_room
+    pub const fn max_data_length(&self) -> u64 {
+        self.max_data_length
     }
 
     /// Bytes from one slot to the next, head and value included.
@@ -102,14 +103,14 @@ impl Geometry {
     /// Bytes before the data.
     #[must_use]
     pub const fn data_offset(&self) -> u64 {
-        BLOCK_BYTES + self.value_room as u64
+        BLOCK_BYTES + self.max_value_length as u64
     }
 
     /// `slots` slots at the start of `memory`, and `blocks` blocks of 64 bytes behind them.
     ///
     /// # Errors
     /// [`GeometryError::NoSlots`], [`GeometryError::Memory`].
-    pub fn lay_out(&self, slots: u32, blocks: u32, memory: CardRange) -> Result<Layout, GeometryError> {
+    pub fn layout(&self, slots: u32, blocks: u32, memory: CardRange) -> Result<Layout, GeometryError> {
         if slots == 0 {
             return Err(GeometryError::NoSlots);
         }
@@ -118,7 +119,7 @@ impl Geometry {
         let whole = frames.and_then(|bytes| bytes.checked_add(u64::from(blocks) * BLOCK_BYTES));
         let fits = whole.filter(|whole| whole.checked_add(lost).is_some_and(|end| end <= memory.length));
         let (Some(frames), Some(length), Some(start)) = (frames, fits, memory.start.checked_add(lost)) else {
-            let (slot, data) = (self.stride, self.data_room);
+            let (slot, data) = (self.stride, self.max_data_length);
             return Err(GeometryError::Memory { slots, slot, data, memory: memory.length });
         };
         Ok(Layout { start, stride: self.stride, frames, length })
@@ -195,10 +196,10 @@ mod tests {
         let geometry = Geometry::new(8, 100).unwrap();
         assert_eq!((geometry.stride(), geometry.frame_length(3)), (192, 75));
         let memory = CardRange::new(CardAddr::new(0), 1000);
-        assert_eq!(geometry.lay_out(0, 1, memory), Err(GeometryError::NoSlots));
-        assert!(geometry.lay_out(4, 1, memory).is_ok());
-        assert!(matches!(geometry.lay_out(5, 1, memory), Err(GeometryError::Memory { memory: 1000, .. })));
-        assert!(matches!(geometry.lay_out(u32::MAX, 1, memory), Err(GeometryError::Memory { .. })));
+        assert_eq!(geometry.layout(0, 1, memory), Err(GeometryError::NoSlots));
+        assert!(geometry.layout(4, 1, memory).is_ok());
+        assert!(matches!(geometry.layout(5, 1, memory), Err(GeometryError::Memory { memory: 1000, .. })));
+        assert!(matches!(geometry.layout(u32::MAX, 1, memory), Err(GeometryError::Memory { .. })));
     }
 
     proptest! {
@@ -208,7 +209,7 @@ mod tests {
         ) {
             let memory = CardRange::new(CardAddr::new(start), 1 << 20);
             let geometry = Geometry::new(value, data).unwrap();
-            let layout = geometry.lay_out(slots, blocks, memory).unwrap();
+            let layout = geometry.layout(slots, blocks, memory).unwrap();
             let mut ranges = Vec::new();
             for slot in 0..slots {
                 let at = layout.address(layout.slot_offset(slot));

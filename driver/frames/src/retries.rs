@@ -45,7 +45,7 @@ pub(crate) struct Retries {
 
 impl Retries {
     /// Whether the fault is one of this move, and not of one before it in the same run.
-    pub(crate) const fn is_own(fault: &ChannelFault) -> bool {
+    pub(crate) const fn is_own_failure(fault: &ChannelFault) -> bool {
         !matches!(fault.cause, FaultCause::Earlier)
     }
 
@@ -59,7 +59,7 @@ impl Retries {
     }
 
     /// A move went well.
-    pub(crate) fn went_well(&mut self) {
+    pub(crate) fn succeeded(&mut self) {
         *self = Self::default();
     }
 
@@ -87,7 +87,7 @@ mod tests {
             pauses.push(now.saturating_sub(before).get() / 1_000_000);
         }
         assert_eq!(pauses, [0, 20, 40, 80, 160, 320, 640, 1280, 1280, 1280]);
-        retries.went_well();
+        retries.succeeded();
         assert!(retries.is_due(|| Nanos::ZERO));
         assert_eq!(retries.failed(now), 1);
         assert!(retries.is_due(|| now));

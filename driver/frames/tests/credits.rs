@@ -106,7 +106,7 @@ impl State {
                 state.credit = None;
             });
         }
-        if self.credits.is_waited_for_in_vain() {
+        if self.credits.needs_status() {
             step(&|state| state.status = Some(state.credits.settled()));
         }
         if let Some(settled) = self.status {
@@ -137,7 +137,7 @@ impl State {
         }
         assert_eq!(self.arrivals.consumed(), self.credits.sent(), "every position is over");
         self.credits.consume(self.arrivals.consumed()).unwrap();
-        assert_eq!((self.credits.room(), self.credits.is_waited_for_in_vain()), (slots, false));
+        assert_eq!((self.credits.room(), self.credits.needs_status()), (slots, false));
     }
 }
 

@@ -196,7 +196,7 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
 fn every_order(length: usize, loss: f64, failures: usize) -> Counts {
     let mut options = options();
     // Of two packets each.
-    (options.data_room, options.subscribers) = (1_500, 2);
+    (options.max_data_length, options.subscribers) = (1_500, 2);
     (options.slots, options.heap_slots) = (u32::try_from(SLOTS).unwrap(), u32::try_from(HEAP_SLOTS).unwrap());
     let mut rig = Rig::on(World::builder().impairments(lossy(loss)).seed(17), SUBSCRIBERS, options);
     for (number, slots) in [(0, 1), (1, 2)] {

@@ -55,7 +55,7 @@ fn join(rig: &mut Rig, number: usize, totals: &mut Totals) {
 fn life(number: u64, frames: u64, totals: &mut Totals) {
     let mut options = options();
     // Of several packets, and some of several segments: what is of one piece cannot be torn.
-    options.data_room = LONGEST;
+    options.max_data_length = LONGEST;
     options.first_sequence = Sequence::new(number << 40);
     options.first_position = u32::MAX - 100;
     let mut rig = Rig::on(World::builder().impairments(lossy(0.01)).seed(number), SUBSCRIBERS, options);

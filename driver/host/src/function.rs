@@ -71,7 +71,7 @@ impl PciFunction {
         let mut remarks = Vec::new();
         let remarks_of = &mut remarks;
         let mut keep = |error: HostError| remarks_of.push(error.to_string());
-        let subsystem = id_or(&directory, "subsystem_vendor", "subsystem_device", &mut keep);
+        let subsystem = id_or_report(&directory, "subsystem_vendor", "subsystem_device", &mut keep);
         let class =
             or(number(&directory.join("class")), &mut keep).and_then(|class| u32::try_from(class).ok());
         let driver = or(roots.driver_of(address), &mut keep);
@@ -256,7 +256,12 @@ fn id(directory: &Path, vendor: &str, device: &str) -> Result<Option<DeviceId>, 
     Ok(part(vendor)?.zip(part(device)?).map(|(vendor, device)| DeviceId { vendor, device }))
 }
 
-fn id_or(directory: &Path, vendor: &str, device: &str, keep: &mut dyn FnMut(HostError)) -> Option<DeviceId> {
+fn id_or_report(
+    directory: &Path,
+    vendor: &str,
+    device: &str,
+    keep: &mut dyn FnMut(HostError),
+) -> Option<DeviceId> {
     or(id(directory, vendor, device), keep)
 }
 

@@ -33,7 +33,7 @@ impl OtherFunction {
 
     /// Whether its driver keeps the others of its group from being used.
     #[must_use]
-    pub fn is_in_the_way(&self) -> bool {
+    pub fn blocks_group(&self) -> bool {
         self.driver.as_deref().is_some_and(|driver| !HARMLESS.contains(&driver))
     }
 }
@@ -109,8 +109,8 @@ impl IommuGroup {
 
     /// Members whose drivers make the group unusable.
     #[must_use]
-    pub fn in_the_way(&self) -> Vec<OtherFunction> {
-        self.members.iter().filter(|member| member.is_in_the_way()).cloned().collect()
+    pub fn blocking_members(&self) -> Vec<OtherFunction> {
+        self.members.iter().filter(|member| member.blocks_group()).cloned().collect()
     }
 }
 

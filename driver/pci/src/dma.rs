@@ -244,10 +244,14 @@ impl DmaPool {
     ///
     /// # Errors
     /// See [`DmaAllocError`].
-    pub fn allocate_area(&self, length: usize, alignment: usize) -> Result<RegisteredMemory, DmaAllocError> {
+    pub fn allocate_registered(
+        &self,
+        length: usize,
+        alignment: usize,
+    ) -> Result<RegisteredMemory, DmaAllocError> {
         let mut buffer = self.allocate_aligned(length, alignment)?;
         buffer.fill(0);
-        Ok(buffer.into_area())
+        Ok(buffer.into_registered())
     }
 
     /// Maps regions until at least `bytes` are free, so that later allocation takes no system call (unless the free
@@ -479,7 +483,7 @@ impl Piece {
                 }
                 state.record(QuarantineRecord { iova, length, reason, at });
             }
-            Home::Caller { .. } => state.keep_caller(iova, length, reason, at),
+            Home::Caller { .. } => state.quarantine_caller(iova, length, reason, at),
         }
     }
 

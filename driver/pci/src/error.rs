@@ -399,7 +399,7 @@ impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
 }
 
 /// Why a device may not have a reset, and what does the same.
-const fn what_is_left(level: crate::ResetLevel) -> &'static str {
+const fn reset_advice(level: crate::ResetLevel) -> &'static str {
     match level {
         crate::ResetLevel::Function => {
             "public XDMA cards report none (FLReset-, NoSoftRst+): a hot reset of the slot or a power cycle is left"
@@ -415,7 +415,7 @@ const fn what_is_left(level: crate::ResetLevel) -> &'static str {
 #[non_exhaustive]
 pub enum ResetError {
     /// The device (or this backend) has no reset of that level.
-    #[error("the device offers no {level} reset here; {}", what_is_left(*level))]
+    #[error("the device offers no {level} reset here; {}", reset_advice(*level))]
     Unsupported {
         /// The level asked for.
         level: crate::ResetLevel,

@@ -53,7 +53,7 @@ impl CountingAllocator {
     }
 }
 
-fn one_more(bytes: usize) {
+fn count_allocation(bytes: usize) {
     ALLOCATIONS.with(|count| count.set(count.get() + 1));
     grow(bytes);
 }
@@ -75,20 +75,20 @@ fn shrink(bytes: usize) {
 // counter neither allocates nor panics nor unwinds.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        one_more(layout.size());
+        count_allocation(layout.size());
         // SAFETY: the caller's promise about `layout` is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        one_more(layout.size());
+        count_allocation(layout.size());
         // SAFETY: the caller's promise about `layout` is passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // The old block lives until the new one is filled.
-        one_more(new_size);
+        count_allocation(new_size);
         shrink(layout.size());
         // SAFETY: the block came from `System` through this allocator; the caller's promises are passed on.
         unsafe { System.realloc(block, layout, new_size) }

@@ -293,7 +293,7 @@ impl Deadline {
 
     /// Wall-clock time after which the wait is over at the latest, for a thread that sleeps without the card's clock. `None`: no limit.
     #[must_use]
-    pub fn wall_left(&self, now: u64) -> Duration {
+    pub fn wall_time_left(&self, now: u64) -> Duration {
         match self.wall {
             Some(end) => end.saturating_duration_since(Instant::now()),
             None => Duration::from_nanos(self.left(now)),

@@ -37,7 +37,7 @@ fn pool_allocate_and_free_without_heap() {
             second.fill(2);
             assert_eq!(second.runs().count(), 1);
             drop(first);
-            let area = third.into_area();
+            let area = third.into_registered();
             assert!(area.memory().store_u32(0, 1).is_err(), "one byte is no word");
             drop(second);
             drop(area);
@@ -50,7 +50,7 @@ fn pool_allocate_and_free_without_heap() {
 fn descriptors_doorbells_interrupts_without_heap() {
     let transport = transport();
     let bar = transport.open_bar(0).unwrap();
-    let ring = DmaPool::new(transport, DmaPoolOptions::default()).allocate_area(4096, 4096).unwrap();
+    let ring = DmaPool::new(transport, DmaPoolOptions::default()).allocate_registered(4096, 4096).unwrap();
     let memory = SharedMemory::anonymous(8192, HugePages::No).unwrap();
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     let (count, ()) = CountingAllocator::count(|| {

@@ -57,16 +57,16 @@ fn plain(c: &mut Criterion) {
             b.iter(|| {
                 for n in 0..256u64 {
                     let host = HostRange::new(Iova::new(n << 16), 64);
-                    let _ = black_box(ring.submit_plain(host, CardAddr::new(n << 12)));
+                    let _ = black_box(ring.submit_without_payload(host, CardAddr::new(n << 12)));
                 }
                 if credits {
-                    count += ring.extend_run(&mut memory).map_or(0, |more| more.credits);
+                    count += ring.post_credits(&mut memory).map_or(0, |more| more.credits);
                     let _ = black_box(ring.complete_writeback(count & 0x00FF_FFFF));
                 } else {
                     let posted = ring.start_run(&mut memory).map_or(0, |run| run.descriptors);
                     let _ = black_box(ring.complete(posted));
                 }
-                ring.pop_plain()
+                ring.pop_without_payload()
             });
         });
     }

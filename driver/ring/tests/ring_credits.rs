@@ -164,7 +164,7 @@ proptest! {
                     let payload = payload.then_some(u32::try_from(n).unwrap());
                     let token = match (&segments[..], payload) {
                         // The short way.
-                        ([one], None) => ring.submit_plain(one.host, one.card).ok(),
+                        ([one], None) => ring.submit_without_payload(one.host, one.card).ok(),
                         _ => ring.submit_segments(segments.iter().copied(), payload).ok(),
                     };
                     if let Some(token) = token {
@@ -174,7 +174,7 @@ proptest! {
                         open.push_back(Expected { number: token.number(), pieces, payload, withdrawn: false });
                     }
                 }
-                Step::Post => if let Some(more) = ring.extend_run(&mut engine) {
+                Step::Post => if let Some(more) = ring.post_credits(&mut engine) {
                     if more.start.is_some() { word = 0; }
                     engine.doorbell(more);
                 },
@@ -208,7 +208,7 @@ proptest! {
         // To the end: everything that is left is executed and comes back.
         loop {
             reap(&mut ring, &mut open, &mut executed);
-            let posted = ring.extend_run(&mut engine);
+            let posted = ring.post_credits(&mut engine);
             if let Some(more) = posted { engine.doorbell(more); }
             while engine.fetch() {}
             let before = executed.len();
@@ -250,7 +250,7 @@ fn reap(ring: &mut Ring<u32>, open: &mut VecDeque<Expected>, executed: &mut VecD
         }
     };
     loop {
-        let plain = ring.pop_plain();
+        let plain = ring.pop_without_payload();
         for _ in 0..plain {
             let op = open.pop_front().unwrap();
             assert!(op.payload.is_none() && !op.withdrawn);
@@ -280,24 +280,24 @@ fn ring_credit_mode_reports_once_per_batch() {
     let mut engine = Engine::new(&config);
     let host = |n: u64| HostRange::new(Iova::new(n << 16), 64);
     for n in 0..3 {
-        ring.submit_plain(host(n), CardAddr::new(n)).unwrap();
+        ring.submit_without_payload(host(n), CardAddr::new(n)).unwrap();
     }
-    let first = ring.extend_run(&mut engine).unwrap();
+    let first = ring.post_credits(&mut engine).unwrap();
     assert_eq!((first.credits, first.start.unwrap().adjacent), (3, 7));
     engine.doorbell(first);
     for n in 3..5 {
-        ring.submit_plain(host(n), CardAddr::new(n)).unwrap();
+        ring.submit_without_payload(host(n), CardAddr::new(n)).unwrap();
     }
-    let second = ring.extend_run(&mut engine).unwrap();
+    let second = ring.post_credits(&mut engine).unwrap();
     assert_eq!((second.credits, second.start), (2, None));
     engine.doorbell(second);
-    assert_eq!(ring.extend_run(&mut engine), None);
+    assert_eq!(ring.post_credits(&mut engine), None);
     assert_eq!(ring.start_run(&mut engine), None, "no stop run inside an endless one");
     while engine.fetch() {}
     let reports: Vec<_> = std::iter::from_fn(|| engine.execute()).map(|(.., reports)| reports).collect();
     assert_eq!(reports, [false, false, true, false, true]);
     assert_eq!(ring.complete_writeback(5), Ok(5));
-    assert_eq!(ring.pop_plain(), 5);
+    assert_eq!(ring.pop_without_payload(), 5);
     assert!(ring.is_open() && !ring.is_running());
 }
 
@@ -311,11 +311,11 @@ fn ring_credit_mode_count_wraps_at_24_bits() {
     // Past 2^24 twice.
     while count < (1 << 25) + 5000 {
         for n in 0..1000 {
-            ring.submit_plain(host, CardAddr::new(n)).unwrap();
+            ring.submit_without_payload(host, CardAddr::new(n)).unwrap();
         }
-        count += ring.extend_run(&mut engine).unwrap().credits;
+        count += ring.post_credits(&mut engine).unwrap().credits;
         assert_eq!(ring.complete_writeback(count & 0x00FF_FFFF), Ok(1000));
-        assert_eq!(ring.pop_plain(), 1000);
+        assert_eq!(ring.pop_without_payload(), 1000);
         assert_eq!(ring.complete_register(count), Ok(0));
     }
     assert!(ring.complete_writeback(count.wrapping_add(1) & 0x00FF_FFFF).is_err());
@@ -327,9 +327,9 @@ fn ring_credit_mode_stale_writeback_is_ignored() {
     let mut ring = Ring::<()>::new(config).unwrap();
     let mut engine = Engine::new(&config);
     for n in 0..10u64 {
-        ring.submit_plain(HostRange::new(Iova::new(n << 16), 64), CardAddr::new(n)).unwrap();
+        ring.submit_without_payload(HostRange::new(Iova::new(n << 16), 64), CardAddr::new(n)).unwrap();
     }
-    let _ = ring.extend_run(&mut engine).unwrap();
+    let _ = ring.post_credits(&mut engine).unwrap();
     assert_eq!(ring.complete_writeback(2), Ok(2));
     assert_eq!(ring.complete_register(7), Ok(5));
     assert_eq!(ring.complete_writeback(2), Ok(0), "as before");
@@ -344,12 +344,12 @@ fn ring_credit_mode_credits_never_exceed_counter() {
     let mut ring = Ring::<()>::new(config).unwrap();
     let mut engine = Engine::new(&config);
     for n in 0..3000u64 {
-        ring.submit_plain(HostRange::new(Iova::new(n << 16), 64), CardAddr::new(n)).unwrap();
+        ring.submit_without_payload(HostRange::new(Iova::new(n << 16), 64), CardAddr::new(n)).unwrap();
     }
-    assert_eq!(ring.extend_run(&mut engine).unwrap().credits, MAX_CREDITS);
-    assert_eq!(ring.extend_run(&mut engine), None);
+    assert_eq!(ring.post_credits(&mut engine).unwrap().credits, MAX_CREDITS);
+    assert_eq!(ring.post_credits(&mut engine), None);
     ring.complete_writeback(10).unwrap();
-    assert_eq!(ring.extend_run(&mut engine).unwrap().credits, 10);
+    assert_eq!(ring.post_credits(&mut engine).unwrap().credits, 10);
 }
 
 #[test]
@@ -359,15 +359,17 @@ fn quirk_1_ring_credit_mode_long_descriptor_ends_adjacency() {
     let mut engine = Engine::new(&config);
     for n in 0..4u64 {
         let length = if n == 2 { 8192 } else { 64 };
-        ring.submit_plain(HostRange::new(Iova::new(n << 16), length), CardAddr::new(n << 16)).unwrap();
+        ring.submit_without_payload(HostRange::new(Iova::new(n << 16), length), CardAddr::new(n << 16))
+            .unwrap();
     }
-    let more = ring.extend_run(&mut engine).unwrap();
+    let more = ring.post_credits(&mut engine).unwrap();
     assert_eq!(more.start.unwrap().adjacent, 0);
     assert!(engine.memory.iter().take(4).all(|d| d.control().next_adjacent() == 0));
     // Short ones go on in the same way while the long one is out; once all is done, a run with blocks begins.
     let mut post = |ring: &mut Ring<()>, n: u64, length: u64| {
-        ring.submit_plain(HostRange::new(Iova::new(n << 16), length), CardAddr::new(n << 16)).unwrap();
-        let extension = ring.extend_run(&mut engine)?;
+        ring.submit_without_payload(HostRange::new(Iova::new(n << 16), length), CardAddr::new(n << 16))
+            .unwrap();
+        let extension = ring.post_credits(&mut engine)?;
         let adjacent = engine.memory[usize::try_from(n).unwrap()].control().next_adjacent();
         Some((extension.start.map(|run| run.first.get() & 0xFFF), adjacent))
     };
@@ -390,14 +392,14 @@ fn quirk_1_list_of_descriptors_at_the_limit_joins_a_run_with_blocks() {
         let config = config(64, 0);
         let mut ring = Ring::<()>::new(config).unwrap();
         let mut engine = Engine::new(&config);
-        ring.submit_plain(HostRange::new(Iova::new(0), 64), CardAddr::new(0)).unwrap();
-        assert!(ring.extend_run(&mut engine).unwrap().start.is_some());
+        ring.submit_without_payload(HostRange::new(Iova::new(0), 64), CardAddr::new(0)).unwrap();
+        assert!(ring.post_credits(&mut engine).unwrap().start.is_some());
         let list = [1, 2].map(|n| Segment {
             host: HostRange::new(Iova::new(n << 16), length),
             card: CardAddr::new(n << 20),
         });
         ring.submit_segments(list.into_iter(), None).unwrap();
-        let credits = ring.extend_run(&mut engine).map(|extension| (extension.start, extension.credits));
+        let credits = ring.post_credits(&mut engine).map(|extension| (extension.start, extension.credits));
         assert_eq!(credits, joins.then_some((None, 2)), "{length} bytes");
     }
 }
@@ -439,7 +441,7 @@ fn ring_run_descriptors_counts_own_run() {
     assert_eq!((ring.is_open(), ring.run_descriptors()), (false, 0));
     let submit = |ring: &mut Ring<()>, count: u64| {
         for n in 0..count {
-            ring.submit_plain(HostRange::new(Iova::new(n << 16), 64), CardAddr::new(n)).unwrap();
+            ring.submit_without_payload(HostRange::new(Iova::new(n << 16), 64), CardAddr::new(n)).unwrap();
         }
     };
     // Runs that end count from where they began, not from the first one.
@@ -452,9 +454,9 @@ fn ring_run_descriptors_counts_own_run() {
     }
     // An endless one goes on.
     submit(&mut ring, 3);
-    assert!(ring.extend_run(&mut engine).unwrap().start.is_some());
+    assert!(ring.post_credits(&mut engine).unwrap().start.is_some());
     assert_eq!((ring.is_open(), ring.run_descriptors()), (true, 3));
     submit(&mut ring, 4);
-    assert!(ring.extend_run(&mut engine).unwrap().start.is_none());
+    assert!(ring.post_credits(&mut engine).unwrap().start.is_none());
     assert_eq!((ring.is_open(), ring.run_descriptors()), (true, 7));
 }

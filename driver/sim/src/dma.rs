@@ -135,7 +135,7 @@ impl Recent {
     /// Whether a mapping is worth remembering. A page is when it is hit twice: where everything is mapped by pages, hardly one
     /// is, and what is remembered of it would cost more than to find it.
     #[inline]
-    fn is_worth_it(&mut self, start: u64, length: u64) -> bool {
+    fn is_cacheable(&mut self, start: u64, length: u64) -> bool {
         length > PAGE || std::mem::replace(&mut self.page, start) == start
     }
 }
@@ -404,7 +404,7 @@ impl DmaMap {
             }
             let recent = if write { &mut self.writes } else { &mut self.reads };
             if done == 0
-                && recent.is_worth_it(start, extent.length)
+                && recent.is_cacheable(start, extent.length)
                 && let Backing::Mapped(memory) = backing
                 && let (Ok(offset), Ok(length)) =
                     (usize::try_from(extent.offset), usize::try_from(extent.length))

@@ -60,7 +60,7 @@ impl Network {
 
     /// Any frame at all, for when nothing else is left to do and frames take no time: those that wait for company would wait in
     /// vain.
-    pub(crate) fn next_at_rest(&mut self) -> Option<Sent> {
+    pub(crate) fn next_when_idle(&mut self) -> Option<Sent> {
         if self.timed { None } else { self.path.poll_any() }
     }
 

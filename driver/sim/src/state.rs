@@ -77,7 +77,7 @@ impl Slot {
         }
         let before = cost(self.card.counters());
         if let Some(owner) = self.host.map.remote_memory().cloned() {
-            return self.burst_by_messages(now, owner.as_ref());
+            return self.burst_with_client_memory(now, owner.as_ref());
         }
         let done = self.card.work(now, &mut self.host, self.units);
         if done != 0 {
@@ -94,15 +94,15 @@ impl Slot {
 
     /// The same for a card whose client is asked for its memory: unit by unit, each with the owner's whole time limit, until the owner
     /// has kept the card waiting.
-    fn burst_by_messages(&mut self, now: Nanos, owner: &dyn RemoteMemory) -> u32 {
+    fn burst_with_client_memory(&mut self, now: Nanos, owner: &dyn RemoteMemory) -> u32 {
         let mut done = 0;
         while done < UNITS {
-            owner.begin_turn();
+            owner.begin_unit();
             match self.card.work(now, &mut self.host, 1) {
                 0 => break,
                 units => done += units,
             }
-            if owner.ends_turn() {
+            if owner.is_budget_used() {
                 break;
             }
         }
@@ -216,7 +216,7 @@ impl State {
             }
         }
         // Frames that wait for company would wait in vain.
-        let Some((sender, frame)) = self.network.next_at_rest() else { return false };
+        let Some((sender, frame)) = self.network.next_when_idle() else { return false };
         self.deliver(sender, frame);
         self.pass(self.unit_time);
         true
@@ -312,7 +312,7 @@ impl State {
         done += u64::from(self.receive(BURST_FRAMES));
         done += self.deliver_burst();
         if done == 0
-            && let Some((sender, frame)) = self.network.next_at_rest()
+            && let Some((sender, frame)) = self.network.next_when_idle()
         {
             // As in `step`.
             self.deliver(sender, frame);

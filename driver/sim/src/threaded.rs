@@ -121,7 +121,7 @@ impl Threaded {
             return Err(StaleBar);
         }
         let Some(write) = PostedWrite::new(bar, offset, value, generation) else { return Ok(Err(NotPosted)) };
-        if mailbox.posted.post(write).is_err() && !self.post_late(mailbox, write) {
+        if mailbox.posted.post(write).is_err() && !self.post_blocking(mailbox, write) {
             return Ok(Err(NotPosted));
         }
         self.gate.posted();
@@ -130,7 +130,7 @@ impl Threaded {
 
     /// Back-pressure: waits for room. A worker that does not run makes none; then the caller has to do it.
     #[cold]
-    fn post_late(&self, mailbox: &Mailbox, write: PostedWrite) -> bool {
+    fn post_blocking(&self, mailbox: &Mailbox, write: PostedWrite) -> bool {
         let backoff = Backoff::new();
         while !backoff.is_completed() {
             backoff.snooze();
@@ -176,7 +176,7 @@ impl Threaded {
 
     /// Waits until the worker has found nothing to do after the lock was given back, as `rests` and a release of the lock
     /// say. A worker that is gone is not waited for.
-    pub(crate) fn wait_for_rest(&self, rests: u64) {
+    pub(crate) fn wait_until_idle(&self, rests: u64) {
         let backoff = Backoff::new();
         while self.gate.rests() == rests && self.gate.is_alive() {
             backoff.snooze();

@@ -219,7 +219,7 @@ impl Transport for SimBackend {
         let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         if self.world.is_linked() {
             let mut count = 0;
-            self.world.rest_linked(span, Some(interrupt.as_fd()), || {
+            self.world.run_linked(span, Some(interrupt.as_fd()), || {
                 count = interrupt.try_take();
                 count > 0
             });

@@ -335,7 +335,7 @@ impl World {
         if let Some(threaded) = &self.shared.threaded {
             let (rests, worked) = (threaded.rests(), state.worked);
             drop(state);
-            threaded.wait_for_rest(rests);
+            threaded.wait_until_idle(rests);
             return self.lock().worked - worked;
         }
         let mut units = 0;
@@ -423,7 +423,7 @@ impl World {
 
     /// Lets those have the state who wait for it: whoever drives the world takes it again and again, and the system's lock is
     /// not fair. Returns at once if nobody waits, and after some milliseconds in any case.
-    pub(crate) fn let_others_in(&self) {
+    pub(crate) fn yield_lock(&self) {
         for round in 0..YIELD_ROUNDS {
             if self.shared.waiting.load(Ordering::Relaxed) == 0 {
                 return;
@@ -466,7 +466,7 @@ impl World {
             self.rest_until(span, || false);
             return;
         }
-        self.rest_linked(span, None, || false);
+        self.run_linked(span, None, || false);
     }
 
     /// Works in virtual time until `is_over`, or until `span` has passed; once, if time stands still. The lock is free between two steps.
@@ -496,7 +496,7 @@ impl World {
     }
 
     /// Works in real time until `is_over`, which is so at the latest when `beside` becomes readable, or `span` is over.
-    pub(crate) fn rest_linked(
+    pub(crate) fn run_linked(
         &self,
         span: Nanos,
         beside: Option<BorrowedFd<'_>>,

@@ -15,7 +15,7 @@ use super::Cdma;
 use super::error::{BounceRefused, CdmaError, CdmaRingError, CdmaSubmitError};
 use super::ring::CdmaRing;
 use crate::channel::{C2hChannel, H2cChannel, WaitOptions};
-use crate::patience::look_until;
+use crate::patience::poll_until;
 use crate::shared::Shared;
 
 /// Bytes that go through the host at a time.
@@ -30,7 +30,7 @@ pub(super) struct Bounce {
 }
 
 /// How many bytes of a copy, from its start, an engine with a data path of `data_bytes` cannot move.
-fn beyond_the_engine(segment: &Segment, data_bytes: u32) -> u64 {
+fn unaligned_prefix_length(segment: &Segment, data_bytes: u32) -> u64 {
     let into = |address: CardAddr| address.get() % u64::from(data_bytes.max(1));
     let (source, destination) = (into(segment.source), into(segment.destination));
     match source {
@@ -85,7 +85,7 @@ impl Cdma {
     ///
     /// # Errors
     /// [`BounceRefused`] with the channels: a data path that no build has, a channel of another card or with transfers in flight.
-    pub fn bounce_through(
+    pub fn set_bounce_channels(
         &mut self,
         data_bytes: u32,
         h2c: H2cChannel,
@@ -105,14 +105,14 @@ impl Cdma {
     }
 
     /// The channels that were lent for what the engine cannot move. What it cannot move is refused, or ends in its error, from now on.
-    pub fn end_bounce(&mut self) -> Option<(H2cChannel, C2hChannel)> {
+    pub fn take_bounce_channels(&mut self) -> Option<(H2cChannel, C2hChannel)> {
         self.bounce.take().map(|bounce| (*bounce.h2c, *bounce.c2h))
     }
 
     /// Moves what the engine cannot, if somebody has lent the means. How many bytes that were.
     pub(super) fn bounce(&mut self, whole: &Segment, limit: Option<(u64, u64)>) -> Result<u64, CdmaError> {
         let Some(bounce) = &mut self.bounce else { return Ok(0) };
-        let length = beyond_the_engine(whole, bounce.data_bytes);
+        let length = unaligned_prefix_length(whole, bounce.data_bytes);
         let card = Arc::clone(&self.card);
         let passed = |began: u64| card.transport.now().saturating_sub(began);
         let left = || limit.map(|(began, limit)| Duration::from_nanos(limit.saturating_sub(passed(began))));
@@ -151,7 +151,7 @@ impl<T> CdmaRing<T> {
         let Some(data_bytes) = self.cdma.bounce.as_ref().map(|bounce| bounce.data_bytes) else {
             return Ok(None);
         };
-        let cannot = |segment: &Segment| beyond_the_engine(segment, data_bytes);
+        let cannot = |segment: &Segment| unaligned_prefix_length(segment, data_bytes);
         let Some(last) = segments.iter().rposition(|segment| cannot(segment) != 0) else { return Ok(None) };
         self.ring
             .admits(segments)
@@ -191,7 +191,7 @@ impl<T> CdmaRing<T> {
         let transport = Arc::clone(&self.cdma.card.transport);
         while self.ring.operations() != 0 {
             let before = self.ring.ended();
-            let ended = look_until(&*transport, self.cdma.card.rest_limit(), |_| {
+            let ended = poll_until(&*transport, self.cdma.card.idle_timeout(), |_| {
                 self.poll()?;
                 Ok::<_, CdmaRingError>((self.ring.ended() != before).then_some(()))
             })?;

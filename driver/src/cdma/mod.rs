@@ -7,7 +7,7 @@
 //!
 //! The engine has both modes or the simple one alone; it is in one at a time, and switches only while idle. That is why the ring
 //! takes the [`Cdma`] and gives it back. What a build without data realignment cannot move goes through host memory, where channels for
-//! that are lent ([`Cdma::bounce_through`]).
+//! that are lent ([`Cdma::set_bounce_channels`]).
 
 mod bounce;
 mod error;
@@ -27,7 +27,7 @@ use fpga_registers::{BarOffset, CardAddr};
 use fpga_ring::cdma_ring::Segment;
 
 use crate::name::CardName;
-use crate::patience::look_until;
+use crate::patience::poll_until;
 use crate::shared::Shared;
 
 pub use error::{
@@ -91,19 +91,19 @@ impl Cdma {
     /// # Errors
     /// [`CdmaError::Stuck`] if the reset does not end.
     pub fn reset(&self) -> Result<(), CdmaError> {
-        self.reset_within(self.card.rest_limit())
+        self.reset_within(self.card.idle_timeout())
     }
 
     /// As [`reset`](Self::reset), after a copy that took all of its `limit` nanoseconds: an engine that is not reset within a tenth of
     /// that time hangs.
     fn reset_after(&self, limit: u64) -> Result<(), CdmaError> {
-        self.reset_within((limit / 10).max(MIN_RESET_NS).min(self.card.rest_limit()))
+        self.reset_within((limit / 10).max(MIN_RESET_NS).min(self.card.idle_timeout()))
     }
 
     /// As [`reset`](Self::reset), before the engine is given up: one that was given its time once is not waited for again, as
     /// whoever closes the card wants to get on.
-    fn last_reset(&self) -> Result<(), CdmaError> {
-        self.reset_within(if self.stuck.load(Ordering::Relaxed) { 0 } else { self.card.rest_limit() })
+    fn reset_without_wait(&self) -> Result<(), CdmaError> {
+        self.reset_within(if self.stuck.load(Ordering::Relaxed) { 0 } else { self.card.idle_timeout() })
     }
 
     fn reset_within(&self, limit: u64) -> Result<(), CdmaError> {
@@ -127,7 +127,7 @@ impl Cdma {
         what: &'static str,
         mut look: impl FnMut() -> Result<Option<T>, CdmaError>,
     ) -> Result<T, CdmaError> {
-        let seen = look_until(&*self.card.transport, limit, |_| look())?;
+        let seen = poll_until(&*self.card.transport, limit, |_| look())?;
         seen.or_else(|waited| {
             let waited_ms = waited / 1_000_000;
             Err(CdmaError::Stuck { card: self.name(), what, waited_ms, status: self.status()? })
@@ -146,7 +146,7 @@ impl Cdma {
     /// of 4 MiB; there is no limit of time on the whole.
     ///
     /// Where the build has no data realignment, both addresses have to be multiples of its data width, or channels lent
-    /// ([`bounce_through`](Self::bounce_through)).
+    /// ([`set_bounce_channels`](Self::set_bounce_channels)).
     ///
     /// # Errors
     /// [`CdmaError`]. After [`CdmaError::Engine`] the engine has been reset and can be used again.
@@ -417,8 +417,8 @@ impl Drop for Cdma {
     fn drop(&mut self) {
         let idle = self.status().map(|status| status.idle() && !status.has_error());
         if !matches!(idle, Ok(true)) {
-            let _ = self.last_reset();
+            let _ = self.reset_without_wait();
         }
-        self.card.give_back_cdma();
+        self.card.release_cdma();
     }
 }

@@ -56,7 +56,7 @@ pub struct CdmaRingOptions {
     pub data_bytes: u32,
     /// The build has the data realignment engine (DRE). Default true; without it both addresses must be multiples of
     /// [`data_bytes`](Self::data_bytes), and others are refused, unless the engine was lent channels for them
-    /// ([`Cdma::bounce_through`](super::Cdma::bounce_through), which also says what these two are).
+    /// ([`Cdma::set_bounce_channels`](super::Cdma::set_bounce_channels), which also says what these two are).
     pub realignment: bool,
     /// Which user interrupt `cdma_introut` is wired to, 0 to 15: a matter of the design. Without it the ring is polled.
     pub user_interrupt: Option<u8>,

@@ -111,7 +111,7 @@ impl Path {
         match self {
             Self::Bypass { .. } => {
                 for piece in batch.pieces() {
-                    self.write_piece(card, piece)?;
+                    self.write_slice(card, piece)?;
                 }
                 let (address, written) = batch.arrival;
                 let found = self.read_word(card, address)?.unwrap_or(written);
@@ -150,7 +150,7 @@ impl Path {
         let whole = Piece { index: 0, descriptors: config.entries, card: config.base };
         match self {
             // The next batch's read-back follows these writes.
-            Self::Bypass { .. } => self.write_piece(card, whole),
+            Self::Bypass { .. } => self.write_slice(card, whole),
             Self::Channel { h2c, image, upload } => {
                 let part = part_of(*image, whole);
                 let error = |error| CdmaRingError::upload(card.name.clone(), &error);
@@ -171,7 +171,7 @@ impl Path {
         bar.read32(offset).map(Some).map_err(|source| mmio(card, source))
     }
 
-    fn write_piece(&self, card: &Shared, piece: Piece) -> Result<(), CdmaRingError> {
+    fn write_slice(&self, card: &Shared, piece: Piece) -> Result<(), CdmaRingError> {
         let Self::Bypass { bar, window, image } = self else { return Ok(()) };
         let start = piece.index as usize * ENTRY;
         let bytes = image.get(start..start + piece.descriptors as usize * ENTRY).unwrap_or_default();
@@ -223,7 +223,7 @@ fn attach(card: &Shared, h2c: &mut H2cChannel, config: &RingConfig) -> Result<Me
     }
     let area = card
         .pool
-        .allocate_area(config.entries as usize * ENTRY, ENTRY)
+        .allocate_registered(config.entries as usize * ENTRY, ENTRY)
         .map_err(|source| crate::error::ResourceError::Memory { card: card.name.clone(), source })?;
     h2c.attach(area).map_err(|refused| refused.error.into())
 }

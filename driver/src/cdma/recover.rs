@@ -10,7 +10,7 @@ use super::{Cdma, is_overrun};
 use fpga_pci::FAULT_LOG;
 
 use crate::channel::Ticket;
-use crate::patience::look_until;
+use crate::patience::poll_until;
 
 impl<T> CdmaRing<T> {
     /// Fills card memory with guards and lets the engine wait at the ring's current place. The engine was reset.
@@ -25,7 +25,7 @@ impl<T> CdmaRing<T> {
 
     /// Nothing has moved for a while, or an interrupt brought no news.
     #[cold]
-    pub(super) fn look_for_errors(&mut self) -> Result<(), CdmaRingError> {
+    pub(super) fn check_status(&mut self) -> Result<(), CdmaRingError> {
         if self.dead.is_some() || self.ring.outstanding() == 0 {
             return Ok(());
         }
@@ -69,7 +69,7 @@ impl<T> CdmaRing<T> {
 
     /// The descriptors' way to the card failed: what was to go there cannot.
     #[cold]
-    pub(super) fn way_failed(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
+    pub(super) fn upload_failed(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
         tracing::warn!(card = %self.cdma.card.name, %error, "descriptors of the copy engine");
         match error {
             CdmaRingError::Upload { .. } | CdmaRingError::Lost { .. } | CdmaRingError::Submit(_) => {
@@ -101,7 +101,7 @@ impl<T> CdmaRing<T> {
     #[must_use]
     pub fn close(mut self) -> (Cdma, DescriptorPath, Vec<CdmaCompletion<T>>) {
         let _ = self.abort();
-        let _ = self.cdma.last_reset();
+        let _ = self.cdma.reset_without_wait();
         let Self { cdma, path, finished, line, .. } = self;
         drop(line);
         (cdma, path.close(), finished.into())
@@ -159,7 +159,7 @@ impl<T> CdmaRing<T> {
     /// An error halts the engine gracefully; Idle says that it has stopped (PG034).
     fn wait_halted(&self) -> Result<(), CdmaRingError> {
         let transport = &*self.cdma.card.transport;
-        let idle = look_until(transport, self.cdma.card.rest_limit(), |_| {
+        let idle = poll_until(transport, self.cdma.card.idle_timeout(), |_| {
             Ok::<_, CdmaError>(self.cdma.status()?.idle().then_some(()))
         });
         // An engine that stays busy is left to the reset, which has its own limit.

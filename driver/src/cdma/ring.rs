@@ -192,7 +192,7 @@ impl<T> CdmaRing<T> {
 
     /// Queues a list of copies as one: they run in order, and complete together. Empty ones are skipped.
     ///
-    /// Where there is something in it that the engine cannot move ([`Cdma::bounce_through`]), that is done before this returns, and
+    /// Where there is something in it that the engine cannot move ([`Cdma::set_bounce_channels`]), that is done before this returns, and
     /// whatever was submitted before is waited for.
     ///
     /// # Errors
@@ -259,7 +259,7 @@ impl<T> CdmaRing<T> {
             // What was only just handed over is not done yet: the look can wait for the next call.
             Ok(()) if outstanding => self.look()?,
             Ok(()) => {}
-            Err(error) => self.way_failed(error)?,
+            Err(error) => self.upload_failed(error)?,
         }
         Ok(self.ended_since(before))
     }
@@ -302,11 +302,11 @@ impl<T> CdmaRing<T> {
     /// Takes up the engine's progress.
     fn look(&mut self) -> Result<(), CdmaRingError> {
         let seen = match self.path {
-            Path::Bypass { .. } => self.look_at_status_word(),
-            Path::Channel { .. } => self.look_at_pointer(),
+            Path::Bypass { .. } => self.read_status_word(),
+            Path::Channel { .. } => self.read_current_pointer(),
         };
         match seen {
-            Ok(Ok(0)) => self.no_news(),
+            Ok(Ok(0)) => self.check_stall(),
             Ok(Ok(_)) => {
                 self.news();
                 self.collect();
@@ -317,7 +317,7 @@ impl<T> CdmaRing<T> {
         }
     }
 
-    fn look_at_status_word(
+    fn read_status_word(
         &mut self,
     ) -> Result<Result<u32, fpga_ring::cdma_ring::ProgressFault>, CdmaRingError> {
         let wanted = self.wanted.and_then(|token| self.ring.probe_for(token));
@@ -326,7 +326,9 @@ impl<T> CdmaRing<T> {
         Ok(self.ring.complete_status(probe, word))
     }
 
-    fn look_at_pointer(&mut self) -> Result<Result<u32, fpga_ring::cdma_ring::ProgressFault>, CdmaRingError> {
+    fn read_current_pointer(
+        &mut self,
+    ) -> Result<Result<u32, fpga_ring::cdma_ring::ProgressFault>, CdmaRingError> {
         let current = CardAddr::new(self.high | u64::from(self.cdma.current_low()?));
         if self.ring.is_past_tail(current) {
             // It has not moved yet since it went all the way round, or it is about to halt.
@@ -340,7 +342,7 @@ impl<T> CdmaRing<T> {
         Ok(self.ring.complete_current(current, idle))
     }
 
-    fn no_news(&mut self) -> Result<(), CdmaRingError> {
+    fn check_stall(&mut self) -> Result<(), CdmaRingError> {
         self.fruitless = self.fruitless.wrapping_add(1);
         if !self.fruitless.is_multiple_of(POLLS_PER_CLOCK_READ) {
             return Ok(());
@@ -353,7 +355,7 @@ impl<T> CdmaRing<T> {
             return Ok(());
         }
         self.last_news = now;
-        self.look_for_errors()
+        self.check_status()
     }
 
     /// Moves completed copies to the finished queue.

@@ -98,9 +98,9 @@ impl<T> CdmaRing<T> {
         let woken = woken.map_err(|source| CdmaRingError::Interrupt { card: self.cdma.name(), source })?;
         // Woken without news, or not woken at all: the status register shows an engine that has halted.
         if self.poll()? == 0 || woken.is_none() {
-            self.look_for_errors()?;
+            self.check_status()?;
             if let Some(line) = self.line.as_ref().filter(|_| woken.is_some()) {
-                line.quiet_others().map_err(|source| self.cdma.mmio(source))?;
+                line.rearm_shared_line().map_err(|source| self.cdma.mmio(source))?;
             }
         }
         Ok(())

@@ -135,20 +135,20 @@ impl Engine {
         {
             // The area lies inside the address space, so the sum does too.
             let host = HostRange::new(Iova::new(slot.start + offset as u64), length as u64);
-            let queued = self.ring.submit_plain(host, card);
+            let queued = self.ring.submit_without_payload(host, card);
             if let Ok(token) = queued {
                 slot.used_until = token.number() + 1;
                 return Ok(Ticket(token.number()));
             }
         }
-        self.submit_at_with_care(Piece { memory, offset, length, card })
+        self.submit_at_checked(Piece { memory, offset, length, card })
     }
 
     /// As [`submit_at`](Self::submit_at), for what is not common, and to say what is wrong.
     #[cold]
-    fn submit_at_with_care(&mut self, piece: Piece) -> Result<Ticket, SubmitError> {
+    fn submit_at_checked(&mut self, piece: Piece) -> Result<Ticket, SubmitError> {
         let segment = self.segment(&piece)?;
-        match self.ring.submit_plain(segment.host, segment.card) {
+        match self.ring.submit_without_payload(segment.host, segment.card) {
             Ok(token) => {
                 self.mark_used(piece.memory, token.number() + 1);
                 Ok(Ticket(token.number()))

@@ -153,7 +153,7 @@ impl Engine {
         let slots = if receives { options.descriptors as usize * METADATA_BYTES } else { 0 };
         let area = card
             .pool
-            .allocate_area(metadata + slots, RING_ALIGNMENT)
+            .allocate_registered(metadata + slots, RING_ALIGNMENT)
             .map_err(|source| ResourceError::Memory { card: card.name.clone(), source })?;
         let ring = Ring::new(shape(area.iova())).map_err(bad_shape)?;
         let everything = CardRange::new(CardAddr::ZERO, u64::MAX);
@@ -408,7 +408,7 @@ impl Engine {
 
     /// Bytes from `start` to the end of the memory range that it lies in; to the end of the address space where the memory is not
     /// known, and without limit behind a fixed address.
-    pub(crate) fn room_from(&self, start: CardAddr) -> u64 {
+    pub(crate) fn bytes_to_range_end(&self, start: CardAddr) -> u64 {
         if self.options.fixed_address {
             return u64::MAX;
         }
@@ -477,8 +477,8 @@ impl Engine {
 
     /// Queues a transfer of memory that stays with the submitter, who has checked it; it is only counted.
     #[inline]
-    pub(crate) fn submit_kept(&mut self, host: HostRange) -> Result<(), SubmitError> {
-        match self.ring.submit_plain(host, CardAddr::ZERO) {
+    pub(crate) fn submit_registered(&mut self, host: HostRange) -> Result<(), SubmitError> {
+        match self.ring.submit_without_payload(host, CardAddr::ZERO) {
             Ok(_) => Ok(()),
             Err(reason) => Err(self.refused(reason)),
         }
@@ -526,7 +526,7 @@ impl Engine {
     }
 
     /// The next fruitless poll looks at the clock: between this one and the next a thread has slept, so that polls are few.
-    pub(crate) const fn suspect_next(&mut self) {
+    pub(crate) const fn force_stall_check(&mut self) {
         self.fruitless |= LOOK_EVERY - 1;
     }
 
@@ -547,7 +547,7 @@ impl Engine {
         }
         self.last_news = now;
         let before = self.ring.ended();
-        self.look_for_errors()?;
+        self.check_status()?;
         Ok(usize::try_from(self.ring.ended() - before).unwrap_or(usize::MAX))
     }
 
@@ -556,7 +556,7 @@ impl Engine {
     pub(super) fn collect(&mut self) -> usize {
         let mut count = 0;
         loop {
-            count += self.ring.pop_plain() as usize;
+            count += self.ring.pop_without_payload() as usize;
             let Some(done) = self.ring.poll_completion() else { return count };
             count += 1;
             let outcome = if done.withdrawn { Err(Box::new(self.aborted())) } else { Ok(done.length) };

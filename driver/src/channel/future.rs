@@ -39,7 +39,7 @@ impl Future for CompletionFuture<'_> {
                 // Nobody else polls this channel, so nobody else could wake the task.
                 let Self { engine, backoff, .. } = &mut *self;
                 if engine.rest(backoff) {
-                    engine.suspect_next();
+                    engine.force_stall_check();
                 }
                 context.waker().wake_by_ref();
                 Poll::Pending

@@ -26,7 +26,7 @@ impl Engine {
         match self.options.run_mode {
             RunMode::StopRuns if self.ring.is_running() => Ok(()),
             RunMode::StopRuns => self.start_run(),
-            RunMode::CreditRing => self.extend_run(),
+            RunMode::CreditRing => self.post_credits(),
         }
     }
 
@@ -44,9 +44,9 @@ impl Engine {
         Ok(())
     }
 
-    fn extend_run(&mut self) -> Result<(), ChannelError> {
+    fn post_credits(&mut self) -> Result<(), ChannelError> {
         let Some(area) = &self.area else { return Ok(()) };
-        let Some(extension) = self.ring.extend_run(&mut RingMemory::new(area)) else { return Ok(()) };
+        let Some(extension) = self.ring.post_credits(&mut RingMemory::new(area)) else { return Ok(()) };
         let Extension { start, credits } = extension;
         if start.is_some() {
             let _ = area.memory().store_u32(self.writeback, 0);

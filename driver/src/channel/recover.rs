@@ -12,7 +12,7 @@ use super::Ticket;
 use super::engine::{EVENT_BITS, Engine, Payload, Side};
 use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPosition};
-use crate::patience::{IDLE_TIMEOUT_NS, look_until};
+use crate::patience::{IDLE_TIMEOUT_NS, poll_until};
 use crate::shared::Flush;
 
 /// Minimum time for an engine to stop.
@@ -36,7 +36,7 @@ impl Engine {
     /// The run has made no progress for a while: an engine that stops on a bad descriptor completes none, so it writes nothing
     /// back.
     #[cold]
-    pub(crate) fn look_for_errors(&mut self) -> Result<(), ChannelError> {
+    pub(crate) fn check_status(&mut self) -> Result<(), ChannelError> {
         if !self.ring.is_running() {
             return Ok(());
         }
@@ -242,7 +242,7 @@ impl Engine {
         let card = Arc::clone(&self.card);
         let mut last = ChannelStatus::new();
         // Some hardware still shows busy right after an error: read again before believing it (quirk 4).
-        let stopped = look_until(&*card.transport, limit.min(card.rest_limit()), |waited| {
+        let stopped = poll_until(&*card.transport, limit.min(card.idle_timeout()), |waited| {
             last = self.status()?;
             if !last.busy() {
                 return Ok(Some(last));

@@ -139,7 +139,7 @@ impl Engine {
                     backoff.reset();
                 }
                 if backoff.rest(&*self.card.transport, deadline.left(now)) {
-                    self.suspect_next();
+                    self.force_stall_check();
                 }
             } else {
                 // What ended before it listens does not signal: it is looked for once more before sleeping.
@@ -153,7 +153,7 @@ impl Engine {
             now = self.now();
         };
         // Others share a line, and it stays high for as long as anything asserts it.
-        let done_with = matches!(options.mode, WaitMode::Hybrid { .. }) || self.on_a_line();
+        let done_with = matches!(options.mode, WaitMode::Hybrid { .. }) || self.is_level_triggered();
         if self.line.enabled && done_with && self.dead.is_none() {
             // Should it fail, the next call says so: what has ended is not to be lost over it.
             let _ = self.disarm();
@@ -185,7 +185,7 @@ impl Engine {
         let news = self.poll()? > 0;
         let messages = woken.unwrap_or(0);
         self.line.owes = u64::from(owed) + u64::from(self.line.owes) > messages;
-        if owed && messages == 1 && !news && !self.on_a_line() {
+        if owed && messages == 1 && !news && !self.is_level_triggered() {
             // The message of a batch whose end was seen before this sleep, which `listen` was too early for. It says nothing of
             // the engine, and if the line has been cleared since, the next end sends another.
             return Ok(!self.line.low);
@@ -193,16 +193,16 @@ impl Engine {
         // Woken without news, or not woken at all: reading the status pushes a write-back that is still on its way to memory,
         // and shows an engine that has stopped.
         if !news || woken.is_none() {
-            self.look_for_errors()?;
-            if woken.is_some() && self.on_a_line() {
-                self.quiet_others()?;
+            self.check_status()?;
+            if woken.is_some() && self.is_level_triggered() {
+                self.rearm_shared_line()?;
             }
         }
         Ok(woken.is_some())
     }
 
     /// Whether the interrupt is a level-triggered one.
-    fn on_a_line(&self) -> bool {
+    fn is_level_triggered(&self) -> bool {
         self.interrupt.as_ref().is_some_and(Interrupt::is_level)
     }
 
@@ -214,9 +214,11 @@ impl Engine {
 
     /// The line was somebody else's.
     #[cold]
-    fn quiet_others(&mut self) -> Result<(), ChannelError> {
+    fn rearm_shared_line(&mut self) -> Result<(), ChannelError> {
         let Some(interrupt) = &self.interrupt else { return Ok(()) };
-        self.card.quiet_others(interrupt, self.irq_bit(), UserMask::new()).map_err(|source| self.lost(source))
+        self.card
+            .rearm_shared_line(interrupt, self.irq_bit(), UserMask::new())
+            .map_err(|source| self.lost(source))
     }
 
     /// Lets the engine send an interrupt for whatever ends from now on; what has ended by now is seen by the next poll.
@@ -227,7 +229,7 @@ impl Engine {
         // The message is sent on the edge, so the line has to fall. The start of a stop run does it by itself, and a source that
         // is asserted while it is enabled sends one (PG195); an endless run never starts again. A legacy line is high for as long as
         // anything recorded asserts it: what has ended would wake its owner, and everybody else on the line, until the next start.
-        let clears = matches!(self.options.run_mode, RunMode::CreditRing) || self.on_a_line();
+        let clears = matches!(self.options.run_mode, RunMode::CreditRing) || self.is_level_triggered();
         if clears {
             let events = ChannelStatus::new().with_descriptor_completed(true).with_descriptor_stopped(true);
             ChannelBlock::STATUS.write(&self.bar, self.base, events).map_err(|source| self.lost(source))?;
@@ -249,7 +251,7 @@ impl Engine {
                 self.end_run(FaultCause::Status(status))?;
             }
         }
-        if self.on_a_line() {
+        if self.is_level_triggered() {
             // Somebody who was woken by it may have masked it.
             IrqBlock::CHANNEL_ENABLE_SET
                 .write(&self.card.dma_bar, IRQ_BASE, self.irq_bit())

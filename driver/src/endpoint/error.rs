@@ -368,7 +368,7 @@ pub enum SendError {
     },
     /// The source does not begin where the copy engine can read.
     #[error(
-        "{card}: source at {start} is not a multiple of {alignment} bytes, which a copy engine without data realignment needs; copy it to such an address first (Cdma::bounce_through), or lay it out so"
+        "{card}: source at {start} is not a multiple of {alignment} bytes, which a copy engine without data realignment needs; copy it to such an address first (Cdma::set_bounce_channels), or lay it out so"
     )]
     SourceAlignment {
         /// Which card.

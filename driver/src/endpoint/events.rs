@@ -119,7 +119,7 @@ impl EventRing {
         let held = if info.event_push { entries } else { FETCH_ENTRIES.min(entries) };
         let area = card
             .memory()
-            .allocate_area(held as usize * event::SIZE, 4096)
+            .allocate_registered(held as usize * event::SIZE, 4096)
             .map_err(|source| card.memory_error(source))?;
         area.memory()
             .fill(0, held as usize * event::SIZE, 0)

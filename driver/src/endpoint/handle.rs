@@ -105,7 +105,7 @@ impl Inner {
     }
 
     /// Something has to be done, or is there for somebody, that the card does not tell of.
-    fn wake_sleeper(&self) {
+    fn wake_waiter(&self) {
         if let Some(interrupt) = self.sleeper.as_ref().and_then(|sleeper| sleeper.interrupt.as_ref()) {
             interrupt.wake();
         }
@@ -155,7 +155,7 @@ impl SharedEndpoint {
     fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
         let mut inner = self.lock();
         let changed = change(&mut inner);
-        inner.wake_sleeper();
+        inner.wake_waiter();
         changed
     }
 
@@ -354,11 +354,11 @@ impl SharedEndpoint {
         if !inner.limits.is_empty() {
             self.inner.stand_by.notify_all();
         }
-        inner.wake_sleeper();
+        inner.wake_waiter();
     }
 
     /// One turn of the endpoint, and a look at what came of it; or how much there was to do.
-    fn turn_for<T>(
+    fn drive_once<T>(
         &self,
         inner: &mut Inner,
         take: impl FnOnce(&mut Inner) -> Option<T>,
@@ -381,7 +381,7 @@ impl SharedEndpoint {
         context: &Context<'_>,
         take: impl FnOnce(&mut Inner) -> Option<T>,
     ) -> Poll<Result<T, EndpointError>> {
-        let turned = self.turn_for(&mut self.lock(), take);
+        let turned = self.drive_once(&mut self.lock(), take);
         match turned {
             Ok(Ok(found)) => return Poll::Ready(Ok(found)),
             Ok(Err(0)) => idle.get_or_insert_with(|| Idle::from(self.now())).pause_in_task(self.transport()),
@@ -406,7 +406,7 @@ impl SharedEndpoint {
         let mut idle = Idle::from(self.now());
         let mut inner = self.lock();
         let result = loop {
-            let turned = self.turn_for(&mut inner, &mut take);
+            let turned = self.drive_once(&mut inner, &mut take);
             let now = self.now();
             match turned {
                 Ok(Ok(found)) => break Ok(found),
@@ -452,11 +452,11 @@ impl SharedEndpoint {
             && !idle.is_spinning(now)
         {
             if limit < sleeper.until {
-                inner.wake_sleeper();
+                inner.wake_waiter();
             }
             inner.limits.push(limit);
             // The thread that sleeps for all ends this wait in time. Should it be held up, the clock does.
-            let left = deadline.wall_left(now.get()).saturating_add(WAITER_DEADLINE_SLACK);
+            let left = deadline.wall_time_left(now.get()).saturating_add(WAITER_DEADLINE_SLACK);
             let waited = self.inner.stand_by.wait_timeout(inner, left);
             let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if let Some(own) = inner.limits.iter().position(|other| *other == limit) {
@@ -468,7 +468,7 @@ impl SharedEndpoint {
         let rest = if inner.sleeper.is_some() {
             Rest::Step(Step::Spin)
         } else {
-            inner.endpoint.begin_rest(idle, until)?
+            inner.endpoint.begin_wait(idle, until)?
         };
         if rest.is_sleep() {
             let interrupt =
@@ -483,7 +483,7 @@ impl SharedEndpoint {
         let mut inner = self.lock();
         if rest.is_sleep() {
             inner.sleeper = None;
-            inner.endpoint.end_rest(idle, &rest, woken)?;
+            inner.endpoint.end_wait(idle, &rest, woken)?;
         }
         Ok(inner)
     }
@@ -513,7 +513,7 @@ impl PendingSend {
     /// # Errors
     /// The endpoint cannot go on, and the transfer had not ended.
     pub fn try_take(&mut self) -> Result<Option<SendCompletion>, EndpointError> {
-        Ok(self.endpoint.turn_for(&mut self.endpoint.lock(), |inner| inner.take_send(self.ticket))?.ok())
+        Ok(self.endpoint.drive_once(&mut self.endpoint.lock(), |inner| inner.take_send(self.ticket))?.ok())
     }
 
     /// Waits for the completion.
@@ -565,7 +565,7 @@ impl PendingRead {
     /// # Errors
     /// The endpoint cannot go on, and the read had not ended.
     pub fn try_take(&mut self) -> Result<Option<ReadCompletion>, EndpointError> {
-        Ok(self.endpoint.turn_for(&mut self.endpoint.lock(), |inner| inner.take_read(self.ticket))?.ok())
+        Ok(self.endpoint.drive_once(&mut self.endpoint.lock(), |inner| inner.take_read(self.ticket))?.ok())
     }
 
     /// Waits for the completion.

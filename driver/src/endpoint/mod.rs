@@ -115,7 +115,7 @@ pub struct Endpoint {
     /// What the addresses of sources have to be multiples of.
     source_alignment: u32,
     /// How long a node has to remember what this one has sent it.
-    least_registry_timeout: Duration,
+    min_registry_timeout: Duration,
     /// Nothing is sent before.
     quiet_until: Option<Nanos>,
     tables: ReceiveTables,
@@ -137,7 +137,7 @@ struct Taken(Arc<Shared>);
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.0.give_back_endpoint();
+        self.0.release_endpoint();
     }
 }
 
@@ -283,7 +283,7 @@ impl Endpoint {
             peers: Peers::default(),
             read_channel: options.read_channel,
             source_alignment: options.source_alignment.unwrap_or(1),
-            least_registry_timeout: Duration::from_nanos(limits.least_registry_timeout().get()),
+            min_registry_timeout: Duration::from_nanos(limits.min_registry_timeout().get()),
             quiet_until,
             tables: ReceiveTables::of(card)?,
             ni,
@@ -332,11 +332,11 @@ impl Endpoint {
             let expected = "a power of two from 64 to 65536";
             return refuse("the number of event ring entries", entries.into(), expected);
         }
-        if let Some(ops) = options.ops.filter(|ops| *ops > options::most_ops(options, info)) {
+        if let Some(ops) = options.ops.filter(|ops| *ops > options::max_ops(options, info)) {
             let expected = "at most about a quarter of the entries of the event ring, where the answers to all of them must have room (EndpointOptions::event_entries)";
             return refuse("the number of packets in flight", ops.into(), expected);
         }
-        let least = options::sender_config(options, info).least_registry_timeout();
+        let least = options::sender_config(options, info).min_registry_timeout();
         match options.registry_timeout {
             Some(timeout) if timeout.as_nanos() < least.get().into() => {
                 let found = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
@@ -356,7 +356,7 @@ impl Endpoint {
         let schemes = options::schemes(options);
         let card_sends = schemes.has_messages().then(|| {
             // Never more than the card has room for: so it refuses none.
-            let capacity = options::most_commands(options, info);
+            let capacity = options::max_commands(options, info);
             Commands::new(capacity, info.packet_size_log2, options::message_packets(options, info))
         });
         if !schemes.contains(Scheme::Registry) {
@@ -517,8 +517,8 @@ impl Endpoint {
         let mut work = self.take_events(now)?;
         // After the events: an answer that is already here is no time-out, however long nobody polled.
         self.sender.handle_timeout(now);
-        self.ask_again(now)?;
-        work += self.pump_reads(now)?;
+        self.retry_queries(now)?;
+        work += self.poll_reads(now)?;
         if self.quiet_until.is_none_or(|until| until <= now) {
             self.quiet_until = None;
             work += self.transmit.pump(now, &mut self.sender)?;
@@ -576,7 +576,7 @@ impl Endpoint {
                     let _ = self.mirror.handle_event(&event);
                 }
                 _ => {
-                    if self.resync.settles_before(self.events.taken()) {
+                    if self.resync.is_resync_complete(self.events.taken()) {
                         self.mirror.settle();
                     }
                     self.note_segment(&event);

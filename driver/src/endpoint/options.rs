@@ -6,7 +6,7 @@ use fpga_firmware::event::FaultReason;
 use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::tuning::{Tuning, most_window};
+use fpga_protocol::scheme::tuning::{Tuning, max_window};
 use fpga_protocol::sender::{Notify, SenderConfig, Timeout};
 use fpga_registers::CardAddr;
 
@@ -186,7 +186,7 @@ pub(super) fn parameters(options: &EndpointOptions) -> Result<Vec<(u32, u32)>, S
     if let Some(scheme) = schemes(options).iter().find(|scheme| !tuning.fits(*scheme)) {
         return Err(scheme);
     }
-    let on = |scheme| schemes(options).contains(scheme) && most_window(scheme).is_some();
+    let on = |scheme| schemes(options).contains(scheme) && max_window(scheme).is_some();
     let mut registers: Vec<_> = windows()
         .map(|(scheme, register)| (register, tuning.window.filter(|_| on(scheme)).unwrap_or(0)))
         .collect();
@@ -231,7 +231,7 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config.mask_bits = info.mask_bits;
     config.retry.timeout = options.timeout;
     config.retry.give_up = Nanos::new(u64::try_from(options.give_up.as_nanos()).unwrap_or(u64::MAX));
-    config.op_entries = options.ops.unwrap_or_else(|| config.op_entries.min(most_ops(options, info)));
+    config.op_entries = options.ops.unwrap_or_else(|| config.op_entries.min(max_ops(options, info)));
     config.transfers = options.transfers.unwrap_or(config.transfers);
     config.destinations = options.destinations.unwrap_or(config.destinations);
     config
@@ -239,21 +239,21 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
 
 /// Packets in flight that the event ring has room for. Half of it is for what comes of them: at worst two events each, the acknowledgement
 /// and the end of a segment of one packet; one for each window given back and each reason of faults, and one for dropped events.
-pub(super) fn most_ops(options: &EndpointOptions, info: &NiInfo) -> u32 {
+pub(super) fn max_ops(options: &EndpointOptions, info: &NiInfo) -> u32 {
     let half = EventRing::entries_of(info, options.event_entries) / 2;
-    let commands = if schemes(options).has_messages() { most_commands(options, info) } else { 0 };
-    (half.saturating_sub(commands) / 2).saturating_sub(lone_events(info).div_ceil(2)).max(1)
+    let commands = if schemes(options).has_messages() { max_commands(options, info) } else { 0 };
+    (half.saturating_sub(commands) / 2).saturating_sub(single_events(info).div_ceil(2)).max(1)
 }
 
 /// Events of a host's own doing that come one at a time: of a window given back, of a reason of faults, of dropped events.
-fn lone_events(info: &NiInfo) -> u32 {
+fn single_events(info: &NiInfo) -> u32 {
     1 + info.windows.count + FaultReason::ALL.iter().map(|_| 1).sum::<u32>()
 }
 
 /// Transfers that the card may have: as many as it has room for, and as the event ring has room for their ends. Where this host sends packets,
 /// too, the answers to those have at least the other half of that room.
-pub(super) fn most_commands(options: &EndpointOptions, info: &NiInfo) -> u32 {
-    let own = (EventRing::entries_of(info, options.event_entries) / 2).saturating_sub(lone_events(info));
+pub(super) fn max_commands(options: &EndpointOptions, info: &NiInfo) -> u32 {
+    let own = (EventRing::entries_of(info, options.event_entries) / 2).saturating_sub(single_events(info));
     let share = if schemes(options).contains(Scheme::Registry) { own / 2 } else { own };
     let asked = options.transfers.unwrap_or(info.command_entries);
     asked.min(info.command_entries).min(share).max(1)

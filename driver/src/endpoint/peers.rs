@@ -207,7 +207,7 @@ impl Endpoint {
     }
 
     /// Asks those again who have not answered.
-    pub(super) fn ask_again(&mut self, now: Nanos) -> Result<(), EndpointError> {
+    pub(super) fn retry_queries(&mut self, now: Nanos) -> Result<(), EndpointError> {
         if self.peers.next.is_none_or(|next| next > now) {
             return Ok(());
         }
@@ -254,7 +254,7 @@ impl Endpoint {
             let bytes = |log2: u8| 1_u32.checked_shl(log2.into()).unwrap_or(0);
             return Some(Mismatch::PacketSize { ours: bytes(ours), theirs: bytes(theirs) });
         }
-        let (least, patience) = (self.least_registry_timeout, peer.registry_timeout);
+        let (least, patience) = (self.min_registry_timeout, peer.registry_timeout);
         if patience < least {
             return Some(Mismatch::Patience { ours: least, theirs: patience });
         }

@@ -5,8 +5,8 @@
 //! back, the line is unmasked, and the ring is looked at once more: what came before that does not signal, and a line that is up by
 //! then sends its message at once.
 //!
-//! A rest has three parts, so that an endpoint that threads share is theirs while one of them sleeps: [`Endpoint::begin_rest`] says how
-//! to rest and arms the line, [`Rest::take`] needs nothing of the endpoint, [`Endpoint::end_rest`] masks the line.
+//! A rest has three parts, so that an endpoint that threads share is theirs while one of them sleeps: [`Endpoint::begin_wait`] says how
+//! to rest and arms the line, [`Rest::take`] needs nothing of the endpoint, [`Endpoint::end_wait`] masks the line.
 
 use std::time::Duration;
 
@@ -127,9 +127,9 @@ impl Endpoint {
                 Err(error) => break Err(error),
                 Ok(_) if deadline.is_over(now.get()) => break Err(late(self)),
                 Ok(0) => {
-                    let rest = self.begin_rest(&mut idle, limit)?;
+                    let rest = self.begin_wait(&mut idle, limit)?;
                     let woken = rest.take(&mut idle, &*self.card.shared.transport);
-                    self.end_rest(&mut idle, &rest, woken)?;
+                    self.end_wait(&mut idle, &rest, woken)?;
                 }
                 Ok(_) => idle = Idle::from(now),
             }
@@ -139,7 +139,7 @@ impl Endpoint {
     }
 
     /// What has to be done though the card tells nothing: a timer, or a transfer of header blocks whose end nobody signals.
-    fn next_look(&self, now: Nanos) -> Nanos {
+    fn next_poll_time(&self, now: Nanos) -> Nanos {
         if self.transmit.is_uploading() || self.reads.has_requests() {
             return now;
         }
@@ -156,16 +156,16 @@ impl Endpoint {
     }
 
     /// How to rest after a poll that has found nothing, until `limit` at the latest.
-    pub(super) fn begin_rest(&mut self, idle: &mut Idle, limit: Nanos) -> Result<Rest, EndpointError> {
+    pub(super) fn begin_wait(&mut self, idle: &mut Idle, limit: Nanos) -> Result<Rest, EndpointError> {
         let mmio = |source| EndpointError::Mmio { card: self.card.shared.name.clone(), source };
         let now = self.now();
-        let wake = self.next_look(now).min(limit);
+        let wake = self.next_poll_time(now).min(limit);
         if wake <= now || idle.is_spinning(now) {
             return Ok(Rest::Step(Step::Spin));
         }
         let Some(line) = &mut self.line else { return Ok(Rest::Step(idle.step(now, wake))) };
         if std::mem::take(&mut idle.woken) {
-            line.quiet_others().map_err(mmio)?;
+            line.rearm_shared_line().map_err(mmio)?;
         }
         if line.is_armed() {
             let limit = Duration::from_nanos(wake.saturating_sub(now).get());
@@ -177,7 +177,7 @@ impl Endpoint {
     }
 
     /// After `rest`, which an interrupt has ended if `woken` says so.
-    pub(super) fn end_rest(
+    pub(super) fn end_wait(
         &mut self,
         idle: &mut Idle,
         rest: &Rest,

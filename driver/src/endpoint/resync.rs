@@ -42,7 +42,7 @@ impl Resync {
 
     /// Whether the event of this running number comes behind everything that may tell again what was read. To be asked before each event
     /// is taken over.
-    pub(super) fn settles_before(&mut self, event: u32) -> bool {
+    pub(super) fn is_resync_complete(&mut self, event: u32) -> bool {
         self.settles.take_if(|last| event.wrapping_sub(*last).wrapping_sub(1) < u32::MAX / 2).is_some()
     }
 }
@@ -57,7 +57,7 @@ impl Endpoint {
         }
         if self.resync.rows == 0 {
             self.resync.began = now;
-            self.mirror.begin_reading();
+            self.mirror.begin_resync();
         }
         let (entries, slots) = (self.tables.registry_entries(), self.tables.escape_slots());
         let all = u32::from(entries) + u32::from(slots);
@@ -83,7 +83,7 @@ impl Endpoint {
         let more = dropped.wrapping_sub(low(self.counters.events_dropped));
         self.counters.events_dropped += u64::from(more);
         self.counters.mirror_resyncs += 1;
-        self.mirror.end_reading();
+        self.mirror.end_resync_read();
         let now = self.now();
         let took = now.saturating_sub(self.resync.began);
         self.resync.rows = 0;

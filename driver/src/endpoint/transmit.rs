@@ -98,7 +98,7 @@ impl TransmitPath {
         let slots = windows.count + 1;
         let staging = card
             .memory()
-            .allocate_area(slots as usize * STAGING_BYTES, 64)
+            .allocate_registered(slots as usize * STAGING_BYTES, 64)
             .map_err(|source| card.memory_error(source))?;
         let windows_end = windows.address(windows.count, 0);
         let chain = Chain::begin(card.cdma()?, chain, slots, windows_end.max(info.memory.last()))?;
@@ -209,12 +209,12 @@ impl TransmitPath {
     fn fill(&mut self, transmit: &Transmit) -> Result<(), EndpointError> {
         // It goes away in `drop` only.
         let Some(staging) = self.staging.take() else { return Ok(()) };
-        let filled = self.fill_from(transmit, &staging);
+        let filled = self.stage_window(transmit, &staging);
         self.staging = Some(staging);
         filled
     }
 
-    fn fill_from(&mut self, transmit: &Transmit, staging: &RegisteredMemory) -> Result<(), EndpointError> {
+    fn stage_window(&mut self, transmit: &Transmit, staging: &RegisteredMemory) -> Result<(), EndpointError> {
         let window = self.free.trailing_zeros();
         let slot = self.chain.place(self.filled);
         self.sequence = event::next_sequence(self.sequence);
@@ -344,7 +344,7 @@ impl TransmitPath {
             // Read before the next poll: what ended while this thread was held up has ended in time.
             now = self.h2c.now();
             if backoff.rest(&*transport, deadline.left(now)) {
-                self.h2c.suspect_next();
+                self.h2c.force_stall_check();
             }
         }
     }

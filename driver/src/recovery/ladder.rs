@@ -16,7 +16,7 @@ use super::{
 };
 use crate::info::CardInfo;
 use crate::name::ChannelName;
-use crate::patience::{IDLE_TIMEOUT_NS, look_until};
+use crate::patience::{IDLE_TIMEOUT_NS, poll_until};
 use crate::shared::{ChannelClaim, Shared};
 
 /// Events of the status register: everything but busy.
@@ -37,7 +37,7 @@ struct CdmaClaim(Arc<Shared>);
 
 impl Drop for CdmaClaim {
     fn drop(&mut self) {
-        self.0.give_back_cdma();
+        self.0.release_cdma();
     }
 }
 
@@ -45,7 +45,7 @@ struct EndpointClaim(Arc<Shared>);
 
 impl Drop for EndpointClaim {
     fn drop(&mut self) {
-        self.0.give_back_endpoint();
+        self.0.release_endpoint();
     }
 }
 
@@ -127,10 +127,11 @@ impl Ladder<'_> {
         let mut report =
             RecoveryReport { card: self.name.to_owned(), rungs: Vec::new(), well: false, reopen: false };
         // One channel alone never resets the others.
-        let up_to = if self.options.channel.is_some() { RecoveryLevel::Channel } else { self.options.up_to };
+        let with_max_level =
+            if self.options.channel.is_some() { RecoveryLevel::Channel } else { self.options.with_max_level };
         match registers {
             Registers::Answer { dma, user } => report.well = self.engines(&dma, user.as_ref(), &mut report),
-            Registers::AllOnes if up_to == RecoveryLevel::Channel => {
+            Registers::AllOnes if with_max_level == RecoveryLevel::Channel => {
                 return Err(RecoveryError::all_ones(self.name.to_owned()));
             }
             Registers::AllOnes => {
@@ -147,7 +148,7 @@ impl Ladder<'_> {
         for (level, rung) in [(RecoveryLevel::Function, Rung::Function), (RecoveryLevel::Bus, Rung::Bus)] {
             // A reset that was asked for in any case and is not to be had: a stronger one, where it is allowed, does all that it does.
             let owed = self.options.at_least > RecoveryLevel::Channel && !report.reopen;
-            if level > up_to || (report.well && level > self.options.at_least && !owed) {
+            if level > with_max_level || (report.well && level > self.options.at_least && !owed) {
                 break;
             }
             // The stronger reset that the caller wants in any case does all that this one does.
@@ -237,7 +238,7 @@ impl Ladder<'_> {
     fn await_idle(&self, dma: &Bar, name: ChannelName) -> Result<(), RecoveryStepError> {
         let limit = u64::try_from(self.options.limit.as_nanos()).unwrap_or(u64::MAX);
         let mut last = ChannelStatus::new();
-        let idle = look_until(self.transport, limit, |_| {
+        let idle = poll_until(self.transport, limit, |_| {
             last = status(dma, name)?;
             Ok::<_, RecoveryStepError>((!last.busy()).then_some(()))
         })?;
@@ -280,7 +281,7 @@ impl Ladder<'_> {
             return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
         CdmaBlock::CR.write(registers, base, Cdmacr::new().with_reset(true))?;
-        let ended = look_until(self.transport, IDLE_TIMEOUT_NS, |_| {
+        let ended = poll_until(self.transport, IDLE_TIMEOUT_NS, |_| {
             Ok::<_, RecoveryStepError>((!CdmaBlock::CR.read(registers, base)?.reset()).then_some(()))
         })?;
         ended.or_else(|waited| {

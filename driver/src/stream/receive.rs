@@ -330,7 +330,7 @@ impl Receiver {
             let entry = self.entry(engine.submitted());
             engine.metadata().clear(entry);
             let start = Iova::new(self.start + u64::from(entry) * u64::from(self.size));
-            engine.submit_kept(HostRange::new(start, self.size.into())).map_err(StreamError::Submit)?;
+            engine.submit_registered(HostRange::new(start, self.size.into())).map_err(StreamError::Submit)?;
         }
         Ok(engine.post()?)
     }

@@ -93,7 +93,7 @@ impl Line {
 
     /// Whether waiting has to look at the register, because no interrupt says what happens next: the line is polled, or it is masked
     /// until it falls.
-    pub(super) fn needs_looks(&self) -> bool {
+    pub(super) fn needs_polling(&self) -> bool {
         self.delivery == Delivery::Polled || self.state().high
     }
 
@@ -194,7 +194,7 @@ impl Line {
                 state.high = false;
                 if woken && self.delivery == Delivery::Level {
                     let card = &self.claim.card;
-                    card.quiet_others(&self.interrupt, ChannelMask::new(), self.claim.mask())?;
+                    card.rearm_shared_line(&self.interrupt, ChannelMask::new(), self.claim.mask())?;
                 }
                 // Somebody else on a legacy line may have masked it while it was high.
                 if was_high || woken {

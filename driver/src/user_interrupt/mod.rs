@@ -282,7 +282,7 @@ fn wait_any(
             });
         }
         let left = deadline.left(now);
-        if lines.iter().any(|line| line.needs_looks()) {
+        if lines.iter().any(|line| line.needs_polling()) {
             rest(first, interrupt, pause(waited, MAX_PAUSE_NS).min(left))?;
         } else {
             rest(first, interrupt, CHECK_NS.min(left))?;

@@ -37,7 +37,7 @@ pub(super) struct HostMemory {
 
 impl HostMemory {
     pub(super) fn new(card: &Card, bytes: usize, lost: &Lost) -> Result<Self, Problem> {
-        let area = card.memory().allocate_area(bytes, 4096)?;
+        let area = card.memory().allocate_registered(bytes, 4096)?;
         Ok(Self { area: Some(area), lost: Rc::clone(lost) })
     }
 
@@ -217,7 +217,7 @@ pub(super) fn held(what: impl core::fmt::Display) -> Verdict {
 }
 
 /// What to say of channels that were left out.
-pub(super) fn left_out(busy: &[ChannelName]) -> String {
+pub(super) fn skipped_channels(busy: &[ChannelName]) -> String {
     if busy.is_empty() {
         return String::new();
     }
@@ -307,7 +307,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Runs a test that puts something right again: it is tried as long as the card answers, whoever wants an end.
-    pub(super) fn test_after_all(
+    pub(super) fn run_restoring_test(
         &mut self,
         bench: &mut Bench<'_>,
         name: impl Into<String>,

@@ -11,7 +11,7 @@ use super::problem::{Problem, Verdict};
 use crate::Direction;
 use crate::cdma::{Cdma, CdmaError};
 use crate::error::ResourceError;
-use crate::patience::look_until;
+use crate::patience::poll_until;
 
 /// Aligned for every data width (1024 bits).
 const ALIGNED: [usize; 4] = [128, 4096, 65_536, 512 << 10];
@@ -154,7 +154,7 @@ fn error_and_reset(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Proble
     CdmaBlock::BTT.write(&registers, BarOffset::ZERO, BytesToTransfer::new())?;
     let mut status = Cdmasr::new();
     // One that does not halt is warned of below.
-    let _ = look_until(&*bench.card.shared.transport, bench.limit().min(HALT_LIMIT_NS), |_| {
+    let _ = poll_until(&*bench.card.shared.transport, bench.limit().min(HALT_LIMIT_NS), |_| {
         status = cdma.status()?;
         Ok::<_, CdmaError>((status.has_error() && status.idle()).then_some(()))
     })?;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use fpga_pci::{Interrupt, InterruptError};
 use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, PollWriteback};
 
-use super::bench::{Bench, HostMemory, Recorder, Taken, held, left_out, list};
+use super::bench::{Bench, HostMemory, Recorder, Taken, held, list, skipped_channels};
 use super::memory::pieces;
 use super::problem::{Problem, Verdict};
 use super::rig::{Chain, Piece, ROOM, Rig, record_all};
@@ -70,7 +70,11 @@ fn writeback(bench: &mut Bench<'_>) -> Result<Verdict, Problem> {
         n if n == rigs.len() => "control bit 2 is not needed for it".to_owned(),
         _ => format!("without control bit 2 only {} do", list(&without_bit)),
     };
-    Ok(Verdict::Pass(format!("{} channels write their counts back; {needed}{}", rigs.len(), left_out(&busy))))
+    Ok(Verdict::Pass(format!(
+        "{} channels write their counts back; {needed}{}",
+        rigs.len(),
+        skipped_channels(&busy)
+    )))
 }
 
 fn interrupts(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
@@ -110,7 +114,7 @@ fn disable(bench: &Bench<'_>) {
     if claims.len() != shared.info.xdma.channels().count() || shared.take_cdma().is_err() {
         return;
     }
-    shared.give_back_cdma();
+    shared.release_cdma();
     let mut interrupts = shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let _ = IrqBlock::CHANNEL_ENABLE.write(&shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(0));
     if shared.transport.disable_interrupts().is_ok() {
@@ -212,7 +216,7 @@ fn interrupt_and_writeback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     } else {
         Verdict::Pass(format!(
             "the write-back is there when the interrupt arrives, on {tried} channels{}: WaitMode::Hybrid may be used",
-            left_out(&busy)
+            skipped_channels(&busy)
         ))
     })
 }
@@ -267,7 +271,7 @@ fn abort(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         Verdict::Pass(format!(
             "{} stop in the middle of a run and work again{fast}{}",
             list(&stopped),
-            left_out(&busy)
+            skipped_channels(&busy)
         ))
     })
 }

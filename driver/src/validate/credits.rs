@@ -5,12 +5,12 @@
 
 use fpga_registers::xdma::PollWriteback;
 
-use super::bench::{Bench, HostMemory, Recorder, held, left_out, list};
+use super::bench::{Bench, HostMemory, Recorder, held, list, skipped_channels};
 use super::problem::{Problem, Verdict};
 use super::rig::{Chain, Piece, Rig, record_all};
 use crate::Direction;
 use crate::name::ChannelName;
-use crate::patience::look_until;
+use crate::patience::poll_until;
 use crate::range::CardRange;
 
 /// Descriptors of the ring.
@@ -24,7 +24,7 @@ const STOP_CONFIRM_NS: u64 = 200_000;
 
 pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     recorder.test(bench, "credits.enable", |bench| enable(bench));
-    recorder.test(bench, "credits.run", |bench| run_by_credits(bench));
+    recorder.test(bench, "credits.run", |bench| run_credit_mode(bench));
 }
 
 fn enable(bench: &Bench<'_>) -> Result<Verdict, Problem> {
@@ -43,7 +43,7 @@ fn enable(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         Verdict::Pass(format!(
             "the bits at 0x6020 of {} channels can be set and cleared{}",
             rigs.len(),
-            left_out(&busy)
+            skipped_channels(&busy)
         ))
     } else {
         Verdict::Warn(format!(
@@ -53,7 +53,7 @@ fn enable(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     })
 }
 
-fn run_by_credits(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn run_credit_mode(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
@@ -68,7 +68,7 @@ fn run_by_credits(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         for chain in
             [Chain { first: 0, block: 1, circular: true }, Chain { first: 120, block: 64, circular: true }]
         {
-            let wrong = match one_ring(bench, rig, &host, scratch, chain) {
+            let wrong = match check_ring(bench, rig, &host, scratch, chain) {
                 Ok(wrong) => wrong,
                 Err(problem @ (Problem::Engine { .. } | Problem::Slow { .. } | Problem::Silent { .. })) => {
                     Some(problem.to_string())
@@ -87,7 +87,7 @@ fn run_by_credits(bench: &Bench<'_>) -> Result<Verdict, Problem> {
             return Ok(Verdict::Fail(format!("{} does not leave credit mode; reset the card", rig.name)));
         }
         // And stop runs work as before.
-        rig.transfer(&ring_pieces(rig, &host, scratch))?;
+        rig.transfer(&ring_descriptors(rig, &host, scratch))?;
     }
     let granted: u16 = GRANTS.iter().sum();
     Ok(Verdict::Pass(format!(
@@ -95,11 +95,11 @@ fn run_by_credits(bench: &Bench<'_>) -> Result<Verdict, Problem> {
          RunMode::CreditRing may be used",
         rigs.len(),
         GRANTS.len(),
-        left_out(&busy)
+        skipped_channels(&busy)
     )))
 }
 
-fn ring_pieces(rig: &Rig, host: &HostMemory, scratch: CardRange) -> Vec<Piece> {
+fn ring_descriptors(rig: &Rig, host: &HostMemory, scratch: CardRange) -> Vec<Piece> {
     (0..RING)
         .map(|n| Piece {
             // C2H: every entry has a place of its own in host memory, where it shows whether it was executed.
@@ -111,7 +111,7 @@ fn ring_pieces(rig: &Rig, host: &HostMemory, scratch: CardRange) -> Vec<Piece> {
 }
 
 /// Grants credits around a ring without Stop; what is not as it should be, if anything.
-fn one_ring(
+fn check_ring(
     bench: &Bench<'_>,
     rig: &mut Rig,
     host: &HostMemory,
@@ -119,12 +119,12 @@ fn one_ring(
     chain: Chain,
 ) -> Result<Option<String>, Problem> {
     const MARK: u8 = 0xC3;
-    let pieces = ring_pieces(rig, host, scratch);
+    let pieces = ring_descriptors(rig, host, scratch);
     host.memory().fill(0, RING * BYTES, MARK)?;
     let post = rig.write(&pieces, chain)?;
     rig.start(post, record_all())?;
     bench.pause(STOP_CONFIRM_NS);
-    if let Some(wrong) = count_is(rig, 0)? {
+    if let Some(wrong) = check_count(rig, 0)? {
         return Ok(Some(format!("before any credit {wrong}")));
     }
     let mut granted = 0_u32;
@@ -132,7 +132,7 @@ fn one_ring(
         rig.grant(grant)?;
         granted += u32::from(grant);
         // What is missing then is found below.
-        let _ = look_until(&*bench.card.shared.transport, bench.limit(), |_| {
+        let _ = poll_until(&*bench.card.shared.transport, bench.limit(), |_| {
             if rig.completed()? >= granted {
                 return Ok(Some(()));
             }
@@ -144,7 +144,7 @@ fn one_ring(
         })?;
         // It must not go on either.
         bench.pause(STOP_CONFIRM_NS);
-        if let Some(wrong) = count_is(rig, granted)? {
+        if let Some(wrong) = check_count(rig, granted)? {
             return Ok(Some(format!("after {granted} credits {wrong}")));
         }
         if rig.name.direction == Direction::C2h && granted < u32::try_from(RING).unwrap_or(0) {
@@ -168,7 +168,7 @@ fn one_ring(
 }
 
 /// What is wrong with the completed count, if it is not `expected`.
-fn count_is(rig: &Rig, expected: u32) -> Result<Option<String>, Problem> {
+fn check_count(rig: &Rig, expected: u32) -> Result<Option<String>, Problem> {
     let found = rig.completed()?;
     Ok((found != expected).then(|| format!("{found} descriptors are done instead of {expected}")))
 }

@@ -2,7 +2,7 @@
 
 use fpga_registers::CardAddr;
 
-use super::bench::{Bench, HostMemory, Recorder, held, left_out};
+use super::bench::{Bench, HostMemory, Recorder, held, skipped_channels};
 use super::memory::{pieces, read, write};
 use super::pattern::{Expected, GUARD_BYTE, Pattern, compare};
 use super::problem::{Problem, Verdict};
@@ -35,7 +35,13 @@ fn small_bytes(bench: &Bench<'_>) -> usize {
 }
 
 /// `count` small descriptors between host and card; the card's side starts over where scratch memory ends.
-fn small_pieces(host: &HostMemory, card: CardAddr, size: usize, count: usize, room: usize) -> Vec<Piece> {
+fn small_descriptors(
+    host: &HostMemory,
+    card: CardAddr,
+    size: usize,
+    count: usize,
+    room: usize,
+) -> Vec<Piece> {
     let places = (room / size).max(1);
     (0..count)
         .map(|n| Piece {
@@ -57,7 +63,7 @@ fn count(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     let size = small_bytes(bench);
     for rig in &mut rigs {
         for (first, count) in CHAINS {
-            let pieces = small_pieces(&host, scratch.start, size, count, bench.longest());
+            let pieces = small_descriptors(&host, scratch.start, size, count, bench.longest());
             let post = rig.write(&pieces, Chain { first, ..Chain::default() })?;
             rig.start(post, record_all())?;
             // A count that belongs to an ended run: read before anything starts another one.
@@ -76,7 +82,7 @@ fn count(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         "{} channels count {} descriptors of runs of 1 to 200 each{}",
         rigs.len(),
         CHAINS.iter().map(|(_, count)| count).sum::<usize>(),
-        left_out(&busy)
+        skipped_channels(&busy)
     )))
 }
 
@@ -99,7 +105,7 @@ fn small(bench: &Bench<'_>) -> Result<Verdict, Problem> {
             out.memory().write(0, &expected)?;
             back.memory().fill(0, expected.len(), GUARD_BYTE)?;
             for (rig, host) in [(&mut h2c, &out), (&mut c2h, &back)] {
-                let pieces = small_pieces(host, scratch.start, size, count, bench.longest());
+                let pieces = small_descriptors(host, scratch.start, size, count, bench.longest());
                 rig.transfer_as(&pieces, chain, record_all())?;
             }
             let mut found = vec![0; expected.len()];
@@ -170,7 +176,7 @@ fn long(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         "runs of {LONG_DESCRIPTORS} descriptors above 4 KiB in up to {} blocks work on {} channels{}: ChannelOptions::long_blocks may be set",
         LONG_DESCRIPTORS.div_ceil(16),
         rigs.len(),
-        left_out(&busy)
+        skipped_channels(&busy)
     )))
 }
 

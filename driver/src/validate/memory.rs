@@ -89,7 +89,7 @@ pub(super) fn save(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
 
 pub(super) fn restore(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     let Some(range) = bench.scratch else { return };
-    recorder.test_after_all(bench, "memory.restore", |bench| {
+    recorder.run_restoring_test(bench, "memory.restore", |bench| {
         let what = format!("{} bytes at {}", range.length, range.start);
         let lost = |problem: Problem| match problem {
             Problem::Gone | Problem::Stuck { .. } => problem,

@@ -131,11 +131,11 @@ impl ValidateOptions {
 /// Transfers of others go on meanwhile, on channels that they hold. Once the card is gone, or an engine does not stop, what is
 /// left is skipped; memory that an engine may still reach goes into [quarantine](fpga_pci::DmaPool::quarantined).
 pub fn run(card: &Card, options: ValidateOptions, report: &mut dyn FnMut(&TestResult)) -> Report {
-    run_while(card, options, &|| true, report)
+    run_until_stopped(card, options, &|| true, report)
 }
 
 /// As [`run`], as long as `go_on` says so, which is asked before each test. What is left is skipped then; what was saved is put back.
-pub fn run_while(
+pub fn run_until_stopped(
     card: &Card,
     options: ValidateOptions,
     go_on: &dyn Fn() -> bool,

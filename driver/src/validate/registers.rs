@@ -8,7 +8,7 @@ use fpga_registers::xdma::{
 };
 use fpga_registers::{BarOffset, RegisterIo};
 
-use super::bench::{Bench, Recorder, Taken, left_out, list};
+use super::bench::{Bench, Recorder, Taken, list, skipped_channels};
 use super::problem::{Problem, Verdict};
 
 pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
@@ -261,7 +261,7 @@ fn masks(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     Ok(if wrong.is_empty() {
         Verdict::Pass(format!(
             "set and clear aliases of {tested} channel masks and of the interrupt block work{}",
-            left_out(&busy)
+            skipped_channels(&busy)
         ))
     } else {
         Verdict::Fail(format!(

@@ -72,20 +72,20 @@ impl Report {
     /// Whether descriptor credit mode works on every channel that was tested: then
     /// [`RunMode::CreditRing`](crate::RunMode::CreditRing) can be trusted.
     #[must_use]
-    pub fn credit_ring_works(&self) -> bool {
+    pub fn supports_credit_mode(&self) -> bool {
         self.passed("credits.enable") && self.passed("credits.run")
     }
 
     /// Whether several adjacent blocks of descriptors above 4 KiB work: then
     /// [`ChannelOptions::long_blocks`](crate::ChannelOptions::long_blocks) may be set.
     #[must_use]
-    pub fn long_blocks_work(&self) -> bool {
+    pub fn supports_long_blocks(&self) -> bool {
         self.passed("descriptors.long")
     }
 
     /// Whether write-back and interrupt work together: then [`WaitMode::Hybrid`](crate::WaitMode::Hybrid) loses nothing.
     #[must_use]
-    pub fn hybrid_waits_work(&self) -> bool {
+    pub fn supports_hybrid_waits(&self) -> bool {
         self.passed("interrupts.writeback")
     }
 

@@ -17,7 +17,7 @@ use fpga_registers::{BarOffset, CardAddr, Iova};
 use super::bench::{Bench, Lost};
 use super::problem::{Place, Problem, errors};
 use crate::name::ChannelName;
-use crate::patience::look_until;
+use crate::patience::poll_until;
 use crate::shared::{ChannelClaim, Shared};
 
 /// Descriptors that a rig has room for.
@@ -89,7 +89,7 @@ impl Rig {
     pub(super) fn new(bench: &Bench<'_>, claim: ChannelClaim) -> Result<Self, Problem> {
         let name = claim.name;
         let card = Arc::clone(&bench.card.shared);
-        let area = card.pool.allocate_area(AREA, 4096)?;
+        let area = card.pool.allocate_registered(AREA, 4096)?;
         let mut rig = Self {
             name,
             bar: card.dma_bar.clone(),
@@ -220,7 +220,7 @@ impl Rig {
     /// that was, in nanoseconds.
     fn await_idle(&self) -> Result<Result<ChannelStatus, (u64, ChannelStatus)>, Problem> {
         let mut last = ChannelStatus::new();
-        let idle = look_until(&*self.card.transport, self.limit, |_| {
+        let idle = poll_until(&*self.card.transport, self.limit, |_| {
             last = self.status()?;
             Ok::<_, Problem>((!last.busy()).then_some(last))
         })?;

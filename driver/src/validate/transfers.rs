@@ -2,7 +2,7 @@
 
 use fpga_registers::CardAddr;
 
-use super::bench::{Bench, HostMemory, Recorder, Taken, held, left_out, list};
+use super::bench::{Bench, HostMemory, Recorder, Taken, held, list, skipped_channels};
 use super::memory::{pieces, read, write};
 use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
 use super::problem::{Problem, Verdict};
@@ -199,7 +199,7 @@ fn together(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     let names: Vec<ChannelName> = h2c.iter().chain(&c2h).map(|rig| rig.name).collect();
     let expected = Expected { bytes: &expected, guard: 0, card: scratch.start };
     compare(|| format!("{} at once", list(&names)), &expected, &found)?;
-    Ok(Verdict::Pass(format!("{} at once, {size} bytes each{}", list(&names), left_out(&busy))))
+    Ok(Verdict::Pass(format!("{} at once, {size} bytes each{}", list(&names), skipped_channels(&busy))))
 }
 
 /// Starts the lanes from `first` on, as many as there are channels.

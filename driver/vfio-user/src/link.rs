@@ -177,7 +177,7 @@ impl Link {
 
     /// Answers the server's requests whenever they come, until the connection ends: for memory that it reaches by
     /// messages only. Those that come while somebody waits for an answer are answered by whoever waits.
-    pub(super) fn serve_always(&self) {
+    pub(super) fn serve_requests(&self) {
         let broken = |cause: ConnectionError| {
             self.end(name_of(Command::DMA_READ), cause);
         };
@@ -226,5 +226,5 @@ fn stray(header: &Header) -> ConnectionError {
 /// A thread that answers the server's requests; it ends with the connection.
 pub(super) fn spawn(link: &Arc<Link>) -> std::io::Result<std::thread::JoinHandle<()>> {
     let link = Arc::clone(link);
-    std::thread::Builder::new().name("vfio-user".to_owned()).spawn(move || link.serve_always())
+    std::thread::Builder::new().name("vfio-user".to_owned()).spawn(move || link.serve_requests())
 }

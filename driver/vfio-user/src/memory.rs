@@ -44,7 +44,7 @@ impl Mapped {
     }
 
     /// Whether the memory that begins there is reached through this process only.
-    pub(super) fn has_no_file(&self, address: u64) -> bool {
+    pub(super) fn is_message_only(&self, address: u64) -> bool {
         self.0.get(&address).is_some_and(|mapping| mapping.memory.file().is_none())
     }
 

@@ -255,7 +255,7 @@ impl Transport for VfioUserBackend {
         if let Err(source) = told {
             // With the connection the server loses all mappings, if it still lives. That is as good as an answer where the
             // server has closed its end, and where only this process could reach the memory for it.
-            let by_message = self.link.mapped().has_no_file(address);
+            let by_message = self.link.mapped().is_message_only(address);
             if !source.is_disconnected() || !(by_message || source.is_closed_by_server()) {
                 return Err(DmaMapError::Server { iova, length, source });
             }

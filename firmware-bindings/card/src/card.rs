@@ -131,7 +131,7 @@ impl Card {
     /// decoding switched off read as all ones (nobody answers on the bus).
     pub fn bar_read(&mut self, bar: u8, offset: u64, into: &mut [u8]) {
         self.counters.mmio_reads += access_count(into.len());
-        self.notice_access();
+        self.record_access_opportunity();
         match self.decode(bar, offset, into.len()) {
             None => into.fill(0xFF),
             Some(role) => {
@@ -156,7 +156,7 @@ impl Card {
     pub fn bar_write(&mut self, bar: u8, offset: u64, from: &[u8], host: &mut dyn HostPort) {
         self.counters.mmio_writes += access_count(from.len());
         self.record(AccessTarget::Bar(bar), offset, from, true);
-        self.notice_access();
+        self.record_access_opportunity();
         let Some(role) = self.decode(bar, offset, from.len()) else {
             self.deliver(host);
             return;
@@ -259,7 +259,7 @@ impl Card {
     /// Whether [`Self::expect_frame`] is of any use.
     #[must_use]
     pub fn expects_frames(&self) -> bool {
-        self.ni.looks_ahead()
+        self.ni.prefetches()
     }
 
     /// Says that a frame is among the next to arrive: of a burst, said of each before the first is received, so that what

@@ -46,7 +46,7 @@ impl Turns {
     }
 
     /// The engine among those awake that has not worked for longest: channels that wait for the link do not come round in order.
-    fn longest_idle(&self) -> u32 {
+    fn least_recently_run(&self) -> u32 {
         let awake = (0..).zip(self.worked).filter(|(engine, _)| self.awake & 1 << engine != 0);
         awake.min_by_key(|(_, worked)| *worked).map_or_else(|| self.following(), |(engine, _)| engine)
     }
@@ -123,9 +123,9 @@ impl Card {
         }
         while self.turns.awake != 0 {
             let paced = self.pace.is_on();
-            let engine = if paced { self.turns.longest_idle() } else { self.turns.following() };
+            let engine = if paced { self.turns.least_recently_run() } else { self.turns.following() };
             let Turn { units, waiting } = if paced && engine < self.xdma.channels() {
-                let Some(turn) = self.paced_work(engine, host) else {
+                let Some(turn) = self.rate_limited_work(engine, host) else {
                     self.turns.awake &= !(1 << engine);
                     self.turns.paced |= 1 << engine;
                     continue;
@@ -160,7 +160,7 @@ impl Card {
 
     /// Work of a channel at the rate of the link: a unit at a time. `None`: the link is busy.
     #[inline(never)]
-    fn paced_work<H: HostPort>(&mut self, engine: u32, host: &mut H) -> Option<Turn> {
+    fn rate_limited_work<H: HostPort>(&mut self, engine: u32, host: &mut H) -> Option<Turn> {
         let to_card = engine < u32::from(self.description.xdma.h2c_channels);
         let direction = if to_card { Direction::H2c } else { Direction::C2h };
         if !self.pace.is_free(direction, self.now) {

@@ -159,7 +159,7 @@ fn deliver_bursts(receiver: &mut Receiver, places: &[Place]) -> u64 {
             place.put(header);
             let Common { source, incarnation, .. } = header.common;
             let DataHeader { transfer, segment, .. } = *header;
-            receiver.look_ahead(&SegmentKey { source, incarnation, transfer, segment });
+            receiver.prefetch_entry(&SegmentKey { source, incarnation, transfer, segment });
         }
         sum ^= deliver(receiver, inbox.get(..burst.len()).unwrap_or_default());
     }

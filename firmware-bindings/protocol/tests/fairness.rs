@@ -115,7 +115,7 @@ type Sent = (NodeId, u8, OpNumber, bool, (TransferId, SegmentIndex));
 
 /// Serves random commands until some hundred segments have arrived; returns the most big segments that went before a regular
 /// command.
-fn most_passed(load: Load) -> u64 {
+fn max_passed(load: Load) -> u64 {
     let mut dice = Dice(load.seed);
     let mut sender = sender(load);
     let (segment, share) = (u64::from(load.segment), sender.config().ops_per_destination);
@@ -183,7 +183,7 @@ fn fairness_regular_command_waits_for_at_most_one_big_segment() {
         ] {
             for seed in 1..=3 {
                 let load = Load { entries, share, segment, busy, seed };
-                let most = most_passed(load);
+                let most = max_passed(load);
                 // Where op numbers had to be given back, the one that they were given back for may not be the first to take one.
                 let bound = if busy == 0 { 1 } else { 2 };
                 assert!(most <= bound, "{most} big segments went first: {load:?}");

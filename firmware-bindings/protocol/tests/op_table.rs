@@ -201,16 +201,16 @@ fn op_table_invalid_sizes_are_refused() {
 #[test]
 fn op_table_next_reusable_is_earliest() {
     let mut table = table(2, 1);
-    assert_eq!(table.next_rested(), None);
+    assert_eq!(table.next_reusable(), None);
     for (taken, released) in [(0, 10), (20, 30), (40, 50), (60, 70)] {
         let number = table.take(Nanos::new(taken), 0, 0, Nanos::MAX).unwrap();
         table.acknowledge(Nanos::new(released), number).unwrap();
     }
-    assert_eq!((table.resting(), table.next_rested()), (2, Some(Nanos::new(10 + REST))));
+    assert_eq!((table.resting(), table.next_reusable()), (2, Some(Nanos::new(10 + REST))));
     assert_eq!(table.available(Nanos::new(10 + REST)), 1);
-    assert_eq!(table.next_rested(), Some(Nanos::new(30 + REST)));
+    assert_eq!(table.next_reusable(), Some(Nanos::new(30 + REST)));
     assert_eq!(table.available(Nanos::new(30 + REST)), 2);
-    assert_eq!(table.next_rested(), None);
+    assert_eq!(table.next_reusable(), None);
 }
 
 fn hash_of(table: &OpTable) -> u64 {

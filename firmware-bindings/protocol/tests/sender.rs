@@ -85,7 +85,7 @@ fn sender_threshold_segment_and_mask_must_fit() {
 fn registry_timeout_longer_than_time_to_give_up_by_packet_lifetimes() {
     let mut config = SenderConfig::default();
     (config.retry.give_up, config.packet_lifetime) = (at(700), at(10));
-    assert_eq!(config.least_registry_timeout(), at(700 + 10 * MARGIN));
+    assert_eq!(config.min_registry_timeout(), at(700 + 10 * MARGIN));
 }
 
 #[test]

@@ -110,10 +110,10 @@ fn outputs_not_polled_inputs_dropped_and_counted() {
 
 #[test]
 fn looks_ahead_only_with_large_registry() {
-    let looks_ahead = |entries| {
+    let prefetches = |entries| {
         let mut config = config();
         config.registry_entries = entries;
-        Receiver::new(config).map(|receiver| receiver.looks_ahead())
+        Receiver::new(config).map(|receiver| receiver.prefetches())
     };
-    assert_eq!((looks_ahead(64), looks_ahead(65_536)), (Ok(false), Ok(true)));
+    assert_eq!((prefetches(64), prefetches(65_536)), (Ok(false), Ok(true)));
 }

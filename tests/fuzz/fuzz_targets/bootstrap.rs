@@ -18,8 +18,8 @@ fn check_blocks(bytes: &[u8]) {
     // Zeros behind the fields are not looked at: a later version may use them.
     if let Ok(header) = FrameHeader::decode(bytes, bytes.len(), stream) {
         assert_eq!(header.encode()[..48], bytes[..48]);
-        assert!(header.value_length <= header.value_room);
-        assert_eq!(header.data_length + u64::from(header.value_room) + BLOCK as u64, bytes.len() as u64);
+        assert!(header.value_length <= header.max_value_length);
+        assert_eq!(header.data_length + u64::from(header.max_value_length) + BLOCK as u64, bytes.len() as u64);
     }
     if let Ok(status) = Status::decode(bytes, stream) {
         assert_eq!(Status::decode(&status.encode(), stream), Ok(status));

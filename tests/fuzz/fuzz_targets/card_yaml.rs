@@ -7,7 +7,7 @@ use fpga_card::{Card, CardDescription, DescriptionError};
 use libfuzzer_sys::fuzz_target;
 
 /// Lines as YAML counts them, at most: it knows more line ends than `str::lines`.
-fn most_lines(text: &str) -> usize {
+fn max_lines(text: &str) -> usize {
     text.matches(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count() + 1
 }
 
@@ -22,7 +22,7 @@ fuzz_target!(|text: &str| {
             if let DescriptionError::Syntax { line, column, .. }
             | DescriptionError::Invalid { line, column, .. } = error
             {
-                assert!(line >= 1 && line <= most_lines(text) + 1, "line {line}");
+                assert!(line >= 1 && line <= max_lines(text) + 1, "line {line}");
                 assert!(column >= 1, "column {column}");
             }
         }

@@ -187,15 +187,15 @@ impl Rig {
     fn outputs(&mut self) {
         for _ in 0..200 {
             let nowhere = |header| Departure { header, source: CardAddr::new(0), payload: 0 };
-            let departure = match self.receiver.poll_said() {
+            let departure = match self.receiver.poll_action() {
                 Some(Said::Send(header)) => Some(nowhere(header)),
                 Some(Said::Event(event)) => {
                     self.reads.handle_event(&event);
                     continue;
                 }
-                None => self.reads.poll_departure(self.now),
+                None => self.reads.poll_packet(self.now),
             };
-            let Some(departure) = departure.or_else(|| self.sender.poll_departure(self.now)) else { break };
+            let Some(departure) = departure.or_else(|| self.sender.poll_packet(self.now)) else { break };
             self.sent(departure);
         }
         while let Some(done) = self.sender.poll_completion() {

@@ -7,7 +7,7 @@ use fpga_register_map::{MapError, RegisterMap};
 use libfuzzer_sys::fuzz_target;
 
 /// Lines as YAML counts them, at most: it knows more line ends than `str::lines`.
-fn most_lines(text: &str) -> usize {
+fn max_lines(text: &str) -> usize {
     text.matches(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count() + 1
 }
 
@@ -24,7 +24,7 @@ fuzz_target!(|text: &str| {
         Err(error) => {
             assert!(error.to_string().starts_with("register map fuzz.yaml:"), "{error}");
             if let MapError::Syntax { line, column, .. } | MapError::Invalid { line, column, .. } = error {
-                assert!(line >= 1 && line <= most_lines(text) + 1 && column >= 1, "{line}:{column}");
+                assert!(line >= 1 && line <= max_lines(text) + 1 && column >= 1, "{line}:{column}");
             }
         }
     }

@@ -52,7 +52,7 @@ struct Arguments {
     only: Vec<String>,
     /// Leave out cases whose name begins like this, and report them as skipped; may be given several times.
     #[arg(long, value_name = "NAME")]
-    leave_out: Vec<String>,
+    pause_timer: Vec<String>,
     /// Leave out what provokes accesses that the IOMMU has to refuse: there are machines that stop at one.
     #[arg(long)]
     gentle: bool,
@@ -66,11 +66,11 @@ struct Arguments {
     #[arg(long)]
     fault_page: bool,
     /// Moves mixed data for ever, or for so many seconds: to be killed in the middle.
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1e9", conflicts_with_all = ["after_kill", "rate"])]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1e9", conflicts_with_all = ["check_after_kill", "rate"])]
     hammer: Option<f64>,
     /// Opens the card as the first start after a kill does, and uses all of it shortly.
     #[arg(long, conflicts_with = "rate")]
-    after_kill: bool,
+    check_after_kill: bool,
     /// Measures transfers of 4 KiB, 64 in flight, against a loop with five register reads and seven writes per transfer, each for
     /// so many seconds. Fails below ten times its rate.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
@@ -142,7 +142,7 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
         }
         return Ok(true);
     }
-    let load = arguments.hammer.is_some() || arguments.after_kill || arguments.rate.is_some();
+    let load = arguments.hammer.is_some() || arguments.check_after_kill || arguments.rate.is_some();
     if load {
         return one(arguments, out);
     }
@@ -164,8 +164,9 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     let mut passed = true;
     for door in doors {
         for case in &cases {
-            let left_out = arguments.leave_out.iter().any(|name| case.name.starts_with(name.as_str()));
-            let judged = if left_out {
+            let skipped_channels =
+                arguments.pause_timer.iter().any(|name| case.name.starts_with(name.as_str()));
+            let judged = if skipped_channels {
                 let why = "it is left out here (--leave-out)".to_owned();
                 Judged { outcome: Outcome::Skipped(why), took: Duration::ZERO, costs: Vec::new() }
             } else {
@@ -182,10 +183,10 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
 fn there(arguments: &Arguments, card: &Target) -> Present {
     let outside = arguments.control.clone().map(Outside::Control);
     let outside = outside.or_else(|| arguments.outside.as_deref().map(Outside::command));
-    let door = Present::new(door_name(arguments), !arguments.gentle, reach(card.clone())).outside(outside);
+    let door = Present::new(backend_name(arguments), !arguments.gentle, reach(card.clone())).outside(outside);
     let door = match card {
         Target::VfioUser(..) => door.passing_memory_on(),
-        Target::Pci(..) => door.behind_kernel(),
+        Target::Pci(..) => door.via_kernel(),
         _ => door,
     };
     arguments.build.iter().fold(door, |door, (build, card)| door.with(build, reach(card.clone())))
@@ -226,7 +227,7 @@ fn tell(
     out.flush()
 }
 
-fn door_name(arguments: &Arguments) -> String {
+fn backend_name(arguments: &Arguments) -> String {
     arguments.door.clone().unwrap_or_else(|| {
         match arguments.card {
             Target::Mock | Target::MockFile(_) => "mock",
@@ -263,9 +264,9 @@ fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
             "hammer",
             transport.map_err(Into::into).and_then(run).map(|done| (true, format!("{done} transfers"))),
         )
-    } else if arguments.after_kill {
-        let run = |transport| load::after_kill(transport).map(|said| (true, said));
-        ("after_kill", transport.map_err(Into::into).and_then(run))
+    } else if arguments.check_after_kill {
+        let run = |transport| load::check_after_kill(transport).map(|said| (true, said));
+        ("check_after_kill", transport.map_err(Into::into).and_then(run))
     } else {
         let span =
             Duration::try_from_secs_f64(arguments.rate.unwrap_or(1.0)).unwrap_or(Duration::from_secs(1));
@@ -287,6 +288,6 @@ fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
         Err(error) => (Outcome::Failed(error.to_string()), error.to_string()),
     };
     let judged = Judged { outcome, took: began.elapsed(), costs: Vec::new() };
-    tell(arguments, out, &door_name(arguments), name, &judged, &said)?;
+    tell(arguments, out, &backend_name(arguments), name, &judged, &said)?;
     Ok(judged.outcome == Outcome::Passed)
 }

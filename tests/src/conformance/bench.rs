@@ -94,7 +94,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// The case's, or the skip where the door has no such card.
     pub fn on(&self, build: &Build, case: impl FnOnce(&Bench<'_>) -> Verdict) -> Verdict {
-        let stand = self.door.stand_of(build).map_err(Skip)?;
+        let stand = self.door.fixture_of(build).map_err(Skip)?;
         let mut bench = Bench::new(self.door, &*stand);
         let verdict = case(&bench);
         self.costs.borrow_mut().append(bench.costs.get_mut());
@@ -144,7 +144,7 @@ impl<'a> Bench<'a> {
         // The engines were given their time by whoever has found that they do not stop.
         let options = RecoveryOptions::default()
             .at_least(RecoveryLevel::Function)
-            .up_to(RecoveryLevel::Bus)
+            .with_max_level(RecoveryLevel::Bus)
             .limit(Duration::from_millis(50));
         let report = recovery::recover(&transport, &OpenOptions::default(), &options)
             .unwrap_or_else(|error| panic!("{error}"));

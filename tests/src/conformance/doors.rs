@@ -55,7 +55,7 @@ impl Door for InProcess {
         self.make(description())
     }
 
-    fn stand_of(&self, build: &Build) -> Result<Box<dyn Stand>, String> {
+    fn fixture_of(&self, build: &Build) -> Result<Box<dyn Stand>, String> {
         self.make(build.description())
     }
 }
@@ -109,7 +109,7 @@ impl Door for Served {
         Self::make(description())
     }
 
-    fn stand_of(&self, build: &Build) -> Result<Box<dyn Stand>, String> {
+    fn fixture_of(&self, build: &Build) -> Result<Box<dyn Stand>, String> {
         Self::make(build.description())
     }
 }
@@ -185,7 +185,7 @@ pub struct Present {
     /// The card's memory is another process's, too.
     passes_memory_on: bool,
     /// The way there is a kernel's.
-    behind_kernel: bool,
+    via_kernel: bool,
 }
 
 impl core::fmt::Debug for Present {
@@ -206,7 +206,7 @@ impl Present {
             outside: None,
             provoke,
             passes_memory_on: false,
-            behind_kernel: false,
+            via_kernel: false,
         }
     }
 
@@ -219,8 +219,8 @@ impl Present {
 
     /// It leads through a kernel, which may reset the card between two owners.
     #[must_use]
-    pub fn behind_kernel(mut self) -> Self {
-        self.behind_kernel = true;
+    pub fn via_kernel(mut self) -> Self {
+        self.via_kernel = true;
         self
     }
 
@@ -270,7 +270,7 @@ impl Door for Present {
         Ok(Box::new(Reached { reach: Arc::clone(&self.reach), number: 0, outside: self.outside.clone() }))
     }
 
-    fn stand_of(&self, build: &Build) -> Result<Box<dyn Stand>, String> {
+    fn fixture_of(&self, build: &Build) -> Result<Box<dyn Stand>, String> {
         let found = (1..).zip(&self.others).find(|(_, (there, _))| *there == build);
         let Some((number, (_, reach))) = found else {
             return Err(format!("there is no card of the build `{}` here", build.name));
@@ -279,7 +279,7 @@ impl Door for Present {
     }
 
     fn resets_between_owners(&self) -> bool {
-        self.behind_kernel
+        self.via_kernel
     }
 }
 

@@ -162,7 +162,7 @@ impl Hammered {
 ///
 /// # Errors
 /// Whatever is not as it should be.
-pub fn after_kill(transport: Arc<dyn Transport>) -> Result<String, Failed> {
+pub fn check_after_kill(transport: Arc<dyn Transport>) -> Result<String, Failed> {
     let began = Instant::now();
     let opened = opened(transport);
     let card = &opened.card;

@@ -78,7 +78,7 @@ pub trait Door: Send + Sync {
     ///
     /// # Errors
     /// Why there is none, for people.
-    fn stand_of(&self, build: &Build) -> Result<Box<dyn Stand>, String>;
+    fn fixture_of(&self, build: &Build) -> Result<Box<dyn Stand>, String>;
 
     /// Whether somebody (a kernel) may reset the card between its owner and the next one.
     fn resets_between_owners(&self) -> bool {
@@ -237,7 +237,7 @@ impl core::fmt::Debug for Case {
 impl Case {
     /// Why this door cannot do it; `None`: it can be tried.
     #[must_use]
-    pub fn refused_by(&self, door: &dyn Door) -> Option<&'static str> {
+    pub fn skip_reason(&self, door: &dyn Door) -> Option<&'static str> {
         self.needs.iter().find_map(|ability| door.lacks(*ability))
     }
 
@@ -251,7 +251,7 @@ impl Case {
 
     /// Runs it, and tells what it counted.
     fn run_counted(&self, door: &dyn Door) -> Result<Vec<Cost>, Skip> {
-        if let Some(why) = self.refused_by(door) {
+        if let Some(why) = self.skip_reason(door) {
             return Err(Skip(why.to_owned()));
         }
         let stand = door.stand().unwrap_or_else(|why| panic!("{}: {why}", door.name()));

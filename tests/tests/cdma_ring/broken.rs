@@ -7,7 +7,7 @@ fn cdma_ring_false_registers_are_detected() {
     let word = |bar, register: BarOffset, value| vec![Replaced { bar, at: register.get(), value }];
     let (sr, current) = (CdmaBlock::SR.address(CDMA), CdmaBlock::CURDESC_LOW.address(CDMA));
     for way in WAYS {
-        let world = hurried_world(with_channels(1, 1));
+        let world = fast_network(with_channels(1, 1));
         let tampered = Tampered::new(world.transport(0), Vec::new());
         let card = Card::open(tampered.clone()).unwrap();
         let base = u32::try_from(BASE).unwrap();
@@ -81,7 +81,7 @@ fn cdma_ring_false_registers_are_detected() {
 /// Descriptors that a channel cannot write: it says so, and the ring goes on when it can again.
 #[test]
 fn descriptor_memory_refusing_writes_ring_reports_upload() {
-    let world = hurried_world(with_channels(1, 1));
+    let world = fast_network(with_channels(1, 1));
     let card = open(&world);
     let mut ring: CdmaRing<u64> = self::ring(&card, Way::Channel, options());
     assert_works(&world, &mut ring, 1);
@@ -108,7 +108,7 @@ fn descriptor_memory_refusing_writes_ring_reports_upload() {
 fn cdma_ring_removed_card_ends_copies() {
     for way in WAYS {
         for failure in [CardFailure::AllOnes, CardFailure::Gone] {
-            let world = hurried_world(with_channels(1, 1));
+            let world = fast_network(with_channels(1, 1));
             let card = open(&world);
             let mut ring: CdmaRing<u64> = ring(&card, way, options().descriptors(64));
             assert_works(&world, &mut ring, 1);

@@ -7,7 +7,7 @@ fn cdma_ring_error_at_any_position_names_copy_and_continues() {
     for way in WAYS {
         // Without an identity nobody knows where memory ends, so that the bus has to say it.
         for decode in [false, true] {
-            let world = hurried_world(with_channels(1, 1));
+            let world = fast_network(with_channels(1, 1));
             let card = open_with(&world, OpenOptions::default().network_interface(NetworkInterface::Ignored));
             let cdma = card.cdma_at(CDMA).unwrap();
             let mut ring = cdma.into_ring(path(&card, way), options().length_bits(12)).unwrap();
@@ -65,7 +65,7 @@ fn cdma_ring_error_at_any_position_names_copy_and_continues() {
 #[test]
 fn cdma_ring_unfetchable_descriptors_are_reported() {
     for way in WAYS {
-        let world = hurried_world(with_channels(1, 1));
+        let world = fast_network(with_channels(1, 1));
         let card = open(&world);
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
         assert_works(&world, &mut ring, 1);
@@ -113,7 +113,7 @@ fn cdma_ring_unfetchable_descriptors_are_reported() {
 #[test]
 fn cdma_ring_extra_start_costs_one_reset() {
     for way in WAYS {
-        let world = hurried_world(with_channels(1, 1));
+        let world = fast_network(with_channels(1, 1));
         let tampered = Tampered::new(world.transport(0), Vec::new());
         let card = Card::open(tampered.clone()).unwrap();
         let mut ring: CdmaRing<u64> = ring(&card, way, options());

@@ -12,7 +12,7 @@ const LENGTHS: [usize; 3] = [200_000, 100, 130_000];
 fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
     let high = (USER_BAR, CdmaBlock::TAILDESC_HIGH.address(CDMA).get());
     for way in WAYS {
-        let world = hurried_world(with_channels(1, 1));
+        let world = fast_network(with_channels(1, 1));
         let tampered = Tampered::new(world.transport(0), Vec::new());
         let card = Card::open(tampered.clone()).unwrap();
         let mut ring: CdmaRing<usize> = ring(&card, way, options());
@@ -35,7 +35,7 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
             for (n, _) in LENGTHS.iter().enumerate() {
                 poke(&world, 0, at(FAR + ((n as u64) << 20)), &[0; 64]);
             }
-            tampered.overtake_by(high, &[0, between, last]);
+            tampered.delay_writes(high, &[0, between, last]);
             for (n, (length, steps)) in LENGTHS.into_iter().zip([0, before, again]).enumerate() {
                 let offset = (n as u64) << 20;
                 ring.copy(at(0x20_0000 + offset), at(FAR + offset), length as u64, n).unwrap();

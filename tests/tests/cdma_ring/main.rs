@@ -22,7 +22,7 @@ pub(crate) use fpga_driver::{
     WaitMode, WaitOptions,
 };
 pub(crate) use fpga_tests::cards::{
-    DMA_BAR, assert_closed, assert_pool, described, hurried_world, open, open_with, peek, poke, register,
+    DMA_BAR, assert_closed, assert_pool, described, fast_network, open, open_with, peek, poke, register,
     seeded, with_channels, world,
 };
 pub(crate) use fpga_tests::tampered::{Replaced, Tampered};

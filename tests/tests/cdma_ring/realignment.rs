@@ -10,7 +10,7 @@ fn narrow(way: Way) -> (World, Card, CdmaRing<u64>) {
     let world = world(described(file));
     let card = open(&world);
     let mut cdma = card.cdma().unwrap();
-    cdma.bounce_through(WIDTH, card.h2c(1).unwrap(), card.c2h(0).unwrap()).unwrap();
+    cdma.set_bounce_channels(WIDTH, card.h2c(1).unwrap(), card.c2h(0).unwrap()).unwrap();
     let made = cdma.into_ring(path(&card, way), options().length_bits(12));
     let ring = made.unwrap_or_else(|refused| panic!("{refused}"));
     (world, card, ring)
@@ -132,7 +132,7 @@ fn cdma_ring_failed_bounce_returns_payload_and_continues() {
         assert!(rest.is_empty());
         assert!(card.h2c(1).is_err());
         cdma.copy(at(0x40_0001), at(0x50_0002), 100).unwrap();
-        assert!(cdma.end_bounce().is_some());
+        assert!(cdma.take_bounce_channels().is_some());
         drop(path);
         assert!(card.h2c(1).is_ok());
     }

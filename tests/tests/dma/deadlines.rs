@@ -5,7 +5,7 @@ use core::time::Duration;
 use fpga_card::fault_plan::Moment;
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
 use fpga_driver::{ChannelOptions, RunMode, TransferError, WaitMode, bulk};
-use fpga_tests::cards::{halt, hurried_world, open, with_channels};
+use fpga_tests::cards::{fast_network, halt, open, with_channels};
 use fpga_tests::rig::Way;
 
 use super::*;
@@ -15,7 +15,7 @@ fn within(limit: Duration) -> WaitOptions {
 }
 
 fn rig(way: Way) -> Rig {
-    let world = hurried_world(with_channels(2, 2));
+    let world = fast_network(with_channels(2, 2));
     let card = open(&world);
     card.enable_interrupts().unwrap();
     Rig::on(world, card, way, way.options().max_descriptor_length(4096))

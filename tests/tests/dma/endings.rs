@@ -5,7 +5,7 @@ use fpga_driver::pci::{MmioError, QuarantineReason, ResetLevel};
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
 use fpga_driver::sim::{CardFailure, World};
 use fpga_driver::{Card, FaultCause, MemoryHandle, Piece, ResourceError, RunMode, Ticket, Transport};
-use fpga_tests::cards::{DMA_BAR, channels_idle, hurried_world, open, with_channels, world};
+use fpga_tests::cards::{DMA_BAR, channels_idle, fast_network, open, with_channels, world};
 use fpga_tests::rig::{Channel, Way};
 use fpga_tests::tampered::{Replaced, Tampered};
 
@@ -337,7 +337,7 @@ fn stuck_engine_quarantines_reachable_memory() {
         WAYS.into_iter().flat_map(|way| LOOKS[..2].iter().map(move |look| (way, *look)))
     {
         for steps in [0, 9, 300] {
-            let world = hurried_world(with_channels(2, 2));
+            let world = fast_network(with_channels(2, 2));
             let transport = Tampered::new(world.transport(0), Vec::new());
             let card = Card::open(transport.clone()).unwrap();
             let mut rig = Rig::on(world, card, way, short(way));
@@ -402,7 +402,7 @@ fn assert_kept(
 #[test]
 fn wedged_channel_dropped_quarantines_posted_memory_only() {
     for way in WAYS {
-        let world = hurried_world(with_channels(2, 2));
+        let world = fast_network(with_channels(2, 2));
         let transport = Tampered::new(world.transport(0), Vec::new());
         let card = Card::open(transport.clone()).unwrap();
         let mut rig = Rig::on(world, card, way, short(way));

@@ -12,7 +12,7 @@ use fpga_driver::{
     Card, ChannelFault, FaultCause, NetworkInterface, OpenOptions, ResourceError, RunMode, Ticket,
     TransferError,
 };
-use fpga_tests::cards::{DMA_BAR, described, hurried_world, open_with, peek, poke, with_channels, world};
+use fpga_tests::cards::{DMA_BAR, described, fast_network, open_with, peek, poke, with_channels, world};
 use fpga_tests::rig::Way;
 use fpga_tests::tampered::{Replaced, Tampered};
 
@@ -238,7 +238,7 @@ fn fault_decreasing_count_ends_run() {
 #[test]
 fn fault_constant_count_is_detected() {
     for way in WAYS {
-        let world = hurried_world(with_channels(2, 2));
+        let world = fast_network(with_channels(2, 2));
         let card = fpga_tests::cards::open(&world);
         let mut rig = Rig::on(world, card, way, way.options());
         let memory = rig.attach(4096);

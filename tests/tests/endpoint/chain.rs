@@ -20,7 +20,7 @@ fn overtaken(net: &mut Net, steps: Option<u32>) -> Arc<Tampered> {
     net.ends[0] = Some(Endpoint::open_with(&card, &options(0x1A)).unwrap());
     let high = (0, CdmaBlock::TAILDESC_HIGH.address(CDMA).get());
     match steps {
-        Some(steps) => seam.overtake_by(high, &vec![steps; 100_000]),
+        Some(steps) => seam.delay_writes(high, &vec![steps; 100_000]),
         None => seam.overtake(Some(high)),
     }
     seam

@@ -32,7 +32,7 @@ fn assert_one_poll_resynchronises(net: &mut Net) {
 }
 
 /// `length` bytes in one transfer, with a piece of known bytes every 16 MiB and at the end.
-fn carry_unpolled(description: &CardDescription, length: u64) {
+fn transfer_without_receiver_polling(description: &CardDescription, length: u64) {
     const PIECE: usize = 100_000;
     let mut net = Net::of(description, DeliveryOrder::InOrder, |options| options);
     let region = net.region(1, TARGET, length);
@@ -62,7 +62,7 @@ fn transfer_of_64_mib_unpolled_receiver_completes() {
     for event_push in [true, false] {
         let mut description = CardDescription::default();
         description.ni.event_push = event_push;
-        carry_unpolled(&description, 64 << 20);
+        transfer_without_receiver_polling(&description, 64 << 20);
     }
 }
 
@@ -70,7 +70,7 @@ fn transfer_of_64_mib_unpolled_receiver_completes() {
 #[test]
 #[ignore = "takes half a minute and 3 GiB of memory"]
 fn transfer_of_1_gib_unpolled_receiver_completes() {
-    carry_unpolled(&CardDescription::default(), 1 << 30);
+    transfer_without_receiver_polling(&CardDescription::default(), 1 << 30);
 }
 
 /// As many transfers of `length` bytes each as `count`, one after the other into a region.
@@ -93,7 +93,7 @@ fn send_many(net: &mut Net, region: &RemoteRegion, count: u64, length: u64, opti
     drive_sender(net);
 }
 
-fn flood_unpolled(scheme: Scheme, count: u64) {
+fn send_without_receiver_polling(scheme: Scheme, count: u64) {
     let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
         options.scheme = scheme;
         options
@@ -120,13 +120,13 @@ fn flood_unpolled(scheme: Scheme, count: u64) {
 
 #[test]
 fn transfers_without_notification_unpolled_receiver_all_complete() {
-    flood_unpolled(Scheme::Registry, 100_000);
+    send_without_receiver_polling(Scheme::Registry, 100_000);
 }
 
 #[test]
 fn messages_without_notification_unpolled_receiver_all_complete() {
     for scheme in Scheme::ALL.iter().filter(|scheme| **scheme != Scheme::Registry) {
-        flood_unpolled(*scheme, 5000);
+        send_without_receiver_polling(*scheme, 5000);
     }
 }
 

@@ -151,7 +151,7 @@ fn lying(order: DeliveryOrder) -> (Net, Arc<Tampered>) {
 }
 
 /// Every register of a window is made to lie, one at a time: the field that it stands for is reported, and no other.
-fn assert_each_lie_is_found(
+fn assert_each_false_register_is_found(
     net: &mut Net,
     transport: &Tampered,
     (block, index_register, index): (u32, u32, u16),
@@ -209,7 +209,7 @@ fn mirror_every_registry_field_difference_is_reported() {
     ];
     lies.extend((0..8u8).map(|word| (registry::MASK + 4 * u32::from(word), Field::Mask { word })));
     let window = (registry::BLOCK_OFFSET, registry::INDEX, index);
-    assert_each_lie_is_found(&mut net, &transport, window, &lies);
+    assert_each_false_register_is_found(&mut net, &transport, window, &lies);
     net.settle();
     assert!(net.get(1, TARGET, 16_384) == bytes(1, 16_384));
 }
@@ -246,7 +246,7 @@ fn mirror_every_escape_field_difference_is_reported() {
         (escape::LENGTH, Field::Length),
     ];
     let window = (escape::BLOCK_OFFSET, escape::INDEX, index);
-    assert_each_lie_is_found(&mut net, &transport, window, &lies);
+    assert_each_false_register_is_found(&mut net, &transport, window, &lies);
     net.settle();
     assert!(net.get(1, TARGET, 16_384) == bytes(1, 16_384));
 }

@@ -105,7 +105,7 @@ fn alone(way: Nanos) -> (World, Vec<(SharedEndpoint, Arc<Tampered>)>) {
         let transport = Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>;
         let card = Card::open_with(transport, OpenOptions::default()).unwrap();
         card.enable_interrupts().unwrap();
-        seam.sleep_on(true);
+        seam.ignore_timeouts(true);
         let mut options = options(0x20 + number);
         // In real time, and a machine may stand still for a second: what is given up then is not what these tests are about.
         options.give_up = Duration::from_secs(60);

@@ -66,7 +66,7 @@ fn halt(card: &Card, on: bool) {
 
 #[test]
 fn stalled_run_times_out_and_aborts() {
-    let world = hurried_world(CardDescription::default());
+    let world = fast_network(CardDescription::default());
     let card = open(&world);
     let mut channel = card.h2c(0).unwrap();
     // An engine that may not fetch descriptors is busy for ever.

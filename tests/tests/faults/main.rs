@@ -27,7 +27,7 @@ use fpga_driver::{
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{
-    DMA_BAR, assert_closed, assert_pool, described, hurried_world, open, open_with, peek, poke, seeded,
+    DMA_BAR, assert_closed, assert_pool, described, fast_network, open, open_with, peek, poke, seeded,
     with_channels, world,
 };
 use fpga_tests::tampered::{Replaced, Tampered};

@@ -34,7 +34,7 @@ const WORDS: &[(&str, &str)] = &[
     (" (then state EndpointOptions::source_alignment)", ""),
     (" (EndpointOptions::chain)", ""),
     (" (Endpoint::usable_memory)", " (`fpgactl info` shows it)"),
-    (" (Cdma::bounce_through)", ""),
+    (" (Cdma::set_bounce_channels)", ""),
     (" (Endpoint::meet)", ""),
     (
         "open this endpoint with shorter segments (EndpointOptions::segment_size)",
@@ -55,7 +55,7 @@ const WORDS: &[(&str, &str)] = &[
 
 /// `text` with the library's words replaced.
 #[must_use]
-pub(crate) fn in_cli_terms(text: impl Into<String>) -> String {
+pub(crate) fn to_cli_terms(text: impl Into<String>) -> String {
     WORDS.iter().fold(
         text.into(),
         |text, (library, ours)| {
@@ -145,7 +145,7 @@ mod tests {
                 if literal == fpga_driver::pci::FAULT_LOG {
                     continue;
                 }
-                let shown = in_cli_terms(literal.as_str());
+                let shown = to_cli_terms(literal.as_str());
                 assert!(
                     !has_path(&shown),
                     "{}: {literal:?}: add what the command line has instead to WORDS",

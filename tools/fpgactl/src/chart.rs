@@ -53,7 +53,7 @@ pub fn text(picture: &Picture, width: u16, manner: Manner) -> String {
 
 /// `picture` as text, where a report is for people and they have asked for it or sit at a terminal; else nothing.
 #[must_use]
-pub fn beside_report(picture: &Picture, asked: bool, settings: &Settings) -> String {
+pub fn text_beside_report(picture: &Picture, asked: bool, settings: &Settings) -> String {
     if settings.json || !(asked || std::io::stdout().is_terminal()) {
         return String::new();
     }

@@ -284,13 +284,13 @@ impl Command {
 
     /// Whether it reads a file before it looks for signals: a file that is a pipe may keep it waiting.
     #[must_use]
-    pub const fn reads_first(&self) -> bool {
+    pub const fn reads_file_before_signals(&self) -> bool {
         matches!(self, Self::Sim { command: SimCommand::Run(_) } | Self::Replay(_))
     }
 
     /// What it leaves behind where a signal ends it at once, and what to do about that.
     #[must_use]
-    pub const fn left_behind(&self) -> &'static str {
+    pub const fn cleanup_advice(&self) -> &'static str {
         match self {
             Self::Bind(_) | Self::Release(_) => {
                 "look with `fpgactl list` which driver the card has, and run the command again"

@@ -53,7 +53,7 @@ impl Stretch {
 
 /// What reading `stretch` may do; `None`: nothing.
 #[must_use]
-pub fn harm_of_reading(card: &Card, all: &[Register], stretch: Stretch) -> Option<String> {
+pub fn read_hazard(card: &Card, all: &[Register], stretch: Stretch) -> Option<String> {
     if let Some(harm) = unknown_design(card, all, stretch) {
         return Some(harm);
     }
@@ -76,7 +76,7 @@ pub fn harm_of_reading(card: &Card, all: &[Register], stretch: Stretch) -> Optio
 ///
 /// # Errors
 /// [`CliError::Mmio`] if a channel cannot be asked whether it is running.
-pub fn harm_of_writing(card: &Card, all: &[Register], stretch: Stretch) -> Result<Option<String>, CliError> {
+pub fn write_hazard(card: &Card, all: &[Register], stretch: Stretch) -> Result<Option<String>, CliError> {
     if let Some(harm) = unknown_design(card, all, stretch) {
         return Ok(Some(harm));
     }
@@ -217,7 +217,7 @@ mod tests {
     fn guard_clearing_reads_are_found_in_span() {
         let opened = target::open(&Target::Mock).unwrap();
         let all = registers::of(&opened);
-        let harm = |role, at, words| harm_of_reading(&opened.card, &all, stretch(role, at, words));
+        let harm = |role, at, words| read_hazard(&opened.card, &all, stretch(role, at, words));
         assert_eq!(harm(Role::Dma, 0x40, 1), None);
         assert!(harm(Role::Dma, 0x44, 1).unwrap().starts_with("h2c0.status_rc is clear-on-read"));
         assert!(harm(Role::Dma, 0, 0x200).unwrap().contains("h2c0.status_rc, h2c1.status_rc"));
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn guard_writes_to_running_channel_are_hazardous() {
         let (opened, all) = running();
-        let harm = |at| harm_of_writing(&opened.card, &all, stretch(Role::Dma, at, 1)).unwrap();
+        let harm = |at| write_hazard(&opened.card, &all, stretch(Role::Dma, at, 1)).unwrap();
         // Another channel's registers, and places without a register.
         for at in [0x0004, 0x0204, 0x1104, 0x4080, 0x01F0] {
             assert_eq!(harm(at), None, "{at:#x}");
@@ -252,10 +252,10 @@ mod tests {
         let all = registers::of(&opened);
         for role in [Role::User, Role::Bypass] {
             let place = stretch(role, 0, 1);
-            let read = harm_of_reading(&opened.card, &all, place).unwrap();
+            let read = read_hazard(&opened.card, &all, place).unwrap();
             assert!(read.contains("0x10ee:0x0007") && read.contains("hang"), "{read}");
-            assert!(harm_of_writing(&opened.card, &all, place).unwrap().is_some());
+            assert!(write_hazard(&opened.card, &all, place).unwrap().is_some());
         }
-        assert_eq!(harm_of_reading(&opened.card, &all, stretch(Role::Dma, 0, 1)), None);
+        assert_eq!(read_hazard(&opened.card, &all, stretch(Role::Dma, 0, 1)), None);
     }
 }

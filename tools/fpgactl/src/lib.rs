@@ -72,7 +72,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return refused(suggesting(error), args.iter().any(|arg| arg == "--json"), out),
     };
     let mut json = cli.global.json;
-    let (left, with_json) = (cli.command.left_behind(), cli.global.json);
+    let (left, with_json) = (cli.command.cleanup_advice(), cli.global.json);
     let data_on_stdout = cli.outputs_to_stdout() > 0;
     let end = move || {
         let error = CliError::Interrupted { what: name, left: left.to_owned() };
@@ -109,7 +109,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Err(error) => {
             stop::settle();
-            let (status, message) = (error.exit_status(), advice::in_cli_terms(error.to_string()));
+            let (status, message) = (error.exit_status(), advice::to_cli_terms(error.to_string()));
             failed(status, &message, json && !error.is_reported(), data_on_stdout)
         }
     }
@@ -147,7 +147,7 @@ fn parsed(args: &[OsString]) -> Result<(String, Cli), clap::Error> {
 /// See [`CliError`]; nothing was written to `out` then, unless the error [is reported](CliError::is_reported).
 pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> Result<(), CliError> {
     let json = settings.json;
-    if command.on_signal() != SignalAction::Aborts && !command.reads_first() {
+    if command.on_signal() != SignalAction::Aborts && !command.reads_file_before_signals() {
         stop::cooperate()?;
     }
     match command {

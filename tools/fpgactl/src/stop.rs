@@ -59,7 +59,7 @@ static ASKED: OnceLock<Asked> = OnceLock::new();
 ///
 /// # Errors
 /// [`CliError::Signals`].
-pub fn by_signals() -> Result<(), CliError> {
+pub fn install_handlers() -> Result<(), CliError> {
     if ASKED.get().is_some() {
         return Ok(());
     }
@@ -101,7 +101,7 @@ static CLEANUP: Mutex<Option<Cleanup>> = Mutex::new(None);
 /// # Errors
 /// [`CliError::Signals`].
 pub fn abort_on_signal(end: impl FnOnce() + Send + 'static) -> Result<(), CliError> {
-    by_signals()?;
+    install_handlers()?;
     let Some(asked) = ASKED.get() else { return Ok(()) };
     let signalled = asked.signalled.try_clone().map_err(CliError::Signals)?;
     STATE.store(ABORTABLE, Ordering::SeqCst);
@@ -135,7 +135,7 @@ pub fn before_abort(cleanup: impl FnOnce() + Send + 'static) {
 /// [`CliError::Signals`].
 pub fn cooperate() -> Result<(), CliError> {
     settle();
-    by_signals()
+    install_handlers()
 }
 
 /// The command has its result, which a signal changes no more. Where a signal was first, this does not return: the process ends.
@@ -148,7 +148,7 @@ pub fn settle() {
 }
 
 /// From now on `files` are removed however signals end the process: by a second one, or because it has not ended 10 seconds after the first
-/// one. To be called after [`by_signals`].
+/// one. To be called after [`install_handlers`].
 ///
 /// # Errors
 /// [`CliError::Signals`].

@@ -64,8 +64,8 @@ const MIN_IDLE_TIMEOUT: Duration = Duration::from_millis(10);
 const IDLE_TIMEOUT_FRACTION: u32 = 20;
 
 /// How long an engine may take to come to rest in a command that has to end after `timeout`.
-fn rest_limit(timeout: Option<Duration>) -> Duration {
-    let default = OpenOptions::default().rest_limit;
+fn idle_timeout(timeout: Option<Duration>) -> Duration {
+    let default = OpenOptions::default().idle_timeout;
     timeout.map_or(default, |timeout| (timeout / IDLE_TIMEOUT_FRACTION).clamp(MIN_IDLE_TIMEOUT, default))
 }
 
@@ -437,7 +437,7 @@ impl Opened {
         transport: Arc<dyn Transport>,
         options: OpenOptions,
     ) -> Result<Self, CliError> {
-        let options = options.rest_limit(rest_limit(choice.timeout()));
+        let options = options.idle_timeout(idle_timeout(choice.timeout()));
         let card = Card::open_with(Arc::clone(&transport), options)?;
         Ok(Self::of(choice, card, transport))
     }
@@ -509,7 +509,7 @@ const AWAKE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_working(choice: &impl Choice, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
+pub fn open_threaded(choice: &impl Choice, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
     let target = choice.target();
     let mut memory = DmaPoolOptions::default();
     memory.limit = memory.limit.max(limit);
@@ -642,10 +642,10 @@ mod tests {
                 "{message:?} {timeout:?}"
             );
         }
-        assert_eq!(rest_limit(None), seconds(2));
-        assert_eq!(rest_limit(Some(seconds(1))), Duration::from_millis(50));
-        assert_eq!(rest_limit(Some(seconds(3600))), seconds(2));
-        assert_eq!(rest_limit(Some(Duration::from_millis(1))), MIN_IDLE_TIMEOUT);
+        assert_eq!(idle_timeout(None), seconds(2));
+        assert_eq!(idle_timeout(Some(seconds(1))), Duration::from_millis(50));
+        assert_eq!(idle_timeout(Some(seconds(3600))), seconds(2));
+        assert_eq!(idle_timeout(Some(Duration::from_millis(1))), MIN_IDLE_TIMEOUT);
         let card = CardChoice::new(Target::Mock, Design::default(), None, None).within(Some(seconds(1)));
         assert_eq!(Choice::timeout(&card), Some(seconds(1)));
     }

@@ -199,7 +199,7 @@ impl EventQueue {
                 self.last = event.at;
                 return Some(*event);
             }
-            if !self.turn_the_page() {
+            if !self.advance_slot() {
                 return None;
             }
         }
@@ -234,7 +234,7 @@ impl EventQueue {
     }
 
     /// Goes on to the next slot with an event; whether there is one.
-    fn turn_the_page(&mut self) -> bool {
+    fn advance_slot(&mut self) -> bool {
         self.present.clear();
         self.taken = 0;
         // What waits in the heap lies beyond every slot.

@@ -47,8 +47,8 @@ impl SchemeSender for AnySender {
         either!(self, side => side.poll_timeout())
     }
 
-    fn poll_departure(&mut self, now: Nanos) -> Option<Departure> {
-        either!(self, side => side.poll_departure(now))
+    fn poll_packet(&mut self, now: Nanos) -> Option<Departure> {
+        either!(self, side => side.poll_packet(now))
     }
 
     fn poll_completion(&mut self) -> Option<Completion> {
@@ -75,8 +75,8 @@ impl SchemeReceiver for AnyReceiver {
         either!(self, side => SchemeReceiver::poll_timeout(&**side))
     }
 
-    fn poll_said(&mut self) -> Option<Said> {
-        either!(self, side => side.poll_said())
+    fn poll_action(&mut self) -> Option<Said> {
+        either!(self, side => side.poll_action())
     }
 
     fn access_mut(&mut self) -> &mut AccessTable {

@@ -25,7 +25,7 @@ pub const fn node_of(host: u32) -> NodeId {
 }
 
 /// The life of a host's node.
-pub(crate) const fn life_of(host: u32) -> Incarnation {
+pub(crate) const fn incarnation_of(host: u32) -> Incarnation {
     Incarnation::new(host + 1)
 }
 
@@ -142,7 +142,7 @@ impl Scenario {
             limit: Nanos::from_secs(100),
             notify: Notify::Receiver,
             sender: SenderConfig::default(),
-            receiver: ReceiverConfig::new(RECEIVER, life_of(1)),
+            receiver: ReceiverConfig::new(RECEIVER, incarnation_of(1)),
             round_trip: None,
             rules: None,
             contexts: None,
@@ -571,7 +571,7 @@ pub(crate) fn message_configs(
     (sent, received): (u32, u32),
 ) -> (messages::SenderConfig, messages::ReceiverConfig) {
     let mut sender = messages::SenderConfig::new(node_of(host), rules);
-    let mut receiver = messages::ReceiverConfig::new(node_of(host), life_of(host), rules);
+    let mut receiver = messages::ReceiverConfig::new(node_of(host), incarnation_of(host), rules);
     (sender.packet_size_log2, receiver.packet_size_log2) =
         (scenario.sender.packet_size_log2, scenario.sender.packet_size_log2);
     let sending = scenario.sending_contexts().min(sent.max(1));

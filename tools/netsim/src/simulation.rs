@@ -24,7 +24,7 @@ pub use report::{FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report}
 
 use crate::event_queue::{Event, EventQueue, What};
 use crate::host::{Alarm, AnyReceiver, AnySender, Counting, Host};
-use crate::scenario::{Scenario, ScenarioError, life_of, message_configs, node_of};
+use crate::scenario::{Scenario, ScenarioError, incarnation_of, message_configs, node_of};
 use crate::topology::Network;
 use links::Feedback;
 
@@ -156,7 +156,7 @@ impl Simulation {
         }
         let feedback = Feedback::new(scenario, network.ports())?;
         let room = scenario.room();
-        let mut queue = EventQueue::new(room, network.longest_stay());
+        let mut queue = EventQueue::new(room, network.max_queueing_time());
         for (number, flow) in (0..).zip(&scenario.flows) {
             let at = flow.at.get().saturating_mul(PICOS);
             queue.push(Event::new(at, What::Begin, flow.from).of(number));
@@ -195,10 +195,10 @@ impl Simulation {
         let (sender, mut receiver) = match scenario.rules_in_use() {
             None => {
                 let mut config = scenario.receiver;
-                (config.node, config.incarnation) = (node_of(host), life_of(host));
+                (config.node, config.incarnation) = (node_of(host), incarnation_of(host));
                 config.packet_size_log2 = scenario.sender.packet_size_log2;
                 config.mask_bits = scenario.sender.mask_bits;
-                let sender = sender::Sender::new(scenario.sender, life_of(host))?;
+                let sender = sender::Sender::new(scenario.sender, incarnation_of(host))?;
                 let receiver = receiver::Receiver::new(config)?;
                 (
                     AnySender::Registry(Box::new(RegistrySender::new(node_of(host), sender))),
@@ -207,7 +207,7 @@ impl Simulation {
             }
             Some(rules) => {
                 let (sender, receiver) = message_configs(scenario, rules, host, messages);
-                let mut sender = messages::Sender::new(sender, life_of(host))?;
+                let mut sender = messages::Sender::new(sender, incarnation_of(host))?;
                 if let Some(controller) = scenario.controller {
                     let mut flow = flow::Config::new(scenario.rate.get(), scenario.timers_for());
                     flow.controller = Some(node_of(controller));
@@ -234,14 +234,14 @@ impl Simulation {
     /// # Errors
     /// [`SimulationError::Submit`], [`SimulationError::Stalled`].
     pub fn run(self) -> Result<Report, SimulationError> {
-        self.run_unless(&AtomicBool::new(false))
+        self.run_with_stop(&AtomicBool::new(false))
     }
 
     /// The same, until somebody sets `stop`: it is looked at every some ten thousand events.
     ///
     /// # Errors
     /// [`SimulationError::Submit`], [`SimulationError::Stalled`], [`SimulationError::Stopped`].
-    pub fn run_unless(mut self, stop: &AtomicBool) -> Result<Report, SimulationError> {
+    pub fn run_with_stop(mut self, stop: &AtomicBool) -> Result<Report, SimulationError> {
         /// Some milliseconds' worth.
         const LOOK: u64 = 1 << 14;
         let limit = self.scenario.limit.get().saturating_mul(PICOS);
@@ -370,7 +370,8 @@ impl Simulation {
     /// Sends what a host has to send, and sees to it that it wakes in time.
     fn pump(&mut self, host: u32) {
         let now = self.nanos();
-        while let Some(said) = self.hosts.get_mut(host as usize).and_then(|node| node.receiver.poll_said()) {
+        while let Some(said) = self.hosts.get_mut(host as usize).and_then(|node| node.receiver.poll_action())
+        {
             match said {
                 Said::Send(header) => self.inject(host, header, 0),
                 Said::Event(event) => self.noticed(&event),
@@ -378,8 +379,7 @@ impl Simulation {
         }
         let mut more = true;
         while self.network.free_at(host) <= self.now {
-            let departure =
-                self.hosts.get_mut(host as usize).and_then(|node| node.sender.poll_departure(now));
+            let departure = self.hosts.get_mut(host as usize).and_then(|node| node.sender.poll_packet(now));
             let Some(departure) = departure else {
                 more = false;
                 break;
@@ -533,7 +533,7 @@ impl Simulation {
         }
         match self.network.send(port, self.now, length.into()) {
             Some((at, place)) => {
-                let what = if self.network.leads_out(port) { What::Take } else { What::Arrive };
+                let what = if self.network.is_host_port(port) { What::Take } else { What::Arrive };
                 self.push(Event::new(at, what, place).of(packet).bound(to, length));
             }
             None => {

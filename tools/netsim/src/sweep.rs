@@ -81,7 +81,7 @@ pub fn run(
 ) -> Result<Sweep, SweepError> {
     let job = |number: usize| {
         let seed = seed_of_run(scenario, number as u64);
-        let report = Simulation::new(&scenario.clone().seed(seed)).and_then(|run| run.run_unless(stop));
+        let report = Simulation::new(&scenario.clone().seed(seed)).and_then(|run| run.run_with_stop(stop));
         report.map_err(|source| SweepError { seed, source })
     };
     let told = |_: &Result<Report, SweepError>| {

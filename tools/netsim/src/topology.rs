@@ -334,7 +334,7 @@ impl Network {
         let Some(vertex) = self.owner(port) else { return false };
         let mut best = (u64::MAX, u32::MAX);
         let mut on_the_way = false;
-        self.each_way(vertex, to, |way| {
+        self.for_each_path(vertex, to, |way| {
             if way == port {
                 on_the_way = true;
             } else {
@@ -363,7 +363,7 @@ impl Network {
     }
 
     /// The longest that a packet waits for a link and travels on it, in picoseconds.
-    pub(crate) fn longest_stay(&self) -> u64 {
+    pub(crate) fn max_queueing_time(&self) -> u64 {
         let delay = self.ports.iter().map(|port| port.delay).max().unwrap_or(0);
         // No queue is that long in use: a host's 128 packets, four times over, are longer by far.
         delay.saturating_add(self.queue.min(self.time_of(512 << 10)))
@@ -407,7 +407,7 @@ impl Network {
     #[inline]
     pub(crate) fn route(&self, vertex: u32, to: u32) -> Option<u32> {
         let mut best = (u64::MAX, u32::MAX);
-        self.each_way(vertex, to, |port| best = best.min((self.free_at(port), port)));
+        self.for_each_path(vertex, to, |port| best = best.min((self.free_at(port), port)));
         (best.1 != u32::MAX).then_some(best.1)
     }
 
@@ -423,11 +423,11 @@ impl Network {
             return Some(*port);
         }
         let mut ways = 0;
-        self.each_way(vertex, to, |_| ways += 1);
+        self.for_each_path(vertex, to, |_| ways += 1);
         let pair = u64::from(from) << 32 | u64::from(to);
         let chosen = crate::statistics::seed_of(pair, vertex.into()).checked_rem(ways)?;
         let (mut at, mut found) = (0, None);
-        self.each_way(vertex, to, |port| {
+        self.for_each_path(vertex, to, |port| {
             if at == chosen {
                 found = Some(port);
             }
@@ -438,7 +438,7 @@ impl Network {
 
     /// Calls `each` with the ports of all shortest ways from `vertex` to the host `to`; with none if this is its vertex.
     #[inline]
-    fn each_way(&self, vertex: u32, to: u32, mut each: impl FnMut(u32)) {
+    fn for_each_path(&self, vertex: u32, to: u32, mut each: impl FnMut(u32)) {
         match self.topology {
             Topology::PointToPoint => {}
             Topology::Torus { side } => {
@@ -497,7 +497,7 @@ impl Network {
 
     /// Whether a packet that has come through `port` is handed to its host.
     #[inline]
-    pub(crate) const fn leads_out(&self, port: u32) -> bool {
+    pub(crate) const fn is_host_port(&self, port: u32) -> bool {
         matches!(self.topology, Topology::Torus { .. }) && port >= self.hosts && port < 2 * self.hosts
     }
 

@@ -47,7 +47,7 @@ fn stream(
     each: SubscriberOptions,
 ) -> (Publisher, Vec<Subscriber>) {
     let mut options = PublisherOptions::default();
-    (options.data_room, options.value_room, options.slots) = (data, 0, slots);
+    (options.max_data_length, options.max_value_length, options.slots) = (data, 0, slots);
     let mut publisher = Publisher::new(endpoint(world, 0), options).expect("a publisher");
     let any = "127.0.0.1:0".parse().expect("an address");
     let address = publisher.listen(any).expect("a port");

@@ -144,9 +144,9 @@ pub struct Offer {
     /// The publisher's node.
     pub node: u32,
     /// Bytes of a value at most.
-    pub value_room: u32,
+    pub max_value_length: u32,
     /// Bytes of data at most.
-    pub data_room: u64,
+    pub max_data_length: u64,
     /// Slots of the publisher's own pool.
     pub slots: u32,
     /// How often the publisher is heard of at least, in milliseconds.
@@ -247,7 +247,7 @@ impl Message {
                 out.u32(it.node).u32(it.incarnation);
             }
             Self::Offer(it) => {
-                out.u64(it.stream).u32(it.node).u32(it.value_room).u64(it.data_room);
+                out.u64(it.stream).u32(it.node).u32(it.max_value_length).u64(it.max_data_length);
                 out.u32(it.slots).u32(it.heartbeat_ms).u32(it.segment).u64(it.challenge);
             }
             Self::Join(it) => {
@@ -304,8 +304,8 @@ impl Message {
         Some(Self::Offer(Offer {
             stream: reader.u64()?,
             node: reader.u32()?,
-            value_room: reader.u32()?,
-            data_room: reader.u64()?,
+            max_value_length: reader.u32()?,
+            max_data_length: reader.u64()?,
             slots: reader.u32()?,
             heartbeat_ms: reader.u32()?,
             segment: reader.u32()?,
@@ -402,12 +402,21 @@ mod tests {
         prop_oneof![
             any::<(u32, u32)>().prop_map(|(node, incarnation)| Message::Hello(Hello { node, incarnation })),
             any::<(u64, u32, u32, u64, u32, u32, u32, u64)>().prop_map(
-                |(stream, node, value_room, data_room, slots, heartbeat_ms, segment, challenge)| {
+                |(
+                    stream,
+                    node,
+                    max_value_length,
+                    max_data_length,
+                    slots,
+                    heartbeat_ms,
+                    segment,
+                    challenge,
+                )| {
                     Message::Offer(Offer {
                         stream,
                         node,
-                        value_room,
-                        data_room,
+                        max_value_length,
+                        max_data_length,
                         slots,
                         heartbeat_ms,
                         segment,

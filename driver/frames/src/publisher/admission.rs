@@ -59,8 +59,8 @@ impl Admission for Publisher {
         Ok(Offer {
             stream: self.stream,
             node: self.endpoint.node().get(),
-            value_room: self.geometry.value_room(),
-            data_room: self.geometry.data_room(),
+            max_value_length: self.geometry.max_value_length(),
+            max_data_length: self.geometry.max_data_length(),
             slots: self.options.slots,
             segment: self.endpoint.segment_size(),
             challenge: 0,

@@ -25,7 +25,7 @@ impl Publisher {
     /// # Errors
     /// See [`PublisherError`]: the publisher cannot go on.
     pub fn poll(&mut self) -> Result<usize, PublisherError> {
-        self.bring_home();
+        self.reclaim();
         let mut work = self.endpoint.poll()?;
         let now = self.now();
         work += self.take_completions()?;
@@ -49,7 +49,7 @@ impl Publisher {
         let Memory::Slot(slot, mut buffer) = memory else {
             // Only what is in a slot comes here.
             debug_assert!(false, "a frame without a slot");
-            self.put_away(memory);
+            self.return_buffer(memory);
             return Ok(());
         };
         // A frame is no longer than its slot.
@@ -64,7 +64,7 @@ impl Publisher {
                 Ok(())
             }
             Err(refused) => {
-                self.put_away(Memory::Slot(slot, refused.buffer));
+                self.return_buffer(Memory::Slot(slot, refused.buffer));
                 self.give_up(targets);
                 Err(refused.error)
             }
@@ -116,7 +116,7 @@ impl Publisher {
                     debug_assert!(whole.is_ok(), "it has been cut to that length");
                 }
                 let used = core::mem::replace(&mut queued.memory, Memory::Slot(slot, buffer));
-                self.put_away(used);
+                self.return_buffer(used);
             }
             self.upload(queued)?;
             count += 1;
@@ -164,7 +164,7 @@ impl Publisher {
             }
         }
         if let Err(fault) = done.outcome {
-            if Retries::is_own(&fault) {
+            if Retries::is_own_failure(&fault) {
                 self.statistics.internal.faults += 1;
                 self.event(PublisherEvent::Lost { sequence: self.pool.sequence(slot), fault });
             }
@@ -293,7 +293,7 @@ impl Publisher {
                 let final_word = matches!(last, TransferError::Refused { .. } | TransferError::Scheme { .. });
                 let failures = member.failures;
                 // Somebody has joined as this node, and the window of before is closed.
-                let replaced = final_word && member.probes.is_wanted();
+                let replaced = final_word && member.probes.is_requested();
                 if replaced {
                     self.drop_member(index, DropReason::Replaced)?;
                 } else if final_word || failures >= self.options.failures {
@@ -371,12 +371,12 @@ impl Publisher {
         let Some(buffer) = done.buffer else { return Ok(0) };
         if let Err(fault) = done.outcome {
             self.credits = Some(buffer);
-            self.want_credits_again();
+            self.retry_credit_fetch();
             let failures = self.credit_retries.failed(self.now());
-            self.is_tried_again(Moved::Credits, failures, fault)?;
+            self.count_failure(Moved::Credits, failures, fault)?;
             return Ok(1);
         }
-        self.credit_retries.went_well();
+        self.credit_retries.succeeded();
         for index in 0..self.members.len() {
             let Some(Some(member)) = self.members.get_mut(index) else { continue };
             if !core::mem::take(&mut member.credit_fetched) {
@@ -416,7 +416,7 @@ impl Publisher {
     }
 
     /// What was to be fetched is still where it was, or what is newer.
-    fn want_credits_again(&mut self) {
+    fn retry_credit_fetch(&mut self) {
         self.credits_wanted = true;
         for index in 0..self.members.len() {
             if let Some(Some(member)) = self.members.get_mut(index) {
@@ -427,7 +427,7 @@ impl Publisher {
     }
 
     /// Something that is tried again has failed so often, one after the other.
-    pub(super) fn is_tried_again(
+    pub(super) fn count_failure(
         &mut self,
         what: Moved,
         failures: u32,

@@ -51,20 +51,20 @@ pub struct Frame {
     pub(super) memory: Option<Memory>,
     pub(super) home: Home,
     pub(super) value_length: usize,
-    pub(super) value_room: usize,
+    pub(super) max_value_length: usize,
     /// What the stream's frames may have: slots are rounded up, and may be longer.
-    pub(super) data_room: usize,
+    pub(super) max_data_length: usize,
     pub(super) length: usize,
 }
 
 impl Frame {
     /// Where the value goes, and the data.
     fn parts(&mut self) -> (SharedSlice<'_>, SharedSlice<'_>) {
-        let (value_room, data_room) = (self.value_room, self.data_room);
+        let (max_value_length, max_data_length) = (self.max_value_length, self.max_data_length);
         let bytes = self.memory.as_mut().map(Memory::bytes).unwrap_or_default();
-        let data = bytes.len().saturating_sub(BLOCK + value_room).min(data_room);
+        let data = bytes.len().saturating_sub(BLOCK + max_value_length).min(max_data_length);
         let part = |offset, length| bytes.slice(offset, length).unwrap_or_default();
-        (part(BLOCK, value_room), part(BLOCK + value_room, data))
+        (part(BLOCK, max_value_length), part(BLOCK + max_value_length, data))
     }
 
     /// All the bytes that a frame's data may have; how many of them count, [`set_len`](Self::set_len) says.

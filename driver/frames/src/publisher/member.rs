@@ -120,7 +120,7 @@ impl Probes {
     }
 
     /// Whether somebody waits for one.
-    pub(super) const fn is_wanted(&self) -> bool {
+    pub(super) const fn is_requested(&self) -> bool {
         self.wanted > self.arrived
     }
 
@@ -132,12 +132,12 @@ impl Probes {
     /// because each takes room in its event ring.
     pub(super) fn is_due(&self, now: Nanos, reads: bool, period: Nanos) -> bool {
         let is_fresh = |begun| now.saturating_sub(begun) < period;
-        self.is_wanted() && self.sent.is_none() && (reads || !self.begun.is_some_and(is_fresh))
+        self.is_requested() && self.sent.is_none() && (reads || !self.begun.is_some_and(is_fresh))
     }
 
     /// A status begins, whatever for: it is a probe, too, if one is wanted.
     pub(super) fn begin(&mut self, now: Nanos) {
-        if self.is_wanted() {
+        if self.is_requested() {
             self.sent = Some(self.wanted);
             self.begun = Some(now);
         }
@@ -156,7 +156,7 @@ impl Probes {
 impl Member {
     /// Frames that can be sent to it now, where those on their way to it may hold `share` slots of the pool.
     pub(super) fn room(&self, share: u32) -> u32 {
-        self.credits.room().min(share.saturating_sub(self.credits.on_their_way()))
+        self.credits.room().min(share.saturating_sub(self.credits.in_flight()))
     }
 
     /// It says that it has read status `number`.
@@ -299,7 +299,7 @@ mod tests {
     fn probe_begun_before_join_does_not_count() {
         let mut probes = Probes::default();
         let first = probes.want();
-        assert_eq!((probes.want(), probes.is_wanted()), (first, true), "joins share one");
+        assert_eq!((probes.want(), probes.is_requested()), (first, true), "joins share one");
         probes.begin(Nanos::ZERO);
         let second = probes.want();
         assert!(second > first);
@@ -308,10 +308,10 @@ mod tests {
         assert!(probes.is_due(Nanos::ZERO, true, PERIOD));
         probes.begin(Nanos::ZERO);
         probes.end(false);
-        assert!(probes.is_wanted() && !probes.has_arrived(second), "one that failed says nothing");
+        assert!(probes.is_requested() && !probes.has_arrived(second), "one that failed says nothing");
         probes.begin(Nanos::ZERO);
         probes.end(true);
-        assert!(probes.has_arrived(second) && !probes.is_wanted());
+        assert!(probes.has_arrived(second) && !probes.is_requested());
     }
 
     #[test]

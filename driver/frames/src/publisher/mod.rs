@@ -172,11 +172,11 @@ impl Publisher {
         if options.slots > 1 << 14 {
             return Err(out_of_range("the number of slots", options.slots.into(), "1 to 16384"));
         }
-        let geometry = Geometry::new(options.value_room, options.data_room).map_err(wrong)?;
+        let geometry = Geometry::new(options.max_value_length, options.max_data_length).map_err(wrong)?;
         let memory = options.memory.unwrap_or_else(|| endpoint.usable_memory());
         // One who has left has its place until everything on the way to it has ended.
         let places = (2 * options.subscribers).min(MAX_SUBSCRIBERS);
-        let layout = geometry.lay_out(options.slots, 2 * places, memory).map_err(wrong)?;
+        let layout = geometry.layout(options.slots, 2 * places, memory).map_err(wrong)?;
         let pushes = card.info().ni.as_ref().is_some_and(|ni| ni.event_push);
         // Without pushed events the endpoint fetches them by channel 0.
         let fetching = options.c2h.unwrap_or(if pushes { 0 } else { 1 });
@@ -327,13 +327,13 @@ impl Publisher {
     }
 
     /// Takes up what users have dropped.
-    fn bring_home(&mut self) {
+    fn reclaim(&mut self) {
         while let Some(memory) = self.home.pop() {
-            self.put_away(memory);
+            self.return_buffer(memory);
         }
     }
 
-    fn put_away(&mut self, memory: Memory) {
+    fn return_buffer(&mut self, memory: Memory) {
         match memory {
             Memory::Slot(slot, buffer) => {
                 if let Some(place) = self.memory.get_mut(slot) {
@@ -372,7 +372,7 @@ impl Publisher {
         if self.closing {
             return Err(TakeError::Closing);
         }
-        self.bring_home();
+        self.reclaim();
         let mut found = self.take_slot();
         if found.is_none() {
             self.poll()?;
@@ -388,14 +388,14 @@ impl Publisher {
             }
             None => Memory::Heap(self.take_heap(stride)?),
         };
-        let data_room = usize::try_from(self.geometry.data_room()).unwrap_or(usize::MAX);
+        let max_data_length = usize::try_from(self.geometry.max_data_length()).unwrap_or(usize::MAX);
         Ok(Frame {
             memory: Some(memory),
             home: Arc::clone(&self.home),
             value_length: 0,
-            value_room: usize::try_from(self.geometry.value_room()).unwrap_or(usize::MAX),
-            data_room,
-            length: data_room,
+            max_value_length: usize::try_from(self.geometry.max_value_length()).unwrap_or(usize::MAX),
+            max_data_length,
+            length: max_data_length,
         })
     }
 
@@ -446,7 +446,7 @@ impl Publisher {
         self.statistics.sent += u64::from(sent.len());
         self.statistics.skipped += u64::from(skipped.len());
         if sent.is_empty() {
-            self.put_away(memory);
+            self.return_buffer(memory);
             if skipped.is_empty() {
                 return Ok(Published { sequence, sent, skipped });
             }
@@ -458,7 +458,7 @@ impl Publisher {
             sequence,
             data_length: data,
             value_length,
-            value_room: self.geometry.value_room(),
+            max_value_length: self.geometry.max_value_length(),
             time: self.now().get(),
         };
         let whole = memory.bytes().write(0, &header.encode());

@@ -15,9 +15,9 @@ pub const MAX_SUBSCRIBERS: u32 = 64;
 #[non_exhaustive]
 pub struct PublisherOptions {
     /// Bytes of data that a frame holds at most. Default 1 MiB.
-    pub data_room: u64,
+    pub max_data_length: u64,
     /// Bytes of the value in front of the data at most. Default 64.
-    pub value_room: u32,
+    pub max_value_length: u32,
     /// Slots of the pool: frames that are being filled or are on their way at once. As long as there are several subscribers, transfers
     /// to one of them hold half of the slots at most, and it misses what comes beyond that. Default 16.
     pub slots: u32,
@@ -54,8 +54,8 @@ pub struct PublisherOptions {
 impl Default for PublisherOptions {
     fn default() -> Self {
         Self {
-            data_room: 1 << 20,
-            value_room: 64,
+            max_data_length: 1 << 20,
+            max_value_length: 64,
             slots: 16,
             heap_slots: 8,
             subscribers: 8,

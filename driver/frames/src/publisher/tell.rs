@@ -36,7 +36,7 @@ impl Publisher {
                 !member.told_end && (late || !member.end_begun)
             } else {
                 let is_news =
-                    member.credits.is_waited_for_in_vain() && member.told_settled != member.credits.settled();
+                    member.credits.needs_status() && member.told_settled != member.credits.settled();
                 let reads = member.unheard < UNHEARD;
                 is_news || (late && reads) || member.probes.is_due(now, reads, probe_period)
             };
@@ -100,13 +100,13 @@ impl Publisher {
             member.status_due = true;
             self.statistics.internal.resent += 1;
             // Behind a frame that failed, mostly, or another status, which says nothing against this one.
-            if Retries::is_own(&fault) {
+            if Retries::is_own_failure(&fault) {
                 let failures = self.status_retries.failed(self.endpoint.now());
-                self.is_tried_again(Moved::Status, failures, fault)?;
+                self.count_failure(Moved::Status, failures, fault)?;
             }
             return Ok(());
         }
-        self.status_retries.went_well();
+        self.status_retries.succeeded();
         let from = self.layout.address(self.layout.block_offset(u32::try_from(index).unwrap_or(u32::MAX)));
         let offset = self.geometry.stride().saturating_mul(member.slots.into());
         match self.endpoint.send(from, &member.region, offset, BLOCK_BYTES, urgent) {

@@ -51,7 +51,7 @@ impl Subscriber {
     ///
     /// Half of the slots is news enough, as a credit is a transfer of its own, which costs as much as a small frame; the publisher has the
     /// other half meanwhile. So is one that is some time old.
-    pub(super) fn give_credit(&mut self) -> Result<(), SubscriberError> {
+    pub(super) fn send_credit_if_due(&mut self) -> Result<(), SubscriberError> {
         self.send_credit()?;
         if let (true, Some(last)) = (self.credit_failures >= self.options.failures, self.credit_error)
             && self.ended.is_none()
@@ -64,7 +64,7 @@ impl Subscriber {
         let enough = (self.options.slots / 2).max(1);
         let due = self.credit_due
             || news >= enough
-            || (news > 0 && self.is_old_news())
+            || (news > 0 && self.is_credit_due())
             || self.heard_status != self.heard_said
             || (self.leaving && !self.leaving_said);
         // At the end nobody wants it, and nobody may be there.
@@ -99,7 +99,7 @@ impl Subscriber {
     }
 
     /// Whether there is something to tell for so long that it is told by itself.
-    fn is_old_news(&mut self) -> bool {
+    fn is_credit_due(&mut self) -> bool {
         let now = self.endpoint.now();
         let since = *self.credit_news.get_or_insert(now);
         now.saturating_sub(since) >= NEWS
@@ -115,9 +115,9 @@ impl Subscriber {
             self.carrier = Carrier::Idle(buffer);
             self.credit_due = true;
             let failures = self.credit_retries.failed(self.endpoint.now());
-            return self.is_tried_again(Moved::Credits, failures, fault);
+            return self.count_failure(Moved::Credits, failures, fault);
         }
-        self.credit_retries.went_well();
+        self.credit_retries.succeeded();
         let from = self.shape.layout.address(self.shape.layout.block_offset(1));
         let urgent = SendOptions::default().priority(1);
         match self.endpoint.send(from, &self.credit, 0, BLOCK_BYTES, urgent) {
@@ -140,7 +140,7 @@ impl Subscriber {
     }
 
     /// Whether nothing of it is on its way through the card.
-    fn is_at_rest(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.fetches.is_empty() && matches!(self.carrier, Carrier::Idle(_)) && self.endpoint.is_idle()
     }
 
@@ -159,7 +159,7 @@ impl Subscriber {
         loop {
             self.drive()?;
             self.ready.clear();
-            if self.left == self.leaving && self.is_at_rest() {
+            if self.left == self.leaving && self.is_idle() {
                 break;
             }
             if self.endpoint.now() >= limit {

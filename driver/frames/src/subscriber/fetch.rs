@@ -21,7 +21,7 @@ pub(super) enum Fetch {
 
 impl Subscriber {
     /// A fetch has ended. What failed is fetched again: its slot is not given back, so it lies where it was.
-    pub(super) fn has_come(&mut self, done: Completion, fetch: Fetch) -> Result<(), SubscriberError> {
+    pub(super) fn fetch_ended(&mut self, done: Completion, fetch: Fetch) -> Result<(), SubscriberError> {
         // Without it the channel has ended, and says so at the next look.
         let Some(buffer) = done.buffer else { return Ok(()) };
         if let Err(fault) = done.outcome {
@@ -30,13 +30,13 @@ impl Subscriber {
                 Fetch::Frame { .. } => Moved::Frames,
                 Fetch::Status => Moved::Status,
             };
-            if !Retries::is_own(&fault) {
+            if !Retries::is_own_failure(&fault) {
                 return Ok(());
             }
             let failures = self.fetch_retries.failed(self.endpoint.now());
-            return self.is_tried_again(what, failures, fault);
+            return self.count_failure(what, failures, fault);
         }
-        self.fetch_retries.went_well();
+        self.fetch_retries.succeeded();
         match fetch {
             Fetch::Frame { position, slot } => self.fetched(buffer, position, slot),
             Fetch::Status => self.fetched_status(buffer),

@@ -52,7 +52,7 @@ impl ReceivedFrame {
     /// ([`read_chunks`](SharedSlice::read_chunks)), or write it to a file ([`WriteVolatile`](fpga_driver::WriteVolatile)).
     #[must_use]
     pub fn data(&self) -> SharedSlice<'_> {
-        let room = usize::try_from(self.header.value_room).unwrap_or(usize::MAX);
+        let room = usize::try_from(self.header.max_value_length).unwrap_or(usize::MAX);
         self.part(room, usize::try_from(self.header.data_length).unwrap_or(usize::MAX))
     }
 }

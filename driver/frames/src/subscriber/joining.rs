@@ -67,7 +67,7 @@ impl Joining {
     }
 
     /// The same from the beginning, for whom the publisher closed the connection without a word. Connects, which may wait.
-    pub(super) fn call_again(&mut self, patience: Duration) -> Result<(), JoinError> {
+    pub(super) fn reconnect(&mut self, patience: Duration) -> Result<(), JoinError> {
         self.talk = self.talk.again(patience, Instant::now())?;
         Ok(())
     }
@@ -106,10 +106,10 @@ impl Joining {
         }
         let card = endpoint.card().name().to_owned();
         let wrong = |source| JoinError::Geometry { card: card.clone(), source };
-        let geometry = Geometry::new(offer.value_room, offer.data_room).map_err(wrong)?;
+        let geometry = Geometry::new(offer.max_value_length, offer.max_data_length).map_err(wrong)?;
         let memory = self.options.memory.unwrap_or_else(|| endpoint.usable_memory());
         // Behind the slots, the publisher's status; behind that, which the publisher may not write, where the credit is sent from.
-        let layout = geometry.lay_out(self.options.slots, 2, memory).map_err(wrong)?;
+        let layout = geometry.layout(self.options.slots, 2, memory).map_err(wrong)?;
         check_events(endpoint, &geometry, self.options.slots, offer.segment)?;
         let mut range = layout.range();
         range.length -= BLOCK_BYTES;

@@ -174,7 +174,7 @@ impl Subscriber {
                     // Those before it are let in meanwhile; and whoever is no publisher is not called without end.
                     std::thread::sleep(AGAIN);
                     let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() || joining.call_again(left).is_err() {
+                    if left.is_zero() || joining.reconnect(left).is_err() {
                         return Err(error);
                     }
                 }
@@ -425,7 +425,7 @@ impl Subscriber {
     }
 
     fn drive(&mut self) -> Result<(), SubscriberError> {
-        self.bring_home();
+        self.reclaim();
         let polled = self.endpoint.poll();
         self.idle.saw(polled.as_ref().map_or(0, |work| *work));
         self.take_notices();
@@ -435,16 +435,16 @@ impl Subscriber {
         while let Some(done) = self.c2h.next_completion() {
             self.idle.saw(1);
             match self.fetches.pop_front() {
-                Some((fetch, None)) => self.has_come(done, fetch)?,
+                Some((fetch, None)) => self.fetch_ended(done, fetch)?,
                 _ => debug_assert!(false, "a fetch that nobody has started"),
             }
         }
         self.fetch()?;
         self.c2h.poll()?;
-        self.give_credit()
+        self.send_credit_if_due()
     }
 
-    fn bring_home(&mut self) {
+    fn reclaim(&mut self) {
         while let Some((position, buffer)) = self.home.pop() {
             self.give_back(position, buffer);
         }
@@ -480,7 +480,7 @@ impl Subscriber {
     }
 
     /// Something that is tried again has failed so often, one after the other.
-    fn is_tried_again(
+    fn count_failure(
         &mut self,
         what: Moved,
         failures: u32,

@@ -215,10 +215,10 @@ fn publisher_invalid_sizes_are_refused_at_open() {
         PublisherError::Geometry { source, .. } => source,
         other => panic!("{other}"),
     };
-    assert_eq!(geometry(&|options| options.data_room = 0), GeometryError::NoData);
+    assert_eq!(geometry(&|options| options.max_data_length = 0), GeometryError::NoData);
     assert_eq!(geometry(&|options| options.slots = 0), GeometryError::NoSlots);
-    assert!(matches!(geometry(&|options| options.data_room = u64::MAX), GeometryError::Endless { .. }));
-    assert!(matches!(geometry(&|options| options.data_room = 1 << 40), GeometryError::Memory { .. }));
+    assert!(matches!(geometry(&|options| options.max_data_length = u64::MAX), GeometryError::Endless { .. }));
+    assert!(matches!(geometry(&|options| options.max_data_length = 1 << 40), GeometryError::Memory { .. }));
     let memory = CardRange::new(CardAddr::new(0), 30_000);
     let small = geometry(&|options| options.memory = Some(memory));
     assert!(matches!(small, GeometryError::Memory { slots: 16, memory: 30_000, .. }), "{small}");

@@ -66,7 +66,7 @@ fn heartbeats_from(first_status: u32) {
 #[test]
 fn event_ring_minimum_size_loses_nothing() {
     let mut options = options();
-    (options.data_room, options.heartbeat) = (200_000, Duration::from_millis(5));
+    (options.max_data_length, options.heartbeat) = (200_000, Duration::from_millis(5));
     let mut rig = Rig::on(World::builder().impairments(lossy(0.02)).seed(11), 2, options);
     // 13 segments of 16 KiB: 30 events a frame, 4 slots, and the statuses: 138.
     let refused = rig.try_join_with(0, slots(4), &ring(256)).unwrap_err();

@@ -78,8 +78,8 @@ pub(crate) struct Rig {
 
 pub(crate) fn options() -> PublisherOptions {
     let mut options = PublisherOptions::default();
-    options.data_room = 4000;
-    options.value_room = 12;
+    options.max_data_length = 4000;
+    options.max_value_length = 12;
     options
 }
 
@@ -174,7 +174,7 @@ impl Rig {
 
     /// A frame that can be checked, published.
     pub(crate) fn publish(&mut self) -> Result<Published, fpga_frames::PublishError> {
-        let room = usize::try_from(self.publisher.geometry().data_room()).unwrap();
+        let room = usize::try_from(self.publisher.geometry().max_data_length()).unwrap();
         let length = usize::try_from(self.random.next_u64()).unwrap() % (room + 1);
         self.publish_of(length)
     }

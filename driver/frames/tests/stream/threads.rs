@@ -54,7 +54,7 @@ fn stalled_subscriber_of_eight_threads_affects_no_other() {
     let world = World::builder().cards(9).threaded(ThreadOptions::default()).build().unwrap();
     let mut options = options();
     // Those on their way to one subscriber may be half of them.
-    (options.data_room, options.slots, options.heartbeat) = (600, 2 * ROOM, PATIENCE / 10);
+    (options.max_data_length, options.slots, options.heartbeat) = (600, 2 * ROOM, PATIENCE / 10);
     let mut publisher = Publisher::new(endpoint(&world, 0, 1), options).unwrap();
     let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     std::thread::scope(|scope| {

@@ -14,7 +14,7 @@ fn stalled_subscriber_of_eight_affects_no_other() {
     rig.stalled[3] = true;
     for _ in 0..500 {
         let slots = rig.publisher.geometry();
-        assert_eq!(slots.value_room(), 12);
+        assert_eq!(slots.max_value_length(), 12);
         let published = rig.publish().unwrap();
         assert_eq!(published.sent.len() + published.skipped.len(), 8);
         // The others read before the next frame: whoever misses one now, misses it because of the stalled one.
@@ -186,7 +186,7 @@ fn joins_and_leaves_under_loss_account_for_every_frame() {
 #[test]
 fn frame_capacity_matches_negotiated_size() {
     let mut options = options();
-    (options.data_room, options.value_room) = (100, 12);
+    (options.max_data_length, options.max_value_length) = (100, 12);
     let mut rig = Rig::new(1, options);
     let mut frame = rig.publisher.take().unwrap();
     assert_eq!((frame.room().len(), frame.data().len()), (100, 100));

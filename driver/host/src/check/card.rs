@@ -73,16 +73,17 @@ fn viable(machine: &Machine<'_>, function: &PciFunction, group: Option<&IommuGro
         )
         .fix("switch the IOMMU on, and no-IOMMU mode off: see the checks of the machine");
     }
-    let in_the_way: Vec<_> = group.others(function.address).filter(|other| other.is_in_the_way()).collect();
-    if !in_the_way.is_empty() {
+    let blocking_members: Vec<_> =
+        group.others(function.address).filter(|other| other.blocks_group()).collect();
+    if !blocking_members.is_empty() {
         let fix = format!(
             "{}; or a slot with a group of its own (one below another root port), or a kernel port with access control (ACS)",
-            listed(in_the_way.iter().map(|other| format!("fpgactl bind {}", other.address)))
+            listed(blocking_members.iter().map(|other| format!("fpgactl bind {}", other.address)))
         );
         return Check::new(
             "group",
             Fail,
-            format!("group {number} cannot be used: {} in it are the kernel's", listed(in_the_way)),
+            format!("group {number} cannot be used: {} in it are the kernel's", listed(blocking_members)),
         )
         .fix(fix);
     }

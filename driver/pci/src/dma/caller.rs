@@ -80,7 +80,7 @@ impl Shared {
             let iova = self.lock().claim(memory, page)?;
             let Err(error) = self.transport.map_dma(iova, memory, access) else { return Ok(iova) };
             let mut state = self.lock();
-            let removed = state.forget_caller(iova);
+            let removed = state.release_caller(iova);
             // Something of an earlier pool of this transport is still there: the place stays allocated, and another
             // one is tried.
             if !matches!(error, DmaMapError::Overlap { .. }) {
@@ -99,13 +99,13 @@ impl Shared {
             tracing::error!(device = self.transport.name(), %iova, length, %error,
                 "memory of the caller is leaked: it could not be unmapped");
             let at = self.transport.now();
-            self.lock().keep_caller(iova, length, QuarantineReason::UnmapRefused, at);
+            self.lock().quarantine_caller(iova, length, QuarantineReason::UnmapRefused, at);
             return;
         }
         let mut state = self.lock();
         let released = state.space.release(iova, length as u64);
         debug_assert!(released.is_ok(), "an area is given back once");
-        let removed = state.forget_caller(iova);
+        let removed = state.release_caller(iova);
         drop(state);
         // Perhaps the last clone: unmapping it from the process must not make others wait.
         drop(removed);
@@ -126,7 +126,7 @@ impl State {
     }
 
     /// Undoes the entry, not the allocation of addresses.
-    fn forget_caller(&mut self, iova: Iova) -> Option<CallerRegion> {
+    fn release_caller(&mut self, iova: Iova) -> Option<CallerRegion> {
         let index = self.callers.iter().position(|region| region.iova == iova)?;
         let region = self.callers.swap_remove(index);
         self.stats.caller_areas -= 1;
@@ -135,7 +135,7 @@ impl State {
     }
 
     /// Keeps it for ever, and says so in the statistics and the record.
-    pub(super) fn keep_caller(&mut self, iova: Iova, length: usize, reason: QuarantineReason, at: u64) {
+    pub(super) fn quarantine_caller(&mut self, iova: Iova, length: usize, reason: QuarantineReason, at: u64) {
         if let Some(region) = self.callers.iter_mut().find(|region| region.iova == iova) {
             region.kept = true;
             self.stats.caller_areas -= 1;

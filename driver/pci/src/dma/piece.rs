@@ -159,7 +159,7 @@ impl DmaBuffer {
 
     /// Shares it with the device for good.
     #[must_use]
-    pub fn into_area(self) -> RegisteredMemory {
+    pub fn into_registered(self) -> RegisteredMemory {
         RegisteredMemory(self.0)
     }
 

@@ -128,7 +128,7 @@ fn pool_quarantined_memory_is_never_reused() {
     let bad = pool.allocate(4096).unwrap();
     let gone = bad.iova();
     pool.quarantine(bad, QuarantineReason::IdleNotConfirmed);
-    pool.allocate_area(64, 64).unwrap().quarantine(QuarantineReason::DeviceGone);
+    pool.allocate_registered(64, 64).unwrap().quarantine(QuarantineReason::DeviceGone);
     let stats = pool.stats();
     assert_eq!(
         (stats.in_use, stats.in_use_bytes, stats.quarantined, stats.quarantined_bytes),
@@ -180,7 +180,7 @@ fn pool_failed_unmap_leaks_region() {
 fn pool_registered_memory_is_zeroed_and_returns() {
     let (function, pool) = pool(REGION);
     pool.allocate(REGION).unwrap().fill(0xFF);
-    let area = pool.allocate_area(128, 4096).unwrap();
+    let area = pool.allocate_registered(128, 4096).unwrap();
     assert_eq!((area.len(), area.memory().len()), (128, 128));
     area.memory().store_words(32, [1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
     let mut seen = [0; 64];

@@ -108,13 +108,13 @@ impl MappedBar {
         let area = self.areas.iter().find(|area| area.start <= at.get() && at.get() + width <= area.end);
         let generation = area.map_or(self.generation, |area| area.watched.generation());
         if self.presence.generation() != generation {
-            return Err(Self::not_usable(at, generation));
+            return Err(Self::stale_or_gone(at, generation));
         }
         Ok(area)
     }
 
     #[cold]
-    fn not_usable(at: BarOffset, generation: u64) -> MmioError {
+    fn stale_or_gone(at: BarOffset, generation: u64) -> MmioError {
         if generation == GONE { MmioError::Gone { at } } else { MmioError::Stale { at } }
     }
 

@@ -266,7 +266,7 @@ fn put(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
 }
 
-fn put_long(bytes: &mut [u8], at: usize, value: u64) {
+fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
 }
 
@@ -332,8 +332,8 @@ impl Fake {
                     _ => (0, 0, 0),
                 };
                 put(bytes, 4, flags);
-                put_long(bytes, 16, size);
-                put_long(bytes, 24, offset);
+                put_u64(bytes, 16, size);
+                put_u64(bytes, 24, offset);
             }
             Request::IrqInfo => {
                 let count = state.vectors.get(field(8) as usize).copied().flatten();
@@ -404,7 +404,7 @@ impl Fake {
         let small = (0..40_u64).map(|index| (index << 20, (index << 20) + 0xFFFF));
         let ranges: Vec<(u64, u64)> = small.chain([(0x1_0000_0000, RANGES[1].1)]).collect();
         put(bytes, at, u32::try_from(ranges.len()).unwrap());
-        put_long(bytes, offset_of!(iommu_ioas_iova_ranges, out_iova_alignment), 4096);
+        put_u64(bytes, offset_of!(iommu_ioas_iova_ranges, out_iova_alignment), 4096);
         if room < ranges.len() {
             return Err(Errno::MSGSIZE.into());
         }

@@ -48,8 +48,8 @@ impl<'a> Host<'a> {
     }
 
     /// Members of the group that are bound to a driver that makes the group unusable.
-    pub(super) fn in_the_way(&self, group: u32) -> Vec<OtherFunction> {
-        IommuGroup::read(self.roots, group).map(|group| group.in_the_way()).unwrap_or_default()
+    pub(super) fn blocking_members(&self, group: u32) -> Vec<OtherFunction> {
+        IommuGroup::read(self.roots, group).map(|group| group.blocking_members()).unwrap_or_default()
     }
 
     /// The device's own file (6.6 and later).

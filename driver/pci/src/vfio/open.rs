@@ -34,22 +34,22 @@ pub(super) fn open(
 ) -> Result<Opened, VfioOpenError> {
     let group = host.check()?;
     match options.interface {
-        VfioInterface::Group => through_group(kernel, host, options, group),
-        VfioInterface::Iommufd => through_own_file(kernel, host, options, group),
+        VfioInterface::Group => open_group(kernel, host, options, group),
+        VfioInterface::Iommufd => open_cdev(kernel, host, options, group),
         VfioInterface::Auto => {
             let modern =
                 host.roots.iommufd_file().exists() && host.own_file().is_some_and(|file| file.exists());
             if !modern {
-                return through_group(kernel, host, options, group);
+                return open_group(kernel, host, options, group);
             }
-            match through_own_file(kernel, host, options, group) {
+            match open_cdev(kernel, host, options, group) {
                 // Permissions are often given for the group's file alone, as has been usual for longer; and tokens are taken by
                 // the group interface of every kernel.
                 Err(error @ (VfioOpenError::NoPermission { .. } | VfioOpenError::VfToken { .. }))
                     if host.roots.group_file(group).exists() =>
                 {
                     tracing::debug!(device = %host.address, %error, "trying the group interface instead");
-                    through_group(kernel, host, options, group).map_err(|second| match second {
+                    open_group(kernel, host, options, group).map_err(|second| match second {
                         VfioOpenError::NoPermission { .. } => error,
                         second => second,
                     })
@@ -69,7 +69,7 @@ fn needed(path: &Path, interface: &'static str, advice: &'static str) -> Result<
 }
 
 /// Opens the device through its group and a container.
-fn through_group(
+fn open_group(
     kernel: &dyn Kernel,
     host: &Host<'_>,
     options: &VfioOptions,
@@ -92,7 +92,7 @@ fn through_group(
         source,
     })?;
     if !viable {
-        let others = host.in_the_way(number);
+        let others = host.blocking_members(number);
         return Err(VfioOpenError::GroupNotViable { address, group: number, others });
     }
     let container = kernel.container().map_err(|error| container_error(host, error))?;
@@ -117,7 +117,7 @@ fn through_group(
 }
 
 /// Opens the device's own file and binds it to an iommufd.
-fn through_own_file(
+fn open_cdev(
     kernel: &dyn Kernel,
     host: &Host<'_>,
     options: &VfioOptions,
@@ -142,7 +142,7 @@ fn through_own_file(
         Errno::INVAL if options.vf_token.is_some() => VfioOpenError::VfToken { address, given: true, source },
         // The first: the group is open, or another driver owns its DMA. The second: somebody has bound the file.
         Errno::BUSY | Errno::INVAL => {
-            let others = host.in_the_way(group);
+            let others = host.blocking_members(group);
             if others.is_empty() {
                 busy(host, &path)
             } else {

@@ -10,15 +10,15 @@
 //! *Stop runs*: [`Ring::start_run`] posts everything queued as one run that ends in a Stop descriptor. The next run starts
 //! when [`Ring::is_running`] turns false.
 //!
-//! *Credit ring*: [`Ring::extend_run`] posts everything queued as credits of a run that never stops (PG195, descriptor
+//! *Credit ring*: [`Ring::post_credits`] posts everything queued as credits of a run that never stops (PG195, descriptor
 //! credit mode): descriptors link in a circle and the engine fetches as many as it has credits for.
 //!
-//! Either way [`Ring::complete`] takes the device's count, and [`Ring::pop_plain`] and [`Ring::poll_completion`] hand back
-//! what has finished, in order. Order of calls: any number of `submit`; `start_run` or `extend_run`, then a barrier, then the
-//! doorbell; `complete` whenever a count was read; `pop_plain` and `poll_completion` until neither gives anything.
+//! Either way [`Ring::complete`] takes the device's count, and [`Ring::pop_without_payload`] and [`Ring::poll_completion`] hand back
+//! what has finished, in order. Order of calls: any number of `submit`; `start_run` or `post_credits`, then a barrier, then the
+//! doorbell; `complete` whenever a count was read; `pop_without_payload` and `poll_completion` until neither gives anything.
 //!
 //! A payload `T` (an owned DMA buffer, say) moves in at `submit` and comes back exactly once: in the [`Completion`], in the
-//! [`Refusal`], or from [`Ring::drain`] after a failure. Operations without one ([`Ring::submit_plain`]) are only counted.
+//! [`Refusal`], or from [`Ring::drain`] after a failure. Operations without one ([`Ring::submit_without_payload`]) are only counted.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -324,12 +324,16 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Queues one operation that has no payload and is only counted when it is done: see [`Ring::pop_plain`].
+    /// Queues one operation that has no payload and is only counted when it is done: see [`Ring::pop_without_payload`].
     ///
     /// # Errors
     /// As [`Ring::submit`].
     #[inline]
-    pub fn submit_plain(&mut self, host: HostRange, card: CardAddr) -> Result<Token, RefusalReason> {
+    pub fn submit_without_payload(
+        &mut self,
+        host: HostRange,
+        card: CardAddr,
+    ) -> Result<Token, RefusalReason> {
         let (length, end) = self.stage_one(host, card)?;
         Ok(self.record(length, end, Kind::Plain))
     }

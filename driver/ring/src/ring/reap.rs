@@ -75,7 +75,7 @@ impl<T> Ring<T> {
     /// Hands back finished operations without payload, oldest first, up to the first one that is unfinished, has a payload
     /// or was withdrawn. Returns how many.
     #[inline]
-    pub fn pop_plain(&mut self) -> u32 {
+    pub fn pop_without_payload(&mut self) -> u32 {
         let (before, end) = (self.first_operation, self.next_operation);
         if before >= self.irregular_until {
             // One descriptor each: nothing to look at one by one.

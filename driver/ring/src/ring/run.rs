@@ -94,7 +94,7 @@ impl<T> Ring<T> {
     ///
     /// Start the engine before it gets the credits: its credits are cleared while it is stopped. The write-back word is to be
     /// zero when the run begins.
-    pub fn extend_run<M: DescriptorMemory + ?Sized>(&mut self, memory: &mut M) -> Option<Extension> {
+    pub fn post_credits<M: DescriptorMemory + ?Sized>(&mut self, memory: &mut M) -> Option<Extension> {
         let start = self.run_end;
         // What the engine has not reported it may not have fetched: those credits may still be in the counter.
         let room = u64::from(MAX_CREDITS).saturating_sub(start - self.completed);

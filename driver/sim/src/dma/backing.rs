@@ -41,10 +41,10 @@ pub trait RemoteMemory: fmt::Debug + Send + Sync {
     fn write(&self, at: Iova, from: &[u8]) -> usize;
 
     /// Begins a turn of the card's work.
-    fn begin_turn(&self) {}
+    fn begin_unit(&self) {}
 
     /// Whether the owner has kept the card waiting in this turn, so that the turn should end.
-    fn ends_turn(&self) -> bool {
+    fn is_budget_used(&self) -> bool {
         false
     }
 }

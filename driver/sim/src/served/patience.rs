@@ -42,7 +42,7 @@ impl Patience {
     }
 
     /// Begins the next turn.
-    pub(super) const fn begin_turn(&mut self) {
+    pub(super) const fn begin_unit(&mut self) {
         self.waited = Duration::ZERO;
     }
 
@@ -52,7 +52,7 @@ impl Patience {
     }
 
     /// Whether this turn should end, so that others are served.
-    pub(super) fn ends_turn(&self) -> bool {
+    pub(super) fn is_budget_used(&self) -> bool {
         self.waited >= TURN
     }
 
@@ -90,7 +90,7 @@ mod tests {
         let mut now = Instant::now();
         let mut patience = Patience::new(LIMIT, now);
         for count in 0..most {
-            patience.begin_turn();
+            patience.begin_unit();
             if patience.note(now, now + wait).is_err() {
                 return count;
             }
@@ -120,11 +120,11 @@ mod tests {
         for count in 1..=4 {
             assert!(patience.note(now, now + ms(100)).is_ok());
             assert_eq!(patience.left(), LIMIT - ms(100) * count);
-            assert!(patience.ends_turn());
+            assert!(patience.is_budget_used());
         }
-        patience.begin_turn();
+        patience.begin_unit();
         assert_eq!(patience.left(), LIMIT);
-        assert!(!patience.ends_turn());
+        assert!(!patience.is_budget_used());
         assert!(patience.note(now, now + 2 * LIMIT).is_ok());
         assert_eq!(patience.left(), Duration::ZERO);
     }

@@ -104,7 +104,7 @@ enum ClientRequestError {
 
 impl ClientRequestError {
     /// Whether nothing more can be understood on this connection.
-    const fn ends_connection(&self) -> bool {
+    const fn is_fatal(&self) -> bool {
         matches!(self, Self::Socket(_) | Self::Flooded | Self::Contradiction { .. })
     }
 }
@@ -160,16 +160,16 @@ impl Peer {
     }
 
     /// Begins a turn: the limits on waits within one turn count from here.
-    pub(super) fn begin_turn(&self) {
+    pub(super) fn begin_unit(&self) {
         let mut exchange = self.exchange();
-        exchange.for_answers.begin_turn();
-        exchange.for_messages.begin_turn();
+        exchange.for_answers.begin_unit();
+        exchange.for_messages.begin_unit();
     }
 
     /// Whether the client has kept the server waiting in this turn, so that others should be served now.
-    pub(super) fn ends_turn(&self) -> bool {
+    pub(super) fn is_budget_used(&self) -> bool {
         let exchange = self.exchange();
-        exchange.for_answers.ends_turn() || exchange.for_messages.ends_turn()
+        exchange.for_answers.is_budget_used() || exchange.for_messages.is_budget_used()
     }
 
     /// The next message, if there is one: its header; what follows it is put into `body`, and its descriptors into `fds`.
@@ -193,7 +193,7 @@ impl Peer {
             let began = Instant::now();
             let header = self.connection.receive(body, fds, MESSAGE_TIMEOUT)?;
             exchange.for_messages.note(began, Instant::now())?;
-            if !exchange.is_late_answer(&header) {
+            if !exchange.is_stale_reply(&header) {
                 return Ok(Some(header));
             }
         }
@@ -207,7 +207,7 @@ impl Peer {
     }
 
     /// Whether [`receive`](Self::receive) would find something.
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn is_readable(&self) -> bool {
         // What cannot be asked will be found out by receiving.
         !self.exchange().kept.is_empty() || self.connection.is_readable().unwrap_or(true)
     }
@@ -224,7 +224,7 @@ impl Peer {
         let mut exchange = self.exchange();
         let exchange = &mut *exchange;
         if exchange.reach == Reach::Untried {
-            match self.try_out(exchange, request) {
+            match self.probe_client(exchange, request) {
                 Ok(()) => exchange.reach = Reach::Yes,
                 Err(error) => self.give_up(exchange, &error),
             }
@@ -253,7 +253,7 @@ impl Peer {
 
     /// Finds out whether the client is able to answer, by a write of nothing. Its answer also shows where the client has the data
     /// of these messages: in a wrong place, every access would corrupt memory.
-    fn try_out(&self, exchange: &mut Exchange, first: &Request<'_>) -> Result<(), ClientRequestError> {
+    fn probe_client(&self, exchange: &mut Exchange, first: &Request<'_>) -> Result<(), ClientRequestError> {
         let (Request::DmaRead(transfer) | Request::DmaWrite(transfer, _)) = first else { return Ok(()) };
         let nothing = Request::DmaWrite(DmaTransfer { address: transfer.address, count: 0 }, &[]);
         match self.exchange_one(exchange, &nothing) {
@@ -276,7 +276,7 @@ impl Peer {
             );
         }
         exchange.reach = Reach::No;
-        if error.ends_connection() {
+        if error.is_fatal() {
             exchange.broken = !matches!(error, ClientRequestError::Socket(SocketError::Stopped));
             exchange.kept.clear();
             self.connection.shut_down();
@@ -315,7 +315,7 @@ impl Peer {
             let header = self.connection.receive(&mut exchange.body, &mut exchange.fds, MESSAGE_TIMEOUT)?;
             let error = match header.kind {
                 Kind::Reply { error } if (header.id, header.command) == (id, command) => error,
-                Kind::Reply { .. } if exchange.is_late_answer(&header) => continue,
+                Kind::Reply { .. } if exchange.is_stale_reply(&header) => continue,
                 Kind::Reply { .. } => return Err(ClientRequestError::Contradiction { command }),
                 Kind::Request { .. } => {
                     self.keep(exchange, header)?;
@@ -345,7 +345,7 @@ impl Peer {
 
 impl Exchange {
     /// Whether this is the answer to a question that nobody waits for any more.
-    fn is_late_answer(&mut self, header: &Header) -> bool {
+    fn is_stale_reply(&mut self, header: &Header) -> bool {
         let late = self.abandoned > 0
             && matches!(header.kind, Kind::Reply { .. })
             && matches!(header.command, Command::DMA_READ | Command::DMA_WRITE);
@@ -361,12 +361,12 @@ impl AsFd for Peer {
 }
 
 impl RemoteMemory for Peer {
-    fn begin_turn(&self) {
-        self.exchange().for_answers.begin_turn();
+    fn begin_unit(&self) {
+        self.exchange().for_answers.begin_unit();
     }
 
-    fn ends_turn(&self) -> bool {
-        self.exchange().for_answers.ends_turn()
+    fn is_budget_used(&self) -> bool {
+        self.exchange().for_answers.is_budget_used()
     }
 
     fn read(&self, at: Iova, into: &mut [u8]) -> usize {

@@ -252,7 +252,7 @@ impl CardServer {
             self.live.set(ServeCounts { refused_requests, ..self.counts });
             let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let rest = world.drive(base.saturating_add(fpga_protocol::Nanos::new(elapsed)));
-            world.let_others_in();
+            world.yield_lock();
             let silent = client.as_ref().and_then(|client| client.rest(self.first_message));
             let rest = [rest, silent, stranger.as_ref().map(Stranger::rest), pause.then_some(ACCEPT_PAUSE)];
             let rest = rest.into_iter().flatten().min();
@@ -265,7 +265,7 @@ impl CardServer {
             if ready.line
                 && let Some(client) = &client
             {
-                client.session.attend_line();
+                client.session.serve_intx_unmask();
             }
             if ready.client {
                 self.attend(&mut client, &mut buffers, 1);
@@ -295,7 +295,7 @@ impl CardServer {
                     self.end(client.take());
                 }
                 if client.is_some() {
-                    self.turn_away(stranger.take(), &mut buffers);
+                    self.reject_client(stranger.take(), &mut buffers);
                 }
             }
             if ready.listener {
@@ -323,7 +323,7 @@ impl CardServer {
             }
         }
         if let Some(client) = &client {
-            client.session.want_back();
+            client.session.request_release();
         }
         self.end(client);
         drop(opened);
@@ -385,16 +385,16 @@ impl CardServer {
     fn attend(&mut self, client: &mut Option<Client>, buffers: &mut Buffers, most: usize) {
         for _ in 0..most {
             let Some(present) = client else { return };
-            if most > 1 && !present.peer.has_news() {
+            if most > 1 && !present.peer.is_readable() {
                 return;
             }
-            present.peer.begin_turn();
+            present.peer.begin_unit();
             let goes_on = self.serve(present, buffers);
-            let ends_turn = present.peer.ends_turn();
+            let is_budget_used = present.peer.is_budget_used();
             if !goes_on {
                 self.end(client.take());
             }
-            if ends_turn {
+            if is_budget_used {
                 return;
             }
         }
@@ -439,7 +439,7 @@ impl CardServer {
     }
 
     /// Answers the first message of somebody who came too late, if there is one.
-    fn turn_away(&mut self, stranger: Option<Stranger>, buffers: &mut Buffers) {
+    fn reject_client(&mut self, stranger: Option<Stranger>, buffers: &mut Buffers) {
         let Some(Stranger { connection, .. }) = stranger else { return };
         self.counts.turned_away += 1;
         log_limited!(

@@ -116,7 +116,7 @@ impl Session {
     }
 
     /// Unmasks the legacy line if the client has signalled that it is to be.
-    pub(super) fn attend_line(&self) {
+    pub(super) fn serve_intx_unmask(&self) {
         if self.line.as_ref().is_some_and(LineUnmask::take) {
             let _ = self.with_slot(|slot| {
                 irqs::unmask_line(slot);
@@ -247,7 +247,7 @@ impl Session {
         });
         (self.data, self.line) = (data, line);
         if matches!(request, Request::DeviceReset) {
-            self.tell_generation();
+            self.publish_generation();
         }
         done
     }
@@ -287,7 +287,7 @@ impl Session {
     }
 
     /// A world with a thread refuses stale BARs before it takes the lock.
-    fn tell_generation(&self) {
+    fn publish_generation(&self) {
         let state = self.world.lock();
         if let (Some(threaded), Some(slot)) = (self.world.threaded(), state.slots.get(self.card)) {
             threaded.set_generation(self.card, slot.generation);
@@ -295,7 +295,7 @@ impl Session {
     }
 
     /// The client is told that somebody wants the card back.
-    pub(super) fn want_back(&self) {
+    pub(super) fn request_release(&self) {
         let _ = self.with_slot(|slot| {
             slot.host.signals.message(crate::signals::Kind::Req, 0);
             Ok(())

@@ -37,7 +37,7 @@ pub(crate) struct Gate {
 }
 
 /// Has every running thread of this process execute a full fence; `false` if the system does not do that.
-fn fence_everywhere() -> bool {
+fn issue_membarrier() -> bool {
     // Interleavings can be tried with fences only.
     cfg!(not(loom)) && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
 }
@@ -67,7 +67,7 @@ impl Gate {
             stop: AtomicBool::new(false),
             alive: AtomicBool::new(true),
             worker: OnceLock::new(),
-            barriers: membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && fence_everywhere(),
+            barriers: membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && issue_membarrier(),
         }
     }
 
@@ -166,7 +166,7 @@ impl Gate {
     }
 
     /// After letting go of the lock: waits for those who had asked, and then takes the lock by `lock`.
-    pub(crate) fn come_back<T>(&self, lock: impl FnOnce() -> T) -> T {
+    pub(crate) fn reacquire<T>(&self, lock: impl FnOnce() -> T) -> T {
         let asked = self.asked();
         let backoff = Backoff::new();
         // Somebody may keep the lock for long; the lock itself is the better place to wait for that.
@@ -187,7 +187,7 @@ impl Gate {
     }
 
     /// With the lock held: from now on the worker must be woken. Give the lock back, and [`park`](Self::park).
-    pub(crate) fn prepare_to_park(&self) {
+    pub(crate) fn prepare_to_sleep(&self) {
         // Not a plain store: it comes after the last time that somebody took the flag back, and everybody knows.
         self.parked.swap(true, Ordering::AcqRel);
     }
@@ -197,7 +197,7 @@ impl Gate {
     pub(crate) fn park(&self, timeout: Duration, is_idle: impl FnOnce() -> bool) -> bool {
         // The other half of the fence in `posted`.
         let fenced = if self.barriers {
-            fence_everywhere()
+            issue_membarrier()
         } else {
             fence(Ordering::SeqCst);
             true

@@ -59,7 +59,7 @@ fn lock_gate_no_wake_up_is_lost() {
             let mut cursor = Cursor::default();
             while cursor.taken() < 2 {
                 if posted.take(&mut cursor).is_none() {
-                    gate.prepare_to_park();
+                    gate.prepare_to_sleep();
                     gate.park(Duration::MAX, || posted.tickets() == cursor.taken());
                     // Whoever has the ticket is about to fill the slot.
                     loom::thread::yield_now();

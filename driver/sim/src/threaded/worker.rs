@@ -113,7 +113,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
                 return;
             }
             drop(state);
-            state = gate.come_back(lock);
+            state = gate.reacquire(lock);
             served = gate.served();
             quiet = false;
         }
@@ -180,7 +180,7 @@ fn sleep<'a>(
         .map_or(SLEEP, |deadline| Duration::from_nanos(deadline.saturating_sub(now).get()).min(SLEEP));
     let timeout = if state.link.is_some() { timeout.min(LINK_SLEEP) } else { timeout };
     let taken = state.taken();
-    threaded.gate.prepare_to_park();
+    threaded.gate.prepare_to_sleep();
     drop(state);
     let woken = threaded.gate.park(timeout, || threaded.tickets() == taken);
     (lock(), woken)

@@ -112,7 +112,7 @@ fn socket_requests_of_departed_client_do_not_block_others() {
 }
 
 /// H2C channel 0 on a descriptor whose next one is itself: it ends when somebody ends it.
-fn run_for_ever(client: &mut Client) -> std::os::fd::OwnedFd {
+fn start_endless_chain(client: &mut Client) -> std::os::fd::OwnedFd {
     let memory = file(2, true);
     let mut list = descriptor(4096, 0x10_1000, 0);
     // Not the last one; next: itself.
@@ -133,7 +133,7 @@ fn socket_client_leaving_mid_transfer_leaves_usable_card() {
         assert_eq!(client.read(region::CONFIG, 4, 1).unwrap(), [2], "bus mastering is off");
         assert_eq!(served.world.mapped_bytes(0), 0);
         let before = served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap();
-        let memory = run_for_ever(&mut client);
+        let memory = start_endless_chain(&mut client);
         // The card works while nobody asks it anything.
         let moved = || served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap() - before;
         until(|| moved() > 1 << 20);
@@ -163,7 +163,7 @@ fn socket_client_leaving_mid_transfer_leaves_usable_card() {
 fn socket_server_end_mid_transfer_is_clean() {
     let served = Served::start();
     let mut client = served.connect();
-    let _memory = run_for_ever(&mut client);
+    let _memory = start_endless_chain(&mut client);
     let world = served.world.clone();
     served.stop();
     assert_eq!(world.mapped_bytes(0), 0);
@@ -175,7 +175,7 @@ fn socket_threaded_network_is_served() {
     let world = World::builder().cards(1).threaded(fpga_sim::ThreadOptions::default()).build().unwrap();
     let served = Served::of(world);
     let mut client = served.connect();
-    let _memory = run_for_ever(&mut client);
+    let _memory = start_endless_chain(&mut client);
     until(|| served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap() > 1 << 20);
     served.stop();
 }

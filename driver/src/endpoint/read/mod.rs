@@ -466,7 +466,7 @@ impl Endpoint {
     }
 
     /// Answers requests that have arrived, and ends reads whose time is up. Returns how much was done.
-    pub(super) fn pump_reads(&mut self, now: Nanos) -> Result<usize, EndpointError> {
+    pub(super) fn poll_reads(&mut self, now: Nanos) -> Result<usize, EndpointError> {
         let mut work = 0;
         for slot in 0..SLOTS {
             let Some(Some(read)) = self.reads.pending.get(slot) else { continue };

@@ -352,7 +352,7 @@ impl Cdma {
     fn advance_copy(&mut self, copy: &mut Copy, lanes: &mut Lanes<'_, dyn HostPort>) -> Moved {
         let Upstream { plan, faults, .. } = &mut lanes.upstream;
         if plan.watches_cdma()
-            && let Some(fault) = plan.cdma_moves(faults)
+            && let Some(fault) = plan.is_cdma_stalled(faults)
         {
             return match fault {
                 CdmaFault::Stall => Moved::Silent,

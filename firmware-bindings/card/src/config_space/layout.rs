@@ -271,7 +271,7 @@ impl Map {
         // Required of functions whose link supports 8 GT/s (7.7.3).
         if description.link.speed > 2 {
             let at = if places.is_empty() { first } else { SECONDARY };
-            self.secondary_express(at, description.link.width);
+            self.secondary_pcie_capability(at, description.link.width);
             places.push(at);
         }
         for (at, next) in places.iter().zip(places.iter().skip(1)) {
@@ -283,7 +283,7 @@ impl Map {
     }
 
     /// Secondary PCI Express (7.7.3). Link Control 3 is about requests of a downstream port and reads as 0.
-    fn secondary_express(&mut self, at: usize, lanes: u8) {
+    fn secondary_pcie_capability(&mut self, at: usize, lanes: u8) {
         self.extended_header(at, 0x0019, 1);
         // Lane error status: a bit per lane, kept over a reset.
         let errors = u32::MAX >> (32 - u32::from(lanes.clamp(1, 32)));

@@ -58,7 +58,7 @@ impl Card {
 
     /// An access of software to a BAR is an opportunity for faults.
     #[inline]
-    pub(crate) fn notice_access(&mut self) {
+    pub(crate) fn record_access_opportunity(&mut self) {
         if self.plan.watches_accesses() {
             self.plan.access(&mut self.faults);
             self.carry_out();

@@ -350,7 +350,7 @@ impl Plan {
     }
 
     /// The CDMA moves data.
-    pub(crate) fn cdma_moves(&mut self, faults: &mut FaultLog) -> Option<CdmaFault> {
+    pub(crate) fn is_cdma_stalled(&mut self, faults: &mut FaultLog) -> Option<CdmaFault> {
         self.strike(Unit::Cdma, faults, |fault| match fault {
             InjectedFault::CdmaStall => Some(CdmaFault::Stall),
             InjectedFault::Cdma { error } if !error.of_descriptor() => Some(CdmaFault::Error(*error)),

@@ -200,7 +200,7 @@ impl EventRing {
 
     /// Whether there is room for an event that is not essential. A host says what it has taken an eighth of the ring late
     /// (EVENT_CONSUMED), so half of this quarter is always there for one that takes everything.
-    pub(super) fn has_table_room(&self) -> bool {
+    pub(super) fn has_table_credit(&self) -> bool {
         let (held, waiting, is_divided) = self.held();
         !is_divided || held < self.size / 4 && waiting < QUEUED / 2
     }
@@ -246,7 +246,7 @@ impl EventRing {
         if !self.enabled {
             return;
         }
-        if is_of_table(event.kind) && !self.tells_of_tables() {
+        if is_of_table(event.kind) && !self.reports_table_events() {
             let first = self.dropping.is_none();
             let before = self.dropped;
             self.dropped = before.wrapping_add(1);
@@ -260,14 +260,14 @@ impl EventRing {
     }
 
     /// Whether events of tables are told: there is room, and the host knows of those that were dropped before.
-    fn tells_of_tables(&mut self) -> bool {
+    fn reports_table_events(&mut self) -> bool {
         if let Some(number) = self.dropping {
             if !is_taken(number, self.consumed) {
                 return false;
             }
             self.dropping = None;
         }
-        self.has_table_room()
+        self.has_table_credit()
     }
 
     fn push(&mut self, now: Nanos, event: Event) {
@@ -287,8 +287,8 @@ impl EventRing {
     /// Writes one event, or drops one that has no room. Returns `None` if there was nothing to do, else the fault
     /// that came of it.
     pub(super) fn step(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> Option<Option<Fault>> {
-        let has_room = self.produced.wrapping_sub(self.consumed) < self.size;
-        if self.untold > 0 && has_room {
+        let has_space = self.produced.wrapping_sub(self.consumed) < self.size;
+        if self.untold > 0 && has_space {
             let mut report = Event::new(EventKind::Fault);
             report.reason = FaultReason::EventLost.value();
             report.count = std::mem::take(&mut self.untold);
@@ -297,7 +297,7 @@ impl EventRing {
             return Some(written);
         }
         let event = self.queue.pop_front()?;
-        if has_room {
+        if has_space {
             return Some(self.write_event(&event, lanes));
         }
         let first = self.untold == 0;

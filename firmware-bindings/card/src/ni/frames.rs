@@ -32,7 +32,7 @@ impl Frames {
         self.sent = 0;
     }
 
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_space(&self) -> bool {
         self.queue.len() < WAITING
     }
 

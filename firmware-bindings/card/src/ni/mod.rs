@@ -38,7 +38,7 @@ use fpga_protocol::scheme::side::Header;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use frames::Frames;
-use scheme::{Exchange, Word, refuse_message, refuse_segment};
+use scheme::{Exchange, Word, nack_message, refuse_segment};
 use tables::{EscapeShadow, MemoryShadow, RegistryShadow, SendingShadow};
 use transmit::{Sent, Transmit};
 
@@ -344,7 +344,7 @@ impl Ni {
 
     /// The next packet of a message, if there is one.
     fn send_message(&mut self, space: &CardSpace) -> Sent {
-        let Some(node) = self.exchange.messages_mut().filter(|_| self.frames.has_room()) else {
+        let Some(node) = self.exchange.messages_mut().filter(|_| self.frames.has_space()) else {
             return Sent::Idle;
         };
         match node.transmit(self.now, space, &mut self.frames) {
@@ -385,7 +385,7 @@ impl Ni {
         loop {
             let events = &self.events;
             let Some(node) = self.exchange.messages_mut() else { break };
-            let Some(word) = node.poll(|| events.has_table_room()) else { break };
+            let Some(word) = node.poll(|| events.has_table_credit()) else { break };
             any = true;
             match word {
                 Word::Send(Header::Message(message)) => {
@@ -429,9 +429,9 @@ impl Ni {
         }
     }
 
-    pub(crate) fn looks_ahead(&self) -> bool {
+    pub(crate) fn prefetches(&self) -> bool {
         match &self.exchange {
-            Exchange::Registry(receiver) | Exchange::Both(receiver, _) => receiver.looks_ahead(),
+            Exchange::Registry(receiver) | Exchange::Both(receiver, _) => receiver.prefetches(),
             Exchange::Messages(_) => false,
         }
     }
@@ -441,7 +441,7 @@ impl Ni {
         if let Exchange::Registry(receiver) | Exchange::Both(receiver, _) = &self.exchange
             && let Some(SegmentName { source, incarnation, transfer, segment }) = SegmentName::peek(frame)
         {
-            receiver.look_ahead(&SegmentKey { source, incarnation, transfer, segment });
+            receiver.prefetch_entry(&SegmentKey { source, incarnation, transfer, segment });
         }
     }
 
@@ -497,7 +497,7 @@ impl Ni {
             (Packet::Message(bytes), Exchange::Messages(_) | Exchange::Both(..)) => {
                 // What parses can be read.
                 let Ok((message, payload)) = bytes.read() else { return 0 };
-                self.exchange.lend_access();
+                self.exchange.move_access_table();
                 let reserved = match &self.exchange {
                     Exchange::Both(receiver, _) => receiver.reserved_notices(),
                     _ => 0,
@@ -507,7 +507,7 @@ impl Ni {
                     node.receiver.set_notice_slots(slots);
                     node.receive(now, &message, payload, &mut ReceivePort(space));
                 }
-                self.exchange.lend_access();
+                self.exchange.move_access_table();
                 self.exchange.note_high_water();
             }
             (Packet::Link(packet), Exchange::Messages(node) | Exchange::Both(_, node)) => {
@@ -518,7 +518,7 @@ impl Ni {
             (Packet::Message(bytes), Exchange::Registry(_)) => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
                 let answer =
-                    bytes.read().ok().and_then(|(message, _)| refuse_message(&message, &self.settings));
+                    bytes.read().ok().and_then(|(message, _)| nack_message(&message, &self.settings));
                 return answer.map_or(0, |answer| {
                     u64::from(self.frames.send(|buffer| answer.encode(&[], buffer)).is_ok())
                 });
@@ -632,7 +632,7 @@ impl Ni {
             return false;
         }
         let hello = Control::Hello(self.hello(node));
-        if !self.frames.has_room() {
+        if !self.frames.has_space() {
             return true;
         }
         self.asked = self.asked.saturating_add(1);

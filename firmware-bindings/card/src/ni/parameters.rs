@@ -3,7 +3,7 @@
 use super::registers::Settings;
 use fpga_firmware::generated::{Scheme, ni};
 use fpga_protocol::scheme::ends::Rules;
-use fpga_protocol::scheme::tuning::{Tuning, most_window};
+use fpga_protocol::scheme::tuning::{Tuning, max_window};
 use fpga_protocol::time::Nanos;
 
 /// Schemes, which are numbered from 0.
@@ -64,7 +64,7 @@ impl Parameters {
             ni::ADAPTIVE_WALK_NS => true,
             _ => {
                 let scheme = window_of(register).and_then(|number| Scheme::ALL.get(number));
-                value == 0 || scheme.and_then(|scheme| most_window(*scheme)).is_some_and(|most| value <= most)
+                value == 0 || scheme.and_then(|scheme| max_window(*scheme)).is_some_and(|most| value <= most)
             }
         }
     }

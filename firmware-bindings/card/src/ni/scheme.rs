@@ -27,7 +27,7 @@ use fpga_protocol::time::Nanos;
 ///
 /// Where the registry and message schemes are on together, there is one of each, and two things belong to both. The *entries*: the lower
 /// half of the indices is the registry's, the rest are contexts. And the *memory windows*: there is one table. It lies at the
-/// registry's receiver, and the node has it for as long as it takes a packet ([`Exchange::lend_access`]); in a bitstream it is one
+/// registry's receiver, and the node has it for as long as it takes a packet ([`Exchange::move_access_table`]); in a bitstream it is one
 /// memory that both read.
 #[derive(Debug)]
 pub(super) enum Exchange {
@@ -235,7 +235,7 @@ impl Exchange {
 
     /// Hands the table of memory windows from the registry's receiver to the node, or back: there is one. What the other has instead is
     /// never opened.
-    pub(super) fn lend_access(&mut self) {
+    pub(super) fn move_access_table(&mut self) {
         if let Self::Both(receiver, node) = self {
             core::mem::swap(receiver.access_mut(), node.receiver.access_mut());
         }
@@ -460,7 +460,7 @@ impl Node {
     ///
     /// How far a transfer is, is told only if there is `room` for what nobody waits for.
     pub(super) fn poll(&mut self, room: impl FnOnce() -> bool) -> Option<Word> {
-        if let Some(said) = self.receiver.poll_said() {
+        if let Some(said) = self.receiver.poll_action() {
             return Some(match said {
                 Said::Event(event) => Word::Event(self.shifted(event)),
                 Said::Send(header) => {
@@ -510,7 +510,7 @@ impl Node {
         space: &CardSpace,
         frames: &mut Frames,
     ) -> Option<Option<Fault>> {
-        let departure = self.sender.poll_departure(now)?;
+        let departure = self.sender.poll_packet(now)?;
         let Header::Message(message) = departure.header else { return Some(None) };
         let length = usize::try_from(departure.payload).unwrap_or(usize::MAX);
         let payload = self.payload.get_mut(..length)?;
@@ -532,7 +532,7 @@ impl Node {
 }
 
 /// The answer of a registry's interface to a message scheme's packet; `None` where nobody waits for one.
-pub(super) fn refuse_message(message: &Message, settings: &Settings) -> Option<Message> {
+pub(super) fn nack_message(message: &Message, settings: &Settings) -> Option<Message> {
     let (number, body) = match message {
         Message::Request(request) => (request.message, AnswerBody::Refused(NackReason::Scheme)),
         Message::Data(header) => (header.message, AnswerBody::Refused(NackReason::Scheme)),

@@ -110,7 +110,7 @@ impl Transmit {
         incarnation: Incarnation,
         (segments, commands): (bool, bool),
     ) -> Sent {
-        if self.busy == 0 || !frames.has_room() {
+        if self.busy == 0 || !frames.has_space() {
             return Sent::Idle;
         }
         if self.active.is_none() {

@@ -42,7 +42,7 @@ impl Channel {
             let undisturbed = self.engine.undisturbed();
             // A single unit is the engine's own, so that stepping is what bursts can be compared with.
             if undisturbed && most > 1 && !self.stream && !lanes.upstream.plan.watches_channels() {
-                let plain = self.plain_run(rules, lanes, most - done);
+                let plain = self.execute_simple_descriptors(rules, lanes, most - done);
                 if plain > 0 {
                     done += plain;
                     continue;
@@ -61,7 +61,12 @@ impl Channel {
 
     /// Executes plain descriptors from the head of the buffer: at most `most`, and none beyond the point where the
     /// next block is to be fetched first.
-    fn plain_run<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>, most: u32) -> u32 {
+    fn execute_simple_descriptors<H: HostPort + ?Sized>(
+        &mut self,
+        rules: Rules,
+        lanes: &mut Lanes<'_, H>,
+        most: u32,
+    ) -> u32 {
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(self.until_fetch());
         let fixed = self.control & control::NON_INCREMENTING != 0;
         if most == 0 || fixed || self.engine.flight.is_some() || !lanes.upstream.bus_master {
@@ -73,7 +78,7 @@ impl Channel {
         }
     }
 
-    /// [`Self::plain_run`] in one direction.
+    /// [`Self::execute_simple_descriptors`] in one direction.
     fn plain<H: HostPort + ?Sized, const TO_CARD: bool>(
         &mut self,
         rules: Rules,

@@ -161,7 +161,7 @@ impl Channel {
             self.fail(status::MAGIC_STOPPED, rules, lanes);
             return;
         }
-        if lanes.upstream.plan.watches_channels() && self.struck_at_start(rules, lanes) {
+        if lanes.upstream.plan.watches_channels() && self.fault_at_start(rules, lanes) {
             return;
         }
         if self.stream {
@@ -186,7 +186,7 @@ impl Channel {
 
     /// What the fault plan does to a descriptor that starts; whether that is all that happens to it.
     #[cold]
-    fn struck_at_start<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>) -> bool {
+    fn fault_at_start<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>) -> bool {
         let Upstream { plan, faults, .. } = &mut lanes.upstream;
         match plan.descriptor_starts(self.unit, faults) {
             None => false,
@@ -279,7 +279,7 @@ impl Channel {
         let error = if self.status & status::ERRORS != 0 { 1 << 31 } else { 0 };
         upstream.counters.writebacks += 1;
         if upstream.plan.watches_channels() {
-            self.write_back_watched(error, upstream);
+            self.write_back_with_faults(error, upstream);
             return;
         }
         let word = self.completed & 0x00FF_FFFF | error;
@@ -288,7 +288,7 @@ impl Channel {
 
     /// A write-back under the eyes of the fault plan.
     #[cold]
-    fn write_back_watched<H: HostPort + ?Sized>(&self, error: u32, upstream: &mut Upstream<'_, H>) {
+    fn write_back_with_faults<H: HostPort + ?Sized>(&self, error: u32, upstream: &mut Upstream<'_, H>) {
         let Upstream { plan, faults, .. } = upstream;
         let count = if plan.watches_counts() {
             plan.count(self.unit, self.completed, faults)

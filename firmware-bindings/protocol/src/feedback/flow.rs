@@ -276,7 +276,7 @@ impl FlowControl {
     fn passive(&mut self, now: Nanos, number: u32, node: NodeId, state: LinkState) {
         let Config { limits, links, controller, .. } = self.config;
         let Some(receiver) = self.of(node).filter(|receiver| receiver.inquiry == number) else { return };
-        if !limits.are_broken_by(&state) {
+        if !limits.are_exceeded_by(&state) {
             return;
         }
         if !receiver.found.contains(&Some(state.link))
@@ -327,7 +327,7 @@ impl FlowControl {
     }
 
     /// The next word to send.
-    pub fn poll_word(&mut self) -> Option<LinkPacket> {
+    pub fn poll_feedback(&mut self) -> Option<LinkPacket> {
         self.words.iter_mut().find_map(Option::take)
     }
 }
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(flow.rate(TO), FULL / 2);
         assert_eq!(walks(&mut flow, &[None, None]), [512, 512]);
         flow.inquire(Nanos::new(5000), NodeId::new(7));
-        assert_eq!(flow.poll_word().map(|packet| packet.common.destination), Some(NodeId::new(7)));
+        assert_eq!(flow.poll_feedback().map(|packet| packet.common.destination), Some(NodeId::new(7)));
     }
 
     #[test]
@@ -441,15 +441,15 @@ mod tests {
         let passive = |number, state| Word::Passive { number, receiver: TO, state };
         flow.inquire(Nanos::new(10), TO);
         flow.inquire(Nanos::new(500), TO);
-        let inquiry = flow.poll_word().unwrap();
+        let inquiry = flow.poll_feedback().unwrap();
         assert_eq!((inquiry.word, inquiry.common.destination), (Word::Inquiry { number: 1 }, TO));
-        assert_eq!(flow.poll_word(), None, "one in a round trip");
+        assert_eq!(flow.poll_feedback(), None, "one in a round trip");
         assert_eq!(flow.changes(), (0, 0, 1));
         told(&mut flow, Nanos::new(20), passive(1, LinkState { link: 5, rate: 1000, queue: 10 }));
-        assert_eq!(flow.poll_word(), None, "a good link");
+        assert_eq!(flow.poll_feedback(), None, "a good link");
         told(&mut flow, Nanos::new(30), passive(1, bad(6)));
         told(&mut flow, Nanos::new(31), passive(1, bad(6)));
-        let report = flow.poll_word().unwrap();
+        let report = flow.poll_feedback().unwrap();
         assert_eq!(report.common.destination, controller);
         assert_eq!(report.word, Word::Active { sender: NodeId::new(1), receiver: TO, state: bad(6) });
         assert_eq!(flow.rate(TO), FULL);
@@ -475,7 +475,7 @@ mod tests {
             flow.inquire(Nanos::new(5), NodeId::new(node));
         }
         assert_eq!(flow.rate(TO), FULL / 2);
-        let words = core::iter::from_fn(|| flow.poll_word()).count();
+        let words = core::iter::from_fn(|| flow.poll_feedback()).count();
         assert!(words <= 128, "{words}");
         for node in 5000..5100 {
             told(&mut flow, Nanos::new(1), Word::Slow { receiver: NodeId::new(node) });

@@ -38,7 +38,7 @@ impl Hop {
         state: LinkState,
         (sender, receiver): (NodeId, NodeId),
     ) -> Option<Word> {
-        if !config.limits.are_broken_by(&state) {
+        if !config.limits.are_exceeded_by(&state) {
             self.level = 0;
             return None;
         }

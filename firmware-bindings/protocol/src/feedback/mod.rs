@@ -33,7 +33,7 @@ pub struct Limits {
 impl Limits {
     /// Whether a link's queue is above, or its rate below, what is good [E2-6].
     #[must_use]
-    pub const fn are_broken_by(&self, state: &LinkState) -> bool {
+    pub const fn are_exceeded_by(&self, state: &LinkState) -> bool {
         state.queue > self.queue || state.rate < self.rate
     }
 }

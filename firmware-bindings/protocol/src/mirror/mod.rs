@@ -4,8 +4,8 @@
 //! reported. A difference means a lost or reordered event, or a card that does not do what it reports.
 //!
 //! The card drops events of its tables where the host does not take them, and says so by one Dropped event. The mirror is *stale* from there
-//! on ([`Mirror::is_stale`]) and ignores events, until it is read anew from the card's windows: [`Mirror::begin_reading`], then
-//! [`Mirror::read_entry`] and [`Mirror::read_slot`] for each entry and slot, then [`Mirror::end_reading`]. What happens meanwhile is told by
+//! on ([`Mirror::is_stale`]) and ignores events, until it is read anew from the card's windows: [`Mirror::begin_resync`], then
+//! [`Mirror::read_entry`] and [`Mirror::read_slot`] for each entry and slot, then [`Mirror::end_resync_read`]. What happens meanwhile is told by
 //! events that come after the Dropped event was given back to the card. Those may tell again what was read already: they are taken in
 //! their order without complaint, so that the last one about an entry decides, until [`Mirror::settle`] is called behind all of them.
 //!
@@ -296,7 +296,7 @@ impl Mirror {
 
     /// Begins to read the card's windows: everything is vacant until it was read. To be called when the card has been told that the
     /// Dropped event was taken.
-    pub fn begin_reading(&mut self) {
+    pub fn begin_resync(&mut self) {
         self.phase = Phase::Reading;
         self.places.fill(Place::default());
         self.occupancy = 0;
@@ -338,7 +338,7 @@ impl Mirror {
     }
 
     /// Everything was read: the mirror shows the card again.
-    pub fn end_reading(&mut self) {
+    pub fn end_resync_read(&mut self) {
         if self.phase == Phase::Reading {
             self.phase = Phase::Settling;
         }
@@ -603,11 +603,11 @@ mod tests {
         // Whatever comes now may follow on what was dropped.
         mirror.handle_event(&Event { generation: 9, ..registered_as(EventKind::Completed) }).unwrap();
         assert_eq!(mirror.occupancy(), 1);
-        mirror.begin_reading();
+        mirror.begin_resync();
         assert!(mirror.is_stale());
         mirror.read_entry(1, &on_card());
         mirror.read_slot(0, None, Nanos::ZERO);
-        mirror.end_reading();
+        mirror.end_resync_read();
         assert!(!mirror.is_stale());
         assert_eq!((mirror.occupancy(), fields(&mirror, &on_card())), (1, Vec::new()));
         // What is told again does no harm: of the operation before, and of this one.

@@ -225,7 +225,7 @@ impl OpTable {
     /// When [`OpTable::available`] is worth asking again because a number has rested; `None` if none rests. Free entries do not
     /// make it pointless: who may take all but a reserve waits for one more.
     #[must_use]
-    pub fn next_rested(&self) -> Option<Nanos> {
+    pub fn next_reusable(&self) -> Option<Nanos> {
         if self.resting.len() == 0 {
             return None;
         }
@@ -241,7 +241,7 @@ impl OpTable {
     pub fn take(&mut self, now: Nanos, segment: u16, packet: u16, deadline: Nanos) -> Option<OpNumber> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
-            None => self.take_rested(now)?,
+            None => self.take_reusable(now)?,
         };
         let at = usize::from(slot);
         let entry = &mut self.entries[at];
@@ -410,7 +410,7 @@ impl OpTable {
     }
 
     #[cold]
-    fn take_rested(&mut self, now: Nanos) -> Option<u16> {
+    fn take_reusable(&mut self, now: Nanos) -> Option<u16> {
         self.wake(now);
         self.free.pop()
     }

@@ -81,18 +81,18 @@ impl Receiver {
         if !oldest_live.is_older_than(header.oldest_live) {
             return oldest_live;
         }
-        self.catch_up(now, source, header.oldest_live)
+        self.advance_oldest_live(now, source, header.oldest_live)
     }
 
     /// The sender has got further.
     // Out of line: most packets carry no such news, and this would cost their path its registers.
     #[inline(never)]
-    fn catch_up(&mut self, now: Nanos, source: u16, oldest_live: TransferId) -> TransferId {
+    fn advance_oldest_live(&mut self, now: Nanos, source: u16, oldest_live: TransferId) -> TransferId {
         let record = self.peers.source_mut(source);
         record.completed.advance(oldest_live);
         self.moved_on |= record.transfers != 0;
         if record.announced != 0 {
-            self.overtaken_notices(now, source);
+            self.release_overtaken_notices(now, source);
         }
         oldest_live
     }
@@ -139,7 +139,7 @@ impl Receiver {
         if is_ready {
             self.acknowledge(header);
         } else {
-            self.refuse_not_ready(header);
+            self.nack_not_ready(header);
         }
         if self.config.packet_events {
             self.packet_event(now, slot, bit);
@@ -159,10 +159,10 @@ impl Receiver {
     }
 
     /// A packet of a transfer that is in memory as a whole and waits for a slot of the event ring.
-    pub(super) fn try_notice(&mut self, now: Nanos, at: u16, header: &DataHeader) {
+    pub(super) fn retry_notice(&mut self, now: Nanos, at: u16, header: &DataHeader) {
         self.counters.duplicates += 1;
         if !self.has_notice_slot() {
-            self.refuse_not_ready(header);
+            self.nack_not_ready(header);
             return;
         }
         self.peers.transfer_mut(at).awaits_slot = false;
@@ -180,7 +180,7 @@ impl Receiver {
         }
     }
 
-    pub(super) fn refuse_not_ready(&mut self, header: &DataHeader) {
+    pub(super) fn nack_not_ready(&mut self, header: &DataHeader) {
         self.counters.not_ready += 1;
         self.refuse(header, NackReason::NotReady);
     }
@@ -206,7 +206,7 @@ impl Receiver {
     /// The sender has moved past transfers whose notice it owes: it has given the notice, and it was lost or is late. Told
     /// now; a late one finds nothing to tell.
     #[cold]
-    fn overtaken_notices(&mut self, now: Nanos, source: u16) {
+    fn release_overtaken_notices(&mut self, now: Nanos, source: u16) {
         let oldest_live = self.peers.source(source).completed.oldest_live();
         for at in 0..self.peers.transfer_count() {
             let record = self.peers.transfer(at);

@@ -194,10 +194,10 @@ impl Receiver {
         self.dispatch(now, header, payload, memory);
     }
 
-    /// Whether [`Receiver::look_ahead`] does anything: the registry is too large for the processor's nearer caches.
+    /// Whether [`Receiver::prefetch_entry`] does anything: the registry is too large for the processor's nearer caches.
     #[inline]
     #[must_use]
-    pub fn looks_ahead(&self) -> bool {
+    pub fn prefetches(&self) -> bool {
         self.registry.is_large()
     }
 
@@ -206,9 +206,9 @@ impl Receiver {
     /// For whoever takes packets in bursts: said of each of them before the first is handled, the processor waits for memory
     /// once for all and not once for each. Nothing depends on it, and a `key` that nobody has checked is good enough.
     #[inline]
-    pub fn look_ahead(&self, key: &SegmentKey) {
-        if self.looks_ahead() {
-            self.registry.read_ahead(key);
+    pub fn prefetch_entry(&self, key: &SegmentKey) {
+        if self.prefetches() {
+            self.registry.prefetch(key);
         }
     }
 

@@ -264,7 +264,7 @@ impl Registry {
 
     /// Reads what [`Registry::find`] will most likely read: the key's first place in the index, and the entry that it names.
     #[inline]
-    pub(super) fn read_ahead(&self, key: &SegmentKey) {
+    pub(super) fn prefetch(&self, key: &SegmentKey) {
         let place = self.places[self.home(key.hash())];
         let entry = self.entries.get(usize::from(place.entry()));
         // A read whose value nobody uses would not be made.
@@ -553,7 +553,7 @@ mod tests {
             .collect();
         assert!(!registry.has_free());
         for (n, slot) in (0..).zip(&slots) {
-            registry.read_ahead(&key(n));
+            registry.prefetch(&key(n));
             assert_eq!(registry.find(&key(n)), *slot);
         }
         assert_eq!(slots.last(), Some(&Some(u16::MAX)));

@@ -107,7 +107,7 @@ impl Receiver {
 
     /// Releases everything of the other lives of `source`'s node.
     #[cold]
-    pub(super) fn forget_former_lives(&mut self, now: Nanos, source: u16) {
+    pub(super) fn release_former_incarnations(&mut self, now: Nanos, source: u16) {
         let node = self.peers.source(source).node;
         let is_former = |peers: &Peers, at: u16| {
             let other = peers.source(at);

@@ -319,7 +319,7 @@ impl Peers {
 
     /// Whether a new transfer of `source` is sure to find room for its tombstone. The sender's oldest live transfer always is,
     /// so that progress is always possible.
-    pub(super) fn has_tombstone_room(&self, source: u16, id: TransferId) -> bool {
+    pub(super) fn has_tombstone_space(&self, source: u16, id: TransferId) -> bool {
         let source = self.source(source);
         let completed = &source.completed;
         // One run is kept back for the oldest live transfer, which may be let in when all others are used or spoken for.

@@ -54,7 +54,7 @@ impl Receiver {
                 transfer.touched = now;
                 if transfer.done.contains(header.segment) {
                     if transfer.awaits_slot {
-                        self.try_notice(now, at, header);
+                        self.retry_notice(now, at, header);
                     } else {
                         self.late(header);
                     }
@@ -163,7 +163,7 @@ impl Receiver {
                 return;
             }
             Err(StartRefusal::NotReady) => {
-                self.refuse_not_ready(header);
+                self.nack_not_ready(header);
                 return;
             }
             Err(StartRefusal::Contradiction) => {
@@ -219,7 +219,7 @@ impl Receiver {
             }
             if admitted != Nanos::ZERO {
                 self.peers.source_mut(at).admitted = Nanos::ZERO;
-                self.forget_former_lives(now, at);
+                self.release_former_incarnations(now, at);
             }
             return true;
         }
@@ -261,7 +261,7 @@ impl Receiver {
         if !SegmentWindow::EMPTY.covers(header.segment) {
             return Err(StartRefusal::Busy);
         }
-        if known.is_some() && !self.peers.has_tombstone_room(source, header.transfer) {
+        if known.is_some() && !self.peers.has_tombstone_space(source, header.transfer) {
             return Err(StartRefusal::Busy);
         }
         let at = self.peers.free_transfer().ok_or(StartRefusal::Busy)?;

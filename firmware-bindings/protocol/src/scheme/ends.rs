@@ -186,7 +186,7 @@ impl AnyMessageSender {
 
     /// Whether a context is asked for before anything is sent. In the other schemes any packet can begin its message.
     #[must_use]
-    pub const fn asks_first(&self) -> bool {
+    pub const fn requests_context(&self) -> bool {
         matches!(self, Self::ReceiverWindow(_) | Self::ReceiverCounter(_))
     }
 

@@ -279,7 +279,7 @@ impl Flight {
     }
 
     /// Whether a sending is the last one of a packet that is out.
-    fn is_out(&self, sending: &Sending) -> bool {
+    fn is_outstanding(&self, sending: &Sending) -> bool {
         let number = sending.index;
         let last = self.packets.get(place(number, self.packets.len()));
         (self.base..self.next).contains(&number)
@@ -293,7 +293,7 @@ impl Flight {
     pub(super) fn earliest(&mut self, latest: u32) -> Option<Sending> {
         while before(self.oldest, latest) {
             let sending = self.sendings.get(place(self.oldest, self.sendings.len()))?;
-            if sending.sequence == self.oldest && self.is_out(sending) {
+            if sending.sequence == self.oldest && self.is_outstanding(sending) {
                 return Some(*sending);
             }
             self.oldest = after(self.oldest);
@@ -306,7 +306,7 @@ impl Flight {
         let (mut sum, mut at) = (0_u64, self.oldest);
         while !before(self.sequence, at) {
             let Some(sending) = self.sendings.get(place(at, self.sendings.len())) else { break };
-            if sending.sequence == at && self.is_out(sending) {
+            if sending.sequence == at && self.is_outstanding(sending) {
                 if sending.at >= then {
                     break;
                 }
@@ -352,7 +352,7 @@ impl Flight {
     }
 
     /// The lowest packet that is to be sent again.
-    fn next_again(&self) -> Option<u32> {
+    fn next_retransmit(&self) -> Option<u32> {
         if self.again.is_empty() {
             return None;
         }
@@ -363,7 +363,7 @@ impl Flight {
 
     /// The next packet: one that is to be sent again, or the next in order.
     pub(super) fn poll(&mut self, now: Nanos) -> Option<Packet> {
-        let again = self.next_again();
+        let again = self.next_retransmit();
         let number = if let Some(number) = again {
             self.again.remove(number);
             self.repeats.add(1);
@@ -386,7 +386,7 @@ impl Flight {
         let forgotten =
             self.sendings.get_mut(place(sequence, size)).map(|place| core::mem::replace(place, sending));
         // One that is still out after so many others is lost, and nobody would look for it any more.
-        if let Some(old) = forgotten.filter(|old| old.sequence != 0 && self.is_out(old)) {
+        if let Some(old) = forgotten.filter(|old| old.sequence != 0 && self.is_outstanding(old)) {
             self.again.insert(old.index);
         }
         Some(Packet { index: number, tail: number + 1 == self.count, round: 0, sequence })

@@ -150,7 +150,7 @@ pub trait Incoming {
 
 /// A wait that was in vain `times` times in a row: twice as long each time [E2-5], and no longer than sixteen times as long. What is sent
 /// into a full queue at an even pace keeps it full.
-const fn backed_off(span: Nanos, times: u8) -> Nanos {
+const fn backoff(span: Nanos, times: u8) -> Nanos {
     span.saturating_mul(1 << if times < DOUBLINGS { times } else { DOUBLINGS })
 }
 

@@ -8,7 +8,7 @@
 //! in the literature; [`Counting::Distinct`], the default, keeps a bit per packet.
 
 use super::bits::Set;
-use super::{Answer, Answers, DOUBLINGS, Fate, Incoming, Outgoing, Packet, backed_off};
+use super::{Answer, Answers, DOUBLINGS, Fate, Incoming, Outgoing, Packet, backoff};
 use crate::time::Nanos;
 
 /// What the receiver counts.
@@ -115,7 +115,7 @@ impl Outgoing for Sender {
         self.next += 1;
         let tail = self.next == self.count;
         if tail {
-            self.deadline = now.saturating_add(backed_off(self.config.backstop, self.silent));
+            self.deadline = now.saturating_add(backoff(self.config.backstop, self.silent));
         }
         Some(Packet { index, tail, round: self.round, sequence: 0 })
     }

@@ -5,7 +5,7 @@
 //! whatever it is asked for again.
 
 use super::bits::{Set, bit, down, width};
-use super::{Answer, Answers, DOUBLINGS, Fate, Incoming, Outgoing, Packet, backed_off};
+use super::{Answer, Answers, DOUBLINGS, Fate, Incoming, Outgoing, Packet, backoff};
 use crate::time::Nanos;
 use alloc::boxed::Box;
 
@@ -23,7 +23,7 @@ pub struct Config {
     pub credit: bool,
     /// A packet beyond the window is not asked for again within this time. Shorter than any round trip (three quarters of one): the
     /// answer to a request that finds no room either has to be asked for again, or nobody does until it is the lowest hole.
-    pub ask_again: Nanos,
+    pub retry_queries: Nanos,
     /// Packets that the receiver remembers having asked for, at most (256).
     pub remembered: u32,
     /// The sender sends the last packet again if it has heard nothing for so long (4 round trips); twice as long each time, up to sixteen
@@ -40,7 +40,7 @@ impl Config {
             hole_timeout: round_trip.saturating_mul(2),
             patience: 3,
             credit: false,
-            ask_again: Nanos::new(round_trip.get() / 4 * 3),
+            retry_queries: Nanos::new(round_trip.get() / 4 * 3),
             remembered: 256,
             probe: round_trip.saturating_mul(4),
         }
@@ -142,7 +142,7 @@ impl Outgoing for Sender {
 
     fn poll_timeout(&self) -> Option<Nanos> {
         let waits = !self.done && !self.probing;
-        waits.then(|| self.active.saturating_add(backed_off(self.config.probe, self.silent)))
+        waits.then(|| self.active.saturating_add(backoff(self.config.probe, self.silent)))
     }
 
     fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
@@ -236,7 +236,7 @@ impl Receiver {
     fn ask(&mut self, now: Nanos, index: u32) {
         let at = fpga_registers::cast::index(index) % self.asked.len().max(1);
         if let Some((last, when)) = self.asked.get_mut(at) {
-            if *last == index && now.saturating_sub(*when) < self.config.ask_again {
+            if *last == index && now.saturating_sub(*when) < self.config.retry_queries {
                 return;
             }
             (*last, *when) = (index, now);
@@ -302,7 +302,7 @@ impl Incoming for Receiver {
             self.answers.say(Answer::Resend { first, last });
         }
         // Requests for one packet keep their pace. What sends everything again does not.
-        self.deadline = now.saturating_add(backed_off(self.config.hole_timeout, self.ranges));
+        self.deadline = now.saturating_add(backoff(self.config.hole_timeout, self.ranges));
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {

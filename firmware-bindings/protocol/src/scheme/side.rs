@@ -93,7 +93,7 @@ pub trait SchemeSender {
     fn poll_timeout(&self) -> Option<Nanos>;
 
     /// The next packet to send.
-    fn poll_departure(&mut self, now: Nanos) -> Option<Departure>;
+    fn poll_packet(&mut self, now: Nanos) -> Option<Departure>;
 
     /// The next transfer that has ended.
     fn poll_completion(&mut self) -> Option<Completion>;
@@ -117,7 +117,7 @@ pub trait SchemeReceiver {
     fn poll_timeout(&self) -> Option<Nanos>;
 
     /// The next thing to say.
-    fn poll_said(&mut self) -> Option<Said>;
+    fn poll_action(&mut self) -> Option<Said>;
 
     /// What peers may do to this node's memory.
     fn access_mut(&mut self) -> &mut AccessTable;
@@ -241,7 +241,7 @@ impl SchemeSender for RegistrySender {
         self.sender.poll_timeout()
     }
 
-    fn poll_departure(&mut self, now: Nanos) -> Option<Departure> {
+    fn poll_packet(&mut self, now: Nanos) -> Option<Departure> {
         loop {
             if let Some(transmit) = &self.window {
                 let departure = packet_of(transmit, self.node, self.sender.incarnation(), self.sent);
@@ -284,7 +284,7 @@ impl SchemeReceiver for receiver::Receiver {
         Self::poll_timeout(self)
     }
 
-    fn poll_said(&mut self) -> Option<Said> {
+    fn poll_action(&mut self) -> Option<Said> {
         self.poll_output().map(|output| match *output {
             receiver::Output::Send(control) => Said::Send(Header::Control(control)),
             receiver::Output::Event(event) => Said::Event(event),

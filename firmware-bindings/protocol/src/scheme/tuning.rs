@@ -12,7 +12,7 @@ use crate::time::Nanos;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Tuning {
-    /// Packets of the window, the receiver's (W) or the sender's (Ws), by the scheme: 1 to [`most_window`].
+    /// Packets of the window, the receiver's (W) or the sender's (Ws), by the scheme: 1 to [`max_window`].
     pub window: Option<u32>,
     /// Receiver window: the receiver tells the sender how far it may send.
     pub credit: bool,
@@ -28,7 +28,7 @@ pub struct Tuning {
 
 /// The largest window of a scheme, in packets; `None` where it has none.
 #[must_use]
-pub const fn most_window(scheme: Scheme) -> Option<u32> {
+pub const fn max_window(scheme: Scheme) -> Option<u32> {
     match scheme {
         Scheme::ReceiverWindow | Scheme::SenderWindow | Scheme::AdaptiveWindow => Some(WIDTH),
         Scheme::Selective => Some(Window::WIDTH),
@@ -40,7 +40,7 @@ impl Tuning {
     /// Whether `scheme` can have these values, those that it has no use for included.
     #[must_use]
     pub fn fits(&self, scheme: Scheme) -> bool {
-        let within = |window| most_window(scheme).is_none_or(|most| (1..=most).contains(&window));
+        let within = |window| max_window(scheme).is_none_or(|most| (1..=most).contains(&window));
         self.window.is_none_or(within)
             && self.resend_after != Some(0)
             && self.samples.is_none_or(|samples| (1..=256).contains(&samples))
@@ -96,7 +96,7 @@ mod tests {
                 assert_eq!(tuning.rules(scheme, TRIP).is_some(), fits, "{scheme}: {window}");
             }
         }
-        assert_eq!(most_window(Scheme::Registry), None);
+        assert_eq!(max_window(Scheme::Registry), None);
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl SenderConfig {
 
     /// The shortest registry timeout of a receiver that this sender can send to (spec 2.2.7).
     #[must_use]
-    pub const fn least_registry_timeout(&self) -> Nanos {
+    pub const fn min_registry_timeout(&self) -> Nanos {
         self.retry.give_up.saturating_add(self.packet_lifetime.saturating_mul(MARGIN))
     }
 

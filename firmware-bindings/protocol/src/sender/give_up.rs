@@ -24,7 +24,10 @@ impl Sender {
     /// When to call [`Sender::handle_timeout`] next; `None` if no timer runs. It may be early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        [self.ops.next_deadline(), self.ops.next_rested(), self.deadlines.next()].into_iter().flatten().min()
+        [self.ops.next_deadline(), self.ops.next_reusable(), self.deadlines.next()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Looks at every timer that has run out: an unanswered packet is sent again or, if that is hopeless, its transfer
@@ -35,11 +38,11 @@ impl Sender {
         while let Some(op) = self.ops.expired(now) {
             let owner = self.segments.get(op.segment).transfer;
             let &Transfer { progress, destination, .. } = &self.transfers[index(owner)];
-            if self.retry.is_hopeless(now, op.silent.saturating_add(1), progress) {
+            if self.retry.is_expired(now, op.silent.saturating_add(1), progress) {
                 self.counters.timeouts += 1;
                 let error = self.unanswered(&op);
                 self.give_up(now, owner, error);
-            } else if let Some(deadline) = self.still_early(now, &op, destination) {
+            } else if let Some(deadline) = self.early_check_time(now, &op, destination) {
                 self.ops.extend(op.number, deadline);
                 continue;
             } else if self.waits_for_start(&op) {
@@ -80,7 +83,7 @@ impl Sender {
     /// The packets of a burst wait for each other, and the first, which is answered first, waits least: a timeout learnt from it
     /// and counted from when the others left would send them all again. So it counts from the latest answer, as that of TCP does
     /// (RFC 6298, 5.3), and never beyond the initial one.
-    fn still_early(&self, now: Nanos, op: &Op, destination: u32) -> Option<Nanos> {
+    fn early_check_time(&self, now: Nanos, op: &Op, destination: u32) -> Option<Nanos> {
         let record = self.destinations.get(destination);
         if op.tries != 1 || record.trip.samples == 0 || op.sent > record.sampled.first {
             return None;
@@ -158,7 +161,7 @@ impl Sender {
             record.not_ready += 1;
             if record.not_ready == 1 {
                 let destination = transfer.destination;
-                self.let_others_pass(destination);
+                self.yield_to_others(destination);
             }
         }
         let transfer = &mut self.transfers[index(owner)];
@@ -176,7 +179,7 @@ impl Sender {
             self.segments.get_mut(op.segment).start.first = op.sent;
             transfer.remembered = transfer.remembered.max(op.sent);
         }
-        if self.must_yield(now, op) {
+        if self.must_return_op_number(now, op) {
             self.withdraw(now, op);
         } else {
             self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
@@ -184,7 +187,7 @@ impl Sender {
     }
 
     /// Of what waits in a destination's queues, transfers that notify go behind the others of their priority.
-    fn let_others_pass(&mut self, destination: u32) {
+    fn yield_to_others(&mut self, destination: u32) {
         let Self { transfers, destinations, queue_links, .. } = self;
         let record = destinations.get_mut(destination);
         for queue in [&mut record.regular, &mut record.big] {

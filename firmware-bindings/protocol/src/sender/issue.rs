@@ -86,7 +86,7 @@ impl Sender {
         // the last one left go first, and until they have got an op number no other segment begins. Without a regular one in
         // between, a steady stream of them would starve the big ones. One that has gone before and gave its op number back does not
         // wait for all of them: they may wait for it.
-        let owes = self.owes() && !self.has_withdrawn();
+        let owes = self.owes() && !self.has_returned_segment();
         let big_may_go = regular.is_none() || (self.last_was_regular && !owes);
         let big = if big_may_go { self.big_candidate(&pool, owes) } else { None };
         big.or(regular).map(|chosen| (pool, chosen))
@@ -128,13 +128,13 @@ impl Sender {
     /// next packets need op numbers: so that neither waits for the other for ever, the last number is for a segment that the
     /// receiver expects, and the last but one for the next segment of a transfer that has begun, where there are such
     /// without a packet in flight. A regular command that a big segment has passed takes the last but one all the same, and
-    /// gives it back if it gets nowhere ([`Sender::must_yield`]).
+    /// gives it back if it gets nowhere ([`Sender::must_return_op_number`]).
     fn budget(&self, pool: &Pool, Candidate { slot, destination, class }: Candidate) -> u32 {
         let room = self.room(destination, slot);
         if room == 0 {
             return 0;
         }
-        let passed = u32::from(class == Class::Regular && self.is_passed(destination, slot));
+        let passed = u32::from(class == Class::Regular && self.was_passed(destination, slot));
         // One eighth of the table is kept for regular commands (spec 2.1.1).
         let kept = if class == Class::Big { self.config.op_entries / 8 } else { 0 };
         let usual = pool.available.saturating_sub(kept);
@@ -202,13 +202,13 @@ impl Sender {
     fn owes(&self) -> bool {
         (0..self.destinations.used()).any(|destination| {
             let head = self.destinations.get(destination).regular.head();
-            head.is_some_and(|slot| self.is_passed(destination, slot) && self.room(destination, slot) != 0)
+            head.is_some_and(|slot| self.was_passed(destination, slot) && self.room(destination, slot) != 0)
         })
     }
 
     /// Whether a big transfer's segment waits that has been sent before and gave its op number back. A copy of its first packet may have
     /// been registered since, and hold the entry that the regular commands wait for.
-    fn has_withdrawn(&self) -> bool {
+    fn has_returned_segment(&self) -> bool {
         (0..self.destinations.used()).any(|destination| {
             let head = self.destinations.get(destination).big.head();
             let partial = head.and_then(|slot| self.transfers[index(slot)].partial);
@@ -218,7 +218,7 @@ impl Sender {
 
     /// Whether the regular command at the head of a destination's queue has let a big segment pass and has not sent a packet. One
     /// that has given its op number back for a transfer that had begun lets that one have its turn.
-    fn is_passed(&self, destination: u32, slot: u32) -> bool {
+    fn was_passed(&self, destination: u32, slot: u32) -> bool {
         let partial = self.transfers[index(slot)].partial;
         let first = partial.is_none_or(|partial| self.segments.get(partial).issued == 0);
         self.destinations.get(destination).owed != 0 && first && !self.conceded
@@ -229,7 +229,7 @@ impl Sender {
     /// been refused for long: each has its turn. So does the first packet of a big transfer's segment, for a regular command that
     /// gave its number back: a copy of that one's packet may have been registered since, and then it is what the receiver's entry waits
     /// for.
-    pub(super) fn must_yield(&mut self, now: Nanos, op: &Op) -> bool {
+    pub(super) fn must_return_op_number(&mut self, now: Nanos, op: &Op) -> bool {
         let record = self.segments.get(op.segment);
         let Transfer { class, destination, partial, .. } = self.transfers[index(record.transfer)];
         if op.packet != 0 || record.issued != 1 {

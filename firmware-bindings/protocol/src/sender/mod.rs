@@ -255,7 +255,7 @@ impl Sender {
                         self.give_up(now, transfer, error);
                         return;
                     }
-                    if self.must_yield(now, &op) {
+                    if self.must_return_op_number(now, &op) {
                         self.withdraw(now, &op);
                     } else if self.waits_for_start(&op) {
                         self.defer(now, &op);

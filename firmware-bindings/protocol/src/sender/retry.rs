@@ -87,7 +87,7 @@ impl RetryPolicy {
 
     /// Whether a packet that has gone unanswered `silent` times in a row is hopeless, in a transfer that last made progress at
     /// `progress`.
-    pub(super) fn is_hopeless(&self, now: Nanos, silent: u8, progress: Nanos) -> bool {
+    pub(super) fn is_expired(&self, now: Nanos, silent: u8, progress: Nanos) -> bool {
         let tired = match self.timeout {
             Timeout::Fixed { max_tries, .. } => max_tries != 0 && silent >= max_tries,
             Timeout::Adaptive { .. } => false,

@@ -56,7 +56,7 @@ fn look(name: &str, case: Case) -> Found {
 }
 
 /// Returns the count of states.
-fn all_is_well(name: &str, case: Case) -> usize {
+fn assert_no_violation(name: &str, case: Case) -> usize {
     let Found { states, ends, faults, .. } = look(name, case);
     assert!(ends > 0, "{name} {case:?}");
     assert_eq!(faults, Faults::default(), "{name} {case:?}");
@@ -65,7 +65,7 @@ fn all_is_well(name: &str, case: Case) -> usize {
 
 fn one(packets: u16, mask_bits: u16, losses: u8, copies: u8) -> usize {
     let name = format!("{packets} packets, {mask_bits} mask bits");
-    all_is_well(&name, Case { packets, mask_bits, budget: budget(losses, copies), ..PLAIN })
+    assert_no_violation(&name, Case { packets, mask_bits, budget: budget(losses, copies), ..PLAIN })
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn search_one_operation_up_to_seven_packets() {
 fn search_two_overlapping_operations_of_three_packets() {
     for (losses, copies) in [(1, 1), (2, 0)] {
         let case = Case { packets: 3, transfers: 2, mask_bits: 3, budget: budget(losses, copies), ..PLAIN };
-        let states = all_is_well("two operations of 3 packets", case);
+        let states = assert_no_violation("two operations of 3 packets", case);
         assert!(states > 20_000, "{states}");
     }
 }
@@ -99,12 +99,12 @@ fn search_sender_restart_at_any_moment() {
     for (packets, losses, copies) in [(2, 2, 2), (3, 1, 1)] {
         let budget = Budget { restarts: 1, ..budget(losses, copies) };
         let case = Case { packets, budget, ..PLAIN };
-        let states = all_is_well("a sender that starts anew", case);
+        let states = assert_no_violation("a sender that starts anew", case);
         assert!(states > 5_000, "{states}");
     }
     // What the former life holds is all that there is.
     let budget = Budget { restarts: 1, ..budget(1, 1) };
-    all_is_well("a sender that starts anew, one entry", Case { packets: 2, budget, ..TIGHT });
+    assert_no_violation("a sender that starts anew, one entry", Case { packets: 2, budget, ..TIGHT });
 }
 
 /// The new life's first packet, refused, comes again before the last ones of the former life.
@@ -112,7 +112,7 @@ fn search_sender_restart_at_any_moment() {
 fn search_restart_without_pause_corrupts_second_incarnation() {
     let budget = Budget { restarts: 1, early: 1, ..Budget::default() };
     let case = Case { packets: 2, budget, ..PLAIN };
-    all_is_well("a pause between lives", case);
+    assert_no_violation("a pause between lives", case);
     // It also takes a dead life's late packet for a newer life, and forgets the one that is alive.
     let Faults { hangs, false_completions, bad_writes } =
         look("no pause between lives", Case { packet_lifetime: Nanos::ZERO, ..case }).faults;
@@ -126,7 +126,7 @@ fn search_abandoned_operations_expire() {
         Case { packets: 2, budget: Budget { deaths: 1, restarts: 1, ..budget(1, 1) }, ..PLAIN },
         Case { packets: 2, budget: Budget { deaths: 1, ..budget(1, 1) }, ..TIGHT },
     ] {
-        all_is_well("a sender that is gone", case);
+        assert_no_violation("a sender that is gone", case);
     }
 }
 
@@ -134,8 +134,11 @@ fn search_abandoned_operations_expire() {
 fn search_first_packet_last_and_duplicated_around_completion() {
     let last = Case { starts_last: true, ..PLAIN };
     let states = [
-        all_is_well("7 packets, start last", Case { packets: 7, budget: budget(2, 2), ..last }),
-        all_is_well("two starts last", Case { packets: 2, transfers: 2, budget: budget(2, 2), ..last }),
+        assert_no_violation("7 packets, start last", Case { packets: 7, budget: budget(2, 2), ..last }),
+        assert_no_violation(
+            "two starts last",
+            Case { packets: 2, transfers: 2, budget: budget(2, 2), ..last },
+        ),
     ];
     assert!(states.iter().all(|states| *states > 5_000), "{states:?}");
 }
@@ -143,12 +146,15 @@ fn search_first_packet_last_and_duplicated_around_completion() {
 #[test]
 fn search_one_entry_and_one_escape_slot() {
     let states = [
-        all_is_well("one entry, 4 packets", Case { packets: 4, budget: budget(2, 1), ..TIGHT }),
-        all_is_well(
+        assert_no_violation("one entry, 4 packets", Case { packets: 4, budget: budget(2, 1), ..TIGHT }),
+        assert_no_violation(
             "one entry, 2 operations",
             Case { packets: 2, transfers: 2, budget: budget(1, 1), ..TIGHT },
         ),
-        all_is_well("one entry, 2 segments", Case { packets: 2, segments: 2, budget: budget(1, 1), ..TIGHT }),
+        assert_no_violation(
+            "one entry, 2 segments",
+            Case { packets: 2, segments: 2, budget: budget(1, 1), ..TIGHT },
+        ),
     ];
     assert!(states.iter().all(|states| *states > 5_000), "{states:?}");
 }
@@ -161,7 +167,7 @@ fn search_transfer_of_two_segments() {
             Case { packets: 3, budget: budget(1, 1), ..PLAIN },
         ] {
             let name = format!("2 segments of {} packets, notice by the {notify:?}", case.packets);
-            let states = all_is_well(&name, Case { segments: 2, notify, ..case });
+            let states = assert_no_violation(&name, Case { segments: 2, notify, ..case });
             assert!(states > 10_000, "{states}");
         }
     }
@@ -175,7 +181,7 @@ fn search_timers_expire_while_packets_in_flight() {
         Case { packets: 2, budget: Budget { early: 2, ..budget(1, 1) }, ..PLAIN },
         Case { packets: 3, budget: Budget { early: 1, ..budget(1, 0) }, ..PLAIN },
     ] {
-        all_is_well("early timers", case);
+        assert_no_violation("early timers", case);
     }
 }
 
@@ -226,7 +232,7 @@ fn search_larger_state_spaces() {
             Case { packets: 3, budget: Budget { early: 2, ..budget(1, 1) }, ..TIGHT },
         ),
     ] {
-        states += all_is_well(name, case);
+        states += assert_no_violation(name, case);
     }
     println!("{states} states in all");
 }

@@ -63,7 +63,7 @@ impl Path {
     /// One packet is delivered and answered at once. Every `loss`-th is lost.
     fn step(&mut self, loss: u64) {
         while self.waiting.len() < QUEUE
-            && let Some(departure) = self.sender.poll_departure(self.now)
+            && let Some(departure) = self.sender.poll_packet(self.now)
         {
             self.sent += 1;
             if !self.sent.is_multiple_of(loss) {
@@ -73,7 +73,7 @@ impl Path {
         if let Some((header, length)) = self.waiting.pop_front() {
             self.receiver.handle_packet(self.now, &header, &[0; 512][..length], &mut Nowhere);
         }
-        while let Some(said) = self.receiver.poll_said() {
+        while let Some(said) = self.receiver.poll_action() {
             if let Said::Send(header) = said {
                 self.sender.handle_packet(self.now, &header);
             }

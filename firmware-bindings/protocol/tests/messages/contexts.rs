@@ -30,7 +30,7 @@ fn transfers_of_one_message_begin_up_to_share_of_node() {
         sender.submit(Nanos::ZERO, write(node, 0, 0, 100)).unwrap();
         assert_eq!((sender.queued(), sender.live()), (queued, 0));
     }
-    assert!(sender.poll_departure(Nanos::ZERO).is_some());
+    assert!(sender.poll_packet(Nanos::ZERO).is_some());
     assert_eq!((sender.queued(), sender.live()), (6, 4));
     let nodes = (0..4).map(|slot| sender.context(slot, Nanos::ZERO).unwrap().node.get());
     assert_eq!(nodes.collect::<Vec<_>>(), [2, 2, 2, 1]);
@@ -71,7 +71,7 @@ fn silence_every_timeout_counted() {
         sender.submit(now, write(1, 0, 0, 10)).unwrap();
         let mut sent = 0;
         let completion = loop {
-            sent += std::iter::from_fn(|| sender.poll_departure(now)).count() as u64;
+            sent += std::iter::from_fn(|| sender.poll_packet(now)).count() as u64;
             if let Some(completion) = sender.poll_completion() {
                 break completion;
             }
@@ -91,7 +91,7 @@ fn answers_to_other_messages_counted_as_stale_and_ignored() {
     let mut sender = sender(Scheme::SenderWindow);
     assert!(sender.is_idle());
     sender.submit(Nanos::ZERO, write(1, 0, 0, 10)).unwrap();
-    let departure = sender.poll_departure(Nanos::ZERO).unwrap();
+    let departure = sender.poll_packet(Nanos::ZERO).unwrap();
     let Header::Message(Message::Data(packet)) = departure.header else { panic!("{departure:?}") };
     let common = Common {
         source: packet.common.destination,

@@ -48,14 +48,14 @@ impl Pair {
         mut says: impl FnMut(&Header) -> usize,
     ) -> bool {
         for _ in 0..10_000 {
-            while let Some(departure) = self.sender.poll_departure(self.now) {
+            while let Some(departure) = self.sender.poll_packet(self.now) {
                 self.departures.push(departure);
                 for _ in 0..departs(&departure.header) {
                     let payload = vec![7; departure.payload as usize];
                     self.receiver.handle_packet(self.now, &departure.header, &payload, &mut self.memory);
                 }
             }
-            while let Some(said) = self.receiver.poll_said() {
+            while let Some(said) = self.receiver.poll_action() {
                 if let Said::Send(header) = said {
                     for _ in 0..says(&header) {
                         self.sender.handle_packet(self.now, &header);

@@ -31,8 +31,8 @@ fn rate_lowered_packets_leave_at_rate_in_turns() {
     }
     let mut contexts = Vec::new();
     for packet in 0..8 {
-        let departure = sender.poll_departure(now).unwrap();
-        assert_eq!((sender.poll_departure(now), departure.payload), (None, 64), "packet {packet}");
+        let departure = sender.poll_packet(now).unwrap();
+        assert_eq!((sender.poll_packet(now), departure.payload), (None, 64), "packet {packet}");
         let Header::Message(Message::Data(header)) = departure.header else { panic!("{departure:?}") };
         contexts.push(header.message.context());
         let next = now.saturating_add(time_of(&departure));

@@ -54,11 +54,11 @@ fn lives(lifetime: Nanos, count: u32, seed: u64) -> (u64, u64) {
                 event.kind == EventKind::Notice
                     && (event.node, event.incarnation) == (node_id(0), incarnation)
             });
-            let went_well = net.nodes[0].completions[0].result == Ok(()) && notices.count() == 1;
+            let succeeded = net.nodes[0].completions[0].result == Ok(()) && notices.count() == 1;
             // All that is on its way arrives, and changes nothing.
             net.drain();
             let stays = net.nodes[1].memory.0[..LENGTH] == net.nodes[0].memory.0[..LENGTH];
-            spoilt += u64::from(!(went_well && stays));
+            spoilt += u64::from(!(succeeded && stays));
         }
         given_up += net.nodes[1].receiver.counters().abandoned;
     }

@@ -160,7 +160,7 @@ where
     fn outputs(&mut self, at: usize) {
         loop {
             let (now, node) = (self.now, &mut self.nodes[at]);
-            let departure = match node.receiver.poll_said() {
+            let departure = match node.receiver.poll_action() {
                 Some(Said::Send(header)) => Some(Departure { header, source: CardAddr::new(0), payload: 0 }),
                 Some(Said::Event(event)) => {
                     if let Some(reads) = &mut node.reads {
@@ -169,9 +169,9 @@ where
                     node.events.push(event);
                     continue;
                 }
-                None => node.reads.as_mut().and_then(|reads| reads.poll_departure(now)),
+                None => node.reads.as_mut().and_then(|reads| reads.poll_packet(now)),
             };
-            let Some(departure) = departure.or_else(|| node.sender.poll_departure(now)) else { break };
+            let Some(departure) = departure.or_else(|| node.sender.poll_packet(now)) else { break };
             self.send(&departure, at);
         }
         let node = &mut self.nodes[at];

@@ -26,7 +26,7 @@ fn rules() -> Rules {
 fn packets(life: u32, length: u32) -> Vec<MessageHeader> {
     let mut sender = Sender::new(configs(rules(), 0).0, Incarnation::new(life)).unwrap();
     sender.submit(START, write(1, 0, BASE, length.into())).unwrap();
-    let departures = std::iter::from_fn(|| sender.poll_departure(START));
+    let departures = std::iter::from_fn(|| sender.poll_packet(START));
     departures
         .map(|departure| match departure.header {
             Header::Message(Message::Data(header)) => header,
@@ -60,7 +60,7 @@ impl Rig {
         let header = Header::Message(Message::Data(header));
         self.receiver.handle_packet(now, &header, &vec![7; length], &mut self.memory);
         let (mut answers, mut events) = (Vec::new(), Vec::new());
-        while let Some(said) = self.receiver.poll_said() {
+        while let Some(said) = self.receiver.poll_action() {
             match said {
                 Said::Send(Header::Message(Message::Answer(answer))) => answers.push(answer.body),
                 Said::Send(other) => panic!("{other:?}"),

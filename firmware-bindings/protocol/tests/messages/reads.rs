@@ -137,9 +137,9 @@ fn old_request_after_newer_one_neither_answered_nor_served() {
     for queued in [1, 2] {
         let read = read(0, 0, 100);
         reads.start(now, read).unwrap();
-        let request = reads.poll_departure(now).unwrap().header;
+        let request = reads.poll_packet(now).unwrap().header;
         served.handle_packet(now, &request, asked.receiver.access(), &mut asked.sender);
-        assert!(served.poll_departure(now).is_some(), "accepted");
+        assert!(served.poll_packet(now).is_some(), "accepted");
         assert_eq!(asked.sender.queued(), queued);
         // All that was read has arrived.
         let Header::Message(Message::Read(asks)) = request else { panic!("{request:?}") };
@@ -156,9 +156,9 @@ fn old_request_after_newer_one_neither_answered_nor_served() {
         requests.push(request);
     }
     served.handle_packet(now, &requests[0], asked.receiver.access(), &mut asked.sender);
-    assert_eq!((served.poll_departure(now), asked.sender.queued()), (None, 2));
+    assert_eq!((served.poll_packet(now), asked.sender.queued()), (None, 2));
     served.handle_packet(now, &requests[1], asked.receiver.access(), &mut asked.sender);
-    assert!(served.poll_departure(now).is_some(), "the latest one is answered again");
+    assert!(served.poll_packet(now).is_some(), "the latest one is answered again");
     assert_eq!(asked.sender.queued(), 2);
 }
 

@@ -35,7 +35,7 @@ fn asks_first_where_receiver_has_timers() {
         (Scheme::AdaptiveWindow, false),
         (Scheme::Selective, false),
     ] {
-        assert_eq!(rules(scheme).sending().asks_first(), asks, "{scheme}");
+        assert_eq!(rules(scheme).sending().requests_context(), asks, "{scheme}");
     }
 }
 

@@ -186,8 +186,8 @@ fn e0_7_any_packet_timer_never_expires_in_request_storm() {
 #[test]
 fn e0_8_packet_beyond_window_is_requested_at_limited_rate() {
     let config = Config { window: 64, ..Config::new(ROUND_TRIP) };
-    let asked = |ask_again: Nanos| {
-        let mut receiver = Receiver::new(Config { ask_again, ..config }, START);
+    let asked = |retry_queries: Nanos| {
+        let mut receiver = Receiver::new(Config { retry_queries, ..config }, START);
         let mut sum = 0;
         for time in 0..10 {
             let fate = receiver.handle_packet(Nanos::new(time * 100), &packet(100, 512));
@@ -201,7 +201,7 @@ fn e0_8_packet_beyond_window_is_requested_at_limited_rate() {
         let sender = Sender::new(config, 512, START);
         carry(sender, Receiver::new(config, START), &[10, 200, 400], Nanos::from_millis(1))
     };
-    let each = went(Config { ask_again: Nanos::ZERO, ..config });
+    let each = went(Config { retry_queries: Nanos::ZERO, ..config });
     let once = went(config);
     let credit = went(Config { credit: true, ..config });
     println!("each time: {each:?}, once: {once:?}, credit: {credit:?}");

@@ -268,7 +268,7 @@ where
     }
 
     /// Whether a network that does nothing wrong brings both ends to their end.
-    fn ends_well(&self, count: u32) -> bool {
+    fn completes(&self, count: u32) -> bool {
         const ROUNDS: usize = 200;
         let mut state = self.clone();
         let mut found = Found::default();
@@ -340,7 +340,7 @@ where
             found.finished += 1;
             continue;
         }
-        found.hangs += usize::from(state.is_quiet() && !state.ends_well(count));
+        found.hangs += usize::from(state.is_quiet() && !state.completes(count));
         state.next(count, &mut found, &mut |state| {
             let budgets = seen.entry(state.hashed()).or_default();
             if *budgets & at_least(state.left) == 0 {

@@ -104,7 +104,7 @@ impl AnyPacketTimer {
     /// For a message that was announced at `now`.
     pub(crate) fn new(config: receiver_window::Config, now: Nanos) -> Self {
         let span = config.hole_timeout;
-        let config = receiver_window::Config { ask_again: Nanos::ZERO, ..config };
+        let config = receiver_window::Config { retry_queries: Nanos::ZERO, ..config };
         let deadline = now.saturating_add(span);
         Self { window: receiver_window::Receiver::new(config, now), span, deadline }
     }

@@ -26,7 +26,7 @@ fn registry_sender_sends_its_notice_once_after_data() {
         priority: 0,
     };
     sender.submit(NOW, command).unwrap();
-    let data: Vec<Departure> = std::iter::from_fn(|| sender.poll_departure(NOW)).collect();
+    let data: Vec<Departure> = std::iter::from_fn(|| sender.poll_packet(NOW)).collect();
     let places: Vec<_> = data.iter().map(|packet| (packet.source.get(), packet.payload)).collect();
     assert_eq!(places, [(0x100, 512), (0x300, 88)]);
     for packet in &data {
@@ -50,8 +50,8 @@ fn registry_sender_sends_its_notice_once_after_data() {
         length: command.length,
         key: command.key,
     };
-    let notice = sender.poll_departure(NOW).unwrap();
+    let notice = sender.poll_packet(NOW).unwrap();
     assert_eq!((notice.header, notice.payload), (Header::Control(Control::Arrived(arrived)), 0));
-    assert_eq!(sender.poll_departure(NOW), None);
+    assert_eq!(sender.poll_packet(NOW), None);
     assert_eq!(sender.poll_completion().unwrap().result, Ok(()));
 }

@@ -24,7 +24,12 @@ const OTHERS: [Mischief; 3] = [mischief(1, 2, 0), mischief(1, 1, 1), mischief(0,
 const ALL: [Mischief; 4] = [LOSSES_AND_A_COPY, OTHERS[0], OTHERS[1], OTHERS[2]];
 
 /// Returns the states that were looked at.
-fn all_is_well<S, R>(name: &str, count: u32, mischiefs: &[Mischief], make: impl Fn() -> (S, R)) -> usize
+fn assert_no_violation<S, R>(
+    name: &str,
+    count: u32,
+    mischiefs: &[Mischief],
+    make: impl Fn() -> (S, R),
+) -> usize
 where
     S: Outgoing + Clone + Eq + Hash,
     R: Incoming + Clone + Eq + Hash,
@@ -47,7 +52,7 @@ where
     S: Outgoing + Clone + Eq + Hash,
     R: Incoming + Clone + Eq + Hash,
 {
-    let states = all_is_well(name, count, &[mischief], make);
+    let states = assert_no_violation(name, count, &[mischief], make);
     let Mischief { losses, copies, early } = mischief;
     println!(
         "{name}, {count} packets, {losses} losses, {copies} copies, {early} early timers: {states} states"
@@ -58,7 +63,7 @@ where
 /// Packets beyond the window asked for every time or once, and credits; timers of no length.
 fn receiver_windows(window: u32, count: u32, mischief: Mischief) -> usize {
     let zero = receiver_window::Config { remembered: 8, ..receiver_window::Config::new(Nanos::ZERO) };
-    let once = receiver_window::Config { ask_again: Nanos::new(1), ..zero };
+    let once = receiver_window::Config { retry_queries: Nanos::new(1), ..zero };
     let credit = receiver_window::Config { credit: true, ..zero };
     // Nothing is beyond the window where the message is not longer: asking once is asking every time.
     let kinds = [("asking every time", zero), ("asking once", once), ("credit", credit)];

@@ -84,7 +84,7 @@ fn unmapped_source(bench: &mut Bench<'_>) -> Verdict {
         lane.write(bad_at, &untouched);
         lane.write(later_at, &untouched);
         lane.channel.memory(good).expect("attached").write(0, &data).expect("inside");
-        opened.seam.take_away(&gone).expect("unmapped");
+        opened.seam.unmap_behind_driver(&gone).expect("unmapped");
         for _ in 0..10 {
             let ticket = lane.channel.submit_at(good, 0, 64, first_at).expect("accepted");
             lane.channel.wait_ended(ticket, patient()).expect("it ends");
@@ -175,7 +175,7 @@ fn refused_destination(bench: &mut Bench<'_>, refuse: fn(&Opened, &Mapping)) -> 
 }
 
 fn unmapped_destination(bench: &mut Bench<'_>) -> Verdict {
-    refused_destination(bench, |opened, gone| opened.seam.take_away(gone).expect("unmapped"))
+    refused_destination(bench, |opened, gone| opened.seam.unmap_behind_driver(gone).expect("unmapped"))
 }
 
 fn read_only_destination(bench: &mut Bench<'_>) -> Verdict {
@@ -202,7 +202,7 @@ fn unmapped_descriptors(bench: &mut Bench<'_>) -> Verdict {
             let ticket = channel.submit_at(memory, 0, 64, place).expect("accepted");
             channel.wait_ended(ticket, patient()).expect("it ends");
         }
-        opened.seam.take_away(&ring).expect("unmapped");
+        opened.seam.unmap_behind_driver(&ring).expect("unmapped");
         let tickets = [0, 1].map(|_| channel.submit_at(memory, 0, 64, place).expect("accepted"));
         channel.wait_ended(tickets[1], patient()).expect("they end");
         let first = channel.next_completion().expect("it has failed");
@@ -241,7 +241,7 @@ fn unmapped_descriptors(bench: &mut Bench<'_>) -> Verdict {
 /// A machine whose IOMMU lets the card write nothing: the self-test says so, and which way.
 fn validate_finds(bench: &mut Bench<'_>) -> Verdict {
     let seam = bench.reach();
-    seam.restrict_all(Some(DmaAccess::ReadByDevice));
+    seam.restrict_all_access(Some(DmaAccess::ReadByDevice));
     let opened = Opened::on(seam, OpenOptions::default());
     let report = super::validate::report(&opened);
     assert!(report.has_failed(), "{report:#?}");

@@ -16,7 +16,7 @@ use crate::conformance::builds::NO_REALIGNMENT;
 
 pub(super) const CASES: &[Case] = &[
     case("cdma.copies", &[], copies),
-    case("cdma.what_cannot_be", &[], what_cannot_be),
+    case("cdma.invalid_requests", &[], what_cannot_be),
     case("cdma.bounced", &[], bounced),
     case("cdma.ring.descriptors_by_bypass", &[], |bench| ring(bench, true, WaitMode::Poll)),
     case("cdma.ring.descriptors_by_dma", &[], |bench| ring(bench, false, WaitMode::Poll)),
@@ -114,10 +114,10 @@ fn bounced_on(bench: &Bench<'_>) -> Verdict {
         write(&opened, FROM + from, &data);
         write(&opened, TO, &vec![0xEE; length + 128]);
         let lent = (opened.card.h2c(0).expect("an H2C channel"), opened.card.c2h(0).expect("a C2H channel"));
-        cdma.bounce_through(64, lent.0, lent.1).unwrap_or_else(|refused| panic!("{refused}"));
+        cdma.set_bounce_channels(64, lent.0, lent.1).unwrap_or_else(|refused| panic!("{refused}"));
         let copied = cdma.copy(opened.at(FROM + from), opened.at(TO + to), length as u64);
         copied.unwrap_or_else(|error| panic!("{length} bytes: {error}"));
-        drop(cdma.end_bounce().expect("lent"));
+        drop(cdma.take_bounce_channels().expect("lent"));
         let there = read(&opened, TO, length + 128);
         let before = usize::try_from(to).unwrap_or(0);
         assert!(there[before..before + length] == data, "{length} bytes from {from} to {to}");

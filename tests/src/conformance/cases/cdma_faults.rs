@@ -37,7 +37,7 @@ pub(super) const CASES: &[Case] = &[
     case("fault.cdma_ring_stale_descriptor", CARD, |bench| {
         in_chain(bench, "cdma_ring_stale_descriptor", "sg_internal", 2)
     }),
-    case("fault.cdma_ring_started_too_often", CARD, |bench| {
+    case("fault.cdma_ring_extra_start", CARD, |bench| {
         in_chain(bench, "cdma_ring_started_too_often", "sg_internal", 1)
     }),
     case("fault.cdma_ring_hangs", CARD, ring_hangs),

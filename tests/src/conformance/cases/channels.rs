@@ -11,8 +11,8 @@ use crate::rig::{Channel, Way};
 use fpga_driver::{CardAddr, Direction, DmaBuffer, RunMode, Ticket, WaitMode};
 
 pub(super) const CASES: &[Case] = &[
-    case("channels.all_at_once", &[], all_at_once),
-    case("channels.a_thread_each", &[], a_thread_each),
+    case("channels.all_concurrently", &[], all_at_once),
+    case("channels.one_thread_per_channel", &[], a_thread_each),
     case("channels.writes_visible_to_other_threads", &[], writes_visible),
 ];
 

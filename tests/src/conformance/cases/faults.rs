@@ -24,7 +24,7 @@ use crate::rig::Way;
 use crate::tampered::{Interrupts, Replaced, Tampered};
 
 pub(super) const CASES: &[Case] = &[
-    case("fault.all_ones_at_a_descriptor", &[Ability::CardFaults], all_ones_at_a_descriptor),
+    case("fault.all_ones_at_descriptor", &[Ability::CardFaults], all_ones_at_a_descriptor),
     case("fault.stream_without_end", &[Ability::CardFaults], stream_without_end),
     case("fault.bus_error", &[Ability::CardFaults], bus_error),
 ];
@@ -64,7 +64,7 @@ pub(in crate::conformance) fn scene(row: &Row, bench: &mut Bench<'_>) -> Verdict
         let makers = [Maker::Plan, Maker::Seam, Maker::Hook].into_iter();
         let makers = makers.filter(|maker| maker.makes(row.fault, bench, way));
         for maker in makers.take(if slow { 1 } else { 3 }) {
-            opened = scene_on(row, bench, opened, way, maker)?;
+            opened = scenario_on(row, bench, opened, way, maker)?;
         }
     }
     opened.assert_pool(0, 0);
@@ -211,7 +211,7 @@ impl Seen {
 }
 
 /// One scene; the card afterwards, open and well.
-fn scene_on(row: &Row, bench: &Bench<'_>, opened: Opened, way: Way, maker: Maker) -> Result<Opened, Skip> {
+fn scenario_on(row: &Row, bench: &Bench<'_>, opened: Opened, way: Way, maker: Maker) -> Result<Opened, Skip> {
     let what = format!("{way:?} by {maker:?}");
     let nowhere = nowhere(row);
     let mut lane = opened.lane(way)?;

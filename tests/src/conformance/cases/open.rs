@@ -7,9 +7,9 @@ use super::{Bench, Case, Verdict, case};
 
 pub(super) const CASES: &[Case] = &[
     case("open.info", &[], info),
-    case("open.closed_leaves_nothing", &[], closed),
-    case("open.again_and_again", &[], again),
-    case("open.one_owner", &[], one_owner),
+    case("open.close_leaks_nothing", &[], closed),
+    case("open.repeated", &[], again),
+    case("open.second_owner_is_refused", &[], one_owner),
 ];
 
 /// What the card says of itself can be, and is the same every time.

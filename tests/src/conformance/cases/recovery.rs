@@ -13,11 +13,11 @@ use crate::conformance::{Ability, Skip};
 use crate::rig::Way;
 
 pub(super) const CASES: &[Case] = &[
-    case("recovery.a_well_card_needs_nothing", &[], well),
-    case("recovery.channel_rung", &[], channel_rung),
+    case("recovery.healthy_card_needs_nothing", &[], well),
+    case("recovery.channel_level", &[], recovery_channel_level),
     case("recovery.reset_under_load", &[Ability::BusReset], reset_under_load),
     case("recovery.stale_handles", &[Ability::BusReset], stale_handles),
-    case("recovery.bus_rung", &[Ability::BusReset], bus_rung),
+    case("recovery.bus_level", &[Ability::BusReset], recovery_bus_level),
 ];
 
 const LENGTH: usize = 100_001;
@@ -50,7 +50,7 @@ fn well(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// What somebody left running on a channel that he still holds is stopped if it is forced.
-fn channel_rung(bench: &mut Bench<'_>) -> Verdict {
+fn recovery_channel_level(bench: &mut Bench<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(1 << 20)?;
     for way in opened.ways() {
@@ -197,7 +197,7 @@ fn stale_handles(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn bus_rung(bench: &mut Bench<'_>) -> Verdict {
+fn recovery_bus_level(bench: &mut Bench<'_>) -> Verdict {
     let opened = bench.open();
     let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
     let report = opened.card.recover_with(&options).expect("a ladder");

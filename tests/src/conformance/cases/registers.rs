@@ -12,7 +12,7 @@ use super::{Bench, Case, Verdict, case};
 pub(super) const CASES: &[Case] = &[
     case("registers.identifiers", &[], identifiers),
     case("registers.aliases", &[], aliases),
-    case("registers.what_cannot_be", &[], what_cannot_be),
+    case("registers.invalid_accesses", &[], what_cannot_be),
     case("registers.decoding_off", &[], decoding_off),
 ];
 

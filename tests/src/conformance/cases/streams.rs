@@ -33,7 +33,7 @@ pub(super) const CASES: &[Case] = &[
     case("stream.credits", &[], credits),
     case("stream.back_pressure", &[], back_pressure),
     case("stream.flush_timeout", &[Ability::CardLogic], flush),
-    case("stream.ends", &[], ends),
+    case("stream.drop_and_stop", &[], ends),
     case("cost.stream", &[], cost),
 ];
 

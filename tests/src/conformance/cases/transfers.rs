@@ -16,17 +16,17 @@ use crate::conformance::bench::{Lane, Opened, patient};
 use crate::rig::Way;
 
 pub(super) const CASES: &[Case] = &[
-    case("transfer.stop_runs.poll", &[], |bench| sizes(bench, RunMode::StopRuns, WaitMode::Poll)),
-    case("transfer.stop_runs.interrupt", &[], |bench| sizes(bench, RunMode::StopRuns, WaitMode::Interrupt)),
-    case("transfer.stop_runs.hybrid", &[], |bench| sizes(bench, RunMode::StopRuns, HYBRID)),
-    case("transfer.credit_ring.poll", &[], |bench| sizes(bench, RunMode::CreditRing, WaitMode::Poll)),
-    case("transfer.credit_ring.interrupt", &[], |bench| {
+    case("transfer.batch_mode.poll", &[], |bench| sizes(bench, RunMode::StopRuns, WaitMode::Poll)),
+    case("transfer.batch_mode.interrupt", &[], |bench| sizes(bench, RunMode::StopRuns, WaitMode::Interrupt)),
+    case("transfer.batch_mode.hybrid", &[], |bench| sizes(bench, RunMode::StopRuns, HYBRID)),
+    case("transfer.credit_mode.poll", &[], |bench| sizes(bench, RunMode::CreditRing, WaitMode::Poll)),
+    case("transfer.credit_mode.interrupt", &[], |bench| {
         sizes(bench, RunMode::CreditRing, WaitMode::Interrupt)
     }),
-    case("transfer.credit_ring.hybrid", &[], |bench| sizes(bench, RunMode::CreditRing, HYBRID)),
-    case("transfer.attached_memory", &[], attached),
+    case("transfer.credit_mode.hybrid", &[], |bench| sizes(bench, RunMode::CreditRing, HYBRID)),
+    case("transfer.registered_memory", &[], attached),
     case("transfer.lists", &[], lists),
-    case("transfer.callers_memory", &[], callers_memory),
+    case("transfer.caller_memory", &[], callers_memory),
     case("transfer.long", &[], long),
 ];
 

@@ -20,12 +20,12 @@ use crate::rig::Way;
 
 pub(super) const CASES: &[Case] = &[
     case("interrupts.descriptor_is_readable", &[], readable),
-    case("interrupts.must_be_enabled", &[], must_be_enabled),
-    case("interrupts.modes_follow_each_other", &[], modes),
+    case("interrupts.not_enabled_is_refused", &[], must_be_enabled),
+    case("interrupts.modes_alternate", &[], modes),
     case("interrupts.endpoints_sleep", &[], endpoints_sleep),
-    case("interrupts.endpoints_sleep_on_a_line", &[], on_a_line),
-    case("deadline.gives_the_buffer_back", &[], deadline),
-    case("deadline.leaves_others_alone", &[], others),
+    case("interrupts.endpoints_sleep_on_intx", &[], is_level_triggered),
+    case("deadline.returns_buffer", &[], deadline),
+    case("deadline.other_transfers_continue", &[], others),
 ];
 
 /// Whether the descriptor becomes readable within `seconds`.
@@ -179,7 +179,7 @@ fn endpoints_sleep(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// Without an MSI-X table nothing shows which BAR is the core's.
-fn on_a_line(bench: &mut Bench<'_>) -> Verdict {
+fn is_level_triggered(bench: &mut Bench<'_>) -> Verdict {
     bench.on(&LEGACY_LINE, |bench| sleeps(bench.open_with(OpenOptions::default().dma_bar(DMA_BAR))))
 }
 
@@ -220,11 +220,11 @@ fn sleeps(opened: Opened) -> Verdict {
     assert!(looks <= 2000, "{looks} looks at nothing");
     let writes = opened.seam.traffic().writes - traffic.writes;
     assert!(writes <= 4 * sleeps, "{writes} register writes for {sleeps} sleeps");
-    opened.seam.sleep_on(true);
+    opened.seam.ignore_timeouts(true);
     for _ in 0..20 {
         carry(&mut end);
     }
-    opened.seam.sleep_on(false);
+    opened.seam.ignore_timeouts(false);
     assert_eq!(opened.seam.overslept(), 0, "somebody slept though there was news");
     buffer.fill(0);
     buffer = back.read(buffer, opened.at(2 << 20)).expect("card memory gives it");

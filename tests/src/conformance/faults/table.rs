@@ -91,12 +91,12 @@ pub const TABLE: &[Row] = &[
     ),
     scene!("interrupt_spurious", "an interrupt without a reason", Fault::Interrupts(Interrupts::Spurious)),
     scene!("writeback_lost", "the write-back word is never written", Fault::WritebackLost).needs(REFUSED),
-    scene!("count_behind.stop_run", "a completed count that stays behind, in a stop run", Fault::Count(0))
+    scene!("count_behind.batch_mode", "a completed count that stays behind, in a stop run", Fault::Count(0))
         .on(On::Channels(None, Some(RunMode::StopRuns)))
         .said(&[Said::Silent])
         .needs(CARD),
     scene!(
-        "count_behind.credit_ring",
+        "count_behind.credit_mode",
         "a completed count that stays behind, in a credit ring: it looks like an engine that works",
         Fault::Count(0)
     )
@@ -161,7 +161,7 @@ pub const TABLE: &[Row] = &[
     .needs(CARD),
     row(
         "all_ones_at_a_descriptor",
-        "fault.all_ones_at_a_descriptor",
+        "fault.all_ones_at_descriptor",
         "registers read as all ones in the middle of a run, whose data and write-back continue: the driver learns of it at its next register read",
     )
     .said(&[Said::Gone])

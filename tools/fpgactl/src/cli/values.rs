@@ -12,7 +12,8 @@ use crate::units;
 /// Direction and number of a channel, as reports print them.
 pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
     let wrong = || {
-        let meant = meant_channel(text).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+        let meant =
+            suggest_channel(text).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
         format!("\"{text}\" is no channel; write h2c0 to h2c3 or c2h0 to c2h3{meant}")
     };
     let (direction, number) = match (text.strip_prefix("h2c"), text.strip_prefix("c2h")) {
@@ -27,7 +28,7 @@ pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
 }
 
 /// The channel that a text may have been meant for: its number is right, and the direction nearly so.
-fn meant_channel(text: &str) -> Option<String> {
+fn suggest_channel(text: &str) -> Option<String> {
     let text = text.to_ascii_lowercase();
     let direction = text.get(..text.len().checked_sub(1)?)?;
     let number = text.bytes().last().filter(|last| (b'0'..b'0' + MAX_CHANNELS).contains(last))?;
@@ -142,10 +143,10 @@ mod tests {
             assert!(channel_name(text).is_err(), "{text}");
         }
         for (text, meant) in [("H2C0", "h2c0"), ("hc21", "h2c1"), ("c2j3", "c2h3"), ("ch2", "c2h2")] {
-            assert_eq!(meant_channel(text).as_deref(), Some(meant), "{text}");
+            assert_eq!(suggest_channel(text).as_deref(), Some(meant), "{text}");
         }
         for text in ["", "0", "h2c4", "dma0", "\u{e9}0", "0\u{e9}"] {
-            assert_eq!(meant_channel(text), None, "{text}");
+            assert_eq!(suggest_channel(text), None, "{text}");
         }
     }
 

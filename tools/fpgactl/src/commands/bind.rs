@@ -22,7 +22,7 @@ pub struct BindReport {
     /// The group's other functions: address and driver.
     others: Vec<String>,
     /// Those of them whose drivers keep the group from being used.
-    in_the_way: Vec<String>,
+    blocking_members: Vec<String>,
     /// Files by which the card is opened.
     files: Vec<String>,
 }
@@ -54,7 +54,11 @@ pub fn bind(args: &BindArgs) -> Result<BindReport, CliError> {
         previous,
         already,
         iommu_group: group,
-        in_the_way: others.iter().filter(|other| other.is_in_the_way()).map(ToString::to_string).collect(),
+        blocking_members: others
+            .iter()
+            .filter(|other| other.blocks_group())
+            .map(ToString::to_string)
+            .collect(),
         others: others.iter().map(ToString::to_string).collect(),
         files: files.iter().map(|file| file.display().to_string()).collect(),
     })
@@ -85,8 +89,8 @@ impl Report for BindReport {
             [] => format!("group {iommu_group}: alone\n"),
             others => format!("group {iommu_group}: with {}\n", others.join(", ")),
         };
-        if !self.in_the_way.is_empty() {
-            let others = self.in_the_way.join(", ");
+        if !self.blocking_members.is_empty() {
+            let others = self.blocking_members.join(", ");
             text +=
                 &format!("note: the group cannot be used while the kernel uses {others}: bind these too\n");
         }

@@ -37,7 +37,7 @@ struct Member {
     address: String,
     driver: Option<String>,
     /// Whether its driver keeps the group from being used.
-    in_the_way: bool,
+    blocking_members: bool,
 }
 
 /// A link.
@@ -141,7 +141,7 @@ fn member(other: &OtherFunction) -> Member {
     Member {
         address: other.address.to_string(),
         driver: other.driver.clone(),
-        in_the_way: other.is_in_the_way(),
+        blocking_members: other.blocks_group(),
     }
 }
 
@@ -192,7 +192,7 @@ impl ListReport {
             if !function.group_members.is_empty() {
                 let members = function.group_members.iter().map(|member| {
                     let driver = member.driver.as_deref().unwrap_or("no driver");
-                    let note = if member.in_the_way { ", in the way" } else { "" };
+                    let note = if member.blocking_members { ", in the way" } else { "" };
                     format!("{} ({driver}{note})", member.address)
                 });
                 let members = members.collect::<Vec<_>>().join(", ");

@@ -99,7 +99,7 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
         .slice(args.offset, stretch.length)
         .map_err(|source| CliError::OutsideBar { card: card.clone(), source })?;
     if !args.force
-        && let Some(harm) = guard::harm_of_reading(&opened.card, &all, stretch)
+        && let Some(harm) = guard::read_hazard(&opened.card, &all, stretch)
     {
         let what = format!("reading BAR {} at {:#x}", found.index, args.offset.get());
         return Err(CliError::Harm { card, what, harm });
@@ -131,7 +131,7 @@ pub fn poke(settings: &Settings, args: &PokeArgs) -> Result<PokeReport, CliError
         .slice(args.offset, stretch.length)
         .map_err(|source| CliError::OutsideBar { card: card.clone(), source })?;
     if !args.force
-        && let Some(harm) = guard::harm_of_writing(&opened.card, &all, stretch)?
+        && let Some(harm) = guard::write_hazard(&opened.card, &all, stretch)?
     {
         let what = format!("writing BAR {} at {:#x}", found.index, args.offset.get());
         return Err(CliError::Harm { card, what, harm });

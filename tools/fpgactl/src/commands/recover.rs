@@ -10,7 +10,7 @@ use fpga_driver::registers::xdma::Direction;
 use fpga_driver::{ChannelName, RecoveryLevel, RecoveryOptions, RecoveryReport};
 use serde::Serialize;
 
-use crate::advice::in_cli_terms;
+use crate::advice::to_cli_terms;
 use crate::cli::{AbortArgs, ChannelChoice, ResetArgs, ResetLevel};
 use crate::error::CliError;
 use crate::output::{self, Report};
@@ -40,8 +40,8 @@ impl Rung {
             found: report.found.clone(),
             outcome: report.outcome.word(),
             message: match &report.outcome {
-                RecoveryStepOutcome::Unsupported { reason } => in_cli_terms(reason.to_string()),
-                RecoveryStepOutcome::Failed { why } => in_cli_terms(why.to_string()),
+                RecoveryStepOutcome::Unsupported { reason } => to_cli_terms(reason.to_string()),
+                RecoveryStepOutcome::Failed { why } => to_cli_terms(why.to_string()),
                 _ => String::new(),
             },
             card_us: micros(report.duration_ns),

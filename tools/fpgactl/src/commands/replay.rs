@@ -239,7 +239,7 @@ fn check(opened: &Opened, all: &[Register], log: &Log) -> Result<(), CliError> {
         }
         let stretch = stretch(opened, entry);
         let harm = match entry.way {
-            Way::Write => guard::harm_of_writing(&opened.card, all, stretch)?,
+            Way::Write => guard::write_hazard(&opened.card, all, stretch)?,
             Way::Read => guard::unknown_design(&opened.card, all, stretch),
         };
         if let Some(harm) = harm {

@@ -132,7 +132,7 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         Some(path) => Some((path, OutFile::create(path)?)),
         None => None,
     };
-    stop::by_signals()?;
+    stop::install_handlers()?;
     let (ended, end) = UnixStream::pair().map_err(CliError::Signals)?;
     // The same end for both sockets, but the card's may come earlier.
     let signalled = stop::signalled().unwrap_or(ended.as_fd());

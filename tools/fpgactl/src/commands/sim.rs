@@ -148,7 +148,7 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     let sweep = sweep.map_err(|source| CliError::Simulation { scenario: args.scenario.clone(), source })?;
     let name = args.scenario.file_stem().unwrap_or_default().to_string_lossy();
     let (csv, svg) = write(&args.out, &name, &sweep.csv, &sweep.picture)?;
-    let chart = chart::beside_report(&sweep.picture, args.chart, settings);
+    let chart = chart::text_beside_report(&sweep.picture, args.chart, settings);
     Ok(RunReport { chart, ..report(args, scenario.seed, sweep, csv, svg) })
 }
 
@@ -280,7 +280,7 @@ fn written(
     made: Made,
 ) -> Result<FigureReport, CliError> {
     let (csv, svg) = write(&args.out, figure.name(), &made.csv, &made.picture)?;
-    let chart = chart::beside_report(&made.picture, args.chart, settings);
+    let chart = chart::text_beside_report(&made.picture, args.chart, settings);
     let Made { points, failures, findings, intervals, .. } = made;
     let name = figure.name();
     let intervals = if intervals.is_empty() || svg.is_none() {

@@ -6,7 +6,7 @@ use fpga_driver::validate::{self, Report as Outcome, SCRATCH_BYTES, Status, Test
 use fpga_driver::{CardRange, OpenError};
 use serde::Serialize;
 
-use crate::advice::in_cli_terms;
+use crate::advice::to_cli_terms;
 use crate::cli::ValidateArgs;
 use crate::error::CliError;
 use crate::output::{self, Report};
@@ -45,11 +45,11 @@ pub struct ValidateReport {
     skipped: usize,
     scratch: Option<Scratch>,
     /// Whether `RunMode::CreditRing` can be trusted on this card.
-    credit_ring_works: bool,
+    supports_credit_mode: bool,
     /// Whether waits that poll and then sleep lose nothing.
-    hybrid_waits_work: bool,
+    supports_hybrid_waits: bool,
     /// Whether several blocks of descriptors above 4 KiB work.
-    long_blocks_work: bool,
+    supports_long_blocks: bool,
     /// Whether the write-back needs control bit 2; null if that was not found out.
     writeback_needs_enable: Option<bool>,
     tests: Vec<Test>,
@@ -58,7 +58,7 @@ pub struct ValidateReport {
 impl ValidateReport {
     /// Of a card that cannot be opened, so that nothing else could be tested.
     fn not_opened(card: String, error: &OpenError) -> Self {
-        let message = in_cli_terms(format!("{error}; nothing else could be tested"));
+        let message = to_cli_terms(format!("{error}; nothing else could be tested"));
         let test = Test { name: "card.open".to_owned(), status: Status::Fail.name(), message, card_us: 0.0 };
         Self {
             command: "validate",
@@ -68,9 +68,9 @@ impl ValidateReport {
             failed: 1,
             skipped: 0,
             scratch: None,
-            credit_ring_works: false,
-            hybrid_waits_work: false,
-            long_blocks_work: false,
+            supports_credit_mode: false,
+            supports_hybrid_waits: false,
+            supports_long_blocks: false,
             writeback_needs_enable: None,
             tests: vec![test],
         }
@@ -80,7 +80,7 @@ impl ValidateReport {
         let test = |test: &TestResult| Test {
             name: test.name.clone(),
             status: test.status.name(),
-            message: in_cli_terms(test.message.as_str()),
+            message: to_cli_terms(test.message.as_str()),
             card_us: micros(u64::try_from(test.duration.as_nanos()).unwrap_or(u64::MAX)),
         };
         let scratch =
@@ -93,9 +93,9 @@ impl ValidateReport {
             failed: outcome.count(Status::Fail),
             skipped: outcome.count(Status::Skip),
             scratch: outcome.scratch.map(scratch),
-            credit_ring_works: outcome.credit_ring_works(),
-            hybrid_waits_work: outcome.hybrid_waits_work(),
-            long_blocks_work: outcome.long_blocks_work(),
+            supports_credit_mode: outcome.supports_credit_mode(),
+            supports_hybrid_waits: outcome.supports_hybrid_waits(),
+            supports_long_blocks: outcome.supports_long_blocks(),
             writeback_needs_enable: outcome.writeback_needs_enable(),
             tests: outcome.tests.iter().map(test).collect(),
         }
@@ -168,7 +168,7 @@ pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Res
         Err(error) => return Err(error),
     };
     let bar = Progress::open_ended("tests", settings.progress);
-    let outcome = validate::run_while(&opened.card, options, &|| !stop::is_asked(), &mut |test| {
+    let outcome = validate::run_until_stopped(&opened.card, options, &|| !stop::is_asked(), &mut |test| {
         tracing::info!(test = %test.name, status = %test.status, "tested");
         bar.advance();
         bar.phase(format!("{} {}", test.name, test.status));

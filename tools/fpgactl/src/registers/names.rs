@@ -166,7 +166,9 @@ pub fn find<'a>(card: &str, all: &'a [Register], name: &str) -> Result<Named<'a>
     };
     // A whole block, as `regs list` and `regs dump` take it.
     let of_block = || (!name.contains('.')).then(|| hint(name, blocks(all))).flatten();
-    none(hint(name, names()).or_else(of_field).or_else(of_block).unwrap_or_else(|| what_there_is(all, name)))
+    none(
+        hint(name, names()).or_else(of_field).or_else(of_block).unwrap_or_else(|| available_names(all, name)),
+    )
 }
 
 /// The blocks that there are, each once where its registers lie together.
@@ -178,7 +180,7 @@ fn blocks(all: &[Register]) -> Vec<&str> {
 }
 
 /// The registers of the block that was meant, or the blocks.
-fn what_there_is(all: &[Register], name: &str) -> String {
+fn available_names(all: &[Register], name: &str) -> String {
     let block = name.split_once('.').map_or(name, |(block, _)| block);
     let of_block: Vec<&str> = all
         .iter()

@@ -231,7 +231,7 @@ fn simulation_stopped_by_signal_fails_and_writes_nothing() {
 }
 
 /// A server that takes what is said to it, and never answers.
-fn silent_server(path: &Path) -> UnixListener {
+fn unresponsive_server(path: &Path) -> UnixListener {
     UnixListener::bind(path).unwrap()
 }
 
@@ -240,7 +240,7 @@ fn silent_server(path: &Path) -> UnixListener {
 fn signal_ends_command_waiting_for_server() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("card");
-    let server = silent_server(&socket);
+    let server = unresponsive_server(&socket);
     let card = format!("vfio-user:{}", socket.display());
     for (words, name, left) in [
         (&["info"][..], "info", "nothing was changed"),

@@ -30,9 +30,12 @@ fn point(
 ) -> Result<Point, FigureError> {
     let scenario = frozen(SIZE).delay(Nanos::new(distance)).data(network(0.0, delays.of(law, degree)?));
     // Asked for once per packet and round trip: without the packets' own time, as no answer comes sooner.
-    let ask_again = Nanos::new(2 * distance);
-    let config =
-        receiver_window::Config { window, ask_again, ..receiver_window::Config::new(scenario.timers_for()) };
+    let retry_queries = Nanos::new(2 * distance);
+    let config = receiver_window::Config {
+        window,
+        retry_queries,
+        ..receiver_window::Config::new(scenario.timers_for())
+    };
     let central = distance == 800 && law == Law::Exponential;
     Ok(Point::new(scenario.rules(Rules::ReceiverWindow(config))).with(|row| {
         row.figure = figure.name();

@@ -13,7 +13,7 @@ use fpga_protocol::scheme::side::Header;
 use super::{LinkFeedbackCounts, Packet, RateChange, Simulation};
 use crate::event_queue::{Event, What};
 use crate::host::AnySender;
-use crate::scenario::{Scenario, ScenarioError, life_of, node_of};
+use crate::scenario::{Scenario, ScenarioError, incarnation_of, node_of};
 use crate::topology::Network;
 
 /// Hops and controller.
@@ -98,16 +98,16 @@ impl Simulation {
                 &mut feedback.words.active
             };
             *count += 1;
-            self.say_at(vertex, destination, to, word);
+            self.send_feedback_at(vertex, destination, to, word);
         }
     }
 
     /// Sends a hop's word on its way from `vertex`.
-    fn say_at(&mut self, vertex: u32, of: NodeId, to: NodeId, word: Word) {
+    fn send_feedback_at(&mut self, vertex: u32, of: NodeId, to: NodeId, word: Word) {
         let common = Common {
             source: of,
             destination: to,
-            incarnation: life_of(of.get().wrapping_sub(1)),
+            incarnation: incarnation_of(of.get().wrapping_sub(1)),
             flags: Flags::NONE,
         };
         let header = Header::Link(LinkPacket { common, word });
@@ -141,7 +141,7 @@ impl Simulation {
             let common = Common {
                 source: node_of(host),
                 destination: to,
-                incarnation: life_of(host),
+                incarnation: incarnation_of(host),
                 flags: Flags::NONE,
             };
             self.inject(host, Header::Link(LinkPacket { common, word }), 0);

@@ -32,7 +32,7 @@ pub(super) fn fill(transfer: u64, offset: u64, bytes: &mut [u8]) {
 }
 
 /// Position of the first byte that is not the transfer's.
-fn first_wrong(transfer: u64, bytes: &[u8]) -> Option<u64> {
+fn first_mismatch(transfer: u64, bytes: &[u8]) -> Option<u64> {
     for (index, chunk) in (0..).zip(bytes.chunks(8)) {
         let right = word(transfer, index).to_le_bytes();
         if Some(chunk) != right.get(..chunk.len()) {
@@ -123,7 +123,7 @@ impl Arena {
 
     fn check(&self, at: u16, when: Seen) -> Result<(), Promise> {
         let Some((slot, bytes)) = self.slot_bytes(at) else { return Ok(()) };
-        match first_wrong(slot.transfer, bytes) {
+        match first_mismatch(slot.transfer, bytes) {
             None => Ok(()),
             Some(offset) => {
                 Err(Promise::Corrupted { transfer: slot.transfer, offset, length: slot.length, when })
@@ -132,7 +132,7 @@ impl Arena {
     }
 
     /// A write outside of all transfers, if there was one.
-    pub(super) fn take_stray(&mut self) -> Option<Promise> {
+    pub(super) fn take_stray_write(&mut self) -> Option<Promise> {
         self.stray.take()
     }
 }

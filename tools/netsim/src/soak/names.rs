@@ -41,8 +41,8 @@ impl Names {
     /// A packet arrives: its number is still its own.
     pub(super) fn arrives(&self, header: &DataHeader) -> Result<(), Promise> {
         let named = Named { transfer: header.transfer, segment: header.segment, address: header.address };
-        let is_own = self.last.get(&header.op) == Some(&named);
-        if is_own { Ok(()) } else { Err(Promise::Renamed { op: header.op.get() }) }
+        let is_own_failure = self.last.get(&header.op) == Some(&named);
+        if is_own_failure { Ok(()) } else { Err(Promise::Renamed { op: header.op.get() }) }
     }
 
     /// An acknowledgement arrives: the packet that it is about has the number still. Refusals may come later, of packets that have
@@ -50,8 +50,8 @@ impl Names {
     pub(super) fn acknowledged(&self, control: &Control) -> Result<(), Promise> {
         let Control::Ack(ack) = control else { return Ok(()) };
         let named = self.last.get(&ack.op);
-        let is_own =
+        let is_own_failure =
             named.is_some_and(|named| (named.transfer, named.segment) == (ack.transfer, ack.segment));
-        if is_own { Ok(()) } else { Err(Promise::Renamed { op: ack.op.get() }) }
+        if is_own_failure { Ok(()) } else { Err(Promise::Renamed { op: ack.op.get() }) }
     }
 }

@@ -551,7 +551,7 @@ impl<'a> Round<'a> {
     }
 
     fn outputs(&mut self) -> Result<(), Promise> {
-        if let Some(stray) = self.arena.take_stray() {
+        if let Some(stray) = self.arena.take_stray_write() {
             return Err(stray);
         }
         while let Some(output) = self.receiver.poll_output().copied() {
@@ -677,7 +677,7 @@ impl<'a> Round<'a> {
                 }
                 self.tickets.fill((u32::MAX, 0));
                 // What was to be told by a sender that is gone: nobody waits for it.
-                self.give_up_notices();
+                self.expire_notices();
             }
             Side::Receiver | Side::ReceiverAfterAPause => {
                 self.note_receiver();
@@ -688,7 +688,7 @@ impl<'a> Round<'a> {
                     self.deaf_until = self.now.saturating_add(LIFETIME);
                 }
                 self.receiver = open(self.world, self.receiver_life, self.key, self.arena.size())?;
-                self.give_up_notices();
+                self.expire_notices();
             }
         }
         Ok(())
@@ -696,7 +696,7 @@ impl<'a> Round<'a> {
 
     /// Transfers that ended well, with the notice still to come from the sender: it was lost with the side that was
     /// restarted.
-    fn give_up_notices(&mut self) {
+    fn expire_notices(&mut self) {
         for story in &mut self.stories {
             if story.ended == Some(Ending::Well) && story.told.is_none() && story.length != 0 {
                 story.ended = Some(Ending::Failed);

@@ -11,7 +11,7 @@ fn walk(network: &mut Network, from: u32, to: u32) -> u32 {
     while let Some(port) = network.route(vertex, to) {
         let (_, next) = network.send(port, 0, 100).unwrap();
         vertex = next;
-        if network.leads_out(port) {
+        if network.is_host_port(port) {
             break;
         }
         links += 1;
@@ -83,7 +83,7 @@ fn topology_fixed_route_changes_only_on_reroute() {
                 }
                 let port = network.route_fixed(vertex, from, to).unwrap();
                 vertex = network.beyond(port).1;
-                if network.leads_out(port) {
+                if network.is_host_port(port) {
                     break;
                 }
             }

@@ -41,7 +41,7 @@ pub(crate) fn run(program: &Path, door: &str) -> GuestReport {
 }
 
 fn read(door: &str, stdout: &str, mut error: Option<String>) -> GuestReport {
-    let mut report = GuestReport::of_door(door);
+    let mut report = GuestReport::of_backend(door);
     for line in stdout.lines() {
         match serde_json::from_str::<Line>(line) {
             Ok(line) if line.door == door => {

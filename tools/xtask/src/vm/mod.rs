@@ -177,9 +177,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), VmError> {
     }
     let cache = Cache::open(&cache_folder(root))?;
     if options.no_build && kernel::is_missing(&cache, Kernel::Built) {
-        let (left_out, rest) = jobs.into_iter().partition(|job| job.guest.kernel == Kernel::Built);
+        let (skipped_channels, rest) = jobs.into_iter().partition(|job| job.guest.kernel == Kernel::Built);
         jobs = rest;
-        left_out_for_want_of_a_kernel(&left_out, cache.folder());
+        skipped_without_kernel(&skipped_channels, cache.folder());
     }
     let kernels: Vec<Kernel> = jobs.iter().map(|job| job.guest.kernel).collect();
     let lacks = requirements::lacking(&cache, &kernels);
@@ -203,7 +203,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), VmError> {
 }
 
 /// Says what is not shown, so that nobody takes a part for the whole.
-fn left_out_for_want_of_a_kernel(jobs: &[Job], folder: &Path) {
+fn skipped_without_kernel(jobs: &[Job], folder: &Path) {
     for job in jobs {
         eprintln!(
             "!!! guest {} is LEFT OUT ({}): its kernel is not in {}. `cargo xtask vm-test --prepare` builds it, once, in some minutes",

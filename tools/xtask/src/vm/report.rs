@@ -184,7 +184,7 @@ impl GuestReport {
     }
 
     /// A door of a process on this machine, which is a column of the table like a guest.
-    pub(crate) fn of_door(name: &str) -> Self {
+    pub(crate) fn of_backend(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             about: "a process on this machine".to_owned(),

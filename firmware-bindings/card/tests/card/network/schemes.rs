@@ -10,7 +10,7 @@ const SELECTIVE: u32 = 1 << 5;
 const COUNTER: u32 = 1 << 3;
 
 /// A node that goes by `scheme` and others, with memory opened for everybody.
-fn going_by(id: u32, scheme: u32, others: u32) -> Bench {
+fn node_with_scheme(id: u32, scheme: u32, others: u32) -> Bench {
     let mut bench = node(id);
     bench.ni_write(ni::CONTROL, 0);
     bench.ni_write(ni::SCHEME, scheme);
@@ -93,7 +93,7 @@ fn ni_scheme_change_needs_disabled_interface() {
 /// Both ways of sending at once, into one table of memory windows; counters are sums.
 #[test]
 fn ni_segments_and_messages_share_windows() {
-    let (mut a, mut b) = (going_by(1, 0, ALL), going_by(2, 0, ALL));
+    let (mut a, mut b) = (node_with_scheme(1, 0, ALL), node_with_scheme(2, 0, ALL));
     let data: Vec<u8> = (0..1000_u32).map(|n| n as u8).collect();
     a.poke(0x1000, &data);
     let mut sequence = 0;
@@ -126,7 +126,7 @@ fn ni_segments_and_messages_share_windows() {
 
 #[test]
 fn ni_registry_entries_name_scheme() {
-    let (mut a, mut b) = (going_by(1, 0, ALL), going_by(2, 0, ALL));
+    let (mut a, mut b) = (node_with_scheme(1, 0, ALL), node_with_scheme(2, 0, ALL));
     let peek = |bench: &mut Bench, block: u32, index: u32, flags: u32| {
         bench.write(USER, u64::from(block), index);
         bench.read(USER, u64::from(block + flags))
@@ -166,7 +166,7 @@ fn ni_registry_entries_name_scheme() {
 
 #[test]
 fn ni_inactive_scheme_is_refused() {
-    let (mut a, mut b) = (going_by(1, 0, SELECTIVE | COUNTER), going_by(2, 0, COUNTER));
+    let (mut a, mut b) = (node_with_scheme(1, 0, SELECTIVE | COUNTER), node_with_scheme(2, 0, COUNTER));
     a.ni_write(ni::HELLO, 2);
     exchange(&mut a, &mut b, |_| 0);
     let [hello] = a.events().try_into().expect("one event");
@@ -184,7 +184,7 @@ fn ni_inactive_scheme_is_refused() {
         assert_eq!(ends(&a.events()), [(outcome, 70 + n, reason)], "{scheme:?}");
     }
     // Where only the registry is on, a command is no window of its, and a message packet is refused by name.
-    let (mut c, mut d) = (going_by(3, 0, 0), going_by(4, 5, 0));
+    let (mut c, mut d) = (node_with_scheme(3, 0, 0), node_with_scheme(4, 5, 0));
     fill(&mut c, 0, &command(1, 4, Some(Scheme::Selective)), &[], 1);
     c.run();
     assert_eq!(c.events()[0].fault_reason(), Some(FaultReason::BadHeader));

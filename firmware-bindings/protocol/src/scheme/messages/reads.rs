@@ -355,7 +355,7 @@ impl Reads {
             };
             if slot.accepted {
                 let number = MessageId::from_parts(at, slot.number).get();
-                let heard = receiver.heard_of_read(node, number).unwrap_or(slot.heard).max(slot.heard);
+                let heard = receiver.last_answer_time(node, number).unwrap_or(slot.heard).max(slot.heard);
                 slot.heard = heard;
                 slot.at = heard.saturating_add(self.config.silence);
                 if slot.at <= now {
@@ -378,7 +378,7 @@ impl Reads {
     }
 
     /// The next packet to send.
-    pub fn poll_departure(&mut self, now: Nanos) -> Option<Departure> {
+    pub fn poll_packet(&mut self, now: Nanos) -> Option<Departure> {
         if let Some(answer) = self.answers.pop_front() {
             let header = Header::Message(Message::Answer(answer));
             return Some(Departure { header, source: CardAddr::new(0), payload: 0 });

@@ -195,7 +195,7 @@ impl Receiver {
     }
 
     /// Whether it goes by these rules.
-    fn goes_by(&self, scheme: Scheme) -> bool {
+    fn uses(&self, scheme: Scheme) -> bool {
         let default = self.config.rules.scheme();
         scheme == default || self.config.others.beside(default).any(|rules| rules.scheme() == scheme)
     }
@@ -228,7 +228,7 @@ impl Receiver {
 
     /// When the last packet came of a message that answers `read`; `None` if there is no such message.
     #[must_use]
-    pub fn heard_of_read(&self, node: NodeId, read: u32) -> Option<Nanos> {
+    pub fn last_answer_time(&self, node: NodeId, read: u32) -> Option<Nanos> {
         let of_read = |context: &&Context| context.announcement.read == read;
         let heard = |context: &Context| {
             let peer = self.peers.get(context.peer?)?;
@@ -237,7 +237,7 @@ impl Receiver {
         self.contexts.iter().filter(of_read).filter_map(heard).max()
     }
 
-    fn has_room(&mut self) -> bool {
+    fn has_space(&mut self) -> bool {
         let room = self.said.capacity() - self.said.len() >= self.burst;
         self.counters.unpolled += u64::from(!room);
         room
@@ -468,7 +468,7 @@ impl Receiver {
 
     fn request(&mut self, now: Nanos, request: &MessageRequest) {
         let key = key_of(&request.common, request.message);
-        if !self.goes_by(request.scheme) {
+        if !self.uses(request.scheme) {
             self.counters.bad_packets += 1;
             self.say(&key, request.message, None, AnswerBody::Refused(NackReason::Scheme));
             return;
@@ -519,7 +519,7 @@ impl Receiver {
         memory: &mut (impl ReceiveMemory + ?Sized),
     ) {
         let (key, message) = (key_of(&header.common, header.message), header.message);
-        if !self.goes_by(header.scheme) {
+        if !self.uses(header.scheme) {
             self.counters.bad_packets += 1;
             self.say(&key, message, None, AnswerBody::Refused(NackReason::Scheme));
             return;
@@ -644,7 +644,7 @@ impl SchemeReceiver for Receiver {
         memory: &mut (impl ReceiveMemory + ?Sized),
     ) {
         let Header::Message(message) = header else { return };
-        if matches!(message, Message::Answer(_) | Message::Read(_)) || !self.has_room() {
+        if matches!(message, Message::Answer(_) | Message::Read(_)) || !self.has_space() {
             return;
         }
         self.counters.packets += 1;
@@ -661,7 +661,7 @@ impl SchemeReceiver for Receiver {
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
-        if !self.has_room() {
+        if !self.has_space() {
             return;
         }
         while let Some(timer) = self.timers.expired(now) {
@@ -680,7 +680,7 @@ impl SchemeReceiver for Receiver {
         self.timers.next().unwrap_or(Nanos::MAX).min(self.next_sweep).as_timer()
     }
 
-    fn poll_said(&mut self) -> Option<Said> {
+    fn poll_action(&mut self) -> Option<Said> {
         self.said.pop_front()
     }
 

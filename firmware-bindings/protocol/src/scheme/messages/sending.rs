@@ -217,7 +217,7 @@ impl Sender {
     }
 
     /// The next packet of a receiver whose rate is lowered, if its time has come.
-    fn poll_low(&mut self, now: Nanos) -> Option<Departure> {
+    fn poll_paced(&mut self, now: Nanos) -> Option<Departure> {
         while let Some(slot) = self.low.next_from(self.turn) {
             let node = self.contexts[index(slot)].node;
             if let Some(at) = self.flow.as_ref().and_then(|flow| flow.held(now, node)) {
@@ -481,7 +481,7 @@ impl Sender {
         self.transfers.begin_message(transfer);
         let stranger = self.take_end(slot, scheme) != command.node;
         let context = &mut self.contexts[index(slot)];
-        let asks = context.end.asks_first();
+        let asks = context.end.requests_context();
         context.stage = if asks { Stage::Ask } else { Stage::Sending };
         context.node = command.node;
         context.number = number;
@@ -629,14 +629,14 @@ impl SchemeSender for Sender {
         timers.min(self.wake).min(flow).min(self.pace).as_timer()
     }
 
-    fn poll_departure(&mut self, now: Nanos) -> Option<Departure> {
+    fn poll_packet(&mut self, now: Nanos) -> Option<Departure> {
         if !self.blocked && self.wake > now {
             self.begin(now);
         } else if self.wake <= now {
             self.blocked = false;
             self.begin(now);
         }
-        if let Some(packet) = self.flow.as_mut().and_then(FlowControl::poll_word) {
+        if let Some(packet) = self.flow.as_mut().and_then(FlowControl::poll_feedback) {
             let header = Header::Link(packet);
             return Some(Departure { header, source: CardAddr::new(0), payload: 0 });
         }
@@ -657,7 +657,7 @@ impl SchemeSender for Sender {
         }
         self.flow.as_ref()?;
         self.release_paced(now);
-        self.poll_low(now)
+        self.poll_paced(now)
     }
 
     fn poll_completion(&mut self) -> Option<Completion> {

@@ -22,7 +22,7 @@ pub(super) trait Channel: Sized {
 
     fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, ResourceError>;
     fn name(&self) -> ChannelName;
-    fn attach_area(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, SubmitError>;
+    fn register_memory(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, SubmitError>;
     fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>>;
     fn submit_at(
         &mut self,
@@ -52,7 +52,7 @@ macro_rules! channel {
                 $kind::name(self)
             }
 
-            fn attach_area(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, SubmitError> {
+            fn register_memory(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, SubmitError> {
                 self.attach(area).map_err(|refused| refused.error)
             }
 
@@ -113,10 +113,10 @@ fn view<'a, C: Channel>(
     memory: MemoryHandle,
     card: &Card,
 ) -> Result<SharedSlice<'a>, CliError> {
-    channel.memory(memory).ok_or_else(|| not_attached(channel, card))
+    channel.memory(memory).ok_or_else(|| not_registered(channel, card))
 }
 
-fn not_attached<C: Channel>(channel: &C, card: &Card) -> CliError {
+fn not_registered<C: Channel>(channel: &C, card: &Card) -> CliError {
     // What was attached stays attached: only a mistake in here gets this far.
     CliError::from(TransferError::from(ChannelError::NotAttached {
         card: card.name().into(),
@@ -198,7 +198,7 @@ impl<C: Channel> Lane<C> {
         let mut channel = C::take(card, number, options)?;
         let length = usize::try_from(set.bytes()).unwrap_or(usize::MAX);
         let memory = channel
-            .attach_area(card.area(length)?)
+            .register_memory(card.area(length)?)
             .map_err(|error| CliError::from(TransferError::from(error)))?;
         let lane = Self {
             channel,

@@ -88,7 +88,7 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     // What cannot be written is told before anything is measured.
     let svg = args.svg.as_deref().map(OutFile::create).transpose()?;
     // The card's thread is started before this one is bound: it would inherit the CPU.
-    let opened = target::open_working(&settings.card, args.pin.map(|pin| pin.card), limit)?;
+    let opened = target::open_threaded(&settings.card, args.pin.map(|pin| pin.card), limit)?;
     if let Some(pin) = args.pin {
         bind(pin.host)?;
     }
@@ -156,7 +156,7 @@ fn print(
         report.svg = Some(path.display().to_string());
     }
     if args.chart || args.sizes.len() > 1 {
-        report.chart = chart::beside_report(&picture, args.chart, settings);
+        report.chart = chart::text_beside_report(&picture, args.chart, settings);
     }
     output::print(&report, settings.json, out)
 }
@@ -335,7 +335,7 @@ fn one(
     let run = lanes.measure(card, &load, args.seconds.mul_f64(share::THROUGHPUT), slots, estimate)?;
     let after = card.counters();
     if comparable {
-        row.leave_out(|| lanes.c2h.iter().try_for_each(|lane| lane.compare_on_host(card)))?;
+        row.pause_timer(|| lanes.c2h.iter().try_for_each(|lane| lane.compare_on_host(card)))?;
     }
     let latency = match args.samples {
         0 => None,

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::doctor::DoctorReport;
 use super::transport::{EscapeReport, OpsReport, RegistryReport, Scene, StatsReport};
 use super::{info, list, regs};
-use crate::advice::in_cli_terms;
+use crate::advice::to_cli_terms;
 use crate::cli::DumpArgs;
 use crate::error::CliError;
 use crate::outfile::OutFile;
@@ -43,7 +43,7 @@ pub struct DumpReport {
     bytes: usize,
     sections: Vec<SectionLine>,
     /// What is taken out wherever it stands.
-    left_out: &'static [&'static str],
+    skipped_channels: &'static [&'static str],
 }
 
 #[derive(Debug, Serialize)]
@@ -69,7 +69,7 @@ impl Report for DumpReport {
             })
             .collect();
         text += &pairs(&rows);
-        text + &format!("left out: {}\n", self.left_out.join(", "))
+        text + &format!("left out: {}\n", self.skipped_channels.join(", "))
     }
 }
 
@@ -81,7 +81,7 @@ struct Section {
 
 impl Section {
     fn new(name: &'static str, text: Result<String, impl ToString>) -> Self {
-        Self { name, text: text.map_err(|problem| in_cli_terms(problem.to_string())) }
+        Self { name, text: text.map_err(|problem| to_cli_terms(problem.to_string())) }
     }
 
     fn of(name: &'static str, report: Result<impl Report, CliError>) -> Self {
@@ -128,7 +128,7 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
         file: args.out.display().to_string(),
         bytes: text.len(),
         sections: lines,
-        left_out: scrub::OMITTED,
+        skipped_channels: scrub::OMITTED,
     })
 }
 

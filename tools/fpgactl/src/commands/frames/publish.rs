@@ -444,10 +444,10 @@ fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<Job<'a>, CliEr
     let source = Source::open(args)?;
     let endpoint = Station::reach(settings, &args.link)?.endpoint()?;
     let mut options = PublisherOptions::default();
-    (options.data_room, options.slots) = (args.frame, args.slots);
+    (options.max_data_length, options.slots) = (args.frame, args.slots);
     options.subscribers = args.max_subscribers.max(args.subscribers);
     options.heartbeat = args.heartbeat;
-    options.value_room = u32::try_from(CHECKSUM).unwrap_or(0);
+    options.max_value_length = u32::try_from(CHECKSUM).unwrap_or(0);
     let mut publisher = Publisher::new(endpoint, options)?;
     let address = publisher.listen(args.listen)?;
     // Nobody may be left who reads it.

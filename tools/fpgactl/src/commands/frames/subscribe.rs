@@ -92,7 +92,7 @@ impl Sink {
 }
 
 /// What the publisher's name stands for now: one address at least.
-fn look_up(place: &str) -> Result<Vec<SocketAddr>, CliError> {
+fn resolve(place: &str) -> Result<Vec<SocketAddr>, CliError> {
     let unknown = |reason: String| CliError::UnknownPublisher { place: place.to_owned(), reason };
     let found: Vec<_> = place.to_socket_addrs().map_err(|error| unknown(error.to_string()))?.collect();
     if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
@@ -165,7 +165,7 @@ fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliErro
     let began = Instant::now();
     let until = began + args.retry.unwrap_or_default();
     loop {
-        let tried = match look_up(&args.publisher) {
+        let tried = match resolve(&args.publisher) {
             Ok(addresses) => try_join(&station, args, &addresses),
             Err(error) => Err((Again::Asked, error)),
         };

@@ -69,7 +69,7 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
     for name in &args.names {
         let named = readable(&opened, &all, name, args.force)?;
         if !args.force
-            && let Some(harm) = guard::harm_of_reading(&opened.card, &all, Stretch::of(named.register))
+            && let Some(harm) = guard::read_hazard(&opened.card, &all, Stretch::of(named.register))
         {
             let card = opened.card.name().to_owned();
             return Err(CliError::Harm { card, what: format!("reading {name}"), harm });

@@ -74,7 +74,7 @@ pub(super) fn write(
         Err(CliError::NotWritable { card: card.clone(), name: name.clone(), access, reason })
     };
     if !access.is_writable() {
-        return refused(why_not(register, all));
+        return refused(refusal_reason(register, all));
     }
     let value = named.parse(text)?;
     let kept = match named.rest() {
@@ -88,7 +88,7 @@ pub(super) fn write(
         ));
     }
     let stretch = Stretch::of(register);
-    if !force && let Some(harm) = guard::harm_of_writing(&opened.card, all, stretch)? {
+    if !force && let Some(harm) = guard::write_hazard(&opened.card, all, stretch)? {
         return Err(CliError::Harm { card, what: format!("writing {name}"), harm });
     }
     let mirror = mirror(register, all);
@@ -131,7 +131,7 @@ fn mirror<'a>(register: &'a Register, all: &'a [Register]) -> Option<&'a Registe
     (shown.access.is_readable() && !shown.read_has_side_effect()).then_some(shown)
 }
 
-fn why_not(register: &Register, all: &[Register]) -> String {
+fn refusal_reason(register: &Register, all: &[Register]) -> String {
     let name = &register.name;
     if register.access == AccessKind::ReadClears {
         let plain = name.rsplit_once('_').map(|(plain, _)| plain);

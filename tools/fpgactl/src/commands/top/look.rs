@@ -9,7 +9,7 @@ use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
 use serde::Serialize;
 
 use super::watched::Subject;
-use crate::advice::in_cli_terms;
+use crate::advice::to_cli_terms;
 use crate::commands::transport::{EscapeReport, OpsReport, QueuesReport, RegistryReport, Scene, StatsReport};
 use crate::error::CliError;
 use crate::target::Opened;
@@ -178,7 +178,7 @@ impl Looker {
             let rates = before.map(|before| Rates::between(before, &seen.counted, rate));
             let channels = channels(&seen.opened.card);
             let card = seen.opened.card.name();
-            self.add_trouble(card, &seen.counted, &mut trouble);
+            self.add_warnings(card, &seen.counted, &mut trouble);
             for channel in channels.iter().filter(|channel| matches!(channel.state, "error" | "gone")) {
                 trouble.push(Trouble {
                     card: format!("{card} {}", channel.name),
@@ -214,7 +214,7 @@ impl Looker {
         })
     }
 
-    fn add_trouble(&mut self, card: &str, counted: &Counted, all: &mut Vec<Trouble>) {
+    fn add_warnings(&mut self, card: &str, counted: &Counted, all: &mut Vec<Trouble>) {
         for (what, level, count) in counted.trouble() {
             let before = self.trouble.insert((card.to_owned(), what), count).unwrap_or(0);
             if count > 0 {
@@ -306,7 +306,7 @@ fn channels(card: &Card) -> Vec<Channel> {
                 decoded,
             };
             match read() {
-                Err(error) => gone(in_cli_terms(error.to_string())),
+                Err(error) => gone(to_cli_terms(error.to_string())),
                 Ok((_, status, u32::MAX)) if status.into_bits() == u32::MAX => {
                     gone("reads as all ones".to_owned())
                 }

@@ -88,7 +88,7 @@ fn live(
             return Ok(());
         }
         if matches!(wish, Wish::Slower | Wish::Faster) {
-            change_pace(watched, &mut args, wish == Wish::Slower);
+            change_interval(watched, &mut args, wish == Wish::Slower);
             chosen.pace = pace(watched, &args);
         }
         let wanted = wish == Wish::Look || (!chosen.paused && Instant::now() >= due);
@@ -123,7 +123,7 @@ fn pace(watched: &Watched, args: &TopArgs) -> String {
 }
 
 /// Looks twice as far apart, or half: in the cards' time where that is their own.
-fn change_pace(watched: &Watched, args: &mut TopArgs, slower: bool) {
+fn change_interval(watched: &Watched, args: &mut TopArgs, slower: bool) {
     let changed = |span: Duration, (least, most): (Duration, Duration)| {
         let span = if slower { span.saturating_mul(2) } else { span / 2 };
         span.clamp(least, most)

@@ -61,7 +61,7 @@ impl Load {
     /// # Errors
     /// See [`CliError`].
     pub fn begin(settings: &Settings, args: &TransferArgs) -> Result<Self, CliError> {
-        let plan = Plan::to_look_at(args, &settings.transfer)?;
+        let plan = Plan::for_inspection(args, &settings.transfer)?;
         let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
         let length = source.next_part(0, plan.chunk_size(source.length(), &sending, &receiving)?)?;
         if length > 0 {
@@ -104,7 +104,7 @@ impl Load {
         while let Some(ticket) = self.under_way {
             let work = self.sending.poll()? + self.receiving.poll()?;
             self.receiving.drop_notifications();
-            self.look_at_clock();
+            self.read_clock();
             self.acknowledged = self.sending.acknowledged_bytes().saturating_sub(self.before);
             if let Some(done) = self.sending.take_completion(ticket) {
                 self.under_way = None;
@@ -141,7 +141,7 @@ impl Load {
         self.before.saturating_add(self.acknowledged)
     }
 
-    fn look_at_clock(&mut self) {
+    fn read_clock(&mut self) {
         let now = self.sending.opened().now();
         self.now = Nanos::new(now);
         self.elapsed = card_span(self.began, now);
@@ -161,7 +161,7 @@ impl Load {
             if self.under_way.is_none() {
                 deadline.check(|| "the transfer to look at".to_owned())?;
                 self.sending.rest(&mut backoff);
-                self.look_at_clock();
+                self.read_clock();
             }
             self.poll_until(deadline, |load| load.now >= until)?;
         }
@@ -184,7 +184,7 @@ impl Load {
             self.receiving.poll()?;
             self.differences = self.receiving.endpoint().check_mirror()?;
         }
-        self.look_at_clock();
+        self.read_clock();
         Ok(())
     }
 }

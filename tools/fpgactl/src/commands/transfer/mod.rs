@@ -141,7 +141,7 @@ impl Job<'_> {
         }
         let span = began.elapsed();
         self.source.check_unchanged()?;
-        check_leftovers(sending, receiving)?;
+        check_nothing_allocated(sending, receiving)?;
         report.finish(span, &counters);
         Ok(report)
     }
@@ -180,7 +180,7 @@ impl Job<'_> {
 }
 
 /// After the last transfer nothing may be in use at either end.
-fn check_leftovers(sending: &Sending, receiving: &Receiving) -> Result<(), CliError> {
+fn check_nothing_allocated(sending: &Sending, receiving: &Receiving) -> Result<(), CliError> {
     let ops = sending.ops_in_use();
     let (registry, _) = receiving.endpoint().tables().registry_occupancy()?;
     let (escape, _) = receiving.endpoint().tables().escape_occupancy()?;

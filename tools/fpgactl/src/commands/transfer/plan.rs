@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fpga_driver::NiInfo;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions, Tuning};
-use fpga_driver::protocol::scheme::tuning::most_window;
+use fpga_driver::protocol::scheme::tuning::max_window;
 
 use super::ends::{Receiving, Sending};
 use crate::cli::{Notifier, Scheme, TransferArgs};
@@ -76,7 +76,7 @@ impl Plan {
     }
 
     /// Of a transfer that is made to be looked at: the card tells of every packet, since a listing compares masks too.
-    pub(super) fn to_look_at(args: &TransferArgs, defaults: &TransferDefaults) -> Result<Self, CliError> {
+    pub(super) fn for_inspection(args: &TransferArgs, defaults: &TransferDefaults) -> Result<Self, CliError> {
         let size = args.size.or(defaults.size).unwrap_or(INSPECTED_TRANSFER_BYTES);
         Ok(Self { size, packet_events: true, ..Self::new(args, defaults)? })
     }
@@ -186,7 +186,7 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     let usage = |option: &str, who: &str| {
         Err(CliError::Usage(format!("{option}: only {who} has it; leave it out, or choose --scheme")))
     };
-    let has_window = |scheme: &Scheme| most_window(scheme.rules()).is_some();
+    let has_window = |scheme: &Scheme| max_window(scheme.rules()).is_some();
     if args.window.is_some() && !args.scheme.iter().any(has_window) {
         return usage("--window", "each of receiver-window, sender-window, adaptive-window and selective");
     }
@@ -200,7 +200,7 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     match args.scheme.iter().find(|scheme| !tuning.fits(scheme.rules())) {
         None => Ok(tuning),
         Some(scheme) => {
-            let most = most_window(scheme.rules()).unwrap_or(0);
+            let most = max_window(scheme.rules()).unwrap_or(0);
             Err(CliError::Usage(format!("--window: that of {} is 1 to {most}", scheme.name())))
         }
     }

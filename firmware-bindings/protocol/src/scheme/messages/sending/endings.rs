@@ -86,7 +86,7 @@ impl Sender {
                 if context.theirs.is_none() {
                     context.theirs = answer.context;
                 }
-                if let (Stage::Held(_), false) = (context.stage, context.end.asks_first()) {
+                if let (Stage::Held(_), false) = (context.stage, context.end.requests_context()) {
                     // It was taken after all.
                     context.stage = Stage::Sending;
                 }
@@ -176,7 +176,7 @@ impl Sender {
                 context.stage = Stage::Ask;
             }
             Stage::Held(at) if at <= now => {
-                context.stage = if context.end.asks_first() { Stage::Ask } else { Stage::Sending };
+                context.stage = if context.end.requests_context() { Stage::Ask } else { Stage::Sending };
                 context.end.begin(now, context.count, false);
             }
             Stage::Sending => {
