@@ -72,7 +72,7 @@ pub struct CdmaRing<T> {
     /// The copy that somebody waits for: its status word is looked at first.
     pub(super) wanted: Option<Token>,
     /// When something last moved; 0: since the last look at the clock.
-    last_news: u64,
+    last_progress: u64,
     /// Looks without news in a row.
     fruitless: u32,
     pub(super) overruns: u64,
@@ -118,7 +118,7 @@ impl Cdma {
             path,
             control,
             wanted: None,
-            last_news: 0,
+            last_progress: 0,
             fruitless: 0,
             overruns: 0,
             overrun_at: None,
@@ -295,7 +295,7 @@ impl<T> CdmaRing<T> {
     }
 
     const fn news(&mut self) {
-        self.last_news = 0;
+        self.last_progress = 0;
         self.fruitless = 0;
     }
 
@@ -348,13 +348,13 @@ impl<T> CdmaRing<T> {
             return Ok(());
         }
         let now = self.now();
-        if self.last_news == 0 {
-            self.last_news = now;
+        if self.last_progress == 0 {
+            self.last_progress = now;
         }
-        if now.saturating_sub(self.last_news) < STALL_CHECK_NS {
+        if now.saturating_sub(self.last_progress) < STALL_CHECK_NS {
             return Ok(());
         }
-        self.last_news = now;
+        self.last_progress = now;
         self.check_status()
     }
 

@@ -99,7 +99,7 @@ pub(crate) struct Engine {
     /// Its interrupt.
     pub(super) line: Line,
     /// When something last moved; 0: since the last look at the clock.
-    last_news: u64,
+    last_progress: u64,
     /// Polls without news in a row.
     pub(super) fruitless: u32,
     pub(super) pressure: Pressure,
@@ -179,7 +179,7 @@ impl Engine {
             high_word: None,
             adjacent: None,
             line: Line::default(),
-            last_news: 0,
+            last_progress: 0,
             fruitless: 0,
             pressure: Pressure::default(),
             dead: None,
@@ -521,7 +521,7 @@ impl Engine {
 
     #[inline]
     pub(super) const fn news(&mut self) {
-        self.last_news = 0;
+        self.last_progress = 0;
         self.fruitless = 0;
     }
 
@@ -535,17 +535,17 @@ impl Engine {
     #[cold]
     fn suspect(&mut self) -> Result<usize, ChannelError> {
         let now = self.card.transport.now();
-        if self.last_news == 0 {
-            self.last_news = now;
+        if self.last_progress == 0 {
+            self.last_progress = now;
         }
         let patience = match self.side {
             Side::Memory => STALL_CHECK_NS,
             Side::Stream => STREAM_STALL_CHECK_NS,
         };
-        if now.saturating_sub(self.last_news) < patience {
+        if now.saturating_sub(self.last_progress) < patience {
             return Ok(0);
         }
-        self.last_news = now;
+        self.last_progress = now;
         let before = self.ring.ended();
         self.check_status()?;
         Ok(usize::try_from(self.ring.ended() - before).unwrap_or(usize::MAX))

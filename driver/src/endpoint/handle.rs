@@ -47,7 +47,7 @@ pub struct SharedEndpoint {
 struct Shared {
     inner: Mutex<Inner>,
     /// Something has ended for somebody who stands by, or nobody waits for the card any more.
-    stand_by: Condvar,
+    waiters: Condvar,
 }
 
 /// Time after its deadline at which a thread that stands by ends its wait by itself.
@@ -141,7 +141,7 @@ impl From<Endpoint> for SharedEndpoint {
             reads: HashMap::new(),
             notifications: VecDeque::new(),
         };
-        Self { inner: Arc::new(Shared { inner: Mutex::new(inner), stand_by: Condvar::new() }), card }
+        Self { inner: Arc::new(Shared { inner: Mutex::new(inner), waiters: Condvar::new() }), card }
     }
 }
 
@@ -352,7 +352,7 @@ impl SharedEndpoint {
             return;
         }
         if !inner.limits.is_empty() {
-            self.inner.stand_by.notify_all();
+            self.inner.waiters.notify_all();
         }
         inner.wake_waiter();
     }
@@ -430,7 +430,7 @@ impl SharedEndpoint {
         if inner.sleeper.is_none() {
             inner.endpoint.disarm();
             // Somebody else has to wait for the card now.
-            self.inner.stand_by.notify_one();
+            self.inner.waiters.notify_one();
         }
         result
     }
@@ -446,7 +446,7 @@ impl SharedEndpoint {
         let limit = Nanos::new(deadline.end());
         if inner.limits.iter().any(|limit| *limit <= now) {
             // They do not look at the time.
-            self.inner.stand_by.notify_all();
+            self.inner.waiters.notify_all();
         }
         if let Some(sleeper) = &inner.sleeper
             && !idle.is_spinning(now)
@@ -457,7 +457,7 @@ impl SharedEndpoint {
             inner.limits.push(limit);
             // The thread that sleeps for all ends this wait in time. Should it be held up, the clock does.
             let left = deadline.wall_time_left(now.get()).saturating_add(WAITER_DEADLINE_SLACK);
-            let waited = self.inner.stand_by.wait_timeout(inner, left);
+            let waited = self.inner.waiters.wait_timeout(inner, left);
             let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if let Some(own) = inner.limits.iter().position(|other| *other == limit) {
                 inner.limits.swap_remove(own);

@@ -15,12 +15,12 @@ pub(super) struct Sending {
     card: Option<Box<Commands>>,
     default: Scheme,
     /// The card's has its turn: neither keeps the other waiting for windows.
-    cards_turn: bool,
+    card_is_next: bool,
 }
 
 impl Sending {
     pub(super) fn new(host: Option<Sender>, card: Option<Commands>, default: Scheme) -> Self {
-        Self { host: host.map(Box::new), card: card.map(Box::new), default, cards_turn: false }
+        Self { host: host.map(Box::new), card: card.map(Box::new), default, card_is_next: false }
     }
 
     /// This host's sender, if any transfer may go by it.
@@ -71,12 +71,12 @@ impl Sending {
 
     pub(super) fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
         let Some(commands) = &mut self.card else { return self.host.as_mut()?.poll_transmit(now) };
-        let cards_turn = std::mem::replace(&mut self.cards_turn, false);
-        if cards_turn && let Some(transmit) = commands.poll_transmit(now) {
+        let card_is_next = std::mem::replace(&mut self.card_is_next, false);
+        if card_is_next && let Some(transmit) = commands.poll_transmit(now) {
             return Some(transmit);
         }
         if let Some(transmit) = self.host.as_mut().and_then(|sender| sender.poll_transmit(now)) {
-            self.cards_turn = true;
+            self.card_is_next = true;
             return Some(transmit);
         }
         commands.poll_transmit(now)

@@ -63,7 +63,7 @@ pub(super) struct TransmitPath {
     /// Windows filled: the number of the next slot.
     filled: u64,
     /// When something last came back, in nanoseconds; later by what nobody looked at since.
-    last_news: u64,
+    last_progress: u64,
     /// When that was last looked at.
     watched: u64,
     /// When the copy engine was last looked at.
@@ -117,7 +117,7 @@ impl TransmitPath {
             busy: 0,
             sequence: 0,
             filled: 0,
-            last_news: 0,
+            last_progress: 0,
             watched: 0,
             looked: 0,
             ended: VecDeque::with_capacity(2 * windows.count as usize),
@@ -157,7 +157,7 @@ impl TransmitPath {
         while self.free != 0 && self.busy & 1 << self.chain.place(self.filled) == 0 {
             let Some(transmit) = sender.poll_transmit(now) else { break };
             if self.busy == 0 {
-                self.last_news = now.get();
+                self.last_progress = now.get();
             }
             self.fill(&transmit)?;
             work += 1;
@@ -200,7 +200,7 @@ impl TransmitPath {
         if count != 0 {
             self.chain.post(count as u64)?;
             // Only now can the card begin: the time before was the caller's.
-            self.last_news = now.get();
+            self.last_progress = now.get();
         }
         polled?;
         failed.map_or(Ok(count), Err)
@@ -259,7 +259,7 @@ impl TransmitPath {
         };
         self.busy &= !(1 << slot);
         self.free |= bit;
-        self.last_news = now.get();
+        self.last_progress = now.get();
         Ok(())
     }
 
@@ -268,8 +268,8 @@ impl TransmitPath {
         // Nobody looked for a while: this program may have been stopped, and a simulated card with it.
         let pause = now.get().saturating_sub(core::mem::replace(&mut self.watched, now.get()));
         let unseen = pause.saturating_sub(PAUSE_NS);
-        self.last_news = self.last_news.saturating_add(unseen).min(now.get());
-        let waited = now.get().saturating_sub(self.last_news);
+        self.last_progress = self.last_progress.saturating_add(unseen).min(now.get());
+        let waited = now.get().saturating_sub(self.last_progress);
         if waited < STALL_CHECK_NS || now.get().saturating_sub(self.looked) < STALL_CHECK_NS {
             return Ok(());
         }
@@ -277,7 +277,7 @@ impl TransmitPath {
         let status = self.chain.status()?;
         if status.has_error() {
             if self.chain.resume(status, self.filled)? {
-                self.last_news = now.get();
+                self.last_progress = now.get();
                 return Ok(());
             }
             return Err(EndpointError::Chain { card: self.card.clone(), status });

@@ -21,7 +21,7 @@ pub(super) struct Interrupts {
     /// Kind to use, and how many there are; none if the device has none at all.
     used: Option<(u32, u32)>,
     /// Most file descriptors of one message.
-    most_fds: usize,
+    max_fds: usize,
     on: Mutex<bool>,
     /// What the events below are made of, to be armed again after a reset.
     armed: Vec<(u32, Interrupt)>,
@@ -30,7 +30,7 @@ pub(super) struct Interrupts {
 
 impl Interrupts {
     /// Finds the best kind that the device has, and arms its events.
-    pub(super) fn find(link: &Link, kinds: u32, most_fds: usize) -> Result<Self, InterruptError> {
+    pub(super) fn find(link: &Link, kinds: u32, max_fds: usize) -> Result<Self, InterruptError> {
         let peer = |source| InterruptError::Server { count: 0, source };
         let vectors = |index: u32| -> Result<u32, ServerError> {
             if index >= kinds {
@@ -64,7 +64,7 @@ impl Interrupts {
         }
         let event = |index| armed.iter().find(|(of, _)| *of == index).map(|(_, interrupt)| interrupt.clone());
         let events = DeviceEvents::new(event(irq::ERR), event(irq::REQ))?;
-        Ok(Self { used, most_fds: most_fds.max(1), on: Mutex::new(false), armed, events })
+        Ok(Self { used, max_fds: max_fds.max(1), on: Mutex::new(false), armed, events })
     }
 
     /// How many vectors there are.
@@ -92,7 +92,7 @@ impl Interrupts {
             interrupts = interrupts.into_iter().map(|interrupt| interrupt.level(Arc::clone(&line))).collect();
         }
         let mut start = 0;
-        for part in interrupts.chunks(self.most_fds) {
+        for part in interrupts.chunks(self.max_fds) {
             let files: Vec<_> = part.iter().map(AsFd::as_fd).collect();
             if let Err(source) = trigger(link, index, start, &files) {
                 // Those before the refused ones must not stay. If that fails the connection has ended, and they with it.

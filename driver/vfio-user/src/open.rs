@@ -134,8 +134,8 @@ pub(super) fn describe(
             shared[slot] = mappable(&info, file, index);
         }
     }
-    let most_fds = usize::try_from(capabilities.max_msg_fds()).unwrap_or(MAX_FDS).min(MAX_FDS);
-    let interrupts = Interrupts::find(&link, device.irqs, most_fds).map_err(|error| match error {
+    let max_fds = usize::try_from(capabilities.max_msg_fds()).unwrap_or(MAX_FDS).min(MAX_FDS);
+    let interrupts = Interrupts::find(&link, device.irqs, max_fds).map_err(|error| match error {
         InterruptError::Server { source, .. } => peer(source),
         other => VfioUserOpenError::Interrupts(other),
     })?;

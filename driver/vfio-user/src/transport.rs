@@ -47,7 +47,7 @@ pub struct VfioUserBackend {
     can_reset: bool,
     /// Most bytes of one message.
     most: u32,
-    most_maps: usize,
+    max_maps: usize,
     page: u64,
     /// Answers the server's requests, once there is memory that it can only reach in that way.
     answers: Mutex<Option<JoinHandle<()>>>,
@@ -112,7 +112,7 @@ impl VfioUserBackend {
             interrupts: described.interrupts,
             can_reset: described.device.flags & device_flags::RESET != 0,
             most: of.max_data().min(MAX_DATA),
-            most_maps: usize::try_from(of.max_dma_maps()).unwrap_or(usize::MAX),
+            max_maps: usize::try_from(of.max_dma_maps()).unwrap_or(usize::MAX),
             page,
             answers: Mutex::new(None),
             config: Arc::new(described.config),
@@ -210,7 +210,7 @@ impl Transport for VfioUserBackend {
             if mapped.overlaps(address, length) {
                 return Err(DmaMapError::Overlap { iova, length });
             }
-            if mapped.len() >= self.most_maps {
+            if mapped.len() >= self.max_maps {
                 return Err(DmaMapError::LimitReached { iova, length, source: Errno::NOSPC.into() });
             }
             // Before the server is told: it may use it before its answer is here.

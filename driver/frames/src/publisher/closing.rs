@@ -25,7 +25,7 @@ impl Publisher {
     /// Whether everything that was accepted has ended, everybody knows that it has, and the card is at rest.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        let told = |member: &super::Member| member.gone.is_some() || member.told_end;
+        let told = |member: &super::Member| member.gone.is_some() || member.end_reported;
         self.closing
             && self.is_drained()
             && self.members.iter().flatten().all(told)

@@ -276,7 +276,7 @@ impl Publisher {
                     member.carrier = Carrier::Idle(buffer);
                 }
                 member.probes.end(arrived);
-                member.told_end |= ended && arrived;
+                member.end_reported |= ended && arrived;
                 if arrived {
                     // There is one at a time.
                     member.status_there = member.status;
@@ -338,7 +338,7 @@ impl Publisher {
             match member.filter(|member| member.node == notice.node && notice.length == BLOCK_BYTES) {
                 Some(member) => {
                     member.credit_news = true;
-                    self.credits_wanted = true;
+                    self.credit_fetch_due = true;
                 }
                 None => self.statistics.internal.strays += 1,
             }
@@ -348,11 +348,11 @@ impl Publisher {
 
     /// Fetches all credits at once, if any has changed: they lie side by side.
     fn fetch_credits(&mut self) -> Result<(), PublisherError> {
-        if self.credits_wanted
+        if self.credit_fetch_due
             && self.credit_retries.is_due(|| self.now())
             && let Some(buffer) = self.credits.take()
         {
-            self.credits_wanted = false;
+            self.credit_fetch_due = false;
             for member in self.members.iter_mut().flatten() {
                 member.credit_fetched = core::mem::take(&mut member.credit_news);
             }
@@ -400,7 +400,7 @@ impl Publisher {
                 }
                 Err(BlockError::Crc { .. }) if member.unreadable < FETCHES => {
                     member.unreadable += 1;
-                    (member.credit_news, self.credits_wanted) = (true, true);
+                    (member.credit_news, self.credit_fetch_due) = (true, true);
                     self.statistics.internal.fetched_again += 1;
                     None
                 }
@@ -417,7 +417,7 @@ impl Publisher {
 
     /// What was to be fetched is still where it was, or what is newer.
     fn retry_credit_fetch(&mut self) {
-        self.credits_wanted = true;
+        self.credit_fetch_due = true;
         for index in 0..self.members.len() {
             if let Some(Some(member)) = self.members.get_mut(index) {
                 member.credit_news |= core::mem::take(&mut member.credit_fetched);

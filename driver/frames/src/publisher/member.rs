@@ -83,7 +83,7 @@ pub(super) struct Member {
     /// When something was last sent to it.
     pub(super) told: Nanos,
     /// What the last status said of transfers that have ended.
-    pub(super) told_settled: u32,
+    pub(super) settled_reported: u32,
     /// The number of the last status, and of the last one that is known to be there.
     pub(super) status: u32,
     pub(super) status_there: u32,
@@ -94,7 +94,7 @@ pub(super) struct Member {
     /// A status that says that the stream has ended is on its way, or was.
     pub(super) end_begun: bool,
     /// It was told that the stream has ended, and has that.
-    pub(super) told_end: bool,
+    pub(super) end_reported: bool,
     pub(super) probes: Probes,
     pub(super) gone: Option<DropReason>,
     pub(super) statistics: SubscriberStatistics,

@@ -144,7 +144,7 @@ pub struct Publisher {
     members_made: u64,
     /// For the fetch of all credits; `None` while that is under way.
     credits: Option<DmaBuffer>,
-    credits_wanted: bool,
+    credit_fetch_due: bool,
     events: VecDeque<PublisherEvent>,
     statistics: PublisherStatistics,
     /// Of statuses on their way into the card, and of credits on their way out of it.
@@ -214,7 +214,7 @@ impl Publisher {
             members: (0..places).map(|_| None).collect(),
             members_made: 0,
             credits: Some(credits),
-            credits_wanted: false,
+            credit_fetch_due: false,
             events: VecDeque::with_capacity(EVENTS),
             statistics: PublisherStatistics::default(),
             status_retries: Retries::default(),

@@ -33,10 +33,10 @@ impl Publisher {
             let ended = at_end && member.credits.is_settled();
             let due = if ended {
                 // At once, and then as often as others until it is known to be there.
-                !member.told_end && (late || !member.end_begun)
+                !member.end_reported && (late || !member.end_begun)
             } else {
                 let is_news =
-                    member.credits.needs_status() && member.told_settled != member.credits.settled();
+                    member.credits.needs_status() && member.settled_reported != member.credits.settled();
                 let reads = member.unheard < UNHEARD;
                 is_news || (late && reads) || member.probes.is_due(now, reads, probe_period)
             };
@@ -70,7 +70,7 @@ impl Publisher {
                     return Err(refused.error.into());
                 }
             }
-            member.told_settled = status.settled;
+            member.settled_reported = status.settled;
             member.told = now;
             member.end_begun |= ended;
             count += 1;

@@ -33,10 +33,10 @@ impl Subscriber {
                 Ok(()) => {
                     self.credit_failures = 0;
                     self.credit_error = None;
-                    self.left |= self.leaving_said;
+                    self.left |= self.leave_sent;
                 }
                 // The window is closed: the farewell was heard, and the answer to it lost.
-                Err(TransferError::Refused { .. }) if self.leaving_said => self.left = true,
+                Err(TransferError::Refused { .. }) if self.leave_sent => self.left = true,
                 Err(error) => {
                     self.credit_failures += 1;
                     self.credit_error = Some(error);
@@ -60,13 +60,13 @@ impl Subscriber {
             return Err(SubscriberError::Unreachable { node, failures, last });
         }
         let consumed = self.arrivals.consumed();
-        let news = consumed.wrapping_sub(self.credit_said);
+        let news = consumed.wrapping_sub(self.credit_sent);
         let enough = (self.options.slots / 2).max(1);
         let due = self.credit_due
             || news >= enough
             || (news > 0 && self.is_credit_due())
-            || self.heard_status != self.heard_said
-            || (self.leaving && !self.leaving_said);
+            || self.heard_status != self.reported_status
+            || (self.leaving && !self.leave_sent);
         // At the end nobody wants it, and nobody may be there.
         if !due || self.ended.is_some() || !matches!(self.carrier, Carrier::Idle(_)) {
             return Ok(());
@@ -90,10 +90,10 @@ impl Subscriber {
             }
         }
         self.h2c.poll()?;
-        self.credit_said = consumed;
+        self.credit_sent = consumed;
         self.credit_news = None;
-        self.heard_said = heard;
-        self.leaving_said = self.leaving;
+        self.reported_status = heard;
+        self.leave_sent = self.leaving;
         self.credit_due = false;
         Ok(())
     }

@@ -88,10 +88,10 @@ impl Subscriber {
             self.submit(fetch, buffer)?;
             self.fetches.push_back((fetch, None));
         }
-        if self.status_news
+        if self.status_changed
             && let Some(buffer) = self.status.take()
         {
-            self.status_news = false;
+            self.status_changed = false;
             self.submit(Fetch::Status, buffer)?;
             self.fetches.push_back((Fetch::Status, None));
         }
@@ -128,7 +128,7 @@ impl Subscriber {
             }
             Err(BlockError::Crc { .. }) if self.unreadable < FETCHES => {
                 self.unreadable += 1;
-                self.status_news = true;
+                self.status_changed = true;
                 self.counts.internal.fetched_again += 1;
             }
             Err(error) => self.ready.push_back(Err(RemoteError::Status(error))),

@@ -115,7 +115,7 @@ pub struct Subscriber {
     ready: VecDeque<Result<ReceivedFrame, RemoteError>>,
     /// For the publisher's status; `None` while it is fetched.
     status: Option<DmaBuffer>,
-    status_news: bool,
+    status_changed: bool,
     unreadable: u32,
     /// The publisher's last word.
     ended: Option<Status>,
@@ -125,18 +125,18 @@ pub struct Subscriber {
     /// The transfer that carries it.
     credit_ticket: Option<SendTicket>,
     /// What was said last, and since when there is more to say.
-    credit_said: u32,
+    credit_sent: u32,
     credit_news: Option<Nanos>,
     /// The number of the last status that was read, and the one that the publisher was told.
     heard_status: u32,
-    heard_said: u32,
+    reported_status: u32,
     credit_due: bool,
     credit_failures: u32,
     credit_error: Option<TransferError>,
     /// Of the credit's way into the card.
     credit_retries: Retries,
     leaving: bool,
-    leaving_said: bool,
+    leave_sent: bool,
     left: bool,
     heard: Nanos,
     /// When it was last looked whether the publisher is silent.
@@ -218,7 +218,7 @@ impl Subscriber {
         let slots = usize::try_from(options.slots).unwrap_or(usize::MAX);
         let (status, carrier) = (card.buffer(BLOCK)?, card.buffer(BLOCK)?);
         let heard = endpoint.now();
-        let credit_said = arrivals.consumed();
+        let credit_sent = arrivals.consumed();
         Ok(Self {
             h2c,
             c2h,
@@ -230,22 +230,22 @@ impl Subscriber {
             fetch_retries: Retries::default(),
             ready: VecDeque::with_capacity(slots + 1),
             status: Some(status),
-            status_news: false,
+            status_changed: false,
             unreadable: 0,
             ended: None,
             carrier: Carrier::Idle(carrier),
             credit,
             credit_ticket: None,
-            credit_said,
+            credit_sent,
             credit_news: None,
             heard_status: 0,
-            heard_said: 0,
+            reported_status: 0,
             credit_due: false,
             credit_failures: 0,
             credit_error: None,
             credit_retries: Retries::default(),
             leaving: false,
-            leaving_said: false,
+            leave_sent: false,
             left: false,
             heard,
             looked: heard,
@@ -472,7 +472,7 @@ impl Subscriber {
                 }
                 (None, Some(0)) if from_publisher && notice.length == BLOCK_BYTES => {
                     self.heard = self.endpoint.now();
-                    self.status_news = true;
+                    self.status_changed = true;
                 }
                 _ => self.counts.internal.strays += 1,
             }

@@ -54,7 +54,7 @@ pub(super) struct State {
     /// Length and flags by address.
     pub(super) mapped: BTreeMap<u64, (u64, u32)>,
     pub(super) locked: LockedMemory,
-    pub(super) most_mappings: usize,
+    pub(super) max_mappings: usize,
     pub(super) viable: bool,
     /// What to answer to a request for more message interrupts than this.
     pub(super) vectors_left: u32,
@@ -103,7 +103,7 @@ impl Fake {
             requests: Vec::new(),
             mapped: BTreeMap::new(),
             locked: LockedMemory { locked: 0, limit: None },
-            most_mappings: 3,
+            max_mappings: 3,
             viable: true,
             vectors_left: u32::MAX,
             vectors: [Some(1), Some(1), Some(32), Some(1), Some(1)],
@@ -243,7 +243,7 @@ impl State {
         if self.mapped.iter().any(|(start, (other, _))| *start <= last && iova < start + other) {
             return Err(Errno::EXIST.into());
         }
-        if self.mapped.len() == self.most_mappings {
+        if self.mapped.len() == self.max_mappings {
             return Err(Errno::NOSPC.into());
         }
         let locked: u64 = self.mapped.values().map(|(length, _)| length).sum();
@@ -364,7 +364,7 @@ impl Fake {
                 let words: [u32; 6] = [24, 0, 1 << 16 | 1, 72, 2, 0];
                 info.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
                 info.extend(RANGES.iter().flat_map(|range| [range.0, range.1]).flat_map(u64::to_ne_bytes));
-                let words: [u32; 4] = [1 << 16 | 3, 0, u32::try_from(state.most_mappings).unwrap(), 0];
+                let words: [u32; 4] = [1 << 16 | 3, 0, u32::try_from(state.max_mappings).unwrap(), 0];
                 info.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
                 let length = bytes.len().min(info.len());
                 bytes[..length].copy_from_slice(&info[..length]);

@@ -149,7 +149,7 @@ fn vfio_map_limits_are_reported_with_advice() {
     assert!(map(1).is_ok() && map(2).is_ok());
     let error = map(3).unwrap_err();
     assert!(matches!(error, DmaMapError::TooManyMappings { in_use: 3, limit: 3, .. }), "{error}");
-    fake.state().most_mappings = 100;
+    fake.state().max_mappings = 100;
     fake.state().locked = LockedMemory { locked: 1 << 20, limit: Some(0x3F_F000) };
     let error = map(3).unwrap_err();
     assert!(

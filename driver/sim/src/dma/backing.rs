@@ -77,7 +77,7 @@ pub(crate) struct Backings {
     /// Slots that hold a file descriptor.
     open_files: usize,
     /// A file of huge pages that cannot be written was warned of.
-    huge_told: bool,
+    huge_page_warning_sent: bool,
 }
 
 /// Why a client's file cannot be mapped.
@@ -286,7 +286,7 @@ impl Backings {
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Self { huge_told: self.huge_told, ..Self::default() };
+        *self = Self { huge_page_warning_sent: self.huge_page_warning_sent, ..Self::default() };
     }
 
     /// Memory that its owner is asked for, if any is mapped.
@@ -312,8 +312,8 @@ impl Backings {
             && writable
             && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
         if !stays {
-            if writable && !self.huge_told && is_huge(&file) {
-                self.huge_told = true;
+            if writable && !self.huge_page_warning_sent && is_huge(&file) {
+                self.huge_page_warning_sent = true;
                 tracing::warn!(
                     "a client maps a file of huge pages that is not sealed against shrinking: such files are not written by system calls, \
                      so every write of the card into it will be refused; for QEMU use memory-backend-memfd,hugetlb=on, which seals it"

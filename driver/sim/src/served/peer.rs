@@ -43,8 +43,8 @@ enum Reach {
 
 struct Exchange {
     kept: VecDeque<Kept>,
-    kept_bytes: usize,
-    kept_fds: usize,
+    deferred_bytes: usize,
+    deferred_fds: usize,
     /// For answers about the client's memory, and for whole messages.
     for_answers: Patience,
     for_messages: Patience,
@@ -128,8 +128,8 @@ impl Peer {
         let now = Instant::now();
         let exchange = Exchange {
             kept: VecDeque::new(),
-            kept_bytes: 0,
-            kept_fds: 0,
+            deferred_bytes: 0,
+            deferred_fds: 0,
             for_answers: Patience::new(answer_time, now),
             for_messages: Patience::new(MESSAGE_TIMEOUT, now),
             reach: Reach::Untried,
@@ -180,8 +180,8 @@ impl Peer {
     ) -> Result<Option<Header>, PeerError> {
         let mut exchange = self.exchange();
         if let Some(kept) = exchange.kept.pop_front() {
-            exchange.kept_bytes -= kept.body.len();
-            exchange.kept_fds -= kept.fds.len();
+            exchange.deferred_bytes -= kept.body.len();
+            exchange.deferred_fds -= kept.fds.len();
             if exchange.kept.is_empty() {
                 let _ = self.arrived.0.try_take();
             }
@@ -331,10 +331,11 @@ impl Peer {
     /// Keeps a request that was just received until it is its turn.
     fn keep(&self, exchange: &mut Exchange, header: Header) -> Result<(), ClientRequestError> {
         let (body, fds) = (std::mem::take(&mut exchange.body), std::mem::take(&mut exchange.fds));
-        exchange.kept_bytes += body.len();
-        exchange.kept_fds += fds.len();
+        exchange.deferred_bytes += body.len();
+        exchange.deferred_fds += fds.len();
         exchange.kept.push_back(Kept { header, body, fds });
-        let too_long = exchange.kept_bytes > MAX_DEFERRED_BYTES || exchange.kept_fds > MAX_DEFERRED_FDS;
+        let too_long =
+            exchange.deferred_bytes > MAX_DEFERRED_BYTES || exchange.deferred_fds > MAX_DEFERRED_FDS;
         if exchange.kept.len() > MAX_DEFERRED_REQUESTS || too_long {
             return Err(ClientRequestError::Flooded);
         }

@@ -208,7 +208,7 @@ fn client_interrupts_arrive_and_end() {
     let interrupts = transport.enable_interrupts(7).unwrap();
     assert!(matches!(transport.enable_interrupts(1), Err(InterruptError::AlreadyEnabled)));
     // The server takes three descriptors at a time.
-    assert_eq!(server.with(|device| (device.irqs.len(), device.most_fds_seen)), (7, 3));
+    assert_eq!(server.with(|device| (device.irqs.len(), device.max_fds_seen)), (7, 3));
     for (vector, interrupt) in interrupts.iter().enumerate() {
         server.with(|device| {
             let file = &device.irqs[&u32::try_from(vector).unwrap()];

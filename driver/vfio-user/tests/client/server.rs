@@ -63,7 +63,7 @@ pub(crate) struct Device {
     pub(crate) wanted_back: bool,
     pub(crate) request: Option<OwnedFd>,
     pub(crate) irqs: BTreeMap<u32, OwnedFd>,
-    pub(crate) most_fds_seen: usize,
+    pub(crate) max_fds_seen: usize,
     pub(crate) maps: BTreeMap<u64, (DmaMap, Option<OwnedFd>)>,
     pub(crate) resets: u32,
     pub(crate) writes: Vec<(u32, u64, Vec<u8>)>,
@@ -102,7 +102,7 @@ impl Default for Device {
             wanted_back: false,
             request: None,
             irqs: BTreeMap::new(),
-            most_fds_seen: 0,
+            max_fds_seen: 0,
             maps: BTreeMap::new(),
             resets: 0,
             writes: Vec::new(),
@@ -271,7 +271,7 @@ impl Device {
         out: &mut Vec<u8>,
         with: &mut Option<SharedMemory>,
     ) {
-        self.most_fds_seen = self.most_fds_seen.max(fds.len());
+        self.max_fds_seen = self.max_fds_seen.max(fds.len());
         let command = request.command();
         let region_bytes = |of: &Self, region| match region {
             region::CONFIG => Some(of.config.clone()),

@@ -12,19 +12,19 @@ pub(super) struct Fifo {
     filled: u64,
     /// Behind which byte packets end, by count.
     ends: VecDeque<u64>,
-    most_ends: usize,
+    max_packet_ends: usize,
 }
 
 impl Fifo {
     /// Room for `bytes` bytes (a power of two), and for one packet per beat of `beat` bytes.
     pub(super) fn new(bytes: usize, beat: usize) -> Self {
-        let most_ends = (bytes / beat.max(1)).max(1);
+        let max_packet_ends = (bytes / beat.max(1)).max(1);
         Self {
             bytes: vec![0; bytes].into_boxed_slice(),
             taken: 0,
             filled: 0,
-            ends: VecDeque::with_capacity(most_ends),
-            most_ends,
+            ends: VecDeque::with_capacity(max_packet_ends),
+            max_packet_ends,
         }
     }
 
@@ -39,7 +39,7 @@ impl Fifo {
 
     /// Bytes that it takes now; none where the end of their packet could not be noted.
     pub(super) fn room(&self) -> usize {
-        if self.ends.len() >= self.most_ends { 0 } else { self.bytes.len().saturating_sub(self.held()) }
+        if self.ends.len() >= self.max_packet_ends { 0 } else { self.bytes.len().saturating_sub(self.held()) }
     }
 
     fn place(&self, count: u64) -> usize {

@@ -241,11 +241,11 @@ impl Sender {
         if life == record.life || life == Incarnation::new(0) {
             return true;
         }
-        if life == record.former_life {
+        if life == record.former_incarnation {
             return false;
         }
-        record.former_life = core::mem::replace(&mut record.life, life);
-        if record.former_life != Incarnation::new(0) {
+        record.former_incarnation = core::mem::replace(&mut record.life, life);
+        if record.former_incarnation != Incarnation::new(0) {
             self.lose(now, destination);
         }
         true

@@ -12,7 +12,8 @@ use super::{Sender, Timeout};
 impl Hash for Sender {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.incarnation.hash(state);
-        (self.big_turn, self.big_issues, self.last_was_regular, self.conceded, self.arrivals).hash(state);
+        (self.big_turn, self.big_segments_issued, self.last_was_regular, self.conceded, self.arrivals)
+            .hash(state);
         self.ops.hash(state);
         for (slot, transfer) in (0..).zip(&self.transfers) {
             transfer.hash(state);
@@ -36,7 +37,7 @@ impl Hash for Sender {
                 list.len().hash(state);
             }
             (record.node, record.next_id, record.in_flight, record.suspect, record.owed).hash(state);
-            (record.life, record.former_life).hash(state);
+            (record.life, record.former_incarnation).hash(state);
             if adaptive {
                 (record.trip, record.sampled.first, record.sampled.latest).hash(state);
             }

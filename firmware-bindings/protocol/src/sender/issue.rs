@@ -286,7 +286,7 @@ impl Sender {
         }
         let queue = match transfer.class {
             Class::Regular => {
-                transfer.big_issues_at_arrival = self.big_issues;
+                transfer.big_issues_at_arrival = self.big_segments_issued;
                 &mut record.regular
             }
             Class::Big if transfer.remaining == 0 => &mut record.big,
@@ -379,7 +379,7 @@ impl Sender {
             }
             Class::Big => {
                 self.last_was_regular = false;
-                self.big_issues += 1;
+                self.big_segments_issued += 1;
                 self.big_turn = destination + 1;
                 if drained {
                     queues.big.remove(&mut self.queue_links, slot);
@@ -396,7 +396,7 @@ impl Sender {
     /// A regular command has left its queue: if it let a big segment pass, that is over.
     pub(super) fn settle(&mut self, slot: u32) {
         let transfer = &self.transfers[index(slot)];
-        if transfer.big_issues_at_arrival != self.big_issues {
+        if transfer.big_issues_at_arrival != self.big_segments_issued {
             let record = self.destinations.get_mut(transfer.destination);
             record.owed = record.owed.saturating_sub(1);
         }

@@ -57,7 +57,7 @@ pub struct Sender {
     /// Where the next look for a big segment starts.
     big_turn: u32,
     /// Big segments issued so far, and whether the last issue was regular.
-    big_issues: u64,
+    big_segments_issued: u64,
     last_was_regular: bool,
     /// Whether a regular command gave op numbers back for a transfer that has begun, and that one has not had its turn yet.
     conceded: bool,
@@ -99,7 +99,7 @@ impl Sender {
             segments: Segments::new(segments),
             destinations: Destinations::new(config.destinations, config.first_transfer),
             big_turn: 0,
-            big_issues: 0,
+            big_segments_issued: 0,
             last_was_regular: false,
             conceded: false,
             arrivals: 0,
@@ -178,7 +178,7 @@ impl Sender {
             remaining: length,
             segments,
             arrival: self.arrivals,
-            big_issues_at_arrival: self.big_issues,
+            big_issues_at_arrival: self.big_segments_issued,
             started: now,
             ..Transfer::EMPTY
         };

@@ -241,7 +241,7 @@ pub(super) struct Destination {
     pub(super) sampled: Sampled,
     /// The node's life, and the one before; 0 if unknown.
     pub(super) life: Incarnation,
-    pub(super) former_life: Incarnation,
+    pub(super) former_incarnation: Incarnation,
 }
 
 /// The destinations; a record without transfers can be given to another node.
@@ -273,7 +273,7 @@ impl Destinations {
             trip: RoundTrip::default(),
             sampled: Sampled::default(),
             life: Incarnation::new(0),
-            former_life: Incarnation::new(0),
+            former_incarnation: Incarnation::new(0),
         };
         Self { records: alloc::vec![empty; index(capacity)].into_boxed_slice(), used: 0, floor: first }
     }
@@ -329,7 +329,7 @@ impl Destinations {
         record.trip = RoundTrip::default();
         record.sampled = Sampled::default();
         record.life = Incarnation::new(0);
-        record.former_life = Incarnation::new(0);
+        record.former_incarnation = Incarnation::new(0);
         Some(at)
     }
 }

@@ -265,7 +265,7 @@ struct Story {
     /// The receiver's life that told of it last.
     told: Option<u32>,
     /// The receiver's life when it was submitted.
-    receiver_life: u32,
+    receiver_incarnation: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -284,8 +284,8 @@ struct Round<'a> {
     back: Link<Vec<u8>>,
     now: Nanos,
     key: u64,
-    sender_life: u32,
-    receiver_life: u32,
+    sender_incarnation: u32,
+    receiver_incarnation: u32,
     deaf_until: Nanos,
     /// Until then the sender's host stands still.
     asleep_until: Nanos,
@@ -331,17 +331,18 @@ impl<'a> Round<'a> {
         let slot_size = (world.longest + arena::SLACK).next_multiple_of(64);
         let arena = Arena::new(SLOTS, slot_size);
         let key = dice.0.next_u64();
-        let (sender_life, receiver_life) = (1, 1);
+        let (sender_incarnation, receiver_incarnation) = (1, 1);
         Ok(Self {
-            sender: Sender::new(world.sender, Incarnation::new(sender_life)).map_err(Promise::Sender)?,
-            receiver: open(world, receiver_life, key, arena.size())?,
+            sender: Sender::new(world.sender, Incarnation::new(sender_incarnation))
+                .map_err(Promise::Sender)?,
+            receiver: open(world, receiver_incarnation, key, arena.size())?,
             there: Link::new(world.there.clone(), LINK_CAPACITY, seed).map_err(Promise::Links)?,
             back: Link::new(world.back.clone(), LINK_CAPACITY, !seed).map_err(Promise::Links)?,
             arena,
             now: Nanos::ZERO,
             key,
-            sender_life,
-            receiver_life,
+            sender_incarnation,
+            receiver_incarnation,
             deaf_until: Nanos::ZERO,
             asleep_until: Nanos::ZERO,
             quiet_until: Nanos::ZERO,
@@ -462,8 +463,8 @@ impl<'a> Round<'a> {
         if let Some(place) = self.tickets.get_mut(slot_index(ticket.slot())) {
             *place = (ticket.generation(), number);
         }
-        let receiver_life = self.receiver_life;
-        self.stories.push(Story { slot, length, deadline, ended: None, told: None, receiver_life });
+        let receiver_incarnation = self.receiver_incarnation;
+        self.stories.push(Story { slot, length, deadline, ended: None, told: None, receiver_incarnation });
         self.live += 1;
         self.tally.transfers += 1;
         self.tally.bytes += length;
@@ -479,10 +480,10 @@ impl<'a> Round<'a> {
             let Some(transmit) = self.sender.poll_transmit(self.now) else { return };
             let number = (transmit.source.get() >> 24) - 1;
             let number = usize::try_from(number).unwrap_or(usize::MAX);
-            self.on_wire.insert((self.sender_life, transmit.transfer.get()), number);
-            let Self { there, buffers, now, sender_life, names, tally, .. } = self;
+            self.on_wire.insert((self.sender_incarnation, transmit.transfer.get()), number);
+            let Self { there, buffers, now, sender_incarnation, names, tally, .. } = self;
             let mut offset = transmit.source.get() & 0xFF_FFFF;
-            frame::packets(&transmit, Incarnation::new(*sender_life), |frame| {
+            frame::packets(&transmit, Incarnation::new(*sender_incarnation), |frame| {
                 let mut bytes = buffers.pop().unwrap_or_default();
                 bytes.resize(MAX_PACKET_LENGTH, 0);
                 let length = match frame {
@@ -575,10 +576,10 @@ impl<'a> Round<'a> {
         let unknown = Promise::Told { transfer: u64::MAX };
         let number = *self.on_wire.get(&key).ok_or(unknown)?;
         let story = self.stories.get_mut(number).ok_or(unknown)?;
-        if story.told == Some(self.receiver_life) || story.length != event.length {
+        if story.told == Some(self.receiver_incarnation) || story.length != event.length {
             return Err(Promise::Told { transfer: number as u64 });
         }
-        story.told = Some(self.receiver_life);
+        story.told = Some(self.receiver_incarnation);
         // The memory of one that failed may be another's by now.
         if story.ended == Some(Ending::Failed) {
             return Ok(());
@@ -626,7 +627,7 @@ impl<'a> Round<'a> {
                 // told is gone with its application.
                 if told {
                     self.free.push(story.slot);
-                } else if story.receiver_life != self.receiver_life {
+                } else if story.receiver_incarnation != self.receiver_incarnation {
                     story.ended = Some(Ending::Failed);
                     self.resting.push((self.now.saturating_add(LIFETIME), story.slot));
                 }
@@ -661,8 +662,8 @@ impl<'a> Round<'a> {
         self.tally.restarts += 1;
         match side {
             Side::Sender => {
-                self.sender_life += 1;
-                let life = Incarnation::new(self.sender_life);
+                self.sender_incarnation += 1;
+                let life = Incarnation::new(self.sender_incarnation);
                 self.sender = Sender::new(self.world.sender, life).map_err(Promise::Sender)?;
                 self.asleep_until = Nanos::ZERO;
                 self.quiet_until = self.now.saturating_add(LIFETIME);
@@ -681,13 +682,13 @@ impl<'a> Round<'a> {
             }
             Side::Receiver | Side::ReceiverAfterAPause => {
                 self.note_receiver();
-                self.receiver_life += 1;
+                self.receiver_incarnation += 1;
                 if side == Side::Receiver {
                     self.key = self.dice.0.next_u64();
                 } else {
                     self.deaf_until = self.now.saturating_add(LIFETIME);
                 }
-                self.receiver = open(self.world, self.receiver_life, self.key, self.arena.size())?;
+                self.receiver = open(self.world, self.receiver_incarnation, self.key, self.arena.size())?;
                 self.expire_notices();
             }
         }

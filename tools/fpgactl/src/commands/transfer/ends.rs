@@ -284,7 +284,7 @@ pub(super) fn exchange(
     let began = sending.opened.now();
     let ticket = sending.send(receiving, length, plan)?.ok_or_else(closed)?;
     let (mut local, mut remote) = (None, None);
-    let mut last_work = began;
+    let mut last_work_at = began;
     let acknowledged = sending.acknowledged_bytes();
     let mut backoff = Backoff::new();
     loop {
@@ -317,18 +317,22 @@ pub(super) fn exchange(
         }
         deadline.check(|| format!("transfer {number}"))?;
         if work > 0 {
-            last_work = now;
+            last_work_at = now;
             backoff.reset();
             progress(sending.acknowledged_bytes() - acknowledged);
             continue;
         }
-        if now.saturating_sub(last_work) > STALL_NS {
+        if now.saturating_sub(last_work_at) > STALL_NS {
             let missing = match (local, remote) {
                 (None, None) => "neither the sender's completion nor the receiver's notification has come",
                 (None, Some(_)) => "the sender's completion has not come",
                 _ => "the receiver's notification has not come",
             };
-            return Err(CliError::Stalled { transfer: number, waited: card_span(last_work, now), missing });
+            return Err(CliError::Stalled {
+                transfer: number,
+                waited: card_span(last_work_at, now),
+                missing,
+            });
         }
         sending.opened.card.rest(&mut backoff);
     }
@@ -340,7 +344,7 @@ pub(super) fn settle(
     receiving: &mut Receiving,
     deadline: Deadline,
 ) -> Result<(), CliError> {
-    let mut last_work = sending.opened.now();
+    let mut last_work_at = sending.opened.now();
     // A few rounds without work after both are idle: an event may be on its way to the host.
     let mut quiet = 0;
     let mut backoff = Backoff::new();
@@ -350,9 +354,9 @@ pub(super) fn settle(
         let idle = sending.endpoint.is_idle() && receiving.endpoint.is_idle();
         quiet = if work == 0 && idle { quiet + 1 } else { 0 };
         if work > 0 {
-            last_work = now;
+            last_work_at = now;
             backoff.reset();
-        } else if now.saturating_sub(last_work) > STALL_NS {
+        } else if now.saturating_sub(last_work_at) > STALL_NS {
             // What is left is counted and reported by the caller.
             return Ok(());
         }

@@ -41,7 +41,7 @@ pub struct Load {
     plan: Plan,
     /// When the transfer was submitted, and when something last happened.
     began: u64,
-    last_work: u64,
+    last_work_at: u64,
     /// Bytes acknowledged of the transfers before.
     before: u64,
 }
@@ -79,7 +79,7 @@ impl Load {
             under_way: None,
             plan,
             began: 0,
-            last_work: 0,
+            last_work_at: 0,
             before: 0,
             sending,
             receiving,
@@ -91,7 +91,7 @@ impl Load {
     /// Submits the transfer, the first time or again.
     fn submit(&mut self) -> Result<(), CliError> {
         self.began = self.sending.opened().now();
-        self.last_work = self.began;
+        self.last_work_at = self.began;
         self.before = self.sending.acknowledged_bytes();
         self.acknowledged = 0;
         self.under_way = self.sending.send(&self.receiving, self.length, &self.plan)?;
@@ -119,10 +119,10 @@ impl Load {
             deadline.check(|| "the transfer to look at".to_owned())?;
             let now = self.now.get();
             if work > 0 {
-                self.last_work = now;
+                self.last_work_at = now;
                 backoff.reset();
-            } else if now.saturating_sub(self.last_work) > STALL_NS {
-                let (transfer, waited) = (self.ended + 1, card_span(self.last_work, now));
+            } else if now.saturating_sub(self.last_work_at) > STALL_NS {
+                let (transfer, waited) = (self.ended + 1, card_span(self.last_work_at, now));
                 return Err(CliError::Stalled { transfer, waited, missing: "nothing more is acknowledged" });
             } else {
                 self.sending.opened().card.rest(&mut backoff);
