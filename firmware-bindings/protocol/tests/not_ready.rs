@@ -1,4 +1,4 @@
-//! A sender whose receiver's host is not ready for notifications: what it sends meanwhile, and how a transfer ends.
+//! A sender towards a receiver whose host is not ready for notifications: retries, order of transfers, time to give up.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 use fpga_firmware::event::NackReason;

@@ -240,7 +240,7 @@ fn hash_tables_with_different_entries_differ() {
     }
 }
 
-/// What a released entry held is no part of the state.
+/// The former content of a free entry is not part of the state.
 #[test]
 fn hash_former_content_of_free_entries_ignored() {
     let emptied = |segment| {

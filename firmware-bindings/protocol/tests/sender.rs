@@ -273,7 +273,7 @@ fn sender_keeps_eighth_of_op_table_for_regular_commands() {
 }
 
 #[test]
-fn sender_unreachable_node_does_not_block_others() {
+fn an_unreachable_node_blocks_nobody() {
     let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1000), max_tries: 3 });
     for _ in 0..20 {
         submit(&mut sender, 1, 100_000);
@@ -577,7 +577,7 @@ fn counters_plus_sums_every_field() {
     assert_eq!(doubled.plus(&SenderCounters::default()), doubled);
 }
 
-/// Whoever goes through all states of a sender tells them apart by their hashes.
+/// Searches through all states of a sender tell them apart by their hashes.
 #[test]
 fn hash_segments_with_different_knowledge_differ() {
     // Two packets are acknowledged, the first one at another time: nothing else differs afterwards.

@@ -252,7 +252,7 @@ fn busy_regular_command_yields_place_to_begun_transfer_and_goes_next() {
     assert_eq!((counters.packets, counters.retransmits, counters.completed), (8, 1, 3));
 }
 
-/// Nobody waits for its op number.
+/// No other transfer waits for an op number.
 #[test]
 fn busy_packet_alone_keeps_op_number() {
     for packets in [1, 6] {

@@ -429,7 +429,7 @@ mod tests {
         assert!(flight.is_repeat(second) && !flight.is_repeat(first));
     }
 
-    /// Nobody would look for the sending any more.
+    /// An outstanding packet whose last sending is forgotten counts as lost.
     #[test]
     fn outstanding_packet_with_forgotten_sending_sent_again() {
         let mut flight = Flight::new(2, 2);
@@ -443,6 +443,17 @@ mod tests {
         }
         assert_eq!(send(&mut flight, remembered).index, 0);
         assert_eq!(flight.poll(Nanos::ZERO), None);
+    }
+
+    /// Receivers state their lowest missing packet; a map with an older base is understood as well.
+    #[test]
+    fn map_with_bits_from_base_on_moves_base() {
+        let mut flight = Flight::new(3, 3);
+        for index in 0..3 {
+            assert_eq!(send(&mut flight, 0).index, index);
+        }
+        assert_eq!((flight.acknowledge(&map(0b011)).new, flight.base), (2, 2));
+        assert_eq!((flight.acknowledge(&map(0b111)).new, flight.is_done()), (1, true));
     }
 
     #[test]

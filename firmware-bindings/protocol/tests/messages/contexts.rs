@@ -1,15 +1,15 @@
-//! Contexts of a sender: which messages get one, by which rules, and what happens in silence.
+//! Contexts of a sender: assignment to messages, schemes, answers and timeouts.
 
 use crate::net::{Net, write};
 use crate::{ROUND_TRIP, clean, configs, node};
 use fpga_firmware::event::{EventKind, Registration};
 use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, TransferId};
-use fpga_firmware::wire::{AnswerBody, Common, Message, MessageAnswer};
+use fpga_firmware::wire::{AnswerBody, Common, Message, MessageAnswer, NackReason};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::ends::{Rules, SchemeSet};
 use fpga_protocol::scheme::messages::Sender;
-use fpga_protocol::scheme::side::{Header, SchemeSender};
+use fpga_protocol::scheme::side::{Departure, Header, SchemeSender};
 use fpga_protocol::sender::{SubmitError, TransferError};
 
 fn rules(scheme: Scheme) -> Rules {
@@ -86,27 +86,33 @@ fn silence_every_timeout_counted() {
     }
 }
 
+/// The answer of node 2 to a request or a packet.
+fn answer(departure: &Departure, body: AnswerBody) -> MessageAnswer {
+    let (to, message) = match departure.header {
+        Header::Message(Message::Request(request)) => (request.common, request.message),
+        Header::Message(Message::Data(packet)) => (packet.common, packet.message),
+        other => panic!("{other:?}"),
+    };
+    let common = Common {
+        source: to.destination,
+        destination: to.source,
+        incarnation: Incarnation::new(77),
+        flags: Flags::NONE,
+    };
+    MessageAnswer { common, message, peer_incarnation: to.incarnation, context: None, body }
+}
+
+fn hear(sender: &mut Sender, now: Nanos, answer: MessageAnswer) {
+    sender.handle_packet(now, &Header::Message(Message::Answer(answer)));
+}
+
 #[test]
 fn answers_to_other_messages_counted_as_stale_and_ignored() {
     let mut sender = sender(Scheme::SenderWindow);
     assert!(sender.is_idle());
     sender.submit(Nanos::ZERO, write(1, 0, 0, 10)).unwrap();
-    let departure = sender.poll_packet(Nanos::ZERO).unwrap();
-    let Header::Message(Message::Data(packet)) = departure.header else { panic!("{departure:?}") };
-    let common = Common {
-        source: packet.common.destination,
-        destination: packet.common.source,
-        incarnation: Incarnation::new(77),
-        flags: Flags::NONE,
-    };
-    let done = MessageAnswer {
-        common,
-        message: packet.message,
-        peer_incarnation: packet.common.incarnation,
-        context: None,
-        body: AnswerBody::Done,
-    };
-    let (context, number) = (packet.message.context(), packet.message.number());
+    let done = answer(&sender.poll_packet(Nanos::ZERO).unwrap(), AnswerBody::Done);
+    let (common, context, number) = (done.common, done.message.context(), done.message.number());
     let others = [
         MessageAnswer { message: MessageId::from_parts(context, number + 1), ..done },
         MessageAnswer { message: MessageId::from_parts(context + 1, number), ..done },
@@ -116,12 +122,38 @@ fn answers_to_other_messages_counted_as_stale_and_ignored() {
         MessageAnswer { peer_incarnation: Incarnation::new(5), ..done },
     ];
     for (stale, other) in (1..).zip(others) {
-        sender.handle_packet(Nanos::ZERO, &Header::Message(Message::Answer(other)));
+        hear(&mut sender, Nanos::ZERO, other);
         assert_eq!((sender.counters().stale, sender.live()), (stale, 1), "{other:?}");
     }
-    sender.handle_packet(Nanos::ZERO, &Header::Message(Message::Answer(done)));
+    hear(&mut sender, Nanos::ZERO, done);
     assert_eq!((sender.counters().stale, sender.live()), (6, 0));
     let completion = sender.poll_completion().unwrap();
     assert_eq!((completion.result, completion.transfer), (Ok(()), Some(TransferId::new(0))));
     assert!(sender.is_idle());
+}
+
+#[test]
+fn message_refused_as_busy_begins_again_after_doubled_wait() {
+    let busy = AnswerBody::Refused(NackReason::Busy);
+    // A request counts as a try, and each refusal.
+    for (scheme, waits) in [(Scheme::SenderWindow, [20, 40]), (Scheme::ReceiverCounter, [40, 160])] {
+        let mut sender = sender(scheme);
+        let mut now = Nanos::ZERO;
+        sender.submit(now, write(1, 0, 0, 10)).unwrap();
+        let first = sender.poll_packet(now).unwrap();
+        for wait in waits {
+            hear(&mut sender, now, answer(&first, busy));
+            assert!(sender.context(0, now).unwrap().held, "{scheme}");
+            let due = now.saturating_add(Nanos::from_micros(wait));
+            let early = due.saturating_sub(Nanos::new(1));
+            sender.handle_timeout(early);
+            assert_eq!(sender.poll_packet(early), None, "{scheme}: waits {wait} us");
+            sender.handle_timeout(due);
+            let again = sender.poll_packet(due).unwrap();
+            assert_eq!((again, sender.context(0, due).unwrap().held), (first, false), "{scheme}");
+            now = due;
+        }
+        let counters = sender.counters();
+        assert_eq!((counters.busy, counters.timeouts), (2, 0), "{scheme}");
+    }
 }

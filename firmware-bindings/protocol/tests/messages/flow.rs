@@ -1,4 +1,4 @@
-//! A sender whose rate links have lowered: its packets leave at that rate.
+//! Packets of a sender leave at the rate to which links have lowered it.
 
 use crate::net::{node_id, write};
 use crate::{ROUND_TRIP, configs};

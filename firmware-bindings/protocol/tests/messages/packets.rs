@@ -1,4 +1,4 @@
-//! Single packets to a receiver: those that contradict their message, what is told of good ones, and how long it waits for more.
+//! Single packets to a receiver: those that contradict their message, events of good ones, and timeouts.
 
 use crate::net::{KEY, Memory, node_id, write};
 use crate::{ROUND_TRIP, configs};
@@ -134,7 +134,7 @@ fn events_of_message_name_time_context_and_range() {
     assert_eq!(rig.deliver(Nanos::new(500), last, 22).1, [complete, notice]);
 }
 
-/// Every packet of a message is a word of its sender.
+/// The wait starts anew with every packet of the message.
 #[test]
 fn silence_counted_from_last_packet() {
     let mut rig = Rig::new(|config| config.silence = Nanos::new(1000));

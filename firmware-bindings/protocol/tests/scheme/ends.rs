@@ -145,7 +145,7 @@ fn receiver_counter_short_round_starts_next_once_all_sent() {
     };
     assert_eq!(sender.poll_packet(START).map(|packet| packet.index), Some(0));
     sender.handle_answer(START, &short(0));
-    assert_eq!(rounds(&mut sender), [(0, 1)], "what is short may be still to come");
+    assert_eq!(rounds(&mut sender), [(0, 1)], "packets may still be under way");
     sender.handle_answer(START, &short(0));
     assert_eq!(rounds(&mut sender), [(1, 0), (1, 1)]);
     sender.handle_answer(START, &short(0));

@@ -1,4 +1,4 @@
-//! What a receiver tells its host: every field of its events, what its windows show, and what it cannot tell.
+//! Events of a receiver, field by field, and inputs that it drops because its outputs were not polled.
 
 mod common;
 
