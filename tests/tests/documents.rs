@@ -332,6 +332,39 @@ fn document_rust_names_exist() {
     assert_eq!(rust_path("driver/ring/tests/ring.rs::one_case"), None);
 }
 
+/// An entry of the table of renames.
+#[derive(serde::Deserialize)]
+struct Rename {
+    old: String,
+    new: String,
+    apply: String,
+    status: String,
+}
+
+#[test]
+fn renamed_identifiers_are_not_used_again() {
+    #[derive(serde::Deserialize)]
+    struct Table {
+        renames: Vec<Rename>,
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = fs::read_to_string(root.join("docs/dev/renames.yaml")).unwrap_or_default();
+    let table = serde_yaml::from_str::<Table>(&text).unwrap_or(Table { renames: Vec::new() });
+    let done: Vec<&Rename> =
+        table.renames.iter().filter(|entry| entry.status == "done" && entry.apply == "word").collect();
+    assert!(done.len() > 300, "{} entries are done", done.len());
+    let mut words = BTreeSet::new();
+    words_of_sources(&root, &mut words);
+    // Names of conformance cases have a dot.
+    words.extend(cases().iter().map(|case| case.name.to_owned()));
+    let used: Vec<String> = done
+        .iter()
+        .filter(|entry| words.contains(&entry.old))
+        .map(|entry| format!("{}: use {} (docs/dev/renames.yaml)", entry.old, entry.new))
+        .collect();
+    assert!(used.is_empty(), "{}", used.join("\n"));
+}
+
 /// The word behind each occurrence of `before`.
 fn words_after<'a>(text: &'a str, before: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(before).skip(1).filter_map(|rest| {
