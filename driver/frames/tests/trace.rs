@@ -169,7 +169,7 @@ fn publish_makes_no_system_call() {
         .arg(&folder)
         .arg("--")
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "traced", "--ignored", "--nocapture"])
+        .args(["--exact", "trace_child_publishes_between_marks", "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let trace = std::fs::read_to_string(&folder).unwrap();

@@ -150,7 +150,9 @@ fn bus_error_truncated_file_reads_zeros_and_is_lost() {
 /// Runs one of the cases below in a process of its own.
 fn run(case: &str) -> ExitStatus {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env("BUS_ERROR_CASE", case);
+    command
+        .args(["--exact", "bus_error_child_process", "--nocapture", "--test-threads=1"])
+        .env("BUS_ERROR_CASE", case);
     command.output().unwrap().status
 }
 

@@ -164,9 +164,8 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     let mut passed = true;
     for door in doors {
         for case in &cases {
-            let skipped_channels =
-                arguments.pause_timer.iter().any(|name| case.name.starts_with(name.as_str()));
-            let judged = if skipped_channels {
+            let is_skipped = arguments.pause_timer.iter().any(|name| case.name.starts_with(name.as_str()));
+            let judged = if is_skipped {
                 let why = "it is left out here (--leave-out)".to_owned();
                 Judged { outcome: Outcome::Skipped(why), took: Duration::ZERO, costs: Vec::new() }
             } else {

@@ -38,7 +38,7 @@ pub(super) const CASES: &[Case] = &[
         in_chain(bench, "cdma_ring_stale_descriptor", "sg_internal", 2)
     }),
     case("fault.cdma_ring_extra_start", CARD, |bench| {
-        in_chain(bench, "cdma_ring_started_too_often", "sg_internal", 1)
+        in_chain(bench, "cdma_ring_extra_start", "sg_internal", 1)
     }),
     case("fault.cdma_ring_hangs", CARD, ring_hangs),
     case("fault.cdma_ring_descriptors_lost", &[], descriptors_lost),

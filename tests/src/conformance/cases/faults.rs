@@ -24,7 +24,7 @@ use crate::rig::Way;
 use crate::tampered::{Interrupts, Replaced, Tampered};
 
 pub(super) const CASES: &[Case] = &[
-    case("fault.all_ones_at_descriptor", &[Ability::CardFaults], all_ones_at_a_descriptor),
+    case("fault.all_ones_at_descriptor", &[Ability::CardFaults], all_ones_at_descriptor),
     case("fault.stream_without_end", &[Ability::CardFaults], stream_without_end),
     case("fault.bus_error", &[Ability::CardFaults], bus_error),
 ];
@@ -381,8 +381,8 @@ fn after(row: &Row, bench: &Bench<'_>, opened: Opened, mut lane: Lane) -> Result
 /// Registers are lost while DMA works: transfers complete by their write-back until the driver reads a register. That happens after the
 /// next doorbell, or earlier in real time, where the card may take longer for a transfer than the driver waits before it reads the status
 /// register. From then on everything in flight is lost with the card.
-fn all_ones_at_a_descriptor(bench: &mut Bench<'_>) -> Verdict {
-    let row = row("all_ones_at_a_descriptor");
+fn all_ones_at_descriptor(bench: &mut Bench<'_>) -> Verdict {
+    let row = row("all_ones_at_descriptor");
     let probe = bench.open();
     let mut ways = probe.ways();
     probe.close();

@@ -160,7 +160,7 @@ pub const TABLE: &[Row] = &[
     .after(After::Reopen)
     .needs(CARD),
     row(
-        "all_ones_at_a_descriptor",
+        "all_ones_at_descriptor",
         "fault.all_ones_at_descriptor",
         "registers read as all ones in the middle of a run, whose data and write-back continue: the driver learns of it at its next register read",
     )
@@ -304,7 +304,7 @@ pub const TABLE: &[Row] = &[
         "a descriptor in the middle of a chain is marked complete already (SGIntErr), and again after a reset"
     ),
     in_chain!(
-        "cdma_ring_started_too_often",
+        "cdma_ring_extra_start",
         "the engine is started once too often and stops at a descriptor that is marked complete"
     )
     .said(&[]),

@@ -22,6 +22,7 @@ pub struct BindReport {
     /// The group's other functions: address and driver.
     others: Vec<String>,
     /// Those of them whose drivers keep the group from being used.
+    #[serde(rename = "in_the_way")]
     blocking_members: Vec<String>,
     /// Files by which the card is opened.
     files: Vec<String>,

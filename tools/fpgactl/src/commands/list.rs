@@ -37,7 +37,8 @@ struct Member {
     address: String,
     driver: Option<String>,
     /// Whether its driver keeps the group from being used.
-    blocking_members: bool,
+    #[serde(rename = "in_the_way")]
+    is_blocking: bool,
 }
 
 /// A link.
@@ -141,7 +142,7 @@ fn member(other: &OtherFunction) -> Member {
     Member {
         address: other.address.to_string(),
         driver: other.driver.clone(),
-        blocking_members: other.blocks_group(),
+        is_blocking: other.blocks_group(),
     }
 }
 
@@ -192,7 +193,7 @@ impl ListReport {
             if !function.group_members.is_empty() {
                 let members = function.group_members.iter().map(|member| {
                     let driver = member.driver.as_deref().unwrap_or("no driver");
-                    let note = if member.blocking_members { ", in the way" } else { "" };
+                    let note = if member.is_blocking { ", in the way" } else { "" };
                     format!("{} ({driver}{note})", member.address)
                 });
                 let members = members.collect::<Vec<_>>().join(", ");

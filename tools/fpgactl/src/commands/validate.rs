@@ -45,10 +45,13 @@ pub struct ValidateReport {
     skipped: usize,
     scratch: Option<Scratch>,
     /// Whether `RunMode::CreditRing` can be trusted on this card.
+    #[serde(rename = "credit_ring_works")]
     supports_credit_mode: bool,
     /// Whether waits that poll and then sleep lose nothing.
+    #[serde(rename = "hybrid_waits_work")]
     supports_hybrid_waits: bool,
     /// Whether several blocks of descriptors above 4 KiB work.
+    #[serde(rename = "long_blocks_work")]
     supports_long_blocks: bool,
     /// Whether the write-back needs control bit 2; null if that was not found out.
     writeback_needs_enable: Option<bool>,

@@ -17,7 +17,7 @@ fn validate_healthy_card_exits_0() {
     assert!(tests.len() > 30 && tests.iter().all(|(_, status)| *status == "pass"), "{tests:?}");
     assert_eq!(report["passed"], tests.len());
     assert_eq!((&report["failed"], &report["warned"], &report["skipped"]), (&0.into(), &0.into(), &0.into()));
-    assert_eq!(report["supports_credit_mode"], true);
+    assert_eq!(report["credit_ring_works"], true);
     assert_eq!(report["scratch"]["bytes"], 2 << 20);
     let message = report["tests"][0]["message"].as_str().unwrap_or_default();
     assert!(message.contains("10ee:903f"), "{message}");
@@ -52,7 +52,7 @@ fn validate_warnings_and_skips_exit_0() {
         (&report["scratch"]["addr"], &report["scratch"]["bytes"]),
         (&"0x10000".into(), &65_536.into())
     );
-    assert_eq!((&report["supports_long_blocks"], &report["warned"]), (&false.into(), &1.into()));
+    assert_eq!((&report["long_blocks_work"], &report["warned"]), (&false.into(), &1.into()));
 }
 
 #[test]

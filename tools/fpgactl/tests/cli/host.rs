@@ -57,7 +57,7 @@ fn host_json_has_contract_keys() {
     assert_eq!((&card["address"], &card["driver"]), (&"0000:65:00.0".into(), &"vfio-pci".into()));
     assert_eq!((&card["vendor"], &card["iommu_group"]), (&"0x10ee".into(), &14.into()));
     let member = &card["group_members"][0];
-    assert_eq!((&member["driver"], &member["blocking_members"]), (&"snd_hda_intel".into(), &true.into()));
+    assert_eq!((&member["driver"], &member["in_the_way"]), (&"snd_hda_intel".into(), &true.into()));
     assert_eq!((&card["link"]["width"], &card["link"]["max_width"]), (&16.into(), &16.into()));
     assert_eq!(report["hidden"], 3);
     assert_eq!(report["simulated"][0]["card"], "mock");
@@ -127,7 +127,7 @@ fn bind_fake_sysfs_files_are_not_kernel() {
     // What is bound already needs nothing.
     let report = on("shared-group", &["bind", "0000:65:00.0", "--json"]).2.ok().json();
     assert_eq!((&report["already"], &report["driver"]), (&true.into(), &"vfio-pci".into()));
-    assert_eq!(report["blocking_members"][0], "0000:65:00.1 (snd_hda_intel)");
+    assert_eq!(report["in_the_way"][0], "0000:65:00.1 (snd_hda_intel)");
     let text = on("shared-group", &["bind", "65:00.0"]).2.ok().stdout;
     assert!(text.contains("group 14: with 0000:65:00.1") && text.contains("bind these too"), "{text}");
     assert!(text.contains("opened by /dev/vfio/14"), "{text}");

@@ -177,9 +177,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), VmError> {
     }
     let cache = Cache::open(&cache_folder(root))?;
     if options.no_build && kernel::is_missing(&cache, Kernel::Built) {
-        let (skipped_channels, rest) = jobs.into_iter().partition(|job| job.guest.kernel == Kernel::Built);
+        let (skipped, rest) = jobs.into_iter().partition(|job| job.guest.kernel == Kernel::Built);
         jobs = rest;
-        skipped_without_kernel(&skipped_channels, cache.folder());
+        skipped_without_kernel(&skipped, cache.folder());
     }
     let kernels: Vec<Kernel> = jobs.iter().map(|job| job.guest.kernel).collect();
     let lacks = requirements::lacking(&cache, &kernels);

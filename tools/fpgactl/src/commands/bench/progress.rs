@@ -21,7 +21,7 @@ pub(super) struct Row<'a> {
     rows: &'a Rows,
     number: u32,
     began: Instant,
-    skipped_channels: Cell<Duration>,
+    excluded: Cell<Duration>,
     shown: Cell<Instant>,
 }
 
@@ -40,13 +40,8 @@ impl Rows {
     pub(super) fn begin(&self, number: u32, name: String) -> Row<'_> {
         self.bar.phase(name);
         let began = Instant::now();
-        let row = Row {
-            rows: self,
-            number,
-            began,
-            skipped_channels: Cell::new(Duration::ZERO),
-            shown: Cell::new(began),
-        };
+        let row =
+            Row { rows: self, number, began, excluded: Cell::new(Duration::ZERO), shown: Cell::new(began) };
         row.draw(Duration::ZERO);
         row
     }
@@ -60,14 +55,14 @@ impl Row<'_> {
 
     /// Time that was measured so far.
     fn elapsed(&self) -> Duration {
-        self.began.elapsed().saturating_sub(self.skipped_channels.get())
+        self.began.elapsed().saturating_sub(self.excluded.get())
     }
 
     /// Does something that is not measured, and takes none of the row's time.
     pub(super) fn pause_timer<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = work();
-        self.skipped_channels.set(self.skipped_channels.get() + began.elapsed());
+        self.excluded.set(self.excluded.get() + began.elapsed());
         done
     }
 

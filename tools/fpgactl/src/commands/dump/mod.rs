@@ -43,7 +43,8 @@ pub struct DumpReport {
     bytes: usize,
     sections: Vec<SectionLine>,
     /// What is taken out wherever it stands.
-    skipped_channels: &'static [&'static str],
+    #[serde(rename = "left_out")]
+    omitted: &'static [&'static str],
 }
 
 #[derive(Debug, Serialize)]
@@ -69,7 +70,7 @@ impl Report for DumpReport {
             })
             .collect();
         text += &pairs(&rows);
-        text + &format!("left out: {}\n", self.skipped_channels.join(", "))
+        text + &format!("left out: {}\n", self.omitted.join(", "))
     }
 }
 
@@ -128,7 +129,7 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
         file: args.out.display().to_string(),
         bytes: text.len(),
         sections: lines,
-        skipped_channels: scrub::OMITTED,
+        omitted: scrub::OMITTED,
     })
 }
 
