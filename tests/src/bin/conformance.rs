@@ -51,8 +51,8 @@ struct Arguments {
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Leave out cases whose name begins like this, and report them as skipped; may be given several times.
-    #[arg(long, value_name = "NAME")]
-    pause_timer: Vec<String>,
+    #[arg(long = "leave-out", value_name = "NAME")]
+    excluded: Vec<String>,
     /// Leave out what provokes accesses that the IOMMU has to refuse: there are machines that stop at one.
     #[arg(long)]
     gentle: bool,
@@ -69,7 +69,7 @@ struct Arguments {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1e9", conflicts_with_all = ["check_after_kill", "rate"])]
     hammer: Option<f64>,
     /// Opens the card as the first start after a kill does, and uses all of it shortly.
-    #[arg(long, conflicts_with = "rate")]
+    #[arg(long = "after-kill", conflicts_with = "rate")]
     check_after_kill: bool,
     /// Measures transfers of 4 KiB, 64 in flight, against a loop with five register reads and seven writes per transfer, each for
     /// so many seconds. Fails below ten times its rate.
@@ -164,7 +164,7 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     let mut passed = true;
     for door in doors {
         for case in &cases {
-            let is_skipped = arguments.pause_timer.iter().any(|name| case.name.starts_with(name.as_str()));
+            let is_skipped = arguments.excluded.iter().any(|name| case.name.starts_with(name.as_str()));
             let judged = if is_skipped {
                 let why = "it is left out here (--leave-out)".to_owned();
                 Judged { outcome: Outcome::Skipped(why), took: Duration::ZERO, costs: Vec::new() }
