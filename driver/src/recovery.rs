@@ -74,9 +74,9 @@ impl core::fmt::Display for RecoveryLevel {
 #[non_exhaustive]
 pub struct RecoveryOptions {
     /// The last rung to try. Default: [`RecoveryLevel::Channel`].
-    pub with_max_level: RecoveryLevel,
+    pub max_level: RecoveryLevel,
     /// Do not stop below this rung, even if the card is well before. Default: [`RecoveryLevel::Channel`]. Where the card cannot be
-    /// reset at this level, the next one has to do it, if [`with_max_level`](Self::with_max_level) allows it.
+    /// reset at this level, the next one has to do it, if [`max_level`](Self::max_level) allows it.
     pub at_least: RecoveryLevel,
     /// Only this channel, and nothing else of the card. The ladder ends with the first rung then.
     pub channel: Option<ChannelName>,
@@ -90,7 +90,7 @@ pub struct RecoveryOptions {
 impl Default for RecoveryOptions {
     fn default() -> Self {
         Self {
-            with_max_level: RecoveryLevel::Channel,
+            max_level: RecoveryLevel::Channel,
             at_least: RecoveryLevel::Channel,
             channel: None,
             force: false,
@@ -103,16 +103,16 @@ impl RecoveryOptions {
     /// Climbs to `level` at most.
     #[must_use]
     pub const fn with_max_level(mut self, level: RecoveryLevel) -> Self {
-        self.with_max_level = level;
+        self.max_level = level;
         self
     }
 
-    /// Climbs to `level` in any case, and no further unless [`with_max_level`](Self::with_max_level) says so: then a reset that the card does not have
+    /// Climbs to `level` in any case, and no further unless [`max_level`](Self::max_level) says so: then a reset that the card does not have
     /// is made up for by the next stronger one. [`RecoveryReport::reopen`] says whether the card was reset.
     #[must_use]
     pub fn at_least(mut self, level: RecoveryLevel) -> Self {
         self.at_least = level;
-        self.with_max_level = self.with_max_level.max(level);
+        self.max_level = self.max_level.max(level);
         self
     }
 

@@ -127,11 +127,11 @@ impl Ladder<'_> {
         let mut report =
             RecoveryReport { card: self.name.to_owned(), rungs: Vec::new(), well: false, reopen: false };
         // One channel alone never resets the others.
-        let with_max_level =
-            if self.options.channel.is_some() { RecoveryLevel::Channel } else { self.options.with_max_level };
+        let max_level =
+            if self.options.channel.is_some() { RecoveryLevel::Channel } else { self.options.max_level };
         match registers {
             Registers::Answer { dma, user } => report.well = self.engines(&dma, user.as_ref(), &mut report),
-            Registers::AllOnes if with_max_level == RecoveryLevel::Channel => {
+            Registers::AllOnes if max_level == RecoveryLevel::Channel => {
                 return Err(RecoveryError::all_ones(self.name.to_owned()));
             }
             Registers::AllOnes => {
@@ -148,7 +148,7 @@ impl Ladder<'_> {
         for (level, rung) in [(RecoveryLevel::Function, Rung::Function), (RecoveryLevel::Bus, Rung::Bus)] {
             // A reset that was asked for in any case and is not to be had: a stronger one, where it is allowed, does all that it does.
             let owed = self.options.at_least > RecoveryLevel::Channel && !report.reopen;
-            if level > with_max_level || (report.well && level > self.options.at_least && !owed) {
+            if level > max_level || (report.well && level > self.options.at_least && !owed) {
                 break;
             }
             // The stronger reset that the caller wants in any case does all that this one does.
