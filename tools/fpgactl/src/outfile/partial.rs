@@ -1,14 +1,15 @@
 //! The output files that are being written: no two of one name, and none left behind by a signal.
 
 use std::fs;
-use std::io;
+use std::io::{self, PipeReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use signal_hook::low_level;
+use signal_hook::low_level::{self, pipe};
 use tempfile::NamedTempFile;
 
 use crate::stop;
@@ -82,10 +83,11 @@ fn start() -> io::Result<()> {
     let ignored = ignored_signals();
     let is_ignored = move |signal: i32| ignored >> (signal - 1) & 1 != 0;
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter();
-    let mut signals = Signals::new(wanted.filter(|signal| *signal != SIGHUP || !is_ignored(SIGHUP)))?;
+    let signals = wanted.filter(|signal| *signal != SIGHUP || !is_ignored(SIGHUP)).map(signal_pipe);
+    let mut signals = signals.collect::<io::Result<Vec<_>>>()?;
     let watching = move || {
         let mut asked = false;
-        for signal in signals.forever() {
+        while let Ok(signal) = next_signal(&mut signals) {
             let asks = signal != SIGHUP && stop::is_active();
             if asks && !std::mem::replace(&mut asked, true) || !asks && is_ignored(signal) {
                 // The command ends by itself, or nobody wants it to end.
@@ -101,6 +103,34 @@ fn start() -> io::Result<()> {
         }
     };
     thread::Builder::new().name("second signal".to_owned()).spawn(watching).map(drop)
+}
+
+/// A pipe that gets a byte with each signal of this number. `signal_hook::iterator` needs a pair of sockets, which a kernel without
+/// networking does not have.
+fn signal_pipe(signal: i32) -> io::Result<(i32, PipeReader)> {
+    let (reader, writer) = io::pipe()?;
+    pipe::register(signal, writer)?;
+    Ok((signal, reader))
+}
+
+/// Waits for the next signal.
+fn next_signal(signals: &mut [(i32, PipeReader)]) -> io::Result<i32> {
+    let ready = loop {
+        let mut files: Vec<PollFd<'_>> =
+            signals.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN)).collect();
+        match poll(&mut files, None) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => {
+                if let Some(ready) = files.iter().position(|file| !file.revents().is_empty()) {
+                    break ready;
+                }
+            }
+        }
+    };
+    let (signal, pipe) = signals.get_mut(ready).ok_or(io::ErrorKind::NotFound)?;
+    pipe.read_exact(&mut [0])?;
+    Ok(*signal)
 }
 
 /// Bit n: signal n + 1 is ignored (`proc_pid_status(5)`).

@@ -188,6 +188,24 @@ fn second_signal_ends_command_at_once() {
     assert!(matches!(status, Some(1 | 130 | 143)), "{status:?}");
 }
 
+/// A kernel may be built without networking. A pair of sockets to hear signals by is then an error of every command.
+#[test]
+fn command_on_built_in_card_opens_no_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let mut child = start(&["dma", "read", "--addr", "0", "--len", "1GiB", "--out", pipe.to_str().unwrap()]);
+    let mut reader = File::open(&pipe).unwrap();
+    // Data arrives, so the card is open and signals are waited for; most of it is still to come.
+    reader.read_exact(&mut [0]).unwrap();
+    let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
+    let open: Vec<_> = open.map(|entry| std::fs::read_link(entry.unwrap().path()).unwrap()).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(open.contains(&pipe), "{open:?}");
+    assert!(open.iter().all(|file| !file.to_string_lossy().starts_with("socket:")), "{open:?}");
+}
+
 /// Two hosts, and a flow that takes a moment of this machine's time.
 const SCENARIO: &str = "schema_version: 1\ntraffic:\n  flows:\n    - {from: 0, to: 1, bytes: 1000000}\n";
 
