@@ -29,7 +29,6 @@
 //! freed until the process ends.
 
 use core::fmt;
-use core::mem;
 use core::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -417,17 +416,23 @@ impl Drop for Shared {
                 false
             };
             if keep {
-                // The device may reach it: the memory must never be given to anybody else.
-                mem::forget(region.memory);
+                keep_until_exit(region.memory);
             }
         }
         // Areas keep the pool, so those that are left were quarantined, or could not be unmapped.
         for region in state.callers.drain(..) {
             tracing::warn!(device = self.transport.name(), iova = %region.iova, length = region.memory.len(),
                 "memory of the caller stays mapped and is leaked");
-            mem::forget(region.memory);
+            keep_until_exit(region.memory);
         }
     }
+}
+
+/// Keeps memory that the device may still reach mapped until the process ends, so that its pages are never reused. It stays reachable in
+/// this list, and leak checkers report only memory that is lost by mistake.
+fn keep_until_exit(memory: SharedMemory) {
+    static KEPT: Mutex<Vec<SharedMemory>> = Mutex::new(Vec::new());
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
 }
 
 /// A part of a region that is out, or memory of a caller. Goes back when dropped, unless it is kept in quarantine.
