@@ -10,7 +10,7 @@ use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{C2hChannel, Card, CardAddr, DmaBuffer, H2cChannel};
 
 type Task<'a> = Pin<Box<dyn Future<Output = Result<(), Box<dyn Error>>> + 'a>>;
@@ -55,8 +55,8 @@ async fn read(mut channel: C2hChannel, mut buffer: DmaBuffer) -> Result<(), Box<
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(1).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().cards(1).build()?;
+    let card = Card::open(network.backend(0))?;
     run(vec![
         Box::pin(write(card.h2c(0)?, card.buffer(64 << 10)?)),
         Box::pin(read(card.c2h(0)?, card.buffer(64 << 10)?)),

@@ -5,14 +5,14 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr};
 
 const LENGTH: usize = 256 << 10;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(1).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().cards(1).build()?;
+    let card = Card::open(network.backend(0))?;
     // Its registers are in the user BAR. The card's identity block says where; a design of your own without one is opened
     // with `Card::cdma_at`.
     let mut cdma = card.cdma()?;

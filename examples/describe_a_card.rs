@@ -11,7 +11,7 @@ use std::path::Path;
 
 use fpga_driver::Card;
 use fpga_driver::sim::CardDescription;
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 
 const SMALL: &str = "\
 schema_version: 1
@@ -41,8 +41,8 @@ ni:
 
 /// What the driver finds out about a card, as one row per property.
 fn properties(description: CardDescription) -> Result<[(&'static str, String); 6], Box<dyn Error>> {
-    let world = World::builder().card(description).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().card(description).build()?;
+    let card = Card::open(network.backend(0))?;
     let info = card.info();
     let ni = info.ni.as_ref().ok_or("no network interface")?;
     Ok([
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The same checks hold for a description that a program has changed.
     let mut changed = CardDescription::default();
     changed.xdma.h2c_channels = 9;
-    match World::builder().card(changed).build() {
+    match SimNetwork::builder().card(changed).build() {
         Err(error) => println!("\n{error}"),
         Ok(_) => return Err("a card with nine channels was built".into()),
     }

@@ -8,7 +8,7 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, Endpoint};
 use fpga_frames::{Event, Publisher, PublisherOptions, Subscriber, SubscriberOptions};
 
@@ -44,9 +44,9 @@ fn look(subscriber: &mut Subscriber, seen: &mut Seen) -> Result<bool, Box<dyn Er
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(4).build()?;
+    let network = SimNetwork::builder().cards(4).build()?;
     let endpoint = |card| -> Result<Endpoint, Box<dyn Error>> {
-        Ok(Endpoint::open(&Card::open(world.transport(card))?)?)
+        Ok(Endpoint::open(&Card::open(network.backend(card))?)?)
     };
 
     let mut options = PublisherOptions::default();

@@ -10,16 +10,16 @@ use std::collections::HashMap;
 use std::error::Error;
 
 use fpga_driver::ring::RefusalReason;
-use fpga_driver::sim::World;
-use fpga_driver::{Card, CardAddr, ChannelOptions, DmaBuffer, SubmitError, Ticket, Transport};
+use fpga_driver::sim::SimNetwork;
+use fpga_driver::{Backend, Card, CardAddr, ChannelOptions, DmaBuffer, SubmitError, Ticket};
 
 const TRANSFERS: u64 = 100;
 const LENGTH: usize = 8 << 10;
 const BUFFERS: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(1).build()?;
-    let transport = world.transport(0);
+    let network = SimNetwork::builder().cards(1).build()?;
+    let transport = network.backend(0);
     let card = Card::open(transport.clone())?;
     // A small ring, so that back-pressure shows.
     let mut h2c = card.h2c_with(0, ChannelOptions::default().transfers(16))?;

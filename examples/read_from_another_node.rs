@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fpga_driver::endpoint::{SendOptions, SharedEndpoint};
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
 
 const LENGTH: u64 = 100_000;
@@ -18,8 +18,8 @@ const SOURCE: CardAddr = CardAddr::new(0x10_0000);
 const TARGET: u64 = 0x2000_0000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(2).threaded(ThreadOptions::default()).build()?;
-    let (near, far) = (Card::open(world.transport(0))?, Card::open(world.transport(1))?);
+    let network = SimNetwork::builder().cards(2).threaded(ThreadOptions::default()).build()?;
+    let (near, far) = (Card::open(network.backend(0))?, Card::open(network.backend(1))?);
     let here = SharedEndpoint::from(Endpoint::open(&near)?);
     let there = SharedEndpoint::from(Endpoint::open(&far)?);
 

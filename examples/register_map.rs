@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr};
 use fpga_register_map::{RegisterMap, Registers};
 
@@ -17,8 +17,8 @@ use simulated_card::{Mode, copier};
 const MAP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/maps/simulated-card.yaml");
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(1).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().cards(1).build()?;
+    let card = Card::open(network.backend(0))?;
     let bar = card.user_bar().ok_or("this card has no user BAR")?;
 
     let mut buffer = card.buffer(4096)?;
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if status.idle() {
             break status;
         }
-        world.step();
+        network.step();
     };
     println!("copier.status = {status}");
     assert!(status.ended() && !status.decode_error());

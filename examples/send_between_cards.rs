@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fpga_driver::endpoint::SendOptions;
 use fpga_driver::netmodel::Order;
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
 
 const LENGTH: usize = 300_000;
@@ -19,9 +19,9 @@ const SOURCE: CardAddr = CardAddr::new(0x10_0000);
 const TARGET: CardAddr = CardAddr::new(0x2000_0000);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(2).impairments(Order::random(32)).seed(1).build()?;
-    let card_a = Card::open(world.transport(0))?;
-    let card_b = Card::open(world.transport(1))?;
+    let network = SimNetwork::builder().cards(2).impairments(Order::random(32)).seed(1).build()?;
+    let card_a = Card::open(network.backend(0))?;
+    let card_b = Card::open(network.backend(1))?;
     let mut a = Endpoint::open(&card_a)?;
     let mut b = Endpoint::open(&card_b)?;
 

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::{Card, CardAddr, ChannelOptions, RunMode};
 
 /// Bytes of one transfer.
@@ -21,14 +21,14 @@ const BATCH: u64 = 32;
 const TRANSFERS: u64 = 200_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(1).threaded(ThreadOptions::default()).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().cards(1).threaded(ThreadOptions::default()).build()?;
+    let card = Card::open(network.backend(0))?;
 
     // Credits keep the engine running from batch to batch. `fpgactl validate` tells whether a card can do it; every card can
     // do stop runs, the default.
-    let options = ChannelOptions::default().descriptors(512).transfers(256).run_mode(RunMode::CreditRing);
+    let options = ChannelOptions::default().descriptors(512).transfers(256).run_mode(RunMode::Credit);
     let mut h2c = card.h2c_with(0, options)?;
-    let memory = h2c.attach(card.area(SIZE * PLACES)?)?;
+    let memory = h2c.register_memory(card.registered_memory(SIZE * PLACES)?)?;
     let bytes = h2c.memory(memory).ok_or("just attached")?;
     bytes.fill(0, SIZE * PLACES, 0x5A)?;
 
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{} transfers of {SIZE} bytes in {:.1?}", h2c.ended(), began.elapsed());
 
-    let area = h2c.detach(memory)?;
+    let area = h2c.deregister_memory(memory)?;
     println!("{} bytes of memory back", area.len());
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{C2hStreamOptions, Card, PacketFragment, StreamError, WaitOptions};
 
 const PACKETS: usize = 1000;
@@ -14,17 +14,17 @@ const HEADER: usize = 64;
 fn main() -> Result<(), Box<dyn Error>> {
     // A card whose H2C streams are looped back to its C2H streams.
     let board = fpga_driver::sim::CardDescription::builtin("us-plus-x8-stream")?;
-    let world = World::builder().card(board).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().card(board).build()?;
+    let card = Card::open(network.backend(0))?;
     let mut tx = card.h2c_stream(0)?;
     // 64 buffers of 1 KiB that the card fills in a circle. A packet takes as many as it needs.
     let mut rx = card.c2h_stream_with(0, C2hStreamOptions::default().buffers(64).buffer_size(1024))?;
 
     // What is sent lies in memory that was attached once: a header of whole beats, and payload.
-    let area = card.area(1 << 16)?;
+    let area = card.registered_memory(1 << 16)?;
     let content: Vec<u8> = (0..=250).cycle().take(area.len()).collect();
     area.memory().write(0, &content)?;
-    let memory = tx.attach(area)?;
+    let memory = tx.register_memory(area)?;
 
     // The first call posts the buffers. Without them the card's stream stands still, and nothing is lost.
     while rx.next_packet()?.is_some() {}

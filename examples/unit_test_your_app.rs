@@ -9,7 +9,7 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{C2hChannel, Card, CardAddr, DmaBuffer, H2cChannel};
 
 /// Frames of one size, one behind the other in card memory. It takes an opened card, so it does not know which kind.
@@ -64,8 +64,8 @@ impl FrameStore {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(1).build()?;
-    let mut store = FrameStore::open(&Card::open(world.transport(0))?, 4096)?;
+    let network = SimNetwork::builder().cards(1).build()?;
+    let mut store = FrameStore::open(&Card::open(network.backend(0))?, 4096)?;
     store.put(7, &[0x77; 4096])?;
     let equal = store.get(7)? == [0x77; 4096];
     println!("frame 7 written and read back, equal: {equal}");
@@ -77,27 +77,27 @@ fn main() -> Result<(), Box<dyn Error>> {
 mod tests {
     use super::*;
 
-    fn store() -> (World, FrameStore) {
-        let world = World::builder().cards(1).build().unwrap();
-        let card = Card::open(world.transport(0)).unwrap();
+    fn store() -> (SimNetwork, FrameStore) {
+        let network = SimNetwork::builder().cards(1).build().unwrap();
+        let card = Card::open(network.backend(0)).unwrap();
         let store = FrameStore::open(&card, 4096).unwrap();
-        (world, store)
+        (network, store)
     }
 
     #[test]
     fn frame_store_put_writes_slot() {
-        let (world, mut store) = store();
+        let (network, mut store) = store();
         store.put(3, &[0xAB; 4096]).unwrap();
         let mut found = [0; 4096];
-        world.with_card(0, |card| card.peek(CardAddr::new(3 * 4096), &mut found)).unwrap().unwrap();
+        network.with_card(0, |card| card.peek(CardAddr::new(3 * 4096), &mut found)).unwrap().unwrap();
         assert_eq!(found, [0xAB; 4096]);
         assert_eq!(store.get(3).unwrap(), [0xAB; 4096]);
     }
 
     #[test]
     fn frame_store_fault_returns_buffer_and_store_works() {
-        let (world, mut store) = store();
-        world.with_card(0, |card| card.poison(CardAddr::new(4096), 4096));
+        let (network, mut store) = store();
+        network.with_card(0, |card| card.poison(CardAddr::new(4096), 4096));
         let error = store.put(1, &[1; 4096]).unwrap_err();
         assert!(error.to_string().contains("h2c0"), "{error}");
         store.put(2, &[2; 4096]).unwrap();
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn frame_store_wrong_size_is_refused_before_card() {
-        let (world, mut store) = store();
+        let (network, mut store) = store();
         assert!(store.put(0, &[1; 100]).is_err());
-        assert_eq!(world.with_card(0, |card| card.counters().descriptors), Some(0));
+        assert_eq!(network.with_card(0, |card| card.counters().descriptors), Some(0));
     }
 }

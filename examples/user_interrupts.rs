@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::{Card, UserInterruptError};
 
 /// The line that the design raises when a result is ready.
@@ -34,8 +34,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(1).threaded(ThreadOptions::default()).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().cards(1).threaded(ThreadOptions::default()).build()?;
+    let card = Card::open(network.backend(0))?;
 
     // Taking a line enables it, and the card's interrupts with it. One that is high by now interrupts at once.
     let result = card.user_interrupt(RESULT)?;
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         scope.spawn(|| {
             for _ in 0..3 {
                 ready.store(1, Ordering::SeqCst);
-                world.set_user_interrupt(0, RESULT, true);
+                network.set_user_interrupt(0, RESULT, true);
                 while ready.load(Ordering::SeqCst) != 0 {
                     thread::yield_now();
                 }
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         while fetched < 3 {
             result.wait(LONG)?;
             // Serving the cause: the design lowers its line, and may raise it again for the next one at any time.
-            world.set_user_interrupt(0, RESULT, false);
+            network.set_user_interrupt(0, RESULT, false);
             // An interrupt may come twice (see `rearm`), so the status says whether there is a result.
             if ready.swap(0, Ordering::SeqCst) != 0 {
                 fetched += 1;
@@ -68,17 +68,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Ok(())
     })?;
-    world.set_user_interrupt(0, RESULT, false);
+    network.set_user_interrupt(0, RESULT, false);
     let _ = result.take()?;
 
     // As a future; the handle has a file descriptor too (`AsFd`), for epoll or tokio's AsyncFd.
-    world.pulse_user_interrupt(0, RESULT);
+    network.pulse_user_interrupt(0, RESULT);
     println!("as a future: {} interrupt", block_on(result.arrived())?);
     drop(result);
 
     // Several lines at once.
     let lines = card.user_interrupts(&[RESULT, ALARM])?;
-    world.pulse_user_interrupt(0, ALARM);
+    network.pulse_user_interrupt(0, ALARM);
     for (line, count) in lines.wait(LONG)? {
         println!("user interrupt {line} of two: {count} interrupt");
     }

@@ -5,19 +5,19 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::{CardFailure, World};
+use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::{Card, CardAddr, FaultCause, OpenError, TransferError};
 
 const BAD: CardAddr = CardAddr::new(0x8000);
 const GOOD: CardAddr = CardAddr::new(0x10_0000);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = World::builder().cards(1).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().cards(1).build()?;
+    let card = Card::open(network.backend(0))?;
     let mut h2c = card.h2c(0)?;
 
     // 1. The card's memory answers with an error in the middle of a transfer. A simulated card does so on request.
-    world.with_card(0, |card| card.poison(CardAddr::new(BAD.get() + 0x1800), 64));
+    network.with_card(0, |card| card.poison(CardAddr::new(BAD.get() + 0x1800), 64));
     let mut buffer = card.buffer(16 << 10)?;
     buffer.fill(0x5A);
     let Err(failed) = h2c.write(buffer, BAD) else { return Err("the poisoned write went well".into()) };
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     //    out of use, and the error says how many.
     let ticket = h2c.submit(buffer, GOOD)?;
     h2c.poll()?;
-    world.fail(0, CardFailure::Gone);
+    network.fail(0, CardFailure::Gone);
     match h2c.wait(ticket, fpga_driver::WaitOptions::default()) {
         Err(error) => println!("3. {error}"),
         Ok(done) => println!("3. {done:?}"),
@@ -58,12 +58,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // 4. The card does not open again before it is back.
     drop((h2c, card));
-    match Card::open(world.transport(0)) {
+    match Card::open(network.backend(0)) {
         Err(error @ OpenError::Gone { .. }) => println!("4. {error}"),
         other => return Err(format!("opening a card that is gone: {other:?}").into()),
     }
-    world.fail(0, CardFailure::None);
-    let card = Card::open(world.transport(0))?;
+    network.fail(0, CardFailure::None);
+    let card = Card::open(network.backend(0))?;
     card.h2c(0)?.write(card.buffer(4096)?, GOOD)?;
     println!("5. it is back, opened and written to");
     Ok(())

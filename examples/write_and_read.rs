@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr};
 
 const LENGTH: usize = 1 << 20;
@@ -13,8 +13,8 @@ const LENGTH: usize = 1 << 20;
 fn main() -> Result<(), Box<dyn Error>> {
     // One simulated card. With a real one, `pci::vfio::VfioBackend::open("0000:65:00.0")?` takes its place, in an `Arc`;
     // nothing below changes.
-    let world = World::builder().cards(1).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().cards(1).build()?;
+    let card = Card::open(network.backend(0))?;
     println!("{}: {} H2C channels", card.name(), card.info().xdma.h2c_channels);
 
     // A channel has one owner. Dropping it gives it back to the card.

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, ChannelOptions, RunMode};
 
 const DEPTH: u64 = 256;
@@ -13,11 +13,11 @@ const SIZE: usize = 64;
 type Failure = Box<dyn std::error::Error>;
 
 fn attached(c: &mut Criterion, name: &str, mode: RunMode) -> Result<(), Failure> {
-    let world = World::builder().cards(1).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().cards(1).build()?;
+    let card = Card::open(network.backend(0))?;
     let options = ChannelOptions::default().descriptors(512).transfers(256).run_mode(mode);
     let mut channel = card.h2c_with(0, options)?;
-    let memory = channel.attach(card.area(SIZE * 4096)?)?;
+    let memory = channel.register_memory(card.registered_memory(SIZE * 4096)?)?;
     let mut slot = 0;
     let mut round = || -> Result<Duration, Failure> {
         let submitting = Instant::now();
@@ -27,7 +27,7 @@ fn attached(c: &mut Criterion, name: &str, mode: RunMode) -> Result<(), Failure>
         }
         channel.poll()?;
         let submitting = submitting.elapsed();
-        world.step_until_idle();
+        network.step_until_idle();
         let taking = Instant::now();
         let ended = channel.poll()?;
         let taking = taking.elapsed();
@@ -39,8 +39,8 @@ fn attached(c: &mut Criterion, name: &str, mode: RunMode) -> Result<(), Failure>
 }
 
 fn buffers(c: &mut Criterion) -> Result<(), Failure> {
-    let world = World::builder().cards(1).build()?;
-    let card = Card::open(world.transport(0))?;
+    let network = SimNetwork::builder().cards(1).build()?;
+    let card = Card::open(network.backend(0))?;
     let mut channel = card.h2c_with(0, ChannelOptions::default().descriptors(512).transfers(256))?;
     let mut free = (0..DEPTH).map(|_| card.buffer(SIZE)).collect::<Result<Vec<_>, _>>()?;
     let mut round = || -> Result<Duration, Failure> {
@@ -52,7 +52,7 @@ fn buffers(c: &mut Criterion) -> Result<(), Failure> {
         }
         channel.poll()?;
         let submitting = submitting.elapsed();
-        world.step_until_idle();
+        network.step_until_idle();
         let taking = Instant::now();
         channel.poll()?;
         free.extend(std::iter::from_fn(|| channel.next_completion()).filter_map(|done| done.buffer));
@@ -74,8 +74,8 @@ fn bench(c: &mut Criterion, name: &str, round: &mut dyn FnMut() -> Result<Durati
 
 #[expect(clippy::expect_used, reason = "a benchmark that cannot go on may as well stop")]
 fn all(c: &mut Criterion) {
-    attached(c, "attached, stop run", RunMode::StopRuns).expect("a healthy card");
-    attached(c, "attached, credits", RunMode::CreditRing).expect("a healthy card");
+    attached(c, "attached, stop run", RunMode::Batch).expect("a healthy card");
+    attached(c, "attached, credits", RunMode::Credit).expect("a healthy card");
     buffers(c).expect("a healthy card");
 }
 

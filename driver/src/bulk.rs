@@ -22,7 +22,7 @@ use crate::fault::ChannelFault;
 use crate::name::{CardName, ChannelName};
 
 /// Bytes of one piece: long enough that what a descriptor costs does not show, short enough to overlap with the file's I/O.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 /// Pieces in flight.
 const DEPTH: usize = 4;
 
@@ -50,7 +50,7 @@ pub enum BulkError {
     #[error(
         "{card} {channel}: the source has more bytes than fit: {done} bytes were written, from card address {start} to the end of the card's memory, and nothing behind it; choose a lower address, or a shorter source"
     )]
-    NoRoom {
+    NoFreeSlot {
         /// Which card.
         card: CardName,
         /// Which channel.
@@ -75,7 +75,7 @@ pub enum BulkError {
 }
 
 /// A piece in flight: where it belongs in the stream.
-struct Piece {
+struct BulkChunk {
     ticket: Ticket,
     length: usize,
 }
@@ -91,8 +91,8 @@ fn buffer_of(done: Completion) -> Result<DmaBuffer, BulkError> {
 
 /// Buffers for up to [`DEPTH`] pieces of a transfer of `length` bytes.
 fn buffers(card: &Card, direction: Direction, length: u64) -> Result<Vec<DmaBuffer>, ResourceError> {
-    let count = usize::try_from(length.div_ceil(PIECE as u64)).unwrap_or(DEPTH).min(DEPTH);
-    let size = usize::try_from(length).unwrap_or(PIECE).min(PIECE);
+    let count = usize::try_from(length.div_ceil(CHUNK_BYTES as u64)).unwrap_or(DEPTH).min(DEPTH);
+    let size = usize::try_from(length).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
     (0..count).map(|_| card.buffer_for(direction, size)).collect()
 }
 
@@ -129,7 +129,7 @@ pub fn write_from(
 /// not known, such as a pipe.
 ///
 /// # Errors
-/// As [`write_from`]; [`BulkError::NoRoom`] if the source goes on when the card's memory is full.
+/// As [`write_from`]; [`BulkError::NoFreeSlot`] if the source goes on when the card's memory is full.
 pub fn write_to_end(
     card: &Card,
     channel: &mut H2cChannel,
@@ -152,7 +152,7 @@ pub fn write_to_end(
         Ok(0) => Ok(done),
         Ok(_) => {
             let (card, channel) = (card.shared.name.clone(), channel.name());
-            Err(BulkError::NoRoom { card, channel, start: to, done })
+            Err(BulkError::NoFreeSlot { card, channel, start: to, done })
         }
         Err(source) => Err(BulkError::Stream { done, source }),
     }
@@ -238,10 +238,10 @@ fn run_descriptors(
 ) -> Result<u64, BulkError> {
     let mut free = buffers(card, channel.direction(), limit)?;
     let mut ready: Option<DmaBuffer> = None;
-    let mut flying: VecDeque<Piece> = VecDeque::with_capacity(DEPTH);
+    let mut flying: VecDeque<BulkChunk> = VecDeque::with_capacity(DEPTH);
     let (mut sent, mut done, mut ended) = (0u64, 0u64, false);
     let unfit = |sent| BulkError::Short { done: sent, length: limit };
-    let transport = channel.transport();
+    let transport = channel.backend();
     let whole = Deadline::after(&*transport, options.total);
     loop {
         if ready.is_none()
@@ -249,7 +249,7 @@ fn run_descriptors(
             && sent < limit
             && let Some(mut buffer) = free.pop()
         {
-            let size = usize::try_from(limit - sent).unwrap_or(PIECE).min(PIECE);
+            let size = usize::try_from(limit - sent).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
             buffer.set_len(size).map_err(|_| unfit(sent))?;
             let filled = fill(&mut buffer, sent)?;
             ended = filled < size;
@@ -266,7 +266,7 @@ fn run_descriptors(
             match channel.submit_buffer(buffer, to) {
                 Ok(ticket) => {
                     channel.poll()?;
-                    flying.push_back(Piece { ticket, length: size });
+                    flying.push_back(BulkChunk { ticket, length: size });
                     sent += size as u64;
                     continue;
                 }

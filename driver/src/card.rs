@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fpga_pci::{
-    AccessCounters, Bar, DeviceEvents, DmaAccess, DmaBuffer, DmaPool, Interrupt, InterruptError, MapRefused,
-    MmioError, RegisteredMemory, SharedMemory, Transport, config,
+    AccessCounters, Backend, Bar, DeviceEvents, DmaAccess, DmaBuffer, DmaPool, Interrupt, InterruptError,
+    MapRefused, MmioError, RegisteredMemory, SharedMemory, config,
 };
 use fpga_registers::BarOffset;
 use fpga_registers::pci::header;
@@ -40,7 +40,7 @@ impl Card {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(transport: Arc<dyn Transport>) -> Result<Self, OpenError> {
+    pub fn open(transport: Arc<dyn Backend>) -> Result<Self, OpenError> {
         Self::open_with(transport, OpenOptions::default())
     }
 
@@ -50,7 +50,7 @@ impl Card {
     ///
     /// # Errors
     /// See [`OpenError`]. Nothing is left enabled then.
-    pub fn open_with(transport: Arc<dyn Transport>, options: OpenOptions) -> Result<Self, OpenError> {
+    pub fn open_with(transport: Arc<dyn Backend>, options: OpenOptions) -> Result<Self, OpenError> {
         let name = transport.name().to_owned();
         let ids = read_ids(&*transport, &name)?;
         let roles = discover::roles(&*transport, options.dma_bar)?;
@@ -76,7 +76,7 @@ impl Card {
 
     /// Finds out what the card is, and puts to rest what an earlier owner left running.
     fn prepare(
-        transport: &dyn Transport,
+        transport: &dyn Backend,
         options: &OpenOptions,
         name: String,
         ids: PciIds,
@@ -101,7 +101,7 @@ impl Card {
         let (identity, ni) = network_interface(&name, options, ids.subsystem, &roles, user_bar)?;
         // A killed owner's interface may still push events to where its ring was: not before it is silent may the card do DMA.
         if let (Some(ni), Some(bar)) = (&ni, user_bar) {
-            ni.silence(bar).map_err(|source| mmio(&name, source))?;
+            ni.stop_events(bar).map_err(|source| mmio(&name, source))?;
         }
         let cdma = cdma_of(identity.as_ref(), options);
         Ok(CardInfo { name, ids, roles, xdma, identity, cdma, ni })
@@ -133,8 +133,8 @@ impl Card {
 
     /// Rests after a poll that has found nothing: spins, yields or sleeps, as long as it has waited. Returns whether this thread has slept.
     /// For loops that poll several channels or endpoints; [`Backoff::reset`](fpga_pci::Backoff::reset) after a poll that has found work.
-    pub fn rest(&self, backoff: &mut fpga_pci::Backoff) -> bool {
-        backoff.rest(&*self.shared.transport, u64::MAX)
+    pub fn back_off(&self, backoff: &mut fpga_pci::Backoff) -> bool {
+        backoff.back_off(&*self.shared.transport, u64::MAX)
     }
 
     /// Lets `span` pass without a look at the card: this thread sleeps, and a card inside it works meanwhile. For loops that have polled
@@ -186,11 +186,11 @@ impl Card {
     }
 
     /// DMA memory of `length` bytes, at a page boundary, that stays shared with the card: for
-    /// [`H2cChannel::attach`](crate::H2cChannel::attach). Its content is whatever was there.
+    /// [`H2cChannel::register_memory`](crate::H2cChannel::register_memory). Its content is whatever was there.
     ///
     /// # Errors
     /// [`ResourceError::Memory`].
-    pub fn area(&self, length: usize) -> Result<RegisteredMemory, ResourceError> {
+    pub fn registered_memory(&self, length: usize) -> Result<RegisteredMemory, ResourceError> {
         const PAGE: usize = 4096;
         self.shared.pool.allocate_registered(length, PAGE).map_err(|source| self.memory_error(source))
     }
@@ -273,7 +273,7 @@ impl Card {
     ///
     /// # Errors
     /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] and [`ResourceError::StreamBuffers`] for options that cannot
-    /// be, [`ResourceError::NoCreditMode`].
+    /// be, [`ResourceError::CreditModeUnsupported`].
     pub fn c2h_stream_with(&self, number: u8, options: C2hStreamOptions) -> Result<C2hStream, ResourceError> {
         let name = ChannelName { direction: Direction::C2h, number };
         let channel = options.channel(self)?;

@@ -14,7 +14,7 @@
 
 use core::fmt;
 
-use fpga_pci::{Bar, BarInfo, BarKind, Transport, config};
+use fpga_pci::{Backend, Bar, BarInfo, BarKind, config};
 use fpga_registers::xdma::{
     CONFIG_BASE, ConfigBlock, DMA_BAR_SIZE, IRQ_BASE, IrqBlock, MSIX_PBA_BASE, MSIX_TABLE_BASE, Target,
 };
@@ -68,13 +68,13 @@ impl BarRoles {
     ///
     /// # Errors
     /// [`OpenError::NoBars`], [`OpenError::BarAbsent`], [`OpenError::DmaBarUnclear`], [`OpenError::BarTooSmall`].
-    pub fn of(transport: &dyn Transport, dma_bar: Option<u8>) -> Result<Self, OpenError> {
+    pub fn of(transport: &dyn Backend, dma_bar: Option<u8>) -> Result<Self, OpenError> {
         roles(transport, dma_bar)
     }
 }
 
 /// Chooses the DMA BAR and names the others by their position relative to it. Reads configuration space only.
-pub(crate) fn roles(transport: &dyn Transport, forced: Option<u8>) -> Result<BarRoles, OpenError> {
+pub(crate) fn roles(transport: &dyn Backend, forced: Option<u8>) -> Result<BarRoles, OpenError> {
     let card = || transport.name().to_owned();
     // Ports are not among the BARs that PG195 orders.
     let memory = |bar: &BarInfo| bar.kind != BarKind::Io;
@@ -109,7 +109,7 @@ pub(crate) fn roles(transport: &dyn Transport, forced: Option<u8>) -> Result<Bar
     Ok(BarRoles { dma, dma_reason, user, bypass })
 }
 
-fn choose(transport: &dyn Transport, present: &[BarInfo]) -> Option<(BarInfo, DmaBarReason)> {
+fn choose(transport: &dyn Backend, present: &[BarInfo]) -> Option<(BarInfo, DmaBarReason)> {
     if let Ok(Some(msix)) = config::find_msix(transport)
         && u64::from(msix.table_offset) == MSIX_TABLE_BASE.get()
         && u64::from(msix.pba_offset) == MSIX_PBA_BASE.get()

@@ -243,7 +243,7 @@ pub enum ResourceError {
     #[error(
         "{card}: {channel} does not take descriptor credit mode (its bit at 0x6020 stays 0); use stop runs, the default"
     )]
-    NoCreditMode {
+    CreditModeUnsupported {
         /// Which card.
         card: CardName,
         /// Which channel.
@@ -371,7 +371,7 @@ pub enum SubmitError {
     #[error(
         "{card} {channel}: no such memory is attached to this channel; attach it first, each channel has its own"
     )]
-    NotAttached {
+    NotRegistered {
         /// Which card.
         card: CardName,
         /// Which channel.
@@ -511,7 +511,7 @@ pub enum ChannelError {
     #[error(
         "{card} {channel}: a part of this packet has been sent; without the rest the next packet would continue it: let it end, or abort the channel"
     )]
-    PacketBegun {
+    PacketStarted {
         /// Which card.
         card: CardName,
         /// Which channel.
@@ -519,7 +519,7 @@ pub enum ChannelError {
     },
     /// The handle names no memory of this channel.
     #[error("{card} {channel}: no such memory is attached to this channel")]
-    NotAttached {
+    NotRegistered {
         /// Which card.
         card: CardName,
         /// Which channel.

@@ -32,9 +32,9 @@ pub enum FaultCause {
     /// The engine reports a completed count that the run cannot produce.
     Count(fpga_ring::ring::CountFault),
     /// The engine stopped before the end of the run and shows no error bit.
-    Silent(ChannelStatus),
+    NoError(ChannelStatus),
     /// A transfer before this one in the same run failed; this one was not executed.
-    Earlier,
+    EarlierFault,
     /// The channel was aborted.
     Aborted,
 }
@@ -56,7 +56,7 @@ impl ChannelFault {
     /// The error bits, if the status register had any.
     pub fn status_errors(&self) -> impl Iterator<Item = StatusBit> + use<> {
         let status = match self.cause {
-            FaultCause::Status(status) | FaultCause::Silent(status) => status,
+            FaultCause::Status(status) | FaultCause::NoError(status) => status,
             _ => ChannelStatus::new(),
         };
         status.errors(self.channel.direction)
@@ -73,12 +73,12 @@ impl fmt::Display for ChannelFault {
                 }
             }
             FaultCause::Count(fault) => write!(f, "{fault}")?,
-            FaultCause::Silent(status) => write!(
+            FaultCause::NoError(status) => write!(
                 f,
                 "the engine stopped before the end of its run without an error bit (status {})",
                 status.describe(self.channel.direction)
             )?,
-            FaultCause::Earlier => write!(f, "not executed: a transfer before it failed")?,
+            FaultCause::EarlierFault => write!(f, "not executed: a transfer before it failed")?,
             FaultCause::Aborted => write!(f, "aborted")?,
         }
         if let Some(place) = self.place {
@@ -91,14 +91,14 @@ impl fmt::Display for ChannelFault {
         }
         let streams = self.place.is_some_and(|place| place.card.is_none());
         let advice = match self.cause {
-            FaultCause::Status(_) | FaultCause::Silent(_) if streams => {
+            FaultCause::Status(_) | FaultCause::NoError(_) if streams => {
                 "check the host address and what the stream is connected to; the channel can be used again"
             }
-            FaultCause::Status(_) | FaultCause::Silent(_) => {
+            FaultCause::Status(_) | FaultCause::NoError(_) => {
                 "check both addresses against the card's address map; the channel can be used again"
             }
             FaultCause::Count(_) => "nothing of the run counts as done; the channel can be used again",
-            FaultCause::Earlier | FaultCause::Aborted => "submit it again",
+            FaultCause::EarlierFault | FaultCause::Aborted => "submit it again",
         };
         write!(f, "; {advice}")
     }

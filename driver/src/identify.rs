@@ -1,7 +1,7 @@
 //! What a card says it is: PCI ids, and the identity block of its network interface.
 
 use fpga_firmware::identity::{Identity, ReadError};
-use fpga_pci::{Bar, ConfigError, MmioError, Transport, config};
+use fpga_pci::{Backend, Bar, ConfigError, MmioError, config};
 use fpga_registers::pci::{command, header};
 
 use crate::discover::BarRoles;
@@ -18,7 +18,7 @@ pub(crate) fn mmio(card: &str, source: MmioError) -> OpenError {
     OpenError::Mmio { card: card.to_owned(), source }
 }
 
-pub(crate) fn read_ids(transport: &dyn Transport, name: &str) -> Result<PciIds, OpenError> {
+pub(crate) fn read_ids(transport: &dyn Backend, name: &str) -> Result<PciIds, OpenError> {
     let read = || -> Result<PciIds, ConfigError> {
         let (vendor, device) = config::identity(transport)?;
         let subsystem = (

@@ -37,17 +37,17 @@ mod info;
 mod name;
 mod ni;
 mod options;
-mod patience;
 mod range;
 pub mod record;
 pub mod recovery;
+mod wait;
 
+mod engine_interrupt;
 mod setters;
 mod shared;
 mod store;
 pub mod stream;
 pub mod user_interrupt;
-mod user_line;
 pub mod validate;
 
 pub use card::{Card, InterruptVectors};
@@ -56,8 +56,8 @@ pub use cdma::{
     CdmaRefused, CdmaRing, CdmaRingError, CdmaRingOptions, CdmaRingRefused, CdmaSubmitError, DescriptorPath,
 };
 pub use channel::{
-    C2hChannel, ChannelEvents, ChannelOptions, Completion, CompletionFuture, H2cChannel, MemoryHandle, Piece,
-    RunMode, Ticket, WaitMode, WaitOptions,
+    C2hChannel, ChannelEvents, ChannelOptions, Completion, CompletionFuture, H2cChannel, MemoryHandle,
+    RunMode, ScatterGatherEntry, Ticket, WaitMode, WaitOptions,
 };
 pub use discover::{BarRoles, DmaBarReason};
 pub use endpoint::Endpoint;
@@ -69,12 +69,12 @@ pub use fault::{ChannelFault, FaultCause, FaultPosition};
 pub use fpga_firmware::{self as firmware, NodeId};
 pub use fpga_netmodel as netmodel;
 pub use fpga_pci::{
-    self as pci, Bounced, DeviceEvent, DeviceEvents, DmaBuffer, ReadVolatile, RegisteredMemory, SharedSlice,
-    Transport, WriteVolatile,
+    self as pci, Backend, Bounced, DeviceEvent, DeviceEvents, DmaBuffer, ReadVolatile, RegisteredMemory,
+    SharedSlice, WriteVolatile,
 };
 pub use fpga_protocol as protocol;
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
-pub use fpga_ring::cdma_ring::{self, Segment as CdmaSegment};
+pub use fpga_ring::cdma_ring::{self, CopyEntry as CdmaSegment};
 pub use fpga_ring::ring;
 #[cfg(feature = "sim")]
 pub use fpga_sim as sim;

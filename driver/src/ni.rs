@@ -159,12 +159,12 @@ impl NiInfo {
 
     /// Whether the interface goes by `scheme` if it is told to.
     #[must_use]
-    pub const fn knows(&self, scheme: generated::Scheme) -> bool {
+    pub const fn supports(&self, scheme: generated::Scheme) -> bool {
         scheme.value() < 32 && self.schemes >> scheme.value() & 1 != 0
     }
 
     /// Stops events and transmission, whoever had started them. What the tables and counters show stays as it was left.
-    pub(crate) fn silence(&self, bar: &Bar) -> Result<(), MmioError> {
+    pub(crate) fn stop_events(&self, bar: &Bar) -> Result<(), MmioError> {
         Block::new(bar.clone(), self.ni_base).write(at::CONTROL, 0)
     }
 

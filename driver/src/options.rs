@@ -7,7 +7,7 @@ use fpga_registers::BarOffset;
 
 use crate::range::CardRange;
 
-use crate::patience::IDLE_TIMEOUT_NS;
+use crate::wait::IDLE_TIMEOUT_NS;
 
 /// Whether the card carries the network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -7,7 +7,7 @@
 //! ```
 //! use std::sync::{Arc, Mutex};
 //! use fpga_driver::record::{Access, Observer, Recorder, log::{Log, Entry}, replay::{Replay, replay}};
-//! use fpga_driver::{sim::World, BarOffset, Transport};
+//! use fpga_driver::{sim::SimNetwork, BarOffset, Backend};
 //!
 //! #[derive(Default)]
 //! struct Lines(Mutex<String>);
@@ -19,14 +19,14 @@
 //!     }
 //! }
 //!
-//! let world = World::builder().cards(2).build()?;
+//! let network = SimNetwork::builder().cards(2).build()?;
 //! let lines = Arc::new(Lines::default());
-//! let card = Recorder::new(world.transport(0), Arc::clone(&lines) as Arc<dyn Observer>);
+//! let card = Recorder::new(network.backend(0), Arc::clone(&lines) as Arc<dyn Observer>);
 //! card.open_bar(1)?.read32(BarOffset::new(0x3000))?;
 //!
 //! let text = format!("{}\n{}", fpga_driver::record::log::HEAD, lines.0.lock().unwrap());
 //! let log = Log::parse(&text)?;
-//! let done = replay(&*world.transport(1), &log, &Replay::default(), &mut || true)?;
+//! let done = replay(&*network.backend(1), &log, &Replay::default(), &mut || true)?;
 //! assert_eq!((done.reads, done.difference), (1, None));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -42,14 +42,15 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_pci::{
-    AccessCounters, Bar, BarError, BarInfo, Clock, ConfigError, DeviceEvents, DmaAccess, DmaMapError,
-    Interrupt, InterruptError, MemoryKind, Mmio, MmioError, ResetError, ResetLevel, SharedMemory, Transport,
+    AccessCounters, Backend, Bar, BarError, BarInfo, Clock, ConfigError, DeviceEvents, DmaAccess,
+    DmaMapError, Interrupt, InterruptError, MemoryKind, Mmio, MmioError, ResetError, ResetLevel,
+    SharedMemory,
 };
 use fpga_registers::{BarOffset, Iova};
 
 /// Whether a register was read or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum AccessDirection {
     /// Read.
     Read,
     /// Written.
@@ -80,14 +81,14 @@ impl Width {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Access {
-    /// Nanoseconds of the card's clock ([`Transport::now`]), after the access.
+    /// Nanoseconds of the card's clock ([`Backend::now`]), after the access.
     pub time: u64,
     /// Number of the BAR, 0 to 5.
     pub bar: u8,
     /// Bytes from the start of the BAR.
     pub at: BarOffset,
     /// Which way.
-    pub way: Way,
+    pub direction: AccessDirection,
     /// How much.
     pub width: Width,
     /// What was read or written; `None` if the access failed.
@@ -102,7 +103,7 @@ pub trait Observer: Send + Sync {
 
 /// A transport whose register accesses are observed. Configuration space, DMA and interrupts pass unobserved.
 pub struct Recorder {
-    inner: Arc<dyn Transport>,
+    inner: Arc<dyn Backend>,
     observer: Arc<dyn Observer>,
 }
 
@@ -115,7 +116,7 @@ impl fmt::Debug for Recorder {
 impl Recorder {
     /// Puts `observer` in front of `inner`.
     #[must_use]
-    pub fn new(inner: Arc<dyn Transport>, observer: Arc<dyn Observer>) -> Arc<Self> {
+    pub fn new(inner: Arc<dyn Backend>, observer: Arc<dyn Observer>) -> Arc<Self> {
         Arc::new(Self { inner, observer })
     }
 }
@@ -124,14 +125,14 @@ impl Recorder {
 struct RecordedBar {
     inner: Bar,
     /// For its clock.
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn Backend>,
     observer: Arc<dyn Observer>,
     index: u8,
 }
 
 impl RecordedBar {
-    fn tell(&self, at: BarOffset, way: Way, width: Width, value: Option<u64>) {
-        let access = Access { time: self.transport.now(), bar: self.index, at, way, width, value };
+    fn notify_observer(&self, at: BarOffset, way: AccessDirection, width: Width, value: Option<u64>) {
+        let access = Access { time: self.transport.now(), bar: self.index, at, direction: way, width, value };
         self.observer.accessed(&access);
     }
 
@@ -142,7 +143,12 @@ impl RecordedBar {
         read: impl FnOnce(&Bar) -> Result<T, MmioError>,
     ) -> Result<T, MmioError> {
         let result = read(&self.inner);
-        self.tell(at, Way::Read, width, result.as_ref().ok().map(|value| (*value).into()));
+        self.notify_observer(
+            at,
+            AccessDirection::Read,
+            width,
+            result.as_ref().ok().map(|value| (*value).into()),
+        );
         result
     }
 
@@ -154,15 +160,15 @@ impl RecordedBar {
         write: impl FnOnce(&Bar) -> Result<(), MmioError>,
     ) -> Result<(), MmioError> {
         let result = write(&self.inner);
-        self.tell(at, Way::Write, width, result.is_ok().then_some(value));
+        self.notify_observer(at, AccessDirection::Write, width, result.is_ok().then_some(value));
         result
     }
 
-    fn notify_observer_block(&self, at: BarOffset, way: Way, block: &[u8], ok: bool) {
+    fn notify_observer_block(&self, at: BarOffset, way: AccessDirection, block: &[u8], ok: bool) {
         let (words, _) = block.as_chunks::<4>();
         for (number, word) in (0_u64..).zip(words) {
             let at = BarOffset::new(at.get().saturating_add(4 * number));
-            self.tell(at, way, Width::Word, ok.then(|| u32::from_le_bytes(*word).into()));
+            self.notify_observer(at, way, Width::Word, ok.then(|| u32::from_le_bytes(*word).into()));
         }
     }
 }
@@ -190,18 +196,18 @@ impl Mmio for RecordedBar {
 
     fn read_block(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {
         let result = self.inner.read_block(at, into);
-        self.notify_observer_block(at, Way::Read, into, result.is_ok());
+        self.notify_observer_block(at, AccessDirection::Read, into, result.is_ok());
         result
     }
 
     fn write_block(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
         let result = self.inner.write_block(at, from);
-        self.notify_observer_block(at, Way::Write, from, result.is_ok());
+        self.notify_observer_block(at, AccessDirection::Write, from, result.is_ok());
         result
     }
 }
 
-impl Transport for Recorder {
+impl Backend for Recorder {
     fn name(&self) -> &str {
         self.inner.name()
     }

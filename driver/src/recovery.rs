@@ -24,13 +24,13 @@
 //!
 //! The user BAR is touched on cards that carry our identity block, and never on others.
 
-mod ladder;
 mod outcome;
+mod sequence;
 
 use core::time::Duration;
 use std::sync::Arc;
 
-use fpga_pci::{MmioError, ResetLevel, Transport};
+use fpga_pci::{Backend, MmioError, ResetLevel};
 use fpga_registers::xdma::{CONFIG_BASE, ConfigBlock, IRQ_BASE, IrqBlock};
 
 use crate::card::Card;
@@ -42,10 +42,10 @@ use crate::name::ChannelName;
 use crate::options::OpenOptions;
 
 pub use outcome::{
-    RecoveryError, RecoveryReport, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport, Rung,
+    RecoveryError, RecoveryReport, RecoveryStep, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport,
 };
 
-use ladder::{Claims, Ladder, Registers};
+use sequence::{Claims, RecoverySequence, RegisterState};
 
 /// A level of the recovery ladder, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,11 +158,11 @@ impl Card {
         }
         let claims = Claims::take(shared, options)?;
         let registers = match answers(&shared.name, &shared.dma_bar)? {
-            true => Registers::Answer { dma: shared.dma_bar.clone(), user: shared.user_bar.clone() },
-            false => Registers::AllOnes,
+            true => RegisterState::Responding { dma: shared.dma_bar.clone(), user: shared.user_bar.clone() },
+            false => RegisterState::AllOnes,
         };
         let interrupts = shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len();
-        let ladder = Ladder {
+        let ladder = RecoverySequence {
             transport: &*shared.transport,
             name: &shared.name,
             dma_index: shared.info.roles.dma.index,
@@ -171,7 +171,7 @@ impl Card {
             claims: &claims,
             options,
         };
-        ladder.climb(registers)
+        ladder.escalate(registers)
     }
 }
 
@@ -183,7 +183,7 @@ impl Card {
 /// # Errors
 /// See [`RecoveryError`].
 pub fn recover(
-    transport: &Arc<dyn Transport>,
+    transport: &Arc<dyn Backend>,
     open: &OpenOptions,
     options: &RecoveryOptions,
 ) -> Result<RecoveryReport, RecoveryError> {
@@ -198,7 +198,7 @@ pub fn recover(
         |index| transport.open_bar(index).map_err(|source| OpenError::Bar { card: name.clone(), source });
     let dma = open_bar(roles.dma.index)?;
     let mut info = None;
-    let mut registers = Registers::AllOnes;
+    let mut registers = RegisterState::AllOnes;
     if answers(&name, &dma)? {
         discover::confirm(&name, roles.dma.index, &dma)?;
         let xdma = XdmaInfo::read(&dma).map_err(|source| access(&name, source))?;
@@ -208,13 +208,13 @@ pub fn recover(
             network_interface(&name, open, ids.subsystem, &roles, user.as_ref()).unwrap_or_default();
         let cdma = cdma_of(identity.as_ref(), open);
         info = Some(CardInfo { name: name.clone(), ids, roles, xdma, identity, cdma, ni });
-        registers = Registers::Answer { dma, user };
+        registers = RegisterState::Responding { dma, user };
     }
     if let (Some(channel), Some(info)) = (options.channel, &info) {
         check_channel(&name, info, channel)?;
     }
     let claims = Claims::none();
-    let ladder = Ladder {
+    let ladder = RecoverySequence {
         transport,
         name: &name,
         dma_index: roles.dma.index,
@@ -223,7 +223,7 @@ pub fn recover(
         claims: &claims,
         options,
     };
-    ladder.climb(registers)
+    ladder.escalate(registers)
 }
 
 fn check_channel(card: &str, info: &CardInfo, channel: ChannelName) -> Result<(), RecoveryError> {

@@ -4,7 +4,7 @@ use core::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fpga_pci::{Bar, DmaPool, FAULT_LOG, Interrupt, MmioError, Transport};
+use fpga_pci::{Backend, Bar, DmaPool, FAULT_LOG, Interrupt, MmioError};
 use fpga_registers::xdma::{
     CONFIG_BASE, ChannelBlock, ChannelControl, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock,
     MAX_USER_INTERRUPTS, UserMask, WriteFlushTimeout, channel_base,
@@ -16,8 +16,8 @@ use crate::name::CardName;
 use crate::name::ChannelName;
 use crate::ni::NiInfo;
 use crate::options::OpenOptions;
-use crate::patience::{IDLE_TIMEOUT_NS, poll_until};
 use crate::range::CardRange;
+use crate::wait::{IDLE_TIMEOUT_NS, poll_until};
 
 /// What all handles of one card share. Dropped when the last of them is: channels first, then this.
 pub(crate) struct Shared {
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     /// Opened for a look: nothing of it is ours to take, stop or set.
     observed: bool,
     idle_timeout: u64,
-    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) transport: Arc<dyn Backend>,
 }
 
 const CDMA_TAKEN: u32 = 1 << 8;
@@ -113,7 +113,7 @@ impl Drop for ChannelClaim {
 
 impl Shared {
     pub(crate) fn new(
-        transport: Arc<dyn Transport>,
+        transport: Arc<dyn Backend>,
         info: CardInfo,
         pool: DmaPool,
         dma_bar: Bar,
@@ -217,7 +217,7 @@ impl Shared {
         }
         if others | other_users != 0 {
             // After the writes: whoever has just unmasked his own looks again and does so once more.
-            interrupt.pass_on();
+            interrupt.notify_shared();
         }
         Ok(())
     }
@@ -301,11 +301,11 @@ impl Drop for Shared {
 /// not go on closes its descriptor then, and stops (PG195, "Config Write Flush Timeout"). One that has received nothing need not:
 /// the guide speaks of data already received. The register is the card's: other channels' descriptors may be closed early too.
 #[derive(Debug)]
-pub(crate) struct Flush {
+pub(crate) struct FlushGuard {
     before: WriteFlushTimeout,
 }
 
-impl Flush {
+impl FlushGuard {
     /// How long an engine gets to stop by itself first.
     pub(crate) const FLUSH_DELAY_NS: u64 = 1_000_000;
     /// 1024 clocks: some microseconds, longer than any pause within a packet on its way.
@@ -332,7 +332,7 @@ pub(crate) fn idle_timeout(options: &OpenOptions) -> u64 {
 /// Stops a channel and waits until it is idle: whoever had the card before may have been killed in the middle of a run.
 pub(crate) fn quiesce(
     bar: &Bar,
-    transport: &dyn Transport,
+    transport: &dyn Backend,
     card: &str,
     channel: ChannelName,
     limit: u64,
@@ -349,12 +349,12 @@ pub(crate) fn quiesce(
         if !status.busy() {
             return Ok(Some(()));
         }
-        if waited >= Flush::FLUSH_DELAY_NS
+        if waited >= FlushGuard::FLUSH_DELAY_NS
             && flush.is_none()
             && matches!(channel.direction, Direction::C2h)
             && ChannelBlock::IDENTIFIER.read(bar, base).map_err(error)?.stream()
         {
-            flush = Some(Flush::begin(bar).map_err(error)?);
+            flush = Some(FlushGuard::begin(bar).map_err(error)?);
         }
         Ok(None)
     });

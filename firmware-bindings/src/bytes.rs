@@ -3,7 +3,7 @@
 //! The place is a constant and is checked against the array's length when the call is compiled: there is no bounds check
 //! at run time, and none can fail.
 //!
-//! [`Image`] puts a structure together in words before it is stored. Bytes that are read back at once, as a checksum does
+//! [`ByteImage`] puts a structure together in words before it is stored. Bytes that are read back at once, as a checksum does
 //! eight at a time, have to come out of one store: a processor cannot forward a load from several stores that are still
 //! under way, and waits until all of them have reached its cache.
 
@@ -41,13 +41,13 @@ integer!(u16, u16_at, put_u16, 2);
 integer!(u32, u32_at, put_u32, 4);
 integer!(u64, u64_at, put_u64, 8);
 
-/// Words of the longest [`Image`].
+/// Words of the longest [`ByteImage`].
 const WORDS: usize = 11;
 
 /// A structure of `LENGTH` bytes, zero but for what was put in it.
-pub(crate) struct Image<const LENGTH: usize>([u64; WORDS]);
+pub(crate) struct ByteImage<const LENGTH: usize>([u64; WORDS]);
 
-impl<const LENGTH: usize> Image<LENGTH> {
+impl<const LENGTH: usize> ByteImage<LENGTH> {
     #[inline]
     pub(crate) const fn new() -> Self {
         const { assert!(LENGTH <= WORDS * 8 && LENGTH.is_multiple_of(4)) };
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn image_words_are_integers_in_place() {
-        let mut image = Image::new();
+        let mut image = ByteImage::new();
         image.put::<0, _>(0x01u8);
         image.put::<1, _>(0x02u8);
         image.put::<2, _>(0x0304u16);

@@ -215,7 +215,7 @@ mod tests {
     /// takes whole blocks, then what is left in steps of eight bytes and of one.
     #[test]
     fn crc_every_length_and_offset_matches_definition() {
-        const LONGEST: usize = 2000;
+        const MAX_INPUT: usize = 2000;
         let mut random = 0x2545_f491_4f6c_dd1d_u64;
         let bytes: Vec<u8> = core::iter::repeat_with(|| {
             random ^= random << 13;
@@ -223,11 +223,11 @@ mod tests {
             random ^= random << 17;
             random.to_le_bytes()[0]
         })
-        .take(LONGEST + 64)
+        .take(MAX_INPUT + 64)
         .collect();
         for place in 0..64 {
             let mut crc = u32::MAX;
-            for length in 0..=LONGEST {
+            for length in 0..=MAX_INPUT {
                 let piece = &bytes[place..place + length];
                 assert_eq!(crc32c(piece), !crc, "{length} bytes from {place}");
                 if place == 0 {

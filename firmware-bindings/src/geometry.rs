@@ -84,7 +84,7 @@ pub enum GeometryError {
     #[error(
         "segment {segment} of {count} is not where its index says: segments follow each other without a gap"
     )]
-    SegmentPlace {
+    SegmentOffset {
         /// Index of the segment.
         segment: SegmentIndex,
         /// Segments of the transfer.
@@ -158,7 +158,7 @@ impl Geometry {
         // The index is below the count, so adding one cannot wrap.
         let is_last = self.segment + 1 == self.segment_count;
         if is_first != (self.base == self.transfer_base) || is_last != (end == transfer_end) {
-            return Err(GeometryError::SegmentPlace { segment: self.segment, count: self.segment_count });
+            return Err(GeometryError::SegmentOffset { segment: self.segment, count: self.segment_count });
         }
         Ok(())
     }

@@ -76,14 +76,14 @@ pub struct CommandFields {
     /// Goes before waiting ones of a lower number.
     pub priority: u8,
     /// Nanoseconds after which the transfer is given up whatever the progress; 0: none.
-    pub patience_ns: u64,
+    pub timeout_ns: u64,
     /// By which rules it goes, never the registry's; `None`: by the interface's default.
     pub scheme: Option<Scheme>,
 }
 
 impl CommandFields {
     /// Of a window of another kind.
-    pub const NONE: Self = Self { number: 0, priority: 0, patience_ns: 0, scheme: None };
+    pub const NONE: Self = Self { number: 0, priority: 0, timeout_ns: 0, scheme: None };
 }
 
 /// Why a header block cannot be sent from.
@@ -350,7 +350,7 @@ impl WindowHeader {
         put_u8::<{ at::PRIORITY }, _>(&mut bytes, self.command.priority);
         put_u8::<{ at::SCHEME }, _>(&mut bytes, scheme_byte(self.command.scheme));
         put_u32::<{ at::COMMAND }, _>(&mut bytes, self.command.number);
-        put_u64::<{ at::PATIENCE }, _>(&mut bytes, self.command.patience_ns);
+        put_u64::<{ at::PATIENCE }, _>(&mut bytes, self.command.timeout_ns);
         bytes
     }
 
@@ -398,7 +398,7 @@ impl WindowHeader {
             command: CommandFields {
                 number: u32_at::<{ at::COMMAND }, _>(head),
                 priority: u8_at::<{ at::PRIORITY }, _>(head),
-                patience_ns: u64_at::<{ at::PATIENCE }, _>(head),
+                timeout_ns: u64_at::<{ at::PATIENCE }, _>(head),
                 scheme,
             },
         };

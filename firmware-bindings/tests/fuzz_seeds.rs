@@ -22,7 +22,7 @@ fn corpus() -> PathBuf {
 }
 
 const COMMAND: CommandFields =
-    CommandFields { number: 4097, priority: 2, patience_ns: 5_000_000, scheme: None };
+    CommandFields { number: 4097, priority: 2, timeout_ns: 5_000_000, scheme: None };
 
 fn window(kind: WindowKind, packet_count: u16) -> Vec<u8> {
     let header = WindowHeader {

@@ -188,7 +188,7 @@ fn window_header_arrival_makes_arrived_packet() {
 fn window_header_command_describes_transfer() {
     let scheme = Some(fpga_firmware::generated::Scheme::Selective);
     let (number, patience_ns) = (0x4433_2211, 0x8877_6655_4433_2211);
-    let fields = CommandFields { number, priority: 0x55, patience_ns, scheme };
+    let fields = CommandFields { number, priority: 0x55, timeout_ns: patience_ns, scheme };
     let command = WindowHeader { kind: WindowKind::Command, packet_count: 0, command: fields, ..window() };
     let mut buffer = [0xa5; 128];
     assert_eq!(command.encode(&[], &mut buffer), Ok(128));

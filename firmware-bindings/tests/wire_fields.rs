@@ -6,7 +6,7 @@ use fpga_firmware::generated::{Capabilities, layout};
 use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::wire::{
     Ack, Arrived, Common, Control, DATA_HEADER_LENGTH, DataHeader, EncodeError, Flags, Hello, LinkFeedback,
-    LinkPacket, LinkState, MAX_CONTROL_LENGTH, MAX_PACKET_LENGTH, Nack, NackReason, Packet, PacketKind,
+    LinkLoad, LinkPacket, MAX_CONTROL_LENGTH, MAX_PACKET_LENGTH, Nack, NackReason, Packet, PacketKind,
     SegmentDone, SegmentName, StartFields, WireError,
 };
 use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
@@ -148,16 +148,16 @@ fn start_packet_rules_are_checked() {
     // The first segment starts with the transfer, no other does; the last one ends with it, no other does.
     assert!(matches!(
         broken(0, |_, start, _| start.transfer_base = CardAddr::new(0xffff)),
-        W::Geometry(G::SegmentPlace { .. })
+        W::Geometry(G::SegmentOffset { .. })
     ));
-    assert!(matches!(broken(1, |header, _, _| header.segment = 0), W::Geometry(G::SegmentPlace { .. })));
+    assert!(matches!(broken(1, |header, _, _| header.segment = 0), W::Geometry(G::SegmentOffset { .. })));
     assert!(matches!(
         broken(2, |_, start, _| start.transfer_length += 1),
-        W::Geometry(G::SegmentPlace { .. })
+        W::Geometry(G::SegmentOffset { .. })
     ));
     assert!(matches!(
         broken(1, |header, _, _| header.segment_count = 2),
-        W::Geometry(G::SegmentPlace { .. })
+        W::Geometry(G::SegmentOffset { .. })
     ));
 }
 
@@ -373,7 +373,7 @@ proptest! {
         life: u32,
     ) {
         let [source, destination, sender, receiver] = [0, 1, 2, 3].map(|at| NodeId::new(numbers[at] % 9));
-        let (number, state) = (numbers[4], LinkState { link: numbers[4], rate, queue });
+        let (number, state) = (numbers[4], LinkLoad { link: numbers[4], rate, queue });
         let word = match word {
             0 => LinkFeedback::Inquiry { number },
             1 => LinkFeedback::Passive { number, receiver, state },

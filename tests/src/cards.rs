@@ -8,7 +8,7 @@ use fpga_driver::protocol::Nanos;
 use fpga_driver::registers::xdma::{
     ChannelBlock, MAX_CHANNELS, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, channel_base,
 };
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{BarOffset, Card, CardAddr, Direction, OpenOptions};
 use proptest::test_runner::{Config, RngSeed};
 
@@ -28,59 +28,59 @@ pub fn with_channels(h2c: u8, c2h: u8) -> CardDescription {
     described(&format!("xdma: {{ h2c_channels: {h2c}, c2h_channels: {c2h} }}"))
 }
 
-/// A world with this card alone.
+/// A network with this card alone.
 #[must_use]
-pub fn world(description: CardDescription) -> World {
-    World::builder().card(description).build().expect("a card that can be built")
+pub fn network(description: CardDescription) -> SimNetwork {
+    SimNetwork::builder().card(description).build().expect("a card that can be built")
 }
 
-/// A world with this card alone where idle time flies: for tests that wait for seconds of virtual time.
+/// A network with this card alone where idle time flies: for tests that wait for seconds of virtual time.
 #[must_use]
-pub fn fast_network(description: CardDescription) -> World {
-    let builder = World::builder().card(description).time(Nanos::new(100), Nanos::from_micros(50));
+pub fn fast_network(description: CardDescription) -> SimNetwork {
+    let builder = SimNetwork::builder().card(description).time(Nanos::new(100), Nanos::from_micros(50));
     builder.build().expect("a card that can be built")
 }
 
 /// Opens card 0 with default options.
 #[must_use]
-pub fn open(world: &World) -> Card {
-    Card::open(world.transport(0)).expect("the card opens")
+pub fn open(network: &SimNetwork) -> Card {
+    Card::open(network.backend(0)).expect("the card opens")
 }
 
 /// Opens card 0.
 #[must_use]
-pub fn open_with(world: &World, options: OpenOptions) -> Card {
-    Card::open_with(world.transport(0), options).expect("the card opens")
+pub fn open_with(network: &SimNetwork, options: OpenOptions) -> Card {
+    Card::open_with(network.backend(0), options).expect("the card opens")
 }
 
 /// Card 0's memory, behind the driver's back.
 #[must_use]
-pub fn peek(world: &World, card: usize, at: CardAddr, length: usize) -> Vec<u8> {
+pub fn peek(network: &SimNetwork, card: usize, at: CardAddr, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    world.with_card(card, |card| card.peek(at, &mut bytes)).expect("a card").expect("card memory");
+    network.with_card(card, |card| card.peek(at, &mut bytes)).expect("a card").expect("card memory");
     bytes
 }
 
 /// Writes card memory behind the driver's back.
-pub fn poke(world: &World, card: usize, at: CardAddr, bytes: &[u8]) {
-    world.with_card(card, |card| card.poke(at, bytes)).expect("a card").expect("card memory");
+pub fn poke(network: &SimNetwork, card: usize, at: CardAddr, bytes: &[u8]) {
+    network.with_card(card, |card| card.poke(at, bytes)).expect("a card").expect("card memory");
 }
 
 /// A register of card `card`, read without side effects and without being counted.
 #[must_use]
-pub fn register(world: &World, card: usize, bar: u8, at: BarOffset) -> u32 {
+pub fn register(network: &SimNetwork, card: usize, bar: u8, at: BarOffset) -> u32 {
     let mut bytes = [0; 4];
-    world.with_card(card, |card| card.bar_peek(bar, at.get(), &mut bytes)).expect("a card");
+    network.with_card(card, |card| card.bar_peek(bar, at.get(), &mut bytes)).expect("a card");
     u32::from_le_bytes(bytes)
 }
 
 /// Whether no channel of card `card` runs or may run.
 #[must_use]
-pub fn channels_idle(world: &World, card: usize) -> bool {
+pub fn channels_idle(network: &SimNetwork, card: usize) -> bool {
     [Direction::H2c, Direction::C2h].into_iter().all(|direction| {
         (0..MAX_CHANNELS).all(|number| {
             let base = channel_base(direction, number);
-            let read = |offset| register(world, card, DMA_BAR, offset);
+            let read = |offset| register(network, card, DMA_BAR, offset);
             // Bit 0 is run in the control register, busy in the status register.
             read(ChannelBlock::CONTROL.address(base)) & 1 == 0
                 && read(ChannelBlock::STATUS.address(base)) & 1 == 0
@@ -97,14 +97,14 @@ pub fn halt(card: &Card, direction: Direction, on: bool) {
 }
 
 /// After the last handle is gone: no memory mapped, no right to do DMA, no interrupts, no channel running.
-pub fn assert_closed(world: &World, card: usize) {
-    assert_eq!(world.mapped_bytes(card), 0, "memory is still mapped for card {card}");
-    let (bus_master, msix) = world
+pub fn assert_closed(network: &SimNetwork, card: usize) {
+    assert_eq!(network.mapped_bytes(card), 0, "memory is still mapped for card {card}");
+    let (bus_master, msix) = network
         .with_card(card, |card| (card.config().bus_master(), card.config().msix_enabled()))
         .expect("card");
     assert!(!bus_master, "card {card} may still do DMA");
     assert!(!msix, "card {card} may still interrupt");
-    assert!(channels_idle(world, card), "a channel of card {card} still runs");
+    assert!(channels_idle(network, card), "a channel of card {card} still runs");
 }
 
 /// What the pool counts must be `in_use` pieces out and `quarantined` put away.

@@ -6,21 +6,21 @@
 
 pub mod cards;
 pub mod conformance;
-pub mod net;
+pub mod fault_injecting;
 pub mod rig;
-pub mod tampered;
+pub mod testbed;
 
 use std::time::Duration;
 
 use fpga_driver::endpoint::{EndpointOptions, Notification, RemoteRegion, SendCompletion, SendOptions};
 use fpga_driver::netmodel::Order;
-use fpga_driver::sim::{SimNetworkBuilder, World};
+use fpga_driver::sim::{SimNetwork, SimNetworkBuilder};
 use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, Endpoint, H2cChannel, NodeId};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 /// How long anything may take in virtual time.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a pair's sender keeps what it sends.
 pub const SOURCE: CardAddr = CardAddr::new(0x10_0000);
@@ -45,15 +45,15 @@ pub enum DeliveryOrder {
 }
 
 impl DeliveryOrder {
-    /// A world without cards whose network delivers so.
+    /// A network without cards whose network delivers so.
     #[must_use]
-    pub fn world(self) -> SimNetworkBuilder {
+    pub fn network(self) -> SimNetworkBuilder {
         let (order, seed) = match self {
             Self::InOrder => (Order::InOrder, 0),
             Self::Random { seed, depth } => (Order::random(depth), seed),
             Self::Script(script) => (Order::Script(script), 0),
         };
-        World::builder().impairments(order).seed(seed)
+        SimNetwork::builder().impairments(order).seed(seed)
     }
 }
 
@@ -61,7 +61,7 @@ impl DeliveryOrder {
 #[derive(Debug)]
 pub struct Pair {
     /// The simulated cards and the network between them.
-    pub world: World,
+    pub network: SimNetwork,
     /// Sender.
     pub a: Endpoint,
     /// Receiver.
@@ -90,8 +90,8 @@ impl Pair {
     /// The same, with endpoint options.
     #[must_use]
     pub fn with(order: DeliveryOrder, options: impl Fn(EndpointOptions) -> EndpointOptions) -> Self {
-        let world = order.world().cards(2).build().expect("two built-in cards");
-        let open = |index| Card::open(world.transport(index)).expect("a built-in card opens");
+        let network = order.network().cards(2).build().expect("two built-in cards");
+        let open = |index| Card::open(network.backend(index)).expect("a built-in card opens");
         let (card_a, card_b) = (open(0), open(1));
         let endpoint = |card: &Card, incarnation| {
             let mut defaults = EndpointOptions::default();
@@ -101,7 +101,7 @@ impl Pair {
         let (a, b) = (endpoint(&card_a, 0xA), endpoint(&card_b, 0xB));
         let h2c = card_a.h2c(0).expect("an H2C channel");
         let c2h = card_b.c2h(0).expect("a C2H channel");
-        Self { world, a, b, h2c, c2h }
+        Self { network, a, b, h2c, c2h }
     }
 
     /// Opens `length` bytes at [`TARGET`] for A.
@@ -148,7 +148,7 @@ impl Pair {
     pub fn settle(&mut self) {
         loop {
             let work = self.a.poll().expect("endpoint A") + self.b.poll().expect("endpoint B");
-            let stepped = self.world.step_until_idle();
+            let stepped = self.network.step_until_idle();
             if work == 0 && stepped == 0 {
                 if self.a.is_idle() {
                     return;
@@ -185,7 +185,7 @@ impl Pair {
         assert_eq!(self.b.mirror().occupancy(), 0, "mirror of B");
         assert_eq!(self.b.check_mirror().expect("registry window"), [], "mirror of B against its card");
         assert_eq!(self.b.next_mirror_fault(), None);
-        assert_eq!(self.world.undeliverable(), 0);
+        assert_eq!(self.network.undeliverable_frames(), 0);
     }
 
     /// The node id of A.

@@ -5,11 +5,11 @@ use core::fmt;
 use fpga_card::CardDescription;
 use fpga_driver::pci::SharedSlice;
 use fpga_driver::registers::xdma::{SGDMA_COMMON_BASE, SgdmaCommonBlock};
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::{
     C2hChannel, Card, CardAddr, ChannelError, ChannelEvents, ChannelOptions, Completion, Direction,
-    DmaBuffer, H2cChannel, MemoryHandle, Piece, Refused, RegisterRefused, RegisteredMemory, ResourceError,
-    RunMode, SubmitError, Ticket, TransferFailed, WaitOptions,
+    DmaBuffer, H2cChannel, MemoryHandle, Refused, RegisterRefused, RegisteredMemory, ResourceError, RunMode,
+    ScatterGatherEntry, SubmitError, Ticket, TransferFailed, WaitOptions,
 };
 
 use crate::cards::{self, peek, poke, with_channels};
@@ -47,13 +47,13 @@ forward! {
     /// As the channel's.
     submit(buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused>;
     /// As the channel's.
-    attach(area: RegisteredMemory) -> Result<MemoryHandle, RegisterRefused>;
+    register_memory(area: RegisteredMemory) -> Result<MemoryHandle, RegisterRefused>;
     /// As the channel's.
-    detach(memory: MemoryHandle) -> Result<RegisteredMemory, ChannelError>;
+    deregister_memory(memory: MemoryHandle) -> Result<RegisteredMemory, ChannelError>;
     /// As the channel's.
     submit_at(memory: MemoryHandle, offset: usize, length: usize, card: CardAddr) -> Result<Ticket, SubmitError>;
     /// As the channel's.
-    submit_list(pieces: &[Piece]) -> Result<Ticket, SubmitError>;
+    submit_list(pieces: &[ScatterGatherEntry]) -> Result<Ticket, SubmitError>;
     /// As the channel's.
     poll() -> Result<usize, ChannelError>;
     /// As the channel's.
@@ -139,7 +139,7 @@ impl Channel {
 
 /// Direction, run mode, and where the card lives.
 #[derive(Clone, Copy)]
-pub struct Way {
+pub struct TestSetup {
     /// Which way the data goes.
     pub direction: Direction,
     /// How the ring is kept running.
@@ -148,7 +148,7 @@ pub struct Way {
     pub threaded: bool,
 }
 
-impl fmt::Debug for Way {
+impl fmt::Debug for TestSetup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let threaded = if self.threaded { " threaded" } else { "" };
         write!(f, "{:?} {:?}{threaded}", self.direction, self.mode)
@@ -156,32 +156,32 @@ impl fmt::Debug for Way {
 }
 
 /// Both directions in both run modes.
-const fn ways(threaded: bool) -> [Way; 4] {
+const fn setups(threaded: bool) -> [TestSetup; 4] {
     [
-        Way { direction: Direction::H2c, mode: RunMode::StopRuns, threaded },
-        Way { direction: Direction::C2h, mode: RunMode::StopRuns, threaded },
-        Way { direction: Direction::H2c, mode: RunMode::CreditRing, threaded },
-        Way { direction: Direction::C2h, mode: RunMode::CreditRing, threaded },
+        TestSetup { direction: Direction::H2c, mode: RunMode::Batch, threaded },
+        TestSetup { direction: Direction::C2h, mode: RunMode::Batch, threaded },
+        TestSetup { direction: Direction::H2c, mode: RunMode::Credit, threaded },
+        TestSetup { direction: Direction::C2h, mode: RunMode::Credit, threaded },
     ]
 }
 
 /// Both directions in both run modes, with a card that works when it is told to: every run is the same.
-pub const WAYS: [Way; 4] = ways(false);
+pub const SETUPS: [TestSetup; 4] = setups(false);
 
 /// The same with a card that works by itself: no two runs are the same.
-pub const THREADED: [Way; 4] = ways(true);
+pub const THREADED: [TestSetup; 4] = setups(true);
 
-impl Way {
+impl TestSetup {
     /// Whether the data goes to the card.
     #[must_use]
     pub fn to_card(self) -> bool {
         matches!(self.direction, Direction::H2c)
     }
 
-    /// A world with this card alone.
+    /// A network with this card alone.
     #[must_use]
-    pub fn world(self, description: CardDescription) -> World {
-        let builder = World::builder().card(description);
+    pub fn network(self, description: CardDescription) -> SimNetwork {
+        let builder = SimNetwork::builder().card(description);
         let builder = if self.threaded { builder.threaded(ThreadOptions::default()) } else { builder };
         builder.build().expect("a card that can be built")
     }
@@ -206,11 +206,18 @@ impl Way {
     }
 
     /// Puts `data` where a transfer between `memory` and `card` takes it from.
-    pub fn put(self, world: &World, memory: SharedSlice<'_>, offset: usize, card: CardAddr, data: &[u8]) {
+    pub fn put(
+        self,
+        network: &SimNetwork,
+        memory: SharedSlice<'_>,
+        offset: usize,
+        card: CardAddr,
+        data: &[u8],
+    ) {
         if self.to_card() {
             memory.write(offset, data).expect("inside the memory");
         } else {
-            poke(world, 0, card, data);
+            poke(network, 0, card, data);
         }
     }
 
@@ -218,14 +225,14 @@ impl Way {
     #[must_use]
     pub fn arrived(
         self,
-        world: &World,
+        network: &SimNetwork,
         memory: SharedSlice<'_>,
         offset: usize,
         card: CardAddr,
         length: usize,
     ) -> Vec<u8> {
         if self.to_card() {
-            return peek(world, 0, card, length);
+            return peek(network, 0, card, length);
         }
         let mut bytes = vec![0; length];
         memory.read(offset, &mut bytes).expect("inside the memory");
@@ -234,11 +241,11 @@ impl Way {
 
     /// A buffer for a transfer of `data` to or from `at`, which is where the data lies if it comes from the card.
     #[must_use]
-    pub fn buffer(self, world: &World, card: &Card, at: CardAddr, data: &[u8]) -> DmaBuffer {
+    pub fn buffer(self, network: &SimNetwork, card: &Card, at: CardAddr, data: &[u8]) -> DmaBuffer {
         if self.to_card() {
             return card.buffer_from(data).expect("DMA memory");
         }
-        poke(world, 0, at, data);
+        poke(network, 0, at, data);
         let mut buffer = card.buffer(data.len()).expect("DMA memory");
         buffer.fill(0xEE);
         buffer
@@ -246,8 +253,8 @@ impl Way {
 
     /// Whether `data` has gone its way between `buffer` and `at`.
     #[must_use]
-    pub fn moved(self, world: &World, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
-        if self.to_card() { peek(world, 0, at, data.len()) == data } else { buffer.to_vec() == data }
+    pub fn moved(self, network: &SimNetwork, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
+        if self.to_card() { peek(network, 0, at, data.len()) == data } else { buffer.to_vec() == data }
     }
 }
 
@@ -255,50 +262,50 @@ impl Way {
 #[derive(Debug)]
 pub struct Rig {
     /// What the channel does.
-    pub way: Way,
+    pub setup: TestSetup,
     /// Channel 0.
     pub channel: Channel,
     /// The card.
     pub card: Card,
-    /// The world with that card alone.
-    pub world: World,
+    /// The network with that card alone.
+    pub network: SimNetwork,
 }
 
 impl Rig {
     /// A card with two channels each way.
     #[must_use]
-    pub fn new(way: Way) -> Self {
+    pub fn new(way: TestSetup) -> Self {
         Self::with(way, way.options())
     }
 
     /// The same, with options; the run mode is `way`'s.
     #[must_use]
-    pub fn with(way: Way, options: ChannelOptions) -> Self {
-        let world = way.world(with_channels(2, 2));
-        let card = cards::open(&world);
-        Self::on(world, card, way, options)
+    pub fn with(way: TestSetup, options: ChannelOptions) -> Self {
+        let network = way.network(with_channels(2, 2));
+        let card = cards::open(&network);
+        Self::on(network, card, way, options)
     }
 
     /// On a card of the caller's.
     #[must_use]
-    pub fn on(world: World, card: Card, way: Way, options: ChannelOptions) -> Self {
+    pub fn on(network: SimNetwork, card: Card, way: TestSetup, options: ChannelOptions) -> Self {
         let channel = way.take(&card, 0, options).expect("a channel");
-        Self { way, channel, card, world }
+        Self { setup: way, channel, card, network }
     }
 
     /// With interrupts enabled.
     #[must_use]
-    pub fn with_interrupts(way: Way) -> Self {
-        let world = way.world(with_channels(2, 2));
-        let card = cards::open(&world);
+    pub fn with_interrupts(way: TestSetup) -> Self {
+        let network = way.network(with_channels(2, 2));
+        let card = cards::open(&network);
         card.enable_interrupts().expect("interrupts");
-        Self::on(world, card, way, way.options())
+        Self::on(network, card, way, way.options())
     }
 
     /// Attaches `length` bytes.
-    pub fn attach(&mut self, length: usize) -> MemoryHandle {
-        let area = self.card.area(length).expect("DMA memory");
-        self.channel.attach(area).expect("attached")
+    pub fn register_memory(&mut self, length: usize) -> MemoryHandle {
+        let area = self.card.registered_memory(length).expect("DMA memory");
+        self.channel.register_memory(area).expect("attached")
     }
 
     /// The bytes of attached memory.
@@ -309,45 +316,45 @@ impl Rig {
 
     /// Puts `data` where a transfer between `memory` and `card` takes it from.
     pub fn put(&self, memory: MemoryHandle, offset: usize, card: CardAddr, data: &[u8]) {
-        self.way.put(&self.world, self.memory(memory), offset, card, data);
+        self.setup.put(&self.network, self.memory(memory), offset, card, data);
     }
 
     /// What lies where a transfer between `memory` and `card` brings it.
     #[must_use]
     pub fn arrived(&self, memory: MemoryHandle, offset: usize, card: CardAddr, length: usize) -> Vec<u8> {
-        self.way.arrived(&self.world, self.memory(memory), offset, card, length)
+        self.setup.arrived(&self.network, self.memory(memory), offset, card, length)
     }
 
     /// A buffer for a transfer of `data` to or from `at`.
     #[must_use]
     pub fn buffer(&self, at: CardAddr, data: &[u8]) -> DmaBuffer {
-        self.way.buffer(&self.world, &self.card, at, data)
+        self.setup.buffer(&self.network, &self.card, at, data)
     }
 
     /// Whether `data` has gone its way between `buffer` and `at`.
     #[must_use]
     pub fn moved(&self, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
-        self.way.moved(&self.world, buffer, at, data)
+        self.setup.moved(&self.network, buffer, at, data)
     }
 
     /// Lets the card do `count` units of work; one with a thread has done some already, and goes on.
     pub fn step(&self, count: usize) {
         for _ in 0..count {
-            self.world.step();
+            self.network.step();
         }
     }
 
     /// Polls until nothing is in flight; the completions, in order.
     pub fn finish(&mut self) -> Vec<Completion> {
-        let began = self.world.now();
+        let began = self.network.now();
         while self.channel.in_flight() > 0 {
             self.channel.poll().expect("the channel works");
             self.channel.relax();
-            let waited = self.world.now().get().saturating_sub(began.get());
+            let waited = self.network.now().get().saturating_sub(began.get());
             assert!(
-                u128::from(waited) < crate::PATIENCE.as_nanos(),
+                u128::from(waited) < crate::TIMEOUT.as_nanos(),
                 "{:?}: {} transfers do not end",
-                self.way,
+                self.setup,
                 self.channel.in_flight()
             );
         }
@@ -366,13 +373,13 @@ impl Rig {
         let buffer = self.buffer(at, &data);
         let buffer = match self.channel.transfer(buffer, at, WaitOptions::default()) {
             Ok(buffer) => buffer,
-            Err(failed) => panic!("{:?}: {failed}", self.way),
+            Err(failed) => panic!("{:?}: {failed}", self.setup),
         };
-        assert!(self.moved(&buffer, at, &data), "{:?}", self.way);
+        assert!(self.moved(&buffer, at, &data), "{:?}", self.setup);
         // It works the same way as before: an endless run is still one.
         let held = SgdmaCommonBlock::CREDIT_MODE.address(SGDMA_COMMON_BASE);
-        let word = cards::register(&self.world, 0, cards::DMA_BAR, held);
-        let bit = if self.way.to_card() { 0 } else { 16 };
-        assert_eq!(word >> bit & 1 == 1, matches!(self.way.mode, RunMode::CreditRing));
+        let word = cards::register(&self.network, 0, cards::DMA_BAR, held);
+        let bit = if self.setup.to_card() { 0 } else { 16 };
+        assert_eq!(word >> bit & 1 == 1, matches!(self.setup.mode, RunMode::Credit));
     }
 }

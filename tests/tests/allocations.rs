@@ -10,16 +10,16 @@ use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::firmware::generated::Scheme;
 use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::{SimNetworkBuilder, World};
+use fpga_driver::sim::{SimNetwork, SimNetworkBuilder};
 use fpga_driver::{
     Bounced, C2hChannel, C2hStreamOptions, Card, CardAddr, CardRange, CdmaRingOptions, ChannelOptions,
-    Completion, DescriptorPath, DmaBuffer, Endpoint, H2cChannel, MemoryHandle, PacketFragment, Piece,
-    RunMode, WaitMode, WaitOptions, bulk,
+    Completion, DescriptorPath, DmaBuffer, Endpoint, H2cChannel, MemoryHandle, PacketFragment, RunMode,
+    ScatterGatherEntry, WaitMode, WaitOptions, bulk,
 };
 use fpga_pci::testing::CountingAllocator;
-use fpga_tests::cards::{described, open, with_channels, world};
-use fpga_tests::net::Net;
-use fpga_tests::rig::{Rig, WAYS};
+use fpga_tests::cards::{described, network, open, with_channels};
+use fpga_tests::rig::{Rig, SETUPS};
+use fpga_tests::testbed::Testbed;
 use fpga_tests::{DeliveryOrder, SOURCE, TARGET};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -71,7 +71,7 @@ impl Channel for Box<dyn Channel> {
 }
 
 /// Keeps `DEPTH` transfers of `size` bytes in flight until `count` more have ended.
-fn run(world: &World, channel: &mut impl Channel, free: &mut Vec<DmaBuffer>, count: usize) {
+fn run(network: &SimNetwork, channel: &mut impl Channel, free: &mut Vec<DmaBuffer>, count: usize) {
     let mut ended = 0;
     let mut place = 0;
     while ended < count {
@@ -85,19 +85,20 @@ fn run(world: &World, channel: &mut impl Channel, free: &mut Vec<DmaBuffer>, cou
             free.push(done.buffer.unwrap());
             ended += 1;
         }
-        world.step();
+        network.step();
     }
 }
 
 fn steady(mut take: impl FnMut(&Card, u8) -> Box<dyn Channel>) {
-    let world = world(with_channels(2, 2));
-    let card = open(&world);
+    let network = network(with_channels(2, 2));
+    let card = open(&network);
     for (number, size) in [(0, 64), (1, 4096), (0, 60_000)] {
         let mut channel = take(&card, number);
         let mut free: Vec<_> = (0..DEPTH).map(|_| card.buffer(size).unwrap()).collect();
         // Card memory comes into being where it is written first; queues are as long as they get.
-        run(&world, &mut channel, &mut free, 20 * DEPTH);
-        let (allocations, ()) = CountingAllocator::count(|| run(&world, &mut channel, &mut free, 50 * DEPTH));
+        run(&network, &mut channel, &mut free, 20 * DEPTH);
+        let (allocations, ()) =
+            CountingAllocator::count(|| run(&network, &mut channel, &mut free, 50 * DEPTH));
         assert_eq!(allocations, 0, "{size} bytes: {allocations} allocations in {} transfers", 50 * DEPTH);
     }
 }
@@ -114,13 +115,19 @@ fn c2h_read_allocates_nothing() {
 
 #[test]
 fn credit_mode_allocates_nothing() {
-    let options = ChannelOptions::default().run_mode(RunMode::CreditRing);
+    let options = ChannelOptions::default().run_mode(RunMode::Credit);
     steady(|card, number| Box::new(card.h2c_with(number, options).unwrap()));
     steady(|card, number| Box::new(card.c2h_with(number, options).unwrap()));
 }
 
 /// Keeps the channel full of parts, or of lists, of attached memory until `count` more have ended.
-fn run_attached(rig: &mut Rig, memory: MemoryHandle, list: &mut [Piece], size: usize, count: u64) {
+fn run_attached(
+    rig: &mut Rig,
+    memory: MemoryHandle,
+    list: &mut [ScatterGatherEntry],
+    size: usize,
+    count: u64,
+) {
     let end = rig.channel.ended() + count;
     let mut place = 0;
     while rig.channel.ended() < end {
@@ -136,18 +143,19 @@ fn run_attached(rig: &mut Rig, memory: MemoryHandle, list: &mut [Piece], size: u
         place = (place + 1) % 128;
         if full {
             rig.channel.poll().unwrap();
-            rig.world.step();
+            rig.network.step();
         }
     }
 }
 
 #[test]
 fn registered_memory_and_lists_allocate_nothing() {
-    for way in WAYS {
+    for way in SETUPS {
         for (size, pieces) in [(64, 0), (4096, 0), (60_000, 0), (64, 3), (4096, 5)] {
             let mut rig = Rig::with(way, way.options().transfers(64));
-            let memory = rig.attach(64 << 10);
-            let piece = |n: usize| Piece { memory, offset: n << 13, length: size, card: CardAddr::ZERO };
+            let memory = rig.register_memory(64 << 10);
+            let piece =
+                |n: usize| ScatterGatherEntry { memory, offset: n << 13, length: size, card: CardAddr::ZERO };
             let mut list: Vec<_> = (0..pieces).map(piece).collect();
             run_attached(&mut rig, memory, &mut list, size, 2000);
             let work = || run_attached(&mut rig, memory, &mut list, size, 5000);
@@ -160,9 +168,9 @@ fn registered_memory_and_lists_allocate_nothing() {
 
 #[test]
 fn channel_wait_allocates_nothing() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::with_interrupts(way);
-        let memory = rig.attach(4 << 20);
+        let memory = rig.register_memory(4 << 20);
         let hybrid = WaitMode::Hybrid { spin: Duration::from_micros(1) };
         let round = |rig: &mut Rig| {
             for mode in [WaitMode::Poll, WaitMode::Interrupt, hybrid] {
@@ -181,12 +189,12 @@ fn channel_wait_allocates_nothing() {
 #[test]
 fn stream_packets_allocate_nothing() {
     let sections = "xdma: { stream: true }\nstream:\n  logic: source\n  flush_empty: true\n  source: { longest: 9000 }\n";
-    for mode in [RunMode::CreditRing, RunMode::StopRuns] {
-        let world = world(described(sections));
-        let card = open(&world);
+    for mode in [RunMode::Credit, RunMode::Batch] {
+        let network = network(described(sections));
+        let card = open(&network);
         let mut rx = card.c2h_stream_with(0, C2hStreamOptions::default().buffers(64).run_mode(mode)).unwrap();
         let mut tx = card.h2c_stream_with(0, ChannelOptions::default().run_mode(mode)).unwrap();
-        let memory = tx.attach(card.area(64 << 10).unwrap()).unwrap();
+        let memory = tx.register_memory(card.registered_memory(64 << 10).unwrap()).unwrap();
         let parts = [(0, 64), (1000, 128), (5000, 1)].map(|(offset, length)| PacketFragment {
             memory,
             offset,
@@ -200,7 +208,7 @@ fn stream_packets_allocate_nothing() {
                 if let Some(packet) = rx.next_packet().unwrap() {
                     assert!(packet.parts().map(|part| part.len()).sum::<usize>() == packet.len());
                 }
-                world.step();
+                network.step();
             }
         };
         packets(500);
@@ -211,8 +219,8 @@ fn stream_packets_allocate_nothing() {
 
 #[test]
 fn cdma_copy_allocates_nothing() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     for path in [DescriptorPath::bypass(CardAddr::ZERO), DescriptorPath::channel(card.h2c(0).unwrap())] {
         let options = CdmaRingOptions::new(CardAddr::new(0x10_0000)).descriptors(64);
         let mut ring = card.cdma().unwrap().into_ring(path, options).unwrap();
@@ -224,7 +232,7 @@ fn cdma_copy_allocates_nothing() {
                     sent += 1;
                 }
                 ring.poll().unwrap();
-                world.step();
+                network.step();
                 while let Some(done) = ring.next_completion() {
                     assert!(done.outcome.is_ok() && done.payload == ended);
                     ended += 1;
@@ -239,8 +247,8 @@ fn cdma_copy_allocates_nothing() {
 
 #[test]
 fn mapped_buffers_allocate_nothing() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let mut held: Vec<_> = (0..DEPTH).map(|_| card.buffer(5000).unwrap()).collect();
     held.clear();
     let (allocations, ()) = CountingAllocator::count(|| {
@@ -255,8 +263,8 @@ fn mapped_buffers_allocate_nothing() {
 /// A refusal is not an accident: a full ring is met all the time.
 #[test]
 fn refusals_allocate_nothing() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let mut channel = card.h2c_with(0, ChannelOptions::default().descriptors(64)).unwrap();
     for _ in 0..64 {
         H2cChannel::submit(&mut channel, card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
@@ -279,7 +287,7 @@ fn take(buffer: &mut DmaBuffer, card: &Card) -> DmaBuffer {
 }
 
 /// `count` transfers, one after the other, both ways.
-fn exchange(net: &mut Net, regions: &[RemoteRegion; 2], count: usize, length: u64) {
+fn exchange(net: &mut Testbed, regions: &[RemoteRegion; 2], count: usize, length: u64) {
     for n in 0..count {
         let from = n % 2;
         let ticket =
@@ -301,7 +309,7 @@ fn network_path_allocates_nothing() {
         (DeliveryOrder::InOrder, 1 << 20),
         (DeliveryOrder::Random { seed: 3, depth: 64 }, 100_000),
     ] {
-        let mut net = Net::new(order.clone());
+        let mut net = Testbed::new(order.clone());
         let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
         // Until as many frames as ever have been on the wire at once.
         exchange(&mut net, &regions, 200, length);
@@ -320,7 +328,7 @@ fn trouble() -> SimNetworkBuilder {
         .copies(chance(0.05), Delay::Uniform { least: Nanos::ZERO, most: Nanos::from_micros(50) });
     let order = Order::Degree { degree: 64, patience: Nanos::from_micros(20) };
     let impairments = Impairments::both(conditions).order(order).distance(Nanos::from_micros(1));
-    World::builder().impairments(impairments).seed(5)
+    SimNetwork::builder().impairments(impairments).seed(5)
 }
 
 /// Whatever becomes of packets: sent again, refused, kept aside, told twice.
@@ -328,13 +336,13 @@ fn trouble() -> SimNetworkBuilder {
 fn network_path_with_loss_allocates_nothing() {
     for scheme in Scheme::ALL {
         let card = described("ni: { registry_entries: 2, escape_slots: 4 }");
-        let mut net = Net::joined(2, &card, trouble(), |mut options| {
+        let mut net = Testbed::joined(2, &card, trouble(), |mut options| {
             options.scheme = *scheme;
             options.round_trip = Duration::from_micros(60);
             options
         });
         let regions = [0, 1].map(|index| net.region(index, TARGET, 4 << 20).remote);
-        let round = |net: &mut Net, count: u64| {
+        let round = |net: &mut Testbed, count: u64| {
             for n in 0..count {
                 net.send(0, SOURCE, &regions[1], n << 18, 100_000);
                 net.send(1, SOURCE, &regions[0], n << 18, 700);
@@ -347,15 +355,15 @@ fn network_path_with_loss_allocates_nothing() {
         };
         // Until more frames than ever after have been on the wire at once.
         (0..6).for_each(|_| round(&mut net, 16));
-        let counted = |net: &mut Net| {
+        let counted = |net: &mut Testbed| {
             let tables = net.end(1).tables().counters().unwrap();
-            (net.world.network_counters().data, tables)
+            (net.network.network_counters().data, tables)
         };
         let before = counted(&mut net);
         let (allocations, ()) = CountingAllocator::count(|| (0..2).for_each(|_| round(&mut net, 8)));
         let after = counted(&mut net);
         assert_eq!(allocations, 0, "{scheme}: {allocations} allocations");
-        assert!(after.0.lost > before.0.lost && after.0.doubled > before.0.doubled, "{:?}", after.0);
+        assert!(after.0.lost > before.0.lost && after.0.duplicated > before.0.duplicated, "{:?}", after.0);
         assert!(after.1.duplicates > before.1.duplicates, "{scheme}: {:?}", after.1);
         if *scheme == Scheme::Registry {
             assert!(after.1.registry_full > before.1.registry_full, "{:?}", after.1);
@@ -367,9 +375,9 @@ fn network_path_with_loss_allocates_nothing() {
 /// A wait that sleeps takes no more than one that looks.
 #[test]
 fn network_wait_allocates_nothing() {
-    let world = World::builder().cards(2).build().unwrap();
+    let network = SimNetwork::builder().cards(2).build().unwrap();
     let ends = [0, 1].map(|number| {
-        let card = Card::open(world.transport(number)).unwrap();
+        let card = Card::open(network.backend(number)).unwrap();
         card.enable_interrupts().unwrap();
         Endpoint::open(&card).unwrap()
     });
@@ -427,12 +435,12 @@ fn message_schemes_path_allocates_nothing() {
     for scheme in Scheme::ALL.iter().filter(|scheme| **scheme != Scheme::Registry) {
         let card = fpga_card::CardDescription::default();
         let order = DeliveryOrder::Random { seed: 1, depth: 16 };
-        let mut net = Net::of(&card, order, |mut options| {
+        let mut net = Testbed::of(&card, order, |mut options| {
             options.scheme = *scheme;
             options
         });
         let region = net.region(1, TARGET, 4 << 20).remote;
-        let round = |net: &mut Net| {
+        let round = |net: &mut Testbed| {
             net.send(0, SOURCE, &region, 0, 4 << 20);
             net.settle();
             assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
@@ -452,7 +460,7 @@ fn long_transfer_memory_equals_short_transfer() {
     const TOTAL: u64 = 256 << 20;
     const CHUNK: u64 = 16 << 20;
     const LIMIT: u64 = 64 << 20;
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let cards = [0, 1].map(|index| net.end(index).card().clone());
     let mut h2c = cards[0].h2c(0).unwrap();
     let mut c2h = cards[1].c2h(0).unwrap();
@@ -489,7 +497,7 @@ fn long_transfer_memory_equals_short_transfer() {
     });
     assert_eq!(sink.into_inner().bytes, TOTAL);
     let resident: usize =
-        [0, 1].map(|index| net.world.with_card(index, |card| card.resident_pages()).unwrap()).iter().sum();
+        [0, 1].map(|index| net.network.with_card(index, |card| card.resident_pages()).unwrap()).iter().sum();
     let card_memory = resident as u64 * (64 << 10);
     let mapped: usize = cards.iter().map(|card| card.memory().stats().mapped_bytes).sum();
     // Card memory is mapped, not taken from the heap.

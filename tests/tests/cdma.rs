@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, NetworkInterface, OpenOptions, ResourceError};
 use fpga_tests::bytes;
-use fpga_tests::cards::{described, open, open_with, peek, poke, with_channels, world};
+use fpga_tests::cards::{described, network, open, open_with, peek, poke, with_channels};
 
 const MEMORY: u64 = 0x2_0000_0000;
 
@@ -16,78 +16,78 @@ fn at(offset: u64) -> CardAddr {
     CardAddr::new(offset)
 }
 
-fn opened() -> (World, Card) {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
-    (world, card)
+fn opened() -> (SimNetwork, Card) {
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
+    (network, card)
 }
 
 /// A copy that must arrive.
-fn assert_works(world: &World, cdma: &mut Cdma, seed: u64) {
+fn assert_works(network: &SimNetwork, cdma: &mut Cdma, seed: u64) {
     let data = bytes(seed, 70_001);
-    poke(world, 0, at(0x30_0001), &data);
+    poke(network, 0, at(0x30_0001), &data);
     cdma.copy(at(0x30_0001), at(0x50_0003), 70_001).unwrap();
-    assert!(peek(world, 0, at(0x50_0003), 70_001) == data);
+    assert!(peek(network, 0, at(0x50_0003), 70_001) == data);
 }
 
 #[test]
 fn cdma_zero_length_copy_completes_without_card() {
-    let (world, card) = opened();
+    let (network, card) = opened();
     let mut cdma = card.cdma().unwrap();
-    poke(&world, 0, at(100), &[1; 100]);
+    poke(&network, 0, at(100), &[1; 100]);
     cdma.copy(at(0), at(100), 0).unwrap();
     cdma.copy(at(100), at(100), 0).unwrap();
     cdma.copy(at(MEMORY), at(0), 0).unwrap();
-    assert_eq!(world.with_card(0, |card| card.counters().cdma_descriptors), Some(0));
-    assert_eq!(peek(&world, 0, at(100), 100), [1; 100]);
+    assert_eq!(network.with_card(0, |card| card.counters().cdma_descriptors), Some(0));
+    assert_eq!(peek(&network, 0, at(100), 100), [1; 100]);
 }
 
 #[test]
 fn cdma_long_copy_is_cut() {
-    let (world, card) = opened();
+    let (network, card) = opened();
     let mut cdma = card.cdma().unwrap();
     let length = (64 << 20) + 12_345;
     let (from, to) = (0x1000_0001, 0x2000_0003);
     // Marks around every place where a piece may end.
     let marks: Vec<u64> = (0..=length >> 20).map(|mib| (mib << 20).min(length - 64)).collect();
     for &mark in &marks {
-        poke(&world, 0, at(from + mark), &bytes(mark, 64));
+        poke(&network, 0, at(from + mark), &bytes(mark, 64));
     }
-    poke(&world, 0, at(to + length), b"behind");
+    poke(&network, 0, at(to + length), b"behind");
     cdma.copy(at(from), at(to), length).unwrap();
     for &mark in &marks {
-        assert_eq!(peek(&world, 0, at(to + mark), 64), bytes(mark, 64), "at {mark:#x}");
+        assert_eq!(peek(&network, 0, at(to + mark), 64), bytes(mark, 64), "at {mark:#x}");
     }
-    assert_eq!(peek(&world, 0, at(to + length), 6), b"behind");
-    let counted = world.with_card(0, |card| (card.counters().cdma_descriptors, card.counters().cdma_bytes));
+    assert_eq!(peek(&network, 0, at(to + length), 6), b"behind");
+    let counted = network.with_card(0, |card| (card.counters().cdma_descriptors, card.counters().cdma_bytes));
     assert_eq!(counted, Some((length.div_ceil(4 << 20), length)), "pieces of 4 MiB");
 }
 
 #[test]
 fn cdma_second_owner_is_refused() {
-    let (world, card) = opened();
+    let (network, card) = opened();
     let cdma = card.cdma().unwrap();
     assert!(matches!(card.cdma(), Err(ResourceError::InUse { .. })));
     assert!(matches!(card.clone().cdma_at(BarOffset::new(0x1000)), Err(ResourceError::InUse { .. })));
     drop(cdma);
-    assert_works(&world, &mut card.cdma().unwrap(), 2);
+    assert_works(&network, &mut card.cdma().unwrap(), 2);
     // An endpoint uses it for itself.
-    let endpoint = fpga_driver::Endpoint::open_with(&card, &fpga_tests::net::options(1)).unwrap();
+    let endpoint = fpga_driver::Endpoint::open_with(&card, &fpga_tests::testbed::options(1)).unwrap();
     assert!(matches!(card.cdma(), Err(ResourceError::InUse { .. })));
     drop(endpoint);
-    assert_works(&world, &mut card.cdma().unwrap(), 3);
+    assert_works(&network, &mut card.cdma().unwrap(), 3);
 }
 
 #[test]
 fn cdma_copy_ends_at_timeout() {
-    let (world, card) = opened();
+    let (network, card) = opened();
     let mut cdma = card.cdma().unwrap();
     let data = bytes(1, 9 << 20);
-    poke(&world, 0, at(0x1000_0000), &data);
+    poke(&network, 0, at(0x1000_0000), &data);
     // Virtual time: a page of 64 KiB takes 100 ns, so 4 MiB take some 7 microseconds.
     let mut seen = Vec::new();
     for micros in 0..40 {
-        poke(&world, 0, at(0x1_0000_0000), &[0; 9 << 20]);
+        poke(&network, 0, at(0x1_0000_0000), &[0; 9 << 20]);
         let limit = Duration::from_micros(micros);
         match cdma.copy_with_timeout(at(0x1000_0000), at(0x1_0000_0000), 9 << 20, limit) {
             Ok(()) => seen.push(9 << 20),
@@ -95,43 +95,43 @@ fn cdma_copy_ends_at_timeout() {
                 assert_eq!(length, 9 << 20);
                 assert!(done < length);
                 let all = usize::try_from(done).unwrap();
-                assert!(peek(&world, 0, at(0x1_0000_0000), all) == data[..all]);
+                assert!(peek(&network, 0, at(0x1_0000_0000), all) == data[..all]);
                 seen.push(all);
             }
             Err(error) => panic!("{error}"),
         }
         // It was reset: nothing goes on behind the caller's back.
-        let then = peek(&world, 0, at(0x1_0000_0000), 9 << 20);
-        world.step_until_idle();
-        assert!(peek(&world, 0, at(0x1_0000_0000), 9 << 20) == then);
-        assert_works(&world, &mut cdma, micros);
+        let then = peek(&network, 0, at(0x1_0000_0000), 9 << 20);
+        network.step_until_idle();
+        assert!(peek(&network, 0, at(0x1_0000_0000), 9 << 20) == then);
+        assert_works(&network, &mut cdma, micros);
     }
     assert!(seen.is_sorted(), "{seen:?}");
     seen.dedup();
     assert_eq!(seen, [0, 4 << 20, 8 << 20, 9 << 20], "every piece is a place to stop at");
-    assert!(peek(&world, 0, at(0x1_0000_0000), 9 << 20) == data);
+    assert!(peek(&network, 0, at(0x1_0000_0000), 9 << 20) == data);
 }
 
 #[test]
 fn cdma_without_dre_unaligned_copy_fails_typed() {
-    let world = world(described("cdma: { dre: false, data_width: 512 }"));
-    let card = open(&world);
+    let network = network(described("cdma: { dre: false, data_width: 512 }"));
+    let card = open(&network);
     let mut cdma = card.cdma().unwrap();
     let data = bytes(1, 4096);
-    poke(&world, 0, at(0x1000), &data);
+    poke(&network, 0, at(0x1000), &data);
     let error = cdma.copy(at(0x1001), at(0x8000), 100).unwrap_err();
     assert!(matches!(error, CdmaError::Engine { done: 0, .. }), "{error}");
     cdma.copy(at(0x1000), at(0x8040), 4000).unwrap();
-    assert!(peek(&world, 0, at(0x8040), 4000) == data[..4000]);
+    assert!(peek(&network, 0, at(0x8040), 4000) == data[..4000]);
 }
 
 /// A card whose engine realigns nothing and has a data path of `bytes`, and the engine with a channel each way.
-fn without_realignment(bytes: u32) -> (World, Card, Cdma) {
-    let world = world(described(&format!("cdma: {{ dre: false, data_width: {} }}", bytes * 8)));
-    let card = open(&world);
+fn without_realignment(bytes: u32) -> (SimNetwork, Card, Cdma) {
+    let network = network(described(&format!("cdma: {{ dre: false, data_width: {} }}", bytes * 8)));
+    let card = open(&network);
     let mut cdma = card.cdma().unwrap();
     cdma.set_bounce_channels(bytes, card.h2c(0).unwrap(), card.c2h(0).unwrap()).unwrap();
-    (world, card, cdma)
+    (network, card, cdma)
 }
 
 /// Every place of both addresses in a beat, and every length around one and two: the bytes arrive, and those beside them stay.
@@ -139,37 +139,37 @@ fn without_realignment(bytes: u32) -> (World, Card, Cdma) {
 fn cdma_without_dre_bounce_copies_every_byte() {
     const SPAN: usize = 1024;
     for beat in [4_usize, 8, 64, 128] {
-        let (world, card, mut cdma) = without_realignment(beat as u32);
+        let (network, card, mut cdma) = without_realignment(beat as u32);
         let places: Vec<usize> =
             if beat <= 8 { (0..beat).collect() } else { vec![0, 1, 3, beat / 2, beat - 1] };
         let lengths: Vec<usize> =
             [0, 1, 2, 3].into_iter().chain(beat - 2..=beat + 2).chain(2 * beat - 1..=2 * beat + 1).collect();
         let (from, to) = (0x10_0000, 0x20_0000);
         let source = bytes(beat as u64, SPAN);
-        poke(&world, 0, at(from), &source);
+        poke(&network, 0, at(from), &source);
         for (first, second, length) in places.iter().flat_map(|first| {
             let lengths = &lengths;
             places.iter().flat_map(move |second| lengths.iter().map(move |length| (*first, *second, *length)))
         }) {
             let what = format!("{beat} bytes wide: {length} from {first} to {second}");
             let before = bytes(7, SPAN);
-            poke(&world, 0, at(to), &before);
-            let beats = world.with_card(0, |card| card.counters().cdma_bytes).unwrap();
+            poke(&network, 0, at(to), &before);
+            let beats = network.with_card(0, |card| card.counters().cdma_bytes).unwrap();
             cdma.copy(at(from + first as u64), at(to + (beat + second) as u64), length as u64).unwrap();
             let mut expected = before;
             expected[beat + second..][..length].copy_from_slice(&source[first..first + length]);
-            assert!(peek(&world, 0, at(to), SPAN) == expected, "{what}");
+            assert!(peek(&network, 0, at(to), SPAN) == expected, "{what}");
             // The engine does what it can.
-            let by_the_engine = world.with_card(0, |card| card.counters().cdma_bytes).unwrap() - beats;
+            let by_the_engine = network.with_card(0, |card| card.counters().cdma_bytes).unwrap() - beats;
             let ahead = if first == second { ((beat - first) % beat).min(length) } else { length };
             assert_eq!(by_the_engine, (length - ahead) as u64, "{what}");
         }
         // More than goes through the host at a time, and more than the engine takes at a time.
         for (first, second) in if beat == 64 { vec![(1, 1), (1, 2)] } else { Vec::new() } {
             let data = bytes(1, (4 << 20) + 99);
-            poke(&world, 0, at(0x100_0000 + first), &data);
+            poke(&network, 0, at(0x100_0000 + first), &data);
             cdma.copy(at(0x100_0000 + first), at(0x200_0000 + second), data.len() as u64).unwrap();
-            assert!(peek(&world, 0, at(0x200_0000 + second), data.len()) == data);
+            assert!(peek(&network, 0, at(0x200_0000 + second), data.len()) == data);
         }
         assert!(card.h2c(0).is_err(), "it is lent");
         let (h2c, c2h) = cdma.take_bounce_channels().unwrap();
@@ -182,13 +182,13 @@ fn cdma_without_dre_bounce_copies_every_byte() {
 
 #[test]
 fn cdma_bounce_failure_is_reported() {
-    let (world, card, mut cdma) = without_realignment(64);
-    world.with_card(0, |card| card.poison(at(0x10_0000 + (300 << 10)), 64));
+    let (network, card, mut cdma) = without_realignment(64);
+    network.with_card(0, |card| card.poison(at(0x10_0000 + (300 << 10)), 64));
     let error = cdma.copy(at(0x10_0001), at(0x40_0002), 1 << 20).unwrap_err();
     let CdmaError::Bounce { done, length, .. } = &error else { panic!("{error}") };
     assert_eq!((*done, *length), (256 << 10, 1 << 20));
     assert!(error.to_string().contains("c2h0"), "{error}");
-    world.with_card(0, |card| card.poison(at(0), 0));
+    network.with_card(0, |card| card.poison(at(0), 0));
     cdma.copy(at(0x10_0001), at(0x40_0002), 1 << 20).unwrap();
     // A time limit holds for the way through the host too.
     let error =
@@ -197,7 +197,7 @@ fn cdma_bounce_failure_is_reported() {
     cdma.copy(at(0x10_0001), at(0x40_0002), 1000).unwrap();
 
     // Channels that cannot be lent come back.
-    let other = open(&self::world(described("cdma: { dre: false }")));
+    let other = open(&self::network(described("cdma: { dre: false }")));
     for (width, foreign) in [(0, false), (3, false), (256, false), (64, true)] {
         let (h2c, c2h) = cdma.take_bounce_channels().unwrap();
         let (h2c, c2h, kept) =
@@ -223,16 +223,16 @@ fn cdma_every_build_copies() {
         "cdma: { data_width: 32 }",
         "cdma: { address_width: 40 }",
     ] {
-        let world = world(described(sections));
-        let card = open(&world);
-        assert_works(&world, &mut card.cdma().unwrap(), 7);
+        let network = network(described(sections));
+        let card = open(&network);
+        assert_works(&network, &mut card.cdma().unwrap(), 7);
     }
 }
 
 #[test]
 fn cdma_card_without_identity_needs_offset() {
-    let world = world(with_channels(1, 1));
-    let card = open_with(&world, OpenOptions::default().network_interface(NetworkInterface::Ignored));
+    let network = network(with_channels(1, 1));
+    let card = open_with(&network, OpenOptions::default().network_interface(NetworkInterface::Ignored));
     let error = card.cdma().unwrap_err();
     assert!(matches!(error, ResourceError::Absent { .. }), "{error}");
     assert!(error.to_string().contains("cdma_offset"), "{error}");
@@ -240,10 +240,10 @@ fn cdma_card_without_identity_needs_offset() {
         let error = card.cdma_at(BarOffset::new(wrong)).unwrap_err();
         assert!(matches!(error, ResourceError::Mmio { .. }), "{error}");
     }
-    assert_works(&world, &mut card.cdma_at(BarOffset::new(0x1000)).unwrap(), 4);
+    assert_works(&network, &mut card.cdma_at(BarOffset::new(0x1000)).unwrap(), 4);
     // Without an identity nobody knows where memory ends: the bus says so.
     let mut cdma = card.cdma_at(BarOffset::new(0x1000)).unwrap();
     let error = cdma.copy(at(0), at(MEMORY), 64).unwrap_err();
     assert!(matches!(error, CdmaError::Engine { .. }), "{error}");
-    assert_works(&world, &mut cdma, 5);
+    assert_works(&network, &mut cdma, 5);
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use fpga_driver::pci::{DmaAccess, HugePages, SharedMemory};
 use fpga_driver::ring::RefusalReason;
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, H2cChannel,
     ResourceError, SubmitError, WaitMode, WaitOptions,
 };
 use fpga_tests::bytes;
-use fpga_tests::cards::{assert_closed, assert_pool, open, peek, poke, seeded, with_channels, world};
+use fpga_tests::cards::{assert_closed, assert_pool, network, open, peek, poke, seeded, with_channels};
 use proptest::prelude::*;
 
 /// Descriptors and write-back of one channel: one area of DMA memory.
@@ -27,7 +27,7 @@ fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
 }
 
 /// Polls and lets the card work until `count` transfers have ended.
-fn finish(world: &World, channel: &mut H2cChannel, count: usize) -> Vec<Completion> {
+fn finish(network: &SimNetwork, channel: &mut H2cChannel, count: usize) -> Vec<Completion> {
     let mut done = Vec::new();
     for _ in 0..1_000_000 {
         channel.poll().unwrap();
@@ -35,7 +35,7 @@ fn finish(world: &World, channel: &mut H2cChannel, count: usize) -> Vec<Completi
         if done.len() >= count {
             return done;
         }
-        world.step();
+        network.step();
     }
     panic!("{} of {count} transfers ended", done.len());
 }
@@ -43,8 +43,8 @@ fn finish(world: &World, channel: &mut H2cChannel, count: usize) -> Vec<Completi
 #[test]
 fn channels_every_channel_of_every_card_transfers() {
     for (h2c, c2h) in (1..=4).flat_map(|h2c| (1..=4).map(move |c2h| (h2c, c2h))) {
-        let world = world(with_channels(h2c, c2h));
-        let card = open(&world);
+        let network = network(with_channels(h2c, c2h));
+        let card = open(&network);
         assert_eq!((card.info().xdma.h2c_channels, card.info().xdma.c2h_channels), (h2c, c2h));
         card.enable_interrupts().unwrap();
         let by_interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
@@ -54,12 +54,12 @@ fn channels_every_channel_of_every_card_transfers() {
             let mut channel = card.h2c(number).unwrap();
             assert_eq!(channel.name().to_string(), format!("h2c{number}"));
             channel.write_with(filled(&card, &data), at, by_interrupt).unwrap();
-            assert_eq!(peek(&world, 0, at, data.len()), data, "{h2c}+{c2h} h2c{number}");
+            assert_eq!(peek(&network, 0, at, data.len()), data, "{h2c}+{c2h} h2c{number}");
         }
         for number in 0..c2h {
             let data = bytes(100 + u64::from(number), 10_001);
             let at = CardAddr::new(0x52_3459 + 0x1_0000 * u64::from(number));
-            poke(&world, 0, at, &data);
+            poke(&network, 0, at, &data);
             let mut channel = card.c2h(number).unwrap();
             assert_eq!(channel.name().to_string(), format!("c2h{number}"));
             let buffer = channel.read_with(card.buffer(data.len()).unwrap(), at, by_interrupt).unwrap();
@@ -73,7 +73,7 @@ fn channels_every_channel_of_every_card_transfers() {
         );
         assert_pool(&card, 0, 0);
         drop(card);
-        assert_closed(&world, 0);
+        assert_closed(&network, 0);
     }
 }
 
@@ -110,8 +110,8 @@ proptest! {
         let mut file = with_channels(4, 4);
         // So that the array ends where memory ends, on a 64-bit address.
         file.memory.size = MODEL_AT + MODEL as u64;
-        let world = world(file);
-        let card = open(&world);
+        let network = network(file);
+        let card = open(&network);
         let options = ChannelOptions::default().max_descriptor_length(longest);
         let mut writers: Vec<_> = (0..4).map(|number| card.h2c_with(number, options).unwrap()).collect();
         let mut readers: Vec<_> = (0..4).map(|number| card.c2h_with(number, options).unwrap()).collect();
@@ -138,8 +138,8 @@ proptest! {
     /// submitting interleave.
     #[test]
     fn channels_random_interleaving_keeps_order(actions in prop::collection::vec((0..3_u8, 1..40_000_usize), 1..200)) {
-        let world = world(with_channels(1, 1));
-        let card = open(&world);
+        let network = network(with_channels(1, 1));
+        let card = open(&network);
         let options = ChannelOptions::default().descriptors(32).transfers(16).max_descriptor_length(4096);
         let mut channel = card.h2c_with(0, options).unwrap();
         let mut expected = std::collections::VecDeque::new();
@@ -150,7 +150,7 @@ proptest! {
                 assert_eq!((done.ticket, done.outcome), (ticket, Ok(length as u64)));
                 assert_eq!(done.buffer.as_ref().map(DmaBuffer::iova), Some(iova));
                 let at = CardAddr::new(seed << 20);
-                assert!(peek(&world, 0, at, length) == bytes(seed, length));
+                assert!(peek(&network, 0, at, length) == bytes(seed, length));
             }
         };
         for (action, length) in actions {
@@ -173,7 +173,7 @@ proptest! {
                     take(&mut channel, &mut expected);
                 }
                 _ => {
-                    world.step();
+                    network.step();
                 }
             }
             prop_assert!(channel.in_flight() as usize <= 16);
@@ -183,7 +183,7 @@ proptest! {
                 break;
             }
             channel.poll().unwrap();
-            world.step();
+            network.step();
         }
         take(&mut channel, &mut expected);
         prop_assert!(expected.is_empty());
@@ -197,8 +197,8 @@ fn ring_full_submit_returns_buffer() {
         (ChannelOptions::default().descriptors(8).transfers(64), 8),
         (ChannelOptions::default().descriptors(64).transfers(4), 4),
     ] {
-        let world = world(with_channels(1, 1));
-        let card = open(&world);
+        let network = network(with_channels(1, 1));
+        let card = open(&network);
         let mut channel = card.h2c_with(0, options).unwrap();
         for _ in 0..capacity {
             channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
@@ -211,12 +211,12 @@ fn ring_full_submit_returns_buffer() {
         assert_eq!(refused.buffer.to_vec(), [7; 4096], "untouched");
         assert_pool(&card, AREAS + capacity + 1, 0);
         assert_eq!(channel.in_flight() as usize, capacity);
-        let done = finish(&world, &mut channel, capacity);
+        let done = finish(&network, &mut channel, capacity);
         assert!(done.iter().all(|done| done.outcome == Ok(4096)));
         // The same buffer, the same call: now there is room.
         let ticket = channel.submit(refused.buffer, CardAddr::new(0x5000)).unwrap();
         channel.wait(ticket, WaitOptions::default()).unwrap().outcome.unwrap();
-        assert_eq!(peek(&world, 0, CardAddr::new(0x5000), 4096), [7; 4096]);
+        assert_eq!(peek(&network, 0, CardAddr::new(0x5000), 4096), [7; 4096]);
         drop(done);
         assert_pool(&card, AREAS, 0);
     }
@@ -224,8 +224,8 @@ fn ring_full_submit_returns_buffer() {
 
 #[test]
 fn submit_too_many_descriptors_is_reported() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let options = ChannelOptions::default().descriptors(8).max_descriptor_length(4096);
     let mut channel = card.h2c_with(0, options).unwrap();
     let pages = |count: usize| card.memory().allocate_aligned(count * 4096, 4096).unwrap();
@@ -262,8 +262,8 @@ fn submit_too_many_descriptors_is_reported() {
 
 #[test]
 fn submit_contiguous_memory_uses_one_descriptor() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let count = || card.counters().unwrap().descriptors;
     let mut h2c = card.h2c(0).unwrap();
     let before = count();
@@ -283,8 +283,8 @@ fn submit_contiguous_memory_uses_one_descriptor() {
 
 #[test]
 fn submit_empty_buffer_completes_without_card() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let mut channel = card.h2c(0).unwrap();
     let mut buffer = card.buffer(64).unwrap();
     buffer.set_len(0).unwrap();
@@ -304,8 +304,8 @@ fn submit_empty_buffer_completes_without_card() {
 
 #[test]
 fn ticket_is_accepted_once() {
-    let world = world(with_channels(2, 1));
-    let card = open(&world);
+    let network = network(with_channels(2, 1));
+    let card = open(&network);
     let mut channel = card.h2c(0).unwrap();
     let tickets: Vec<_> =
         (0..4).map(|_| channel.submit(card.buffer(100).unwrap(), CardAddr::ZERO).unwrap()).collect();
@@ -329,8 +329,8 @@ fn ticket_is_accepted_once() {
 
 #[test]
 fn wait_timed_out_can_be_repeated() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let mut channel = card.h2c(0).unwrap();
     let ticket = channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
     let none = WaitOptions::default().timeout(Duration::ZERO);
@@ -356,8 +356,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn completion_future_resolves() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let mut writer = card.h2c(0).unwrap();
     let mut reader = card.c2h(0).unwrap();
     let data = bytes(9, 200_000);
@@ -376,8 +376,8 @@ fn completion_future_resolves() {
 
 #[test]
 fn completion_future_dropped_leaves_transfer_in_flight() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let mut channel = card.h2c(0).unwrap();
     let data = bytes(3, 1 << 20);
     let ticket = channel.submit(filled(&card, &data), CardAddr::ZERO).unwrap();
@@ -389,15 +389,15 @@ fn completion_future_dropped_leaves_transfer_in_flight() {
     }
     assert_eq!(channel.in_flight(), 1);
     assert_pool(&card, AREAS + 1, 0);
-    let done = finish(&world, &mut channel, 1).pop().unwrap();
+    let done = finish(&network, &mut channel, 1).pop().unwrap();
     assert_eq!((done.ticket, done.outcome), (ticket, Ok(1 << 20)));
-    assert!(peek(&world, 0, CardAddr::ZERO, 1 << 20) == data);
+    assert!(peek(&network, 0, CardAddr::ZERO, 1 << 20) == data);
     drop(done.buffer);
     assert_pool(&card, AREAS, 0);
     // One that is never polled starts nothing by being dropped.
     let ticket = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
     drop(channel.completion(ticket));
-    assert_eq!(finish(&world, &mut channel, 1).pop().unwrap().ticket, ticket);
+    assert_eq!(finish(&network, &mut channel, 1).pop().unwrap().ticket, ticket);
 }
 
 #[test]
@@ -405,8 +405,8 @@ fn channels_share_scarce_vectors() {
     for vectors in [1, 3, 7] {
         let mut file = with_channels(4, 4);
         file.interrupts.msix_vectors = vectors;
-        let world = world(file);
-        let card = open(&world);
+        let network = network(file);
+        let card = open(&network);
         let granted = card.enable_interrupts().unwrap();
         assert_eq!((granted.vectors, granted.channels), (vectors.into(), 8));
         assert!(granted.is_shared());
@@ -429,23 +429,25 @@ fn channels_share_scarce_vectors() {
 
 #[test]
 fn submit_buffer_with_wrong_access_is_refused() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let (mut h2c, mut c2h) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
     let area = |access| {
         let memory = SharedMemory::anonymous(4096, HugePages::No).unwrap();
         card.map_memory(memory, access).unwrap()
     };
     let (read_only, write_only) = (DmaAccess::ReadByDevice, DmaAccess::WriteByDevice);
-    let refused = c2h.attach(area(read_only)).unwrap_err();
+    let refused = c2h.register_memory(area(read_only)).unwrap_err();
     assert!(matches!(refused.error, SubmitError::NoAccess { access: DmaAccess::ReadByDevice, .. }));
     assert!(refused.error.to_string().contains("needs WriteByDevice"), "{}", refused.error);
-    let refused = h2c.attach(area(write_only)).unwrap_err();
+    let refused = h2c.register_memory(area(write_only)).unwrap_err();
     assert!(matches!(refused.error, SubmitError::NoAccess { access: DmaAccess::WriteByDevice, .. }));
-    let source = h2c.attach(area(read_only)).unwrap();
+    let source = h2c.register_memory(area(read_only)).unwrap();
     let ticket = h2c.submit_at(source, 0, 4096, CardAddr::ZERO).unwrap();
     h2c.wait_ended(ticket, WaitOptions::default()).unwrap();
-    assert!(c2h.attach(area(write_only)).is_ok() && c2h.attach(area(DmaAccess::Both)).is_ok());
+    assert!(
+        c2h.register_memory(area(write_only)).is_ok() && c2h.register_memory(area(DmaAccess::Both)).is_ok()
+    );
 
     let (to_card, from_card) = (Direction::H2c, Direction::C2h);
     let refused = c2h.submit(card.buffer_for(to_card, 64).unwrap(), CardAddr::ZERO).unwrap_err();

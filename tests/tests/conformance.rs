@@ -2,16 +2,16 @@
 
 use std::process::ExitCode;
 
-use fpga_tests::conformance::doors::{INLINE, Served, THREADED};
+use fpga_tests::conformance::backends::{INLINE, ServedCard, THREADED};
 use fpga_tests::conformance::faults::TABLE;
-use fpga_tests::conformance::{Door, Skip, cases, load, page};
+use fpga_tests::conformance::{Skip, TestBackend, cases, load, page};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-const DOORS: [&dyn Door; 3] = [&INLINE, &THREADED, &Served];
+const BACKENDS: [&dyn TestBackend; 3] = [&INLINE, &THREADED, &ServedCard];
 
 fn main() -> ExitCode {
     let mut trials = Vec::new();
-    for door in DOORS {
+    for door in BACKENDS {
         for case in cases() {
             let name = format!("{}::{}", door.name(), case.name);
             trials.push(Trial::ignorable_test(name, move || match case.run(door) {
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     trials.push(Trial::test("faults::faults_page_is_current", faults_page_is_current));
     trials.push(Trial::test("faults::every_row_has_a_case", every_row_has_a_case));
     trials.push(Trial::test("cases::names_are_unique", names_are_unique));
-    trials.push(Trial::test("load::hammer_then_the_first_look", hammer));
+    trials.push(Trial::test("load::hammer_then_the_first_look", stress));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -59,20 +59,20 @@ fn names_are_unique() -> Result<(), Failed> {
 }
 
 /// The programs for kills from outside do what they say: the first without being killed.
-fn hammer() -> Result<(), Failed> {
+fn stress() -> Result<(), Failed> {
     let failed = |error: Box<dyn std::error::Error>| Failed::from(error.to_string());
-    for door in DOORS {
-        let stand = door.stand()?;
+    for door in BACKENDS {
+        let stand = door.fixture()?;
         let mut rounds = 0;
         let (mut begun, mut stop) = (false, || {
             rounds += 1;
             rounds > 1500
         });
-        let done = load::hammer(stand.reach()?, 3, &mut || begun = true, &mut stop).map_err(failed)?;
+        let done = load::stress(stand.open_backend()?, 3, &mut || begun = true, &mut stop).map_err(failed)?;
         if !begun || done < 1000 {
             return Err(format!("{}: {done} transfers", door.name()).into());
         }
-        load::check_after_kill(stand.reach()?).map_err(failed)?;
+        load::check_after_kill(stand.open_backend()?).map_err(failed)?;
     }
     Ok(())
 }

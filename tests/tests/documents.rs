@@ -27,7 +27,7 @@ fn wants_link(word: &str) -> bool {
 }
 
 /// What is wrong with a link: `None` if it leads to the file where `word` is.
-fn astray(word: &str, file: &str) -> Option<String> {
+fn broken_link_reason(word: &str, file: &str) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let Ok(text) = fs::read_to_string(root.join(file)) else {
         return Some(format!("{word}: no file {file}"));
@@ -81,7 +81,7 @@ fn complaints_page_names_exist() {
         let bare =
             quoted(shown).filter(|word| wants_link(word) && !links.iter().any(|(named, _)| named == word));
         wrong.extend(bare.map(|word| format!("row {number}: {word} leads nowhere")));
-        let astray = links.iter().filter_map(|(word, file)| astray(word, file));
+        let astray = links.iter().filter_map(|(word, file)| broken_link_reason(word, file));
         wrong.extend(astray.map(|what| format!("row {number}: {what}")));
         wrong.extend(
             quoted(shown)
@@ -113,12 +113,12 @@ fn complaints_broken_links_are_found() {
     let row = "[`cost.poll`](../a/b.rs), `fpgactl top`; [`x.rs::y`](../x.rs)";
     assert_eq!(linked(row), [("cost.poll", "a/b.rs"), ("x.rs::y", "x.rs")]);
     let own = "tests/tests/documents.rs";
-    assert_eq!(astray(&format!("{own}::astray"), own), None);
-    assert_eq!(astray("fault.row_of_a_table", own), None, "it is this \"row_of_a_table\"");
+    assert_eq!(broken_link_reason(&format!("{own}::astray"), own), None);
+    assert_eq!(broken_link_reason("fault.row_of_a_table", own), None, "it is this \"row_of_a_table\"");
     for (word, file) in
         [("a.rs::b", own), ("cost.poll", "no/such.rs"), ("no.such_case", "docs/complaints.md")]
     {
-        assert!(astray(word, file).is_some(), "{word}");
+        assert!(broken_link_reason(word, file).is_some(), "{word}");
     }
     assert!(wants_link("cost.poll") && wants_link("cargo run -p fpga-examples --example registers"));
     assert!(!wants_link("cargo xtask vm-test") && !wants_link("fpgactl top"));

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use fpga_driver::endpoint::{EndpointError, SendOptions};
 use fpga_driver::protocol::Nanos;
 use fpga_driver::registers::xdma::{CONFIG_BASE, ConfigBlock};
-use fpga_driver::sim::{CardFailure, World};
+use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::{
     BarOffset, Card, CardAddr, CdmaError, ChannelError, ChannelOptions, NodeId, SubmitError, TransferError,
     bulk,
 };
-use fpga_tests::net::{self, Net};
+use fpga_tests::testbed::{self, Testbed};
 use fpga_tests::{DeliveryOrder, Pair, SOURCE, bytes, cards};
 
 #[test]
 fn buffer_of_other_card_is_refused_and_returned() {
-    let world = World::builder().cards(2).build().unwrap();
-    let open = |index| Card::open(world.transport(index)).unwrap();
+    let network = SimNetwork::builder().cards(2).build().unwrap();
+    let open = |index| Card::open(network.backend(index)).unwrap();
     let (a, b) = (open(0), open(1));
     let buffer = b.buffer(4096).unwrap();
     let failed = a.c2h(0).unwrap().read(buffer, CardAddr::ZERO).unwrap_err();
@@ -29,13 +29,13 @@ fn buffer_of_other_card_is_refused_and_returned() {
         failed.error
     );
     assert!(failed.buffer.is_some(), "the buffer comes back");
-    assert_eq!(world.with_card(0, |card| card.counters().descriptors), Some(0), "card A saw nothing of it");
+    assert_eq!(network.with_card(0, |card| card.counters().descriptors), Some(0), "card A saw nothing of it");
 }
 
 #[test]
 fn backend_serves_cards_in_sequence() {
-    let world = cards::world(cards::described(""));
-    let transport = world.transport(0);
+    let network = cards::network(cards::described(""));
+    let transport = network.backend(0);
     // A buffer that outlives its card keeps its region mapped; the next card's memory goes elsewhere.
     let kept = Card::open(Arc::clone(&transport) as _).unwrap().buffer(64).unwrap();
     let card = Card::open(transport).unwrap();
@@ -47,14 +47,14 @@ fn backend_serves_cards_in_sequence() {
 #[test]
 fn events_in_card_memory_are_not_taken_twice_after_reopen() {
     let description = cards::described("ni: { event_push: false }");
-    let mut net = Net::of(&description, DeliveryOrder::InOrder, |options| options);
+    let mut net = Testbed::of(&description, DeliveryOrder::InOrder, |options| options);
     let region = net.region(1, CardAddr::new(0x100_0000), 4096).remote;
     net.carry(SOURCE, &region, 0, &bytes(1, 4096));
     net.notifications[1].clear();
 
     net.ends[1] = None;
-    let again = Card::open(net.world.transport(1)).unwrap();
-    let mut endpoint = fpga_driver::Endpoint::open_with(&again, &net::options(3)).unwrap();
+    let again = Card::open(net.network.backend(1)).unwrap();
+    let mut endpoint = fpga_driver::Endpoint::open_with(&again, &testbed::options(3)).unwrap();
     assert_eq!(endpoint.poll(), Ok(0), "nothing has happened since");
     assert_eq!(endpoint.next_notification(), None);
 }
@@ -67,9 +67,9 @@ fn endpoint_unpolled_for_long_works() {
     let region = pair.region(40_000);
     pair.a.send(SOURCE, &region, 0, 40_000, SendOptions::default()).unwrap();
     pair.a.poll().unwrap();
-    pair.world.advance(Nanos::from_millis(300));
+    pair.network.advance(Nanos::from_millis(300));
     pair.a.poll().unwrap();
-    pair.world.advance(Nanos::from_millis(300));
+    pair.network.advance(Nanos::from_millis(300));
     pair.settle();
     assert_eq!(pair.a.next_completion().unwrap().result, Ok(()));
     assert!(pair.fetch(fpga_tests::TARGET, 40_000) == data);
@@ -77,18 +77,18 @@ fn endpoint_unpolled_for_long_works() {
 
 #[test]
 fn cdma_short_length_build_copies_all() {
-    let world = cards::world(cards::described("cdma: { max_length_bits: 23 }"));
-    let card = cards::open(&world);
+    let network = cards::network(cards::described("cdma: { max_length_bits: 23 }"));
+    let card = cards::open(&network);
     let data = bytes(3, 9 << 20);
-    cards::poke(&world, 0, CardAddr::ZERO, &data);
+    cards::poke(&network, 0, CardAddr::ZERO, &data);
     card.cdma().unwrap().copy(CardAddr::ZERO, CardAddr::new(64 << 20), 9 << 20).unwrap();
-    assert!(cards::peek(&world, 0, CardAddr::new(64 << 20), 9 << 20) == data);
+    assert!(cards::peek(&network, 0, CardAddr::new(64 << 20), 9 << 20) == data);
 }
 
 #[test]
 fn cdma_length_below_chunk_is_reported() {
-    let world = cards::world(cards::described("cdma: { max_length_bits: 16 }"));
-    let card = cards::open(&world);
+    let network = cards::network(cards::described("cdma: { max_length_bits: 16 }"));
+    let card = cards::open(&network);
     let mut cdma = card.cdma().unwrap();
     let error = cdma.copy(CardAddr::ZERO, CardAddr::new(64 << 20), 1 << 20).unwrap_err();
     assert!(matches!(error, CdmaError::Narrow { register: "length", .. }), "{error}");
@@ -97,45 +97,45 @@ fn cdma_length_below_chunk_is_reported() {
 
 #[test]
 fn cdma_short_address_build_refuses_unreachable() {
-    let world = cards::world(cards::described("cdma: { address_width: 32 }"));
-    let card = cards::open(&world);
-    let before = cards::peek(&world, 0, CardAddr::new(1 << 30), 4096);
+    let network = cards::network(cards::described("cdma: { address_width: 32 }"));
+    let card = cards::open(&network);
+    let before = cards::peek(&network, 0, CardAddr::new(1 << 30), 4096);
     let mut cdma = card.cdma().unwrap();
     // 5 GiB: its low word alone would be 1 GiB.
     let error = cdma.copy(CardAddr::ZERO, CardAddr::new(5 << 30), 4096).unwrap_err();
     assert!(matches!(error, CdmaError::Narrow { register: "destination address", .. }), "{error}");
-    assert_eq!(cards::peek(&world, 0, CardAddr::new(1 << 30), 4096), before);
+    assert_eq!(cards::peek(&network, 0, CardAddr::new(1 << 30), 4096), before);
     drop(cdma);
-    let error = fpga_driver::Endpoint::open_with(&card, &net::options(1)).unwrap_err();
+    let error = fpga_driver::Endpoint::open_with(&card, &testbed::options(1)).unwrap_err();
     assert!(matches!(error, EndpointError::Cdma(CdmaError::Narrow { .. })), "{error}");
 }
 
 #[test]
 fn cdma_copy_beyond_address_width_copies_nothing() {
-    let world = cards::world(cards::described("cdma: { address_width: 32 }"));
-    let card = cards::open(&world);
+    let network = cards::network(cards::described("cdma: { address_width: 32 }"));
+    let card = cards::open(&network);
     let mut cdma = card.cdma().unwrap();
     // Two pieces of 4 MiB below 4 GiB, two above.
     let (below, length) = (CardAddr::new((4 << 30) - (8 << 20)), 16 << 20);
-    cards::poke(&world, 0, CardAddr::ZERO, &[7; 4096]);
+    cards::poke(&network, 0, CardAddr::ZERO, &[7; 4096]);
     let error = cdma.copy(CardAddr::ZERO, below, length).unwrap_err();
     assert!(matches!(error, CdmaError::Narrow { register: "destination address", .. }), "{error}");
-    assert_eq!(cards::peek(&world, 0, below, 4096), [0; 4096]);
+    assert_eq!(cards::peek(&network, 0, below, 4096), [0; 4096]);
     let error = cdma.copy(below, CardAddr::ZERO, length).unwrap_err();
     assert!(matches!(error, CdmaError::Narrow { register: "source address", .. }), "{error}");
-    assert_eq!(cards::peek(&world, 0, CardAddr::ZERO, 4096), [7; 4096]);
+    assert_eq!(cards::peek(&network, 0, CardAddr::ZERO, 4096), [7; 4096]);
     cdma.copy(CardAddr::ZERO, below, 8 << 20).expect("what the registers hold still works");
-    assert_eq!(cards::peek(&world, 0, below, 4096), [7; 4096]);
+    assert_eq!(cards::peek(&network, 0, below, 4096), [7; 4096]);
 }
 
 #[test]
 fn await_on_removed_card_ends() {
-    let world = cards::world(cards::described(""));
-    let card = cards::open(&world);
+    let network = cards::network(cards::described(""));
+    let card = cards::open(&network);
     let mut channel = card.h2c(0).unwrap();
     let ticket = channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
     channel.poll().unwrap();
-    world.fail(0, CardFailure::Gone);
+    network.fail(0, CardFailure::Gone);
     let outcome = {
         let mut future = pin!(channel.completion(ticket));
         let mut context = Context::from_waker(Waker::noop());
@@ -154,8 +154,8 @@ fn await_on_removed_card_ends() {
 
 #[test]
 fn bulk_short_ring_completes_slowly() {
-    let world = cards::world(cards::described(""));
-    let card = cards::open(&world);
+    let network = cards::network(cards::described(""));
+    let card = cards::open(&network);
     let options = ChannelOptions::default().transfers(2);
     let (mut h2c, mut c2h) = (card.h2c_with(0, options).unwrap(), card.c2h_with(0, options).unwrap());
     let data = bytes(4, 5 << 20);
@@ -185,7 +185,7 @@ fn bulk_short_ring_completes_slowly() {
 
 #[test]
 fn region_closed_twice_keeps_successor_open() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let first = net.region(1, CardAddr::new(0x100_0000), 4096);
     net.end(1).close_region(&first).unwrap();
     let second = net.region(1, CardAddr::new(0x200_0000), 4096);
@@ -195,21 +195,21 @@ fn region_closed_twice_keeps_successor_open() {
 
 #[test]
 fn open_stops_events_of_earlier_owner_before_bus_master() {
-    let world = World::builder().cards(1).build().unwrap();
-    let card = Card::open(world.transport(0)).unwrap();
-    let endpoint = fpga_driver::Endpoint::open_with(&card, &net::options(1)).unwrap();
+    let network = SimNetwork::builder().cards(1).build().unwrap();
+    let card = Card::open(network.backend(0)).unwrap();
+    let endpoint = fpga_driver::Endpoint::open_with(&card, &testbed::options(1)).unwrap();
     // As if the process had been killed: nothing is switched off.
     core::mem::forget(endpoint);
     core::mem::forget(card);
     let control = BarOffset::new(0x2008);
-    assert_ne!(cards::register(&world, 0, 0, control), 0, "the interface is on");
-    let _next = Card::open(world.transport(0)).unwrap();
-    assert_eq!(cards::register(&world, 0, 0, control), 0, "the interface is silent");
+    assert_ne!(cards::register(&network, 0, 0, control), 0, "the interface is on");
+    let _next = Card::open(network.backend(0)).unwrap();
+    assert_eq!(cards::register(&network, 0, 0, control), 0, "the interface is silent");
 }
 
 #[test]
 fn addresses_above_4_gib_work() {
-    let mut net = Net::new(DeliveryOrder::Random { seed: 6, depth: 64 });
+    let mut net = Testbed::new(DeliveryOrder::Random { seed: 6, depth: 64 });
     // Source and target straddle the boundary at different offsets.
     let region = net.region(1, CardAddr::new((1 << 32) - 70_001), 200_000).remote;
     net.carry(CardAddr::new((1 << 32) - 100_003), &region, 0, &bytes(6, 200_000));
@@ -231,8 +231,8 @@ fn network_transfer_reads_no_register() {
 
 #[test]
 fn card_reports_enabled_interrupts() {
-    let world = cards::world(cards::described(""));
-    let card = cards::open(&world);
+    let network = cards::network(cards::described(""));
+    let card = cards::open(&network);
     let mode = || ConfigBlock::INTERRUPT_MODE.read(card.dma_bar(), CONFIG_BASE).unwrap();
     assert!(!mode().msi() && !mode().msix());
     card.enable_interrupts().unwrap();

@@ -1,4 +1,4 @@
-//! Two worlds that know nothing of each other but an address: frames go from one to the other as datagrams on the loopback interface.
+//! Two networks that know nothing of each other but an address: frames go from one to the other as datagrams on the loopback interface.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use fpga_card::CardDescription;
 use fpga_driver::endpoint::{EndpointOptions, SendOptions, SharedEndpoint};
 use fpga_driver::firmware::generated::Scheme;
 use fpga_driver::sim::link::{UdpLink, UdpLinkOptions};
-use fpga_driver::sim::{BuildError, SimNetworkBuilder, ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, SimNetworkBuilder, SimNetworkError, ThreadOptions};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
 use fpga_tests::bytes;
 use fpga_tests::cards::{described, peek, poke};
@@ -16,7 +16,7 @@ use fpga_tests::cards::{described, peek, poke};
 const SOURCE: CardAddr = CardAddr::new(0x10_0000);
 const TARGET: CardAddr = CardAddr::new(0x2000_0000);
 const LENGTH: usize = 200_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn card(node: u32) -> CardDescription {
     let mut description = CardDescription::default();
@@ -28,32 +28,32 @@ fn loopback() -> UdpLinkOptions {
     UdpLinkOptions::new("127.0.0.1:0".parse().unwrap())
 }
 
-/// Two worlds, made of `build` with a card and a link each.
-fn worlds(build: impl Fn() -> SimNetworkBuilder) -> [World; 2] {
+/// Two networks, made of `build` with a card and a link each.
+fn networks(build: impl Fn() -> SimNetworkBuilder) -> [SimNetwork; 2] {
     let first = UdpLink::bind(loopback()).unwrap();
     let second = UdpLink::bind(loopback().peer(first.local())).unwrap();
     [(1, first), (2, second)].map(|(node, link)| build().card(card(node)).link(link).build().unwrap())
 }
 
-fn endpoint(world: &World, scheme: Scheme) -> SharedEndpoint {
+fn endpoint(network: &SimNetwork, scheme: Scheme) -> SharedEndpoint {
     let mut options = EndpointOptions::default();
     options.scheme = scheme;
     // Threads that share two processors answer late.
     options.round_trip = Duration::from_millis(1);
-    Endpoint::open_with(&Card::open(world.transport(0)).unwrap(), &options).unwrap().into()
+    Endpoint::open_with(&Card::open(network.backend(0)).unwrap(), &options).unwrap().into()
 }
 
 /// Sends both ways, and reads, with a thread for each end.
-fn exchange(worlds: &[World; 2], scheme: Scheme) {
-    let ends = [0, 1].map(|at: usize| endpoint(&worlds[at], scheme));
+fn exchange(networks: &[SimNetwork; 2], scheme: Scheme) {
+    let ends = [0, 1].map(|at: usize| endpoint(&networks[at], scheme));
     let data = [bytes(1, LENGTH), bytes(2, LENGTH)];
-    for (world, data) in worlds.iter().zip(&data) {
-        poke(world, 0, SOURCE, data);
+    for (network, data) in networks.iter().zip(&data) {
+        poke(network, 0, SOURCE, data);
     }
     let regions = [0, 1].map(|at: usize| {
         ends[at].open_region(ends[1 - at].node(), CardRange::new(TARGET, LENGTH as u64)).unwrap().remote
     });
-    // The first world's link has no peers: it answers whoever has sent.
+    // The first network's link has no peers: it answers whoever has sent.
     let send = |from: usize| {
         ends[from].send(SOURCE, &regions[1 - from], 0, LENGTH as u64, SendOptions::default()).unwrap()
     };
@@ -63,13 +63,13 @@ fn exchange(worlds: &[World; 2], scheme: Scheme) {
             let (ends, send, ended) = (&ends, &send, &ended);
             scope.spawn(move || {
                 if from == 0 {
-                    ends[0].wait_notification(PATIENCE).unwrap();
+                    ends[0].wait_notification(TIMEOUT).unwrap();
                 }
-                assert_eq!(send(from).wait(PATIENCE).unwrap().result, Ok(()));
+                assert_eq!(send(from).wait(TIMEOUT).unwrap().result, Ok(()));
                 if from == 1 {
-                    ends[1].wait_notification(PATIENCE).unwrap();
+                    ends[1].wait_notification(TIMEOUT).unwrap();
                 }
-                // A world without a thread answers only while somebody waits: the other end may still have something to send again.
+                // A network without a thread answers only while somebody waits: the other end may still have something to send again.
                 ended.fetch_add(1, Ordering::Relaxed);
                 while ended.load(Ordering::Relaxed) < 2 {
                     let more = ends[from].wait_notification(Duration::from_millis(1));
@@ -79,43 +79,44 @@ fn exchange(worlds: &[World; 2], scheme: Scheme) {
         }
     });
     for at in [0, 1] {
-        assert!(peek(&worlds[at], 0, TARGET, LENGTH) == data[1 - at]);
-        let counters = worlds[at].link_counters().unwrap();
+        assert!(peek(&networks[at], 0, TARGET, LENGTH) == data[1 - at]);
+        let counters = networks[at].link_counters().unwrap();
         assert!(counters.sent > 300 && counters.received > 300, "{counters:?}");
-        assert_eq!((counters.malformed, counters.strangers, counters.misdirected), (0, 0, 0));
+        assert_eq!((counters.malformed, counters.unknown_senders, counters.misdirected), (0, 0, 0));
     }
 }
 
 #[test]
 fn link_threaded_networks_exchange_packets() {
-    exchange(&worlds(|| World::builder().threaded(ThreadOptions::default())), Scheme::Registry);
+    exchange(&networks(|| SimNetwork::builder().threaded(ThreadOptions::default())), Scheme::Registry);
 }
 
 /// Without a thread the cards work while somebody polls, and time is real all the same.
 #[test]
 fn link_unthreaded_networks_exchange_packets_while_polled() {
-    let worlds = worlds(World::builder);
-    let before = worlds[0].now();
-    exchange(&worlds, Scheme::Registry);
-    assert!(worlds[0].now() > before);
+    let networks = networks(SimNetwork::builder);
+    let before = networks[0].now();
+    exchange(&networks, Scheme::Registry);
+    assert!(networks[0].now() > before);
 }
 
 #[test]
 fn link_every_scheme_transfers() {
     for scheme in Scheme::ALL {
-        exchange(&worlds(|| World::builder().threaded(ThreadOptions::default())), *scheme);
+        exchange(&networks(|| SimNetwork::builder().threaded(ThreadOptions::default())), *scheme);
     }
 }
 
 #[test]
 fn link_packet_larger_than_datagram_is_refused_at_build() {
     let large = || described("ni: { packet_size: 4096 }");
-    let refused = World::builder().card(large()).link(UdpLink::bind(loopback()).unwrap()).build();
-    let Err(BuildError::Mtu { packet: 4096, datagram: 4204, largest: 1472, mtu: 1500, .. }) = refused else {
+    let refused = SimNetwork::builder().card(large()).link(UdpLink::bind(loopback()).unwrap()).build();
+    let Err(SimNetworkError::Mtu { packet: 4096, datagram: 4204, largest: 1472, mtu: 1500, .. }) = refused
+    else {
         panic!("{refused:?}")
     };
     for (mtu, fits) in [(4231, false), (4232, true)] {
         let link = UdpLink::bind(loopback().mtu(mtu)).unwrap();
-        assert_eq!(World::builder().card(large()).link(link).build().is_ok(), fits, "{mtu}");
+        assert_eq!(SimNetwork::builder().card(large()).link(link).build().is_ok(), fits, "{mtu}");
     }
 }

@@ -5,29 +5,29 @@ use std::sync::Arc;
 
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
 use fpga_driver::pci::{ResetLevel, config};
-use fpga_driver::recovery::{self, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport, Rung};
+use fpga_driver::recovery::{self, RecoveryStep, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport};
 use fpga_driver::registers::cdma::CdmaBlock;
 use fpga_driver::registers::pci::header;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::{CardFailure, World};
+use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::{
-    BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, FaultCause, OpenError,
-    OpenOptions, RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, ResourceError, RunMode,
-    Transport, WaitOptions,
+    Backend, BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, FaultCause,
+    OpenError, OpenOptions, RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, ResourceError,
+    RunMode, WaitOptions,
 };
 use fpga_tests::bytes;
-use fpga_tests::cards::{DMA_BAR, described, fast_network, open, peek, register, with_channels, world};
-use fpga_tests::net::options;
-use fpga_tests::tampered::{Replaced, Tampered};
+use fpga_tests::cards::{DMA_BAR, described, fast_network, network, open, peek, register, with_channels};
+use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
+use fpga_tests::testbed::options;
 
 const H2C0: ChannelName = ChannelName { direction: Direction::H2c, number: 0 };
 const C2H1: ChannelName = ChannelName { direction: Direction::C2h, number: 1 };
 
-fn rung(report: &RecoveryReport, rung: Rung) -> &RecoveryStepReport {
+fn step(report: &RecoveryReport, rung: RecoveryStep) -> &RecoveryStepReport {
     report
-        .rungs
+        .steps
         .iter()
-        .find(|report| report.rung == rung)
+        .find(|report| report.step == rung)
         .unwrap_or_else(|| panic!("no {rung} in {report:#?}"))
 }
 
@@ -35,31 +35,31 @@ fn rung(report: &RecoveryReport, rung: Rung) -> &RecoveryStepReport {
 fn active(report: &RecoveryReport) -> Vec<String> {
     let idle = |report: &&RecoveryStepReport| report.outcome != RecoveryStepOutcome::NotNeeded;
     report
-        .rungs
+        .steps
         .iter()
         .filter(idle)
-        .map(|report| format!("{} {}", report.rung, report.outcome.word()))
+        .map(|report| format!("{} {}", report.step, report.outcome.word()))
         .collect()
 }
 
 /// The ladder on a card that nobody has open.
-fn unopened(world: &World, options: RecoveryOptions) -> Result<RecoveryReport, RecoveryError> {
-    let transport: Arc<dyn Transport> = world.transport(0);
+fn unopened(network: &SimNetwork, options: RecoveryOptions) -> Result<RecoveryReport, RecoveryError> {
+    let transport: Arc<dyn Backend> = network.backend(0);
     recovery::recover(&transport, &OpenOptions::default(), &options)
 }
 
 #[track_caller]
-fn assert_works(world: &World, card: &Card) {
+fn assert_works(network: &SimNetwork, card: &Card) {
     let data = bytes(9, 10_000);
     let buffer = card.buffer_from(&data).unwrap();
     let mut channel = card.h2c(0).unwrap();
     channel.write(buffer, CardAddr::new(0x9000)).unwrap();
-    assert!(peek(world, 0, CardAddr::new(0x9000), 10_000) == data);
+    assert!(peek(network, 0, CardAddr::new(0x9000), 10_000) == data);
 }
 
 /// As if a process had been killed in the middle of a run of this channel.
-fn process_killed_during_run(world: &World, options: ChannelOptions) {
-    let card = open(world);
+fn process_killed_during_run(network: &SimNetwork, options: ChannelOptions) {
+    let card = open(network);
     let mut channel = card.c2h_with(1, options).unwrap();
     for n in 0..4 {
         let buffer = card.buffer(100_000).unwrap();
@@ -67,41 +67,41 @@ fn process_killed_during_run(world: &World, options: ChannelOptions) {
     }
     channel.poll().unwrap();
     for _ in 0..3 {
-        world.step();
+        network.step();
     }
     core::mem::forget((channel, card));
 }
 
 #[test]
 fn recovery_run_of_killed_process_is_stopped_and_reported() {
-    let world = world(CardDescription::default());
-    process_killed_during_run(&world, ChannelOptions::default());
-    let report = unopened(&world, RecoveryOptions::default()).unwrap();
+    let network = network(CardDescription::default());
+    process_killed_during_run(&network, ChannelOptions::default());
+    let report = unopened(&network, RecoveryOptions::default()).unwrap();
     assert!(report.well && !report.reopen);
     assert_eq!(active(&report), ["c2h1 recovered"]);
-    let found = &rung(&report, Rung::Channel(C2H1)).found;
+    let found = &step(&report, RecoveryStep::Channel(C2H1)).found;
     assert!(found.contains("running") && found.contains("descriptors of its run done"), "{found}");
-    assert!(rung(&report, Rung::Channel(C2H1)).duration_ns > 0);
+    assert!(step(&report, RecoveryStep::Channel(C2H1)).duration_ns > 0);
     let base = channel_base(Direction::C2h, 1);
     for at in [ChannelBlock::CONTROL.address(base), ChannelBlock::STATUS.address(base)] {
-        assert_eq!(register(&world, 0, DMA_BAR, at), 0);
+        assert_eq!(register(&network, 0, DMA_BAR, at), 0);
     }
-    let again = unopened(&world, RecoveryOptions::default()).unwrap();
+    let again = unopened(&network, RecoveryOptions::default()).unwrap();
     assert_eq!(active(&again), [""; 0]);
 }
 
 #[test]
 fn recovery_check_only_changes_nothing() {
-    let world = world(CardDescription::default());
-    process_killed_during_run(&world, ChannelOptions::default());
+    let network = network(CardDescription::default());
+    process_killed_during_run(&network, ChannelOptions::default());
     let base = channel_base(Direction::C2h, 1);
-    let control = || register(&world, 0, DMA_BAR, ChannelBlock::CONTROL.address(base));
+    let control = || register(&network, 0, DMA_BAR, ChannelBlock::CONTROL.address(base));
     let before = control();
     assert_ne!(before & 1, 0, "it runs");
-    let command = || config::read_u16(&*world.transport(0), header::COMMAND).unwrap();
-    world.transport(0).set_bus_master(false).unwrap();
+    let command = || config::read_u16(&*network.backend(0), header::COMMAND).unwrap();
+    network.backend(0).set_bus_master(false).unwrap();
     let commanded = command();
-    let card = Card::open_with(world.transport(0), OpenOptions::default().observe(true)).unwrap();
+    let card = Card::open_with(network.backend(0), OpenOptions::default().observe(true)).unwrap();
     assert_eq!(card.info().xdma.c2h_channels, 4);
     assert!(ChannelBlock::STATUS.read(card.dma_bar(), base).unwrap().busy());
     let observed = |error: Option<ResourceError>| {
@@ -116,78 +116,78 @@ fn recovery_check_only_changes_nothing() {
     drop(card);
     assert_eq!((control(), command()), (before, commanded));
     // Who is to own it opens it as ever.
-    assert_works(&world, &open(&world));
+    assert_works(&network, &open(&network));
 }
 
 #[test]
 fn recovery_credits_and_fetch_halt_are_cleared() {
-    let world = world(CardDescription::default());
-    process_killed_during_run(&world, ChannelOptions::default().run_mode(RunMode::CreditRing));
-    world.step_until_idle();
-    let card = open(&world);
+    let network = network(CardDescription::default());
+    process_killed_during_run(&network, ChannelOptions::default().run_mode(RunMode::Credit));
+    network.step_until_idle();
+    let card = open(&network);
     card.dma_bar().write32(BarOffset::new(0x6014), 1).unwrap();
     core::mem::forget(card);
-    assert_eq!(register(&world, 0, DMA_BAR, BarOffset::new(0x6020)), 1 << 17);
-    let report = unopened(&world, RecoveryOptions::default()).unwrap();
+    assert_eq!(register(&network, 0, DMA_BAR, BarOffset::new(0x6020)), 1 << 17);
+    let report = unopened(&network, RecoveryOptions::default()).unwrap();
     assert_eq!(active(&report), ["h2c0 recovered", "c2h1 recovered"]);
-    assert!(rung(&report, Rung::Channel(H2C0)).found.contains("fetch halted"));
-    assert!(rung(&report, Rung::Channel(C2H1)).found.contains("credit mode"));
+    assert!(step(&report, RecoveryStep::Channel(H2C0)).found.contains("fetch halted"));
+    assert!(step(&report, RecoveryStep::Channel(C2H1)).found.contains("credit mode"));
     for at in [0x6010, 0x6020] {
-        assert_eq!(register(&world, 0, DMA_BAR, BarOffset::new(at)), 0);
+        assert_eq!(register(&network, 0, DMA_BAR, BarOffset::new(at)), 0);
     }
 }
 
 #[test]
 fn recovery_ni_and_cdma_of_killed_process_are_stopped() {
-    let world = world(CardDescription::default());
-    let card = open(&world);
+    let network = network(CardDescription::default());
+    let card = open(&network);
     let endpoint = Endpoint::open_with(&card, &options(1)).unwrap();
     let user = card.user_bar().cloned().unwrap_or_else(|| panic!("a user BAR"));
     // A copy of nothing: the engine halts with an error.
     let btt = BarOffset::new(0x1000).offset_by(CdmaBlock::BTT.offset());
     let control = BarOffset::new(0x1000).offset_by(CdmaBlock::CR.offset());
     user.write32(control, 0).and_then(|()| user.write32(btt, 0)).unwrap();
-    world.step_until_idle();
+    network.step_until_idle();
     card.enable_interrupts().unwrap();
     core::mem::forget((endpoint, card));
-    let report = unopened(&world, RecoveryOptions::default()).unwrap();
+    let report = unopened(&network, RecoveryOptions::default()).unwrap();
     let parts = active(&report);
     for part in ["ni recovered", "cdma recovered", "interrupts recovered"] {
         assert!(parts.iter().any(|found| found == part), "{parts:?}");
     }
-    assert_eq!(rung(&report, Rung::NetworkInterface).found, "enabled");
-    assert!(rung(&report, Rung::Cdma).found.contains("dma_internal_error"));
-    assert_eq!(register(&world, 0, 0, BarOffset::new(0x2008)), 0);
-    assert_eq!(register(&world, 0, DMA_BAR, BarOffset::new(0x2010)), 0);
+    assert_eq!(step(&report, RecoveryStep::NetworkInterface).found, "enabled");
+    assert!(step(&report, RecoveryStep::Cdma).found.contains("dma_internal_error"));
+    assert_eq!(register(&network, 0, 0, BarOffset::new(0x2008)), 0);
+    assert_eq!(register(&network, 0, DMA_BAR, BarOffset::new(0x2010)), 0);
 }
 
 #[test]
 fn recovery_single_channel_leaves_others() {
-    let world = world(CardDescription::default());
-    process_killed_during_run(&world, ChannelOptions::default());
-    let report = unopened(&world, RecoveryOptions::default().channel(H2C0)).unwrap();
-    assert_eq!(report.rungs.len(), 1);
-    let running = |world: &World| {
-        register(world, 0, DMA_BAR, ChannelBlock::CONTROL.address(channel_base(Direction::C2h, 1))) & 1
+    let network = network(CardDescription::default());
+    process_killed_during_run(&network, ChannelOptions::default());
+    let report = unopened(&network, RecoveryOptions::default().channel(H2C0)).unwrap();
+    assert_eq!(report.steps.len(), 1);
+    let running = |network: &SimNetwork| {
+        register(network, 0, DMA_BAR, ChannelBlock::CONTROL.address(channel_base(Direction::C2h, 1))) & 1
     };
-    assert_eq!(running(&world), 1);
+    assert_eq!(running(&network), 1);
     // Nor is the whole card reset for one channel.
-    let report = unopened(&world, RecoveryOptions::default().channel(C2H1).at_least(RecoveryLevel::Bus));
+    let report = unopened(&network, RecoveryOptions::default().channel(C2H1).at_least(RecoveryLevel::Bus));
     let report = report.unwrap();
     assert_eq!((active(&report), report.reopen), (vec!["c2h1 recovered".to_owned()], false));
-    assert_eq!(running(&world), 0);
+    assert_eq!(running(&network), 0);
 
-    let world = self::world(with_channels(2, 1));
-    let error = unopened(&world, RecoveryOptions::default().channel(C2H1)).unwrap_err();
+    let network = self::network(with_channels(2, 1));
+    let error = unopened(&network, RecoveryOptions::default().channel(C2H1)).unwrap_err();
     assert!(matches!(error, RecoveryError::NoSuchChannel { available: 1, .. }), "{error}");
-    let error = open(&world).recover_with(&RecoveryOptions::default().channel(C2H1)).unwrap_err();
+    let error = open(&network).recover_with(&RecoveryOptions::default().channel(C2H1)).unwrap_err();
     assert!(matches!(error, RecoveryError::NoSuchChannel { available: 1, .. }), "{error}");
 }
 
 #[test]
 fn recovery_held_channel_needs_force() {
-    let world = world(CardDescription::default());
-    let card = open(&world);
+    let network = network(CardDescription::default());
+    let card = open(&network);
     let mut channel = card.h2c(0).unwrap();
     let cdma = card.cdma();
     let buffer = card.buffer(500_000).unwrap();
@@ -211,32 +211,32 @@ fn recovery_held_channel_needs_force() {
     assert_eq!(active(&report), ["h2c0 recovered"]);
     let done = channel.wait(ticket, WaitOptions::default()).unwrap();
     let fault = done.outcome.unwrap_err();
-    assert!(matches!(fault.cause, FaultCause::Silent(_)), "its owner finds it ended: {fault}");
+    assert!(matches!(fault.cause, FaultCause::NoError(_)), "its owner finds it ended: {fault}");
     drop((channel, cdma));
-    assert_works(&world, &card);
+    assert_works(&network, &card);
     assert!(card.recover(RecoveryLevel::Bus).is_ok_and(|report| report.well && !report.reopen));
 }
 
 #[test]
 fn recovery_keeps_enabled_interrupts() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     card.enable_interrupts().unwrap();
     let report = card.recover(RecoveryLevel::Channel).unwrap();
     assert_eq!(active(&report), [""; 0]);
-    assert_eq!(register(&world, 0, DMA_BAR, BarOffset::new(0x2010)), 3);
+    assert_eq!(register(&network, 0, DMA_BAR, BarOffset::new(0x2010)), 3);
 }
 
 #[test]
 fn recovery_requested_reset_is_done() {
-    let world = world(CardDescription::default());
-    let card = open(&world);
+    let network = network(CardDescription::default());
+    let card = open(&network);
     let report = card.recover_with(&RecoveryOptions::default().at_least(RecoveryLevel::Function));
     let report = report.unwrap();
     // Public XDMA cards have none: that is no error of the ladder.
     assert!(report.well && !report.reopen);
     assert_eq!(active(&report), ["function unsupported"]);
-    assert_works(&world, &card);
+    assert_works(&network, &card);
 
     // Who allows more gets the next stronger one in its place, and hears of both.
     let further =
@@ -246,7 +246,7 @@ fn recovery_requested_reset_is_done() {
     assert_eq!(active(&report), ["function unsupported", "bus recovered"]);
     drop(card);
 
-    let card = open(&world);
+    let card = open(&network);
     let report = card.recover_with(&RecoveryOptions::default().at_least(RecoveryLevel::Bus));
     let report = report.unwrap();
     assert!(report.well && report.reopen);
@@ -254,15 +254,16 @@ fn recovery_requested_reset_is_done() {
     let error = card.recover(RecoveryLevel::Channel).unwrap_err();
     assert!(matches!(error, RecoveryError::Stale { .. }), "{error}");
     drop(card);
-    assert_works(&world, &open(&world));
+    assert_works(&network, &open(&network));
 }
 
 #[test]
 fn recovery_stuck_engine_escalates() {
-    let world = fast_network(with_channels(2, 2));
+    let network = fast_network(with_channels(2, 2));
     let at = ChannelBlock::STATUS.address(channel_base(Direction::C2h, 1)).get();
-    let tampered = Tampered::new(world.transport(0), vec![Replaced { bar: DMA_BAR, at, value: 1 }]);
-    let transport: Arc<dyn Transport> = tampered.clone();
+    let tampered =
+        FaultInjectingBackend::new(network.backend(0), vec![ReplacedRegister { bar: DMA_BAR, at, value: 1 }]);
+    let transport: Arc<dyn Backend> = tampered.clone();
     // It cannot even be opened, which is when the ladder is needed most.
     assert!(matches!(Card::open(Arc::clone(&transport)), Err(OpenError::NotIdle { .. })));
     let recover = |level| {
@@ -272,8 +273,8 @@ fn recovery_stuck_engine_escalates() {
     let report = recover(RecoveryLevel::Channel);
     assert!(!report.well && !report.reopen);
     assert_eq!(active(&report), ["c2h1 failed"]);
-    let RecoveryStepOutcome::Failed { why: RecoveryStepError::NotIdle { waited_ms: 2000, .. } } =
-        &rung(&report, Rung::Channel(C2H1)).outcome
+    let RecoveryStepOutcome::Failed { reason: RecoveryStepError::NotIdle { waited_ms: 2000, .. } } =
+        &step(&report, RecoveryStep::Channel(C2H1)).outcome
     else {
         panic!("{report:#?}")
     };
@@ -290,14 +291,14 @@ fn recovery_stuck_engine_escalates() {
 #[test]
 fn recovery_all_ones_needs_bus_reset() {
     for open_first in [true, false] {
-        let world = world(CardDescription::default());
-        let card = open_first.then(|| open(&world));
-        world.fail(0, CardFailure::AllOnes);
+        let network = network(CardDescription::default());
+        let card = open_first.then(|| open(&network));
+        network.fail(0, CardFailure::AllOnes);
         let recover = |level| {
             let options = RecoveryOptions::default().with_max_level(level);
             match &card {
                 Some(card) => card.recover_with(&options),
-                None => unopened(&world, options),
+                None => unopened(&network, options),
             }
         };
         let error = recover(RecoveryLevel::Channel).unwrap_err();
@@ -310,47 +311,47 @@ fn recovery_all_ones_needs_bus_reset() {
         assert!(report.well && report.reopen);
         assert_eq!(active(&report), ["registers failed", "function unsupported", "bus recovered"]);
         drop(card);
-        assert_works(&world, &open(&world));
+        assert_works(&network, &open(&network));
     }
 }
 
 #[test]
 fn recovery_removed_card_is_reported() {
-    let world = world(CardDescription::default());
-    let card = open(&world);
-    world.fail(0, CardFailure::Gone);
+    let network = network(CardDescription::default());
+    let card = open(&network);
+    network.fail(0, CardFailure::Gone);
     for error in [
         card.recover(RecoveryLevel::Bus).unwrap_err(),
-        unopened(&world, RecoveryOptions::default().at_least(RecoveryLevel::Bus)).unwrap_err(),
+        unopened(&network, RecoveryOptions::default().at_least(RecoveryLevel::Bus)).unwrap_err(),
     ] {
         assert!(matches!(error, RecoveryError::Gone { .. }), "{error}");
         assert!(error.to_string().contains("rescan the bus"), "{error}");
     }
-    world.fail(0, CardFailure::None);
+    network.fail(0, CardFailure::None);
     drop(card);
-    assert_works(&world, &open(&world));
+    assert_works(&network, &open(&network));
 }
 
 #[test]
 fn recovery_external_reset_is_reported() {
-    let world = world(CardDescription::default());
-    let card = open(&world);
-    world.transport(0).reset(ResetLevel::Hot).unwrap();
+    let network = network(CardDescription::default());
+    let card = open(&network);
+    network.backend(0).reset(ResetLevel::Hot).unwrap();
     assert!(matches!(card.recover(RecoveryLevel::Channel), Err(RecoveryError::Stale { .. })));
 }
 
 #[test]
 fn recovery_foreign_user_bar_is_not_touched() {
-    let world = world(described("pci: { subsystem_device: 7 }"));
-    world.with_card(0, |card| card.set_access_log(AccessLog::bounded(10_000)));
+    let network = network(described("pci: { subsystem_device: 7 }"));
+    network.with_card(0, |card| card.set_access_log(AccessLog::bounded(10_000)));
     for level in [RecoveryLevel::Channel, RecoveryLevel::Bus] {
-        let report = unopened(&world, RecoveryOptions::default().at_least(level));
+        let report = unopened(&network, RecoveryOptions::default().at_least(level));
         let report = report.unwrap();
-        assert!(report.well && report.rungs.iter().all(|report| report.rung != Rung::Cdma));
-        let report = open(&world).recover_with(&RecoveryOptions::default().at_least(level));
+        assert!(report.well && report.steps.iter().all(|report| report.step != RecoveryStep::Cdma));
+        let report = open(&network).recover_with(&RecoveryOptions::default().at_least(level));
         assert!(report.is_ok_and(|report| report.well));
     }
-    let log = world.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap_or(AccessLog::Off);
+    let log = network.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap_or(AccessLog::Off);
     let AccessLog::Bounded { entries, .. } = log else { panic!("the log is there") };
     assert!(!entries.is_empty());
     assert!(entries.iter().all(|access| access.target != AccessTarget::Bar(0)));
@@ -358,9 +359,9 @@ fn recovery_foreign_user_bar_is_not_touched() {
 
 #[test]
 fn recovery_non_xdma_is_not_reset() {
-    let world = world(CardDescription::default());
-    let replaced = vec![Replaced { bar: DMA_BAR, at: 0x2000, value: 0x1234 }];
-    let transport: Arc<dyn Transport> = Tampered::new(world.transport(0), replaced);
+    let network = network(CardDescription::default());
+    let replaced = vec![ReplacedRegister { bar: DMA_BAR, at: 0x2000, value: 0x1234 }];
+    let transport: Arc<dyn Backend> = FaultInjectingBackend::new(network.backend(0), replaced);
     let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
     let error = recovery::recover(&transport, &OpenOptions::default(), &options).unwrap_err();
     assert!(matches!(error, RecoveryError::Open(OpenError::NotXdma { .. })), "{error}");

@@ -8,9 +8,9 @@ use fpga_driver::firmware::generated::{Permissions, Scheme};
 use fpga_driver::firmware::{Incarnation, NodeId};
 use fpga_driver::protocol::Nanos;
 use fpga_driver::protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
-use fpga_driver::protocol::scheme::ends::{Rules, SchemeSet};
+use fpga_driver::protocol::scheme::any::{SchemeConfig, SchemeSet};
 use fpga_driver::protocol::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use fpga_driver::protocol::scheme::side::{Header, Said, SchemeReceiver, SchemeSender};
+use fpga_driver::protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender};
 use fpga_driver::protocol::sender::{Command, Notify};
 use fpga_pci::testing::CountingAllocator;
 
@@ -19,12 +19,12 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Longer than the packets of all contexts take: timers that are too short would send everything again.
 const ROUND_TRIP: Nanos = Nanos::from_micros(50);
-const HERE: NodeId = NodeId::new(1);
-const THERE: NodeId = NodeId::new(2);
+const LOCAL_NODE: NodeId = NodeId::new(1);
+const REMOTE_NODE: NodeId = NodeId::new(2);
 
-struct Nowhere;
+struct NullMemory;
 
-impl ReceiveMemory for Nowhere {
+impl ReceiveMemory for NullMemory {
     fn write(&mut self, _at: CardAddr, _bytes: &[u8]) -> Result<(), MemoryFault> {
         Ok(())
     }
@@ -52,21 +52,21 @@ struct Pair {
 
 impl Pair {
     fn new(schemes: &'static [Scheme]) -> Self {
-        let mut all = schemes.iter().filter_map(|scheme| Rules::new(*scheme, ROUND_TRIP));
+        let mut all = schemes.iter().filter_map(|scheme| SchemeConfig::new(*scheme, ROUND_TRIP));
         let rules = all.next().unwrap();
         let others = all.fold(SchemeSet::NONE, SchemeSet::with);
-        let mut config = ReceiverConfig::new(THERE, Incarnation::new(2), rules);
+        let mut config = ReceiverConfig::new(REMOTE_NODE, Incarnation::new(2), rules);
         (config.contexts, config.others) = (8, others);
         let mut receiver = Receiver::new(config).unwrap();
         let window = MemoryWindow {
-            source: HERE,
+            source: LOCAL_NODE,
             base: CardAddr::new(0),
             length: 1 << 30,
             key: 5,
             permissions: Permissions::WRITE,
         };
         receiver.access_mut().install(0, window).unwrap();
-        let mut config = SenderConfig::new(HERE, rules);
+        let mut config = SenderConfig::new(LOCAL_NODE, rules);
         (config.contexts, config.message_packets, config.others) = (8, 64, others);
         let sender = Sender::new(config, Incarnation::new(1)).unwrap();
         let (there, back) = (VecDeque::with_capacity(4096), VecDeque::with_capacity(4096));
@@ -79,7 +79,7 @@ impl Pair {
         for (_, scheme) in (0..count).zip(self.schemes.iter().cycle()) {
             let command = Command {
                 source: CardAddr::new(0),
-                node: THERE,
+                node: REMOTE_NODE,
                 destination: CardAddr::new(0),
                 length: 100_000,
                 key: 5,
@@ -100,10 +100,10 @@ impl Pair {
                 }
             }
             if let Some((header, length)) = self.there.pop_front() {
-                self.receiver.handle_packet(self.now, &header, &payload[..length], &mut Nowhere);
+                self.receiver.handle_packet(self.now, &header, &payload[..length], &mut NullMemory);
             }
             while let Some(said) = self.receiver.poll_action() {
-                if let Said::Send(header) = said {
+                if let Action::Send(header) = said {
                     self.back.push_back(header);
                 }
             }

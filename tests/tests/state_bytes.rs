@@ -4,15 +4,15 @@ use fpga_driver::firmware::{Incarnation, NodeId};
 use fpga_driver::protocol::mirror::Mirror;
 use fpga_driver::protocol::receiver::{Receiver, ReceiverConfig};
 use fpga_driver::protocol::sender::{Sender, SenderConfig};
-use fpga_driver::protocol::state::Table;
+use fpga_driver::protocol::state::StateTable;
 use fpga_pci::testing::CountingAllocator;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Holds the bytes against the tables. What is not counted per entry is a few words; what is counted in whole bytes may be less.
-fn compare(what: &str, bytes: u64, tables: &[Table]) {
-    let told: u64 = tables.iter().map(Table::total).sum();
+fn compare(what: &str, bytes: u64, tables: &[StateTable]) {
+    let told: u64 = tables.iter().map(StateTable::total).sum();
     let (most, least) = (told + 256, told - told / 50);
     assert!(
         (least..=most).contains(&bytes),

@@ -7,17 +7,17 @@ use std::any::Any;
 use fpga_driver::endpoint::SendOptions;
 use fpga_driver::pci::{DmaPool, DmaPoolOptions};
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{
-    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Endpoint, NetworkInterface, NodeId,
-    OpenOptions, Transport,
+    Backend, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Endpoint, NetworkInterface,
+    NodeId, OpenOptions,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{
     DMA_BAR, assert_closed, assert_pool, channels_idle, open, open_with, peek, poke, register,
 };
-use fpga_tests::net::options;
 use fpga_tests::orders;
+use fpga_tests::testbed::options;
 
 fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
     let mut buffer = card.buffer(data.len()).unwrap();
@@ -25,13 +25,13 @@ fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
     buffer
 }
 
-fn two_cards() -> World {
-    World::builder().cards(2).build().unwrap()
+fn two_cards() -> SimNetwork {
+    SimNetwork::builder().cards(2).build().unwrap()
 }
 
 /// The whole card works: both directions, the copy engine, the endpoint.
-fn assert_works(world: &World) {
-    let card = open(world);
+fn assert_works(network: &SimNetwork) {
+    let card = open(network);
     assert_pool(&card, 0, 0);
     let data = bytes(5, 30_001);
     let mut h2c = card.h2c(0).unwrap();
@@ -48,7 +48,7 @@ fn assert_works(world: &World) {
         endpoint.send(CardAddr::new(0x8_0005), &region.remote, 0, 30_001, SendOptions::default()).unwrap();
     let done = endpoint.wait(ticket, std::time::Duration::from_secs(1)).unwrap();
     assert_eq!(done.result, Ok(()));
-    assert!(peek(world, 0, CardAddr::new(0x10_0000), 30_001) == data);
+    assert!(peek(network, 0, CardAddr::new(0x10_0000), 30_001) == data);
 }
 
 /// Named things that are dropped one by one.
@@ -59,8 +59,8 @@ fn boxed<T: 'static>(thing: T) -> Option<Box<dyn Any>> {
 }
 
 /// A card with everything taken and transfers in every direction under way, after `steps` units of work.
-fn busy_card(world: &World, endpoint: bool, steps: usize) -> (Things, DmaPool) {
-    let card = open(world);
+fn busy_card(network: &SimNetwork, endpoint: bool, steps: usize) -> (Things, DmaPool) {
+    let card = open(network);
     let short = ChannelOptions::default().max_descriptor_length(4096);
     let mut h2c = card.h2c_with(0, short).unwrap();
     let mut c2h = card.c2h_with(1, short).unwrap();
@@ -70,14 +70,14 @@ fn busy_card(world: &World, endpoint: bool, steps: usize) -> (Things, DmaPool) {
     }
     let buffer = card.buffer(12_345).unwrap();
     let engine: (&'static str, Option<Box<dyn Any>>) = if endpoint {
-        poke(world, 0, CardAddr::new(0x100_0000), &bytes(9, 300_000));
+        poke(network, 0, CardAddr::new(0x100_0000), &bytes(9, 300_000));
         let mut endpoint = Endpoint::open_with(&card, &options(1)).unwrap();
         let node = endpoint.node();
         let region = endpoint.open_region(node, CardRange::new(CardAddr::new(0x200_0000), 300_000)).unwrap();
         endpoint.send(CardAddr::new(0x100_0000), &region.remote, 0, 300_000, SendOptions::default()).unwrap();
         for _ in 0..steps / 2 {
             endpoint.poll().unwrap();
-            world.step();
+            network.step();
         }
         ("endpoint", boxed(endpoint))
     } else {
@@ -86,7 +86,7 @@ fn busy_card(world: &World, endpoint: bool, steps: usize) -> (Things, DmaPool) {
     h2c.poll().unwrap();
     c2h.poll().unwrap();
     for _ in 0..steps / 2 {
-        world.step();
+        network.step();
     }
     // Queued behind the runs, and some ended but not taken.
     h2c.poll().unwrap();
@@ -104,25 +104,25 @@ fn busy_card(world: &World, endpoint: bool, steps: usize) -> (Things, DmaPool) {
 
 fn drop_in_every_order_releases_memory(endpoint: bool) {
     for (n, order) in orders(5).into_iter().enumerate() {
-        let world = two_cards();
-        let (mut things, pool) = busy_card(&world, endpoint, [0, 7, 40, 150, 600][n % 5]);
+        let network = two_cards();
+        let (mut things, pool) = busy_card(&network, endpoint, [0, 7, 40, 150, 600][n % 5]);
         let names: Vec<_> = order.iter().map(|&index| things[index].0).collect();
         for &index in &order {
             things[index].1 = None;
             // Between the drops the card goes on with whatever it still may do.
             for _ in 0..3 {
-                world.step();
+                network.step();
             }
         }
         let stats = pool.stats();
         assert_eq!((stats.in_use, stats.in_use_bytes, stats.quarantined), (0, 0, 0), "{names:?}");
         // The card is closed before its memory goes: nothing can reach it any more.
-        assert!(channels_idle(&world, 0), "{names:?}");
-        assert_eq!(world.with_card(0, |card| card.config().bus_master()), Some(false), "{names:?}");
+        assert!(channels_idle(&network, 0), "{names:?}");
+        assert_eq!(network.with_card(0, |card| card.config().bus_master()), Some(false), "{names:?}");
         drop(pool);
-        assert_closed(&world, 0);
-        assert_works(&world);
-        assert_closed(&world, 0);
+        assert_closed(&network, 0);
+        assert_works(&network);
+        assert_closed(&network, 0);
     }
 }
 
@@ -138,36 +138,36 @@ fn teardown_channels_buffer_endpoint_card_in_every_order() {
 
 #[test]
 fn buffer_outlives_card() {
-    let world = two_cards();
-    let card = open(&world);
+    let network = two_cards();
+    let card = open(&network);
     let mut buffer = card.buffer(4096).unwrap();
     buffer.fill(3);
     drop(card);
     assert_eq!(buffer.to_vec(), [3; 4096]);
-    assert_eq!(world.with_card(0, |card| card.config().bus_master()), Some(false));
-    assert_ne!(world.mapped_bytes(0), 0, "the pool lives as long as its buffers");
+    assert_eq!(network.with_card(0, |card| card.config().bus_master()), Some(false));
+    assert_ne!(network.mapped_bytes(0), 0, "the pool lives as long as its buffers");
     drop(buffer);
-    assert_closed(&world, 0);
+    assert_closed(&network, 0);
 }
 
 #[test]
 fn dropped_channel_is_free_and_stopped() {
-    let world = two_cards();
-    let card = open(&world);
+    let network = two_cards();
+    let card = open(&network);
     for steps in 0..30 {
         let mut channel = card.c2h(2).unwrap();
         channel.submit(card.buffer(200_000).unwrap(), CardAddr::ZERO).unwrap();
         channel.poll().unwrap();
         for _ in 0..steps {
-            world.step();
+            network.step();
         }
         drop(channel);
-        assert!(channels_idle(&world, 0), "after {steps} steps");
+        assert!(channels_idle(&network, 0), "after {steps} steps");
         assert_pool(&card, 0, 0);
         // What the engine wrote is nobody's buffer any more: nothing may arrive later.
         let mut witness = card.buffer(200_000).unwrap();
         witness.fill(0x5A);
-        world.step_until_idle();
+        network.step_until_idle();
         assert!(witness.to_vec().iter().all(|byte| *byte == 0x5A), "after {steps} steps");
     }
 }
@@ -175,10 +175,10 @@ fn dropped_channel_is_free_and_stopped() {
 #[test]
 fn open_stops_run_of_earlier_process() {
     for steps in [0, 1, 5, 20] {
-        let world = two_cards();
+        let network = two_cards();
         let mut memory = DmaPoolOptions::default();
         memory.region_size = 64 << 20;
-        let card = open_with(&world, OpenOptions::default().memory(memory));
+        let card = open_with(&network, OpenOptions::default().memory(memory));
         // The first piece of the only region.
         let region = card.buffer(64).unwrap().iova();
         let mut forgotten = Vec::new();
@@ -194,25 +194,25 @@ fn open_stops_run_of_earlier_process() {
             forgotten.push((h2c, c2h));
         }
         for _ in 0..steps {
-            world.step();
+            network.step();
         }
         // A process that was killed: its handles never ran their ends. The kernel takes away its mappings and the right to
         // do DMA, but knows nothing of run bits.
         let mapped = card.memory().stats();
         assert_eq!(mapped.regions, 1);
         std::mem::forget((forgotten, card));
-        let transport = world.transport(0);
+        let transport = network.backend(0);
         transport.set_bus_master(false).unwrap();
         transport.unmap_dma(region, mapped.mapped_bytes as u64).unwrap();
-        assert_eq!(world.mapped_bytes(0), 0);
+        assert_eq!(network.mapped_bytes(0), 0);
         let run = ChannelBlock::CONTROL.address(channel_base(Direction::C2h, 3));
-        assert_eq!(register(&world, 0, DMA_BAR, run) & 1, 1, "still running");
-        let again = open(&world);
-        assert!(channels_idle(&world, 0));
-        let before = world.with_card(0, |card| card.counters().c2h_bytes);
-        world.step_until_idle();
+        assert_eq!(register(&network, 0, DMA_BAR, run) & 1, 1, "still running");
+        let again = open(&network);
+        assert!(channels_idle(&network, 0));
+        let before = network.with_card(0, |card| card.counters().c2h_bytes);
+        network.step_until_idle();
         assert_eq!(
-            world.with_card(0, |card| card.counters().c2h_bytes),
+            network.with_card(0, |card| card.counters().c2h_bytes),
             before,
             "nothing is written any more"
         );
@@ -230,28 +230,28 @@ fn open_stops_run_of_earlier_process() {
 fn refused_open_leaves_nothing_enabled() {
     let mut file = fpga_card::CardDescription::default();
     file.ni.checksum_override = Some(1);
-    let world = World::builder().card(file).build().unwrap();
+    let network = SimNetwork::builder().card(file).build().unwrap();
     for _ in 0..3 {
-        assert!(Card::open(world.transport(0)).is_err());
-        assert_closed(&world, 0);
+        assert!(Card::open(network.backend(0)).is_err());
+        assert_closed(&network, 0);
     }
     let options = OpenOptions::default().network_interface(NetworkInterface::Ignored);
-    drop(Card::open_with(world.transport(0), options).unwrap());
-    assert_closed(&world, 0);
+    drop(Card::open_with(network.backend(0), options).unwrap());
+    assert_closed(&network, 0);
 }
 
 #[test]
 fn repeated_open_and_close_leaks_nothing() {
-    let world = two_cards();
+    let network = two_cards();
     for n in 0..50 {
-        let card = open(&world);
+        let card = open(&network);
         card.enable_interrupts().unwrap();
         let mut endpoint = Endpoint::open_with(&card, &options(n)).unwrap();
         let region = endpoint.open_region(NodeId::ANY, CardRange::new(CardAddr::ZERO, 4096)).unwrap();
         drop(card);
         endpoint.close_region(&region).unwrap();
         drop(endpoint);
-        assert_closed(&world, 0);
+        assert_closed(&network, 0);
     }
-    assert_works(&world);
+    assert_works(&network);
 }

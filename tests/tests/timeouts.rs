@@ -1,5 +1,5 @@
 //! Every wait ends in time: within its time-out and a tenth of it, or 50 ms. By a clock that counts steps and sleeps
-//! ([`Tampered::use_virtual_monotonic_clock`]), so that a loaded machine changes no verdict.
+//! ([`FaultInjectingBackend::use_virtual_monotonic_clock`]), so that a loaded machine changes no verdict.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use fpga_driver::endpoint::{EndpointError, SendOptions, SharedEndpoint};
 use fpga_driver::pci::Bounced;
 use fpga_driver::registers::cdma::CdmaBlock;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{
-    Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, NodeId, OpenOptions,
-    TransferError, Transport, WaitMode, WaitOptions,
+    Backend, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, NodeId, OpenOptions,
+    TransferError, WaitMode, WaitOptions,
 };
 use fpga_tests::cards::{DMA_BAR, with_channels};
-use fpga_tests::net::options;
-use fpga_tests::tampered::{Replaced, Tampered};
+use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
+use fpga_tests::testbed::options;
 
 const TIMEOUTS: [Duration; 3] =
     [Duration::from_millis(5), Duration::from_millis(200), Duration::from_secs(30)];
@@ -25,16 +25,16 @@ const TIMEOUTS: [Duration; 3] =
 const CDMA: u64 = 0x1000;
 const USER_BAR: u8 = 0;
 
-fn opened(cards: u32) -> (World, Arc<Tampered>, Card) {
-    let builder = World::builder().card(with_channels(1, 1)).cards(cards - 1);
-    let world = builder.build().unwrap();
-    let seam = Tampered::new(world.transport(0), Vec::new());
+fn opened(cards: u32) -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
+    let builder = SimNetwork::builder().card(with_channels(1, 1)).cards(cards - 1);
+    let network = builder.build().unwrap();
+    let seam = FaultInjectingBackend::new(network.backend(0), Vec::new());
     let card = Card::open_with(seam.clone(), OpenOptions::default()).unwrap();
-    (world, seam, card)
+    (network, seam, card)
 }
 
 /// Runs a wait of `timeout`, and checks what it took.
-fn timed<T>(seam: &Tampered, timeout: Duration, what: &str, wait: impl FnOnce() -> T) -> T {
+fn timed<T>(seam: &FaultInjectingBackend, timeout: Duration, what: &str, wait: impl FnOnce() -> T) -> T {
     let before = seam.now();
     let waited = wait();
     let took = Duration::from_nanos(seam.now() - before);
@@ -44,11 +44,15 @@ fn timed<T>(seam: &Tampered, timeout: Duration, what: &str, wait: impl FnOnce() 
 }
 
 /// A channel whose engine is never started and always busy: nothing ends, and it does not stop either.
-fn hang(seam: &Tampered, direction: Direction) {
+fn hang(seam: &FaultInjectingBackend, direction: Direction) {
     let base = channel_base(direction, 0);
     let at = |address: fpga_driver::BarOffset| address.get();
-    seam.deafen(vec![(DMA_BAR, at(ChannelBlock::CONTROL.address(base)))]);
-    seam.replace(vec![Replaced { bar: DMA_BAR, at: at(ChannelBlock::STATUS.address(base)), value: 1 }]);
+    seam.drop_writes(vec![(DMA_BAR, at(ChannelBlock::CONTROL.address(base)))]);
+    seam.replace(vec![ReplacedRegister {
+        bar: DMA_BAR,
+        at: at(ChannelBlock::STATUS.address(base)),
+        value: 1,
+    }]);
 }
 
 #[test]
@@ -57,7 +61,7 @@ fn channel_wait_ends_at_timeout_in_every_mode() {
         for mode in
             [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(20) }]
         {
-            let (_world, seam, card) = opened(1);
+            let (_network, seam, card) = opened(1);
             card.enable_interrupts().unwrap();
             let mut channel = card.h2c(0).unwrap();
             hang(&seam, Direction::H2c);
@@ -73,7 +77,7 @@ fn channel_wait_ends_at_timeout_in_every_mode() {
 #[test]
 fn blocking_transfer_ends_at_timeout_though_engine_does_not_stop() {
     for timeout in TIMEOUTS {
-        let (_world, seam, card) = opened(1);
+        let (_network, seam, card) = opened(1);
         let mut channel = card.c2h(0).unwrap();
         hang(&seam, Direction::C2h);
         seam.use_virtual_monotonic_clock();
@@ -91,7 +95,7 @@ fn blocking_transfer_ends_at_timeout_though_engine_does_not_stop() {
 #[test]
 fn bulk_transfer_ends_at_total_timeout() {
     let total = Duration::from_millis(300);
-    let (_world, seam, card) = opened(1);
+    let (_network, seam, card) = opened(1);
     let mut channel = card.h2c(0).unwrap();
     seam.use_virtual_monotonic_clock();
     // The channel hangs after some pieces, when most of the time has passed.
@@ -118,7 +122,7 @@ fn bulk_transfer_ends_at_total_timeout() {
 #[test]
 fn short_idle_timeout_gives_up_engine_early() {
     let limit = Duration::from_millis(20);
-    let (_world, seam, card) = opened(1);
+    let (_network, seam, card) = opened(1);
     drop(card);
     let card = Card::open_with(seam.clone(), OpenOptions::default().idle_timeout(limit)).unwrap();
     let mut channel = card.h2c(0).unwrap();
@@ -133,14 +137,14 @@ fn short_idle_timeout_gives_up_engine_early() {
 #[test]
 fn cdma_copy_ends_at_timeout_though_engine_hangs() {
     for timeout in TIMEOUTS.into_iter().filter(|timeout| *timeout < Duration::from_secs(1)) {
-        let (_world, seam, card) = opened(1);
+        let (_network, seam, card) = opened(1);
         let mut cdma = card.cdma().unwrap();
         let at = CDMA + CdmaBlock::SR.address(fpga_driver::BarOffset::ZERO).get();
         let control = CDMA + CdmaBlock::CR.address(fpga_driver::BarOffset::ZERO).get();
         // Never idle, and a reset that never ends.
         seam.replace(vec![
-            Replaced { bar: USER_BAR, at, value: 0 },
-            Replaced { bar: USER_BAR, at: control, value: 4 },
+            ReplacedRegister { bar: USER_BAR, at, value: 0 },
+            ReplacedRegister { bar: USER_BAR, at: control, value: 4 },
         ]);
         seam.use_virtual_monotonic_clock();
         let copy = || cdma.copy_with_timeout(CardAddr::ZERO, CardAddr::new(1 << 20), 4096, timeout);
@@ -154,7 +158,7 @@ fn cdma_copy_ends_at_timeout_though_engine_hangs() {
 fn endpoint_waits_end_at_timeout() {
     for timeout in TIMEOUTS {
         for interrupts in [false, true] {
-            let (_world, seam, card) = opened(2);
+            let (_network, seam, card) = opened(2);
             if interrupts {
                 card.enable_interrupts().unwrap();
             }
@@ -164,7 +168,8 @@ fn endpoint_waits_end_at_timeout() {
             seam.use_virtual_monotonic_clock();
             let error = timed(&seam, timeout, "arrival", || end.wait_notification(timeout)).unwrap_err();
             assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
-            let error = timed(&seam, timeout, "meet", || end.meet(NodeId::new(77), timeout)).unwrap_err();
+            let error =
+                timed(&seam, timeout, "meet", || end.wait_peer(NodeId::new(77), timeout)).unwrap_err();
             assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
             let region =
                 end.open_region(NodeId::ANY, CardRange::new(CardAddr::new(1 << 24), 4096)).unwrap().remote;
@@ -188,13 +193,13 @@ fn endpoint_waits_end_at_timeout() {
 /// Time of a card in this process is virtual. Where there is nothing to do it advances to the next timer at once.
 #[test]
 fn virtual_wait_without_work_takes_few_steps() {
-    let (world, seam, card) = opened(1);
+    let (network, seam, card) = opened(1);
     let mut end = Endpoint::open_with(&card, &options(1)).unwrap();
     let timeout = Duration::from_secs(60);
-    let (began, turns) = (world.now(), end.counters().turns);
+    let (began, turns) = (network.now(), end.counters().turns);
     let error = end.wait_notification(timeout).unwrap_err();
     assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
-    let waited = Duration::from_nanos(world.now().saturating_sub(began).get());
+    let waited = Duration::from_nanos(network.now().saturating_sub(began).get());
     assert!(waited >= timeout && waited <= timeout + Duration::from_secs(1), "{waited:?}");
     let turns = end.counters().turns - turns;
     assert!(turns < 100_000, "{turns} turns");

@@ -7,15 +7,15 @@ use std::time::Duration;
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
 use fpga_driver::pci::QuarantineReason;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::{CardFailure, World};
+use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::validate::{self, Report, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Direction, OpenOptions};
 use fpga_tests::bytes;
 use fpga_tests::cards::{
-    DMA_BAR, assert_closed, assert_pool, described, fast_network, open, peek, poke, register, with_channels,
-    world,
+    DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, peek, poke, register,
+    with_channels,
 };
-use fpga_tests::tampered::{Replaced, Tampered};
+use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 
 /// The memory of the built-in card, and what the test uses of it by default.
 const MEMORY: u64 = 8 << 30;
@@ -26,7 +26,7 @@ fn validate(card: &Card, options: ValidateOptions) -> Report {
 }
 
 fn of(description: CardDescription, options: ValidateOptions) -> Report {
-    validate(&open(&world(description)), options)
+    validate(&open(&network(description)), options)
 }
 
 /// Names of the tests that ended like this.
@@ -54,12 +54,12 @@ fn assert_only(report: &Report, warned: &[&str], failed: &[&str]) {
 
 #[test]
 fn validate_healthy_card_passes_and_is_unchanged() {
-    let world = world(CardDescription::default());
-    let card = open(&world);
+    let network = network(CardDescription::default());
+    let card = open(&network);
     let around = CardAddr::new(SCRATCH - 4096);
     let length = usize::try_from(MEMORY - around.get()).unwrap_or(0);
     let before = bytes(1, length);
-    poke(&world, 0, around, &before);
+    poke(&network, 0, around, &before);
     let mut told = Vec::new();
     let report =
         validate::run(&card, ValidateOptions::default(), &mut |test: &TestResult| told.push(test.clone()));
@@ -75,7 +75,7 @@ fn validate_healthy_card_passes_and_is_unchanged() {
     }
     assert_test(&report, "ni.loopback", Status::Pass, &["itself"]);
 
-    assert!(peek(&world, 0, around, length) == before, "card memory is as it was");
+    assert!(peek(&network, 0, around, length) == before, "card memory is as it was");
     assert_pool(&card, 0, 0);
     // Masks, credit mode, fetch halt, relaxed ordering, network interface.
     for (bar, at, value) in [
@@ -86,13 +86,13 @@ fn validate_healthy_card_passes_and_is_unchanged() {
         (DMA_BAR, 0x301C, 1),
         (0, 0x2008, 0),
     ] {
-        assert_eq!(register(&world, 0, bar, BarOffset::new(at)), value, "register {at:#x}");
+        assert_eq!(register(&network, 0, bar, BarOffset::new(at)), value, "register {at:#x}");
     }
-    assert_eq!(world.with_card(0, |card| card.config().msix_enabled()), Some(false));
+    assert_eq!(network.with_card(0, |card| card.config().msix_enabled()), Some(false));
     // Nothing is left taken.
     drop((card.h2c(3), card.c2h(3), card.cdma()));
     drop(card);
-    assert_closed(&world, 0);
+    assert_closed(&network, 0);
 }
 
 #[test]
@@ -106,12 +106,12 @@ fn validate_same_seed_repeats_run() {
 
 #[test]
 fn validate_keeps_enabled_interrupts() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     card.enable_interrupts().unwrap();
     assert_only(&validate(&card, ValidateOptions::default()), &[], &[]);
-    assert_eq!(world.with_card(0, |card| card.config().msix_enabled()), Some(true));
-    assert_eq!(register(&world, 0, DMA_BAR, BarOffset::new(0x2010)), 3);
+    assert_eq!(network.with_card(0, |card| card.config().msix_enabled()), Some(true));
+    assert_eq!(register(&network, 0, DMA_BAR, BarOffset::new(0x2010)), 3);
 }
 
 #[test]
@@ -132,9 +132,9 @@ fn validate_every_card_build_passes() {
 #[test]
 fn validate_without_ni_needs_range() {
     let plain = || described("pci: { subsystem_device: 7 }");
-    let world = world(plain());
-    let card = open(&world);
-    world.with_card(0, |card| card.set_access_log(AccessLog::bounded(100_000)));
+    let network = network(plain());
+    let card = open(&network);
+    network.with_card(0, |card| card.set_access_log(AccessLog::bounded(100_000)));
     let report = validate(&card, ValidateOptions::default());
     assert_only(&report, &[], &[]);
     assert_test(&report, "memory.save", Status::Skip, &["give a scratch range"]);
@@ -145,7 +145,7 @@ fn validate_without_ni_needs_range() {
     assert!(!report.supports_credit_mode());
     assert!(report.test("memory.restore").is_none() && report.scratch.is_none());
     let AccessLog::Bounded { entries, .. } =
-        world.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap_or(AccessLog::Off)
+        network.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap_or(AccessLog::Off)
     else {
         panic!("the log is there")
     };
@@ -157,27 +157,27 @@ fn validate_without_ni_needs_range() {
 
     let range = CardRange::new(CardAddr::new(0x12_3000), 3 << 20);
     let before = bytes(2, 3 << 20);
-    poke(&world, 0, range.start, &before);
+    poke(&network, 0, range.start, &before);
     let report = validate(&card, ValidateOptions::default().scratch(range));
     assert_only(&report, &[], &[]);
     assert_test(&report, "transfer.together", Status::Pass, &["h2c0", "c2h3"]);
     assert!(report.supports_credit_mode() && report.supports_long_blocks());
-    assert!(peek(&world, 0, range.start, 3 << 20) == before);
+    assert!(peek(&network, 0, range.start, 3 << 20) == before);
 }
 
 #[test]
 fn validate_short_range_skips_large_tests() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let range = CardRange::new(CardAddr::new(0x7000), 4096);
     let before = bytes(3, 3 * 4096);
-    poke(&world, 0, CardAddr::new(0x6000), &before);
+    poke(&network, 0, CardAddr::new(0x6000), &before);
     let report = validate(&card, ValidateOptions::default().scratch(range));
     assert_only(&report, &[], &[]);
     assert_test(&report, "transfer.h2c0", Status::Pass, &["1 to 512 bytes", "do not fit"]);
     assert_test(&report, "descriptors.long", Status::Skip, &["longer range"]);
     assert_test(&report, "ni.loopback", Status::Skip, &["256 KiB"]);
-    assert!(peek(&world, 0, CardAddr::new(0x6000), before.len()) == before, "nothing outside was touched");
+    assert!(peek(&network, 0, CardAddr::new(0x6000), before.len()) == before, "nothing outside was touched");
 }
 
 #[test]
@@ -197,8 +197,8 @@ fn validate_invalid_range_is_refused() {
 
 #[test]
 fn validate_held_parts_are_skipped() {
-    let world = world(CardDescription::default());
-    let card = open(&world);
+    let network = network(CardDescription::default());
+    let card = open(&network);
     let held = (card.h2c(1), card.c2h(0), card.cdma());
     let report = validate(&card, ValidateOptions::default());
     assert_only(&report, &[], &[]);
@@ -217,8 +217,8 @@ fn validate_held_parts_are_skipped() {
     assert!(back.to_vec() == data);
 
     // Without one direction nothing can be compared.
-    let world = self::world(with_channels(1, 1));
-    let card = open(&world);
+    let network = self::network(with_channels(1, 1));
+    let card = open(&network);
     let _held = card.c2h(0);
     let report = validate(&card, ValidateOptions::default());
     assert_only(&report, &[], &[]);
@@ -228,10 +228,10 @@ fn validate_held_parts_are_skipped() {
 
 #[test]
 fn validate_unreadable_memory_is_not_written() {
-    let world = world(CardDescription::default());
-    let card = open(&world);
+    let network = network(CardDescription::default());
+    let card = open(&network);
     let bad = CardAddr::new(SCRATCH + 0x5000);
-    world.with_card(0, |card| card.poison(bad, 64));
+    network.with_card(0, |card| card.poison(bad, 64));
     let report = validate(&card, ValidateOptions::default());
     assert_only(&report, &[], &["memory.save"]);
     assert_test(
@@ -246,12 +246,12 @@ fn validate_unreadable_memory_is_not_written() {
 
 #[test]
 fn validate_corrupted_memory_is_named() {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
     let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
         let bad = if test.name == "memory.save" { 1 } else { 0 };
         // For the length of one test.
-        world.with_card(0, |card| card.poison(CardAddr::new(SCRATCH + 100), bad));
+        network.with_card(0, |card| card.poison(CardAddr::new(SCRATCH + 100), bad));
     });
     assert_only(&report, &[], &["transfer.h2c0"]);
     assert_test(
@@ -264,20 +264,23 @@ fn validate_corrupted_memory_is_named() {
     assert_pool(&card, 0, 0);
 }
 
-fn tampered(description: CardDescription, replaced: Vec<Replaced>) -> (World, Arc<Tampered>, Card) {
-    let world = fast_network(description);
-    let transport = Tampered::new(world.transport(0), Vec::new());
+fn tampered(
+    description: CardDescription,
+    replaced: Vec<ReplacedRegister>,
+) -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
+    let network = fast_network(description);
+    let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
     let card = Card::open_with(transport.clone(), OpenOptions::default()).unwrap();
     transport.replace(replaced);
-    (world, transport, card)
+    (network, transport, card)
 }
 
 #[test]
 fn validate_stuck_memory_cell_is_found() {
-    let (_world, transport, card) = tampered(with_channels(1, 1), Vec::new());
+    let (_network, transport, card) = tampered(with_channels(1, 1), Vec::new());
     let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
         if test.name == "memory.save" {
-            transport.stick(CardAddr::new(SCRATCH + 64 + 2), 0x80);
+            transport.hold_byte(CardAddr::new(SCRATCH + 64 + 2), 0x80);
         }
     });
     assert!(report.has_failed());
@@ -295,9 +298,9 @@ fn validate_stuck_memory_cell_is_found() {
 
 #[test]
 fn validate_wrong_counts_are_found() {
-    let world = world(with_channels(2, 2));
-    let card = open(&world);
-    world.with_card(0, |card| card.override_completed_count(Some(77)));
+    let network = network(with_channels(2, 2));
+    let card = open(&network);
+    network.with_card(0, |card| card.override_completed_count(Some(77)));
     let report = validate(&card, ValidateOptions::default().timeout(Duration::from_millis(5)));
     // The endpoint's own channel believes no such count either.
     assert_only(&report, &["credits.run"], &["descriptors.count", "writeback", "ni.loopback"]);
@@ -346,7 +349,7 @@ fn validate_reduced_builds_are_distinguished() {
 
 #[test]
 fn validate_failing_registers_are_named() {
-    let replaced = |at, value| Replaced { bar: DMA_BAR, at, value };
+    let replaced = |at, value| ReplacedRegister { bar: DMA_BAR, at, value };
     for (lie, name, status, parts) in [
         (replaced(0x301C, 1), "registers.scratch", Status::Fail, &["0x301c"][..]),
         (replaced(0x4000, 0x1FC4_0106), "registers.identifiers", Status::Fail, &["h2c0_sgdma", "0x1fc40106"]),
@@ -356,14 +359,14 @@ fn validate_failing_registers_are_named() {
         (replaced(0x2010, 0), "registers.masks", Status::Fail, &["channel mask"]),
         (replaced(0x104C, 0), "registers.alignments", Status::Warn, &["c2h0", "1 B"]),
     ] {
-        let (_world, _transport, card) = tampered(with_channels(1, 1), vec![lie]);
+        let (_network, _transport, card) = tampered(with_channels(1, 1), vec![lie]);
         let report = validate(&card, ValidateOptions::default());
         let (warned, failed) =
             if status == Status::Warn { (&[name][..], &[][..]) } else { (&[][..], &[name][..]) };
         assert_only(&report, warned, failed);
         assert_test(&report, name, status, parts);
     }
-    let (_world, _transport, card) = tampered(with_channels(1, 1), vec![replaced(0x6020, 0)]);
+    let (_network, _transport, card) = tampered(with_channels(1, 1), vec![replaced(0x6020, 0)]);
     let report = validate(&card, ValidateOptions::default());
     assert_only(&report, &["credits.enable"], &[]);
     assert_test(&report, "credits.enable", Status::Warn, &["h2c0, c2h0", "RunMode::StopRuns"]);
@@ -373,13 +376,13 @@ fn validate_failing_registers_are_named() {
 
 #[test]
 fn validate_stuck_engine_ends_test_and_keeps_memory() {
-    let (world, transport, card) = tampered(with_channels(2, 2), Vec::new());
+    let (network, transport, card) = tampered(with_channels(2, 2), Vec::new());
     let at = ChannelBlock::STATUS.address(channel_base(Direction::H2c, 0)).get();
     let before = bytes(5, 4096);
-    poke(&world, 0, CardAddr::new(SCRATCH), &before);
+    poke(&network, 0, CardAddr::new(SCRATCH), &before);
     let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
         if test.name == "transfer.c2h1" {
-            transport.replace(vec![Replaced { bar: DMA_BAR, at, value: 1 }]);
+            transport.replace(vec![ReplacedRegister { bar: DMA_BAR, at, value: 1 }]);
         }
     });
     assert_only(&report, &[], &["transfer.together"]);
@@ -392,7 +395,7 @@ fn validate_stuck_engine_ends_test_and_keeps_memory() {
     assert_test(&report, "abort", Status::Skip, &["does not stop"]);
     // Another channel puts the memory right.
     assert_test(&report, "memory.restore", Status::Pass, &["as they were"]);
-    assert!(peek(&world, 0, CardAddr::new(SCRATCH), 4096) == before);
+    assert!(peek(&network, 0, CardAddr::new(SCRATCH), 4096) == before);
     let kept = card.memory().quarantined();
     assert!(!kept.is_empty());
     assert!(kept.iter().all(|record| record.reason == QuarantineReason::IdleNotConfirmed));
@@ -403,16 +406,16 @@ fn validate_removed_card_ends_test() {
     let total = of(with_channels(1, 1), ValidateOptions::default()).tests.len();
     for failure in [CardFailure::Gone, CardFailure::AllOnes] {
         for after in 0..total {
-            let world = world(with_channels(1, 1));
-            let card = open(&world);
+            let network = network(with_channels(1, 1));
+            let card = open(&network);
             if after == 0 {
-                world.fail(0, failure);
+                network.fail(0, failure);
             }
             let mut told = 0;
             let report = validate::run(&card, ValidateOptions::default(), &mut |_| {
                 told += 1;
                 if told == after {
-                    world.fail(0, failure);
+                    network.fail(0, failure);
                 }
             });
             let failed = names(&report, Status::Fail);
@@ -428,10 +431,10 @@ fn validate_removed_card_ends_test() {
                 );
             }
             // Back again, everything passes: nothing is left taken.
-            world.fail(0, CardFailure::None);
+            network.fail(0, CardFailure::None);
             drop(card);
             if after % 8 == 0 {
-                assert_only(&validate(&open(&world), ValidateOptions::default()), &[], &[]);
+                assert_only(&validate(&open(&network), ValidateOptions::default()), &[], &[]);
             }
         }
     }

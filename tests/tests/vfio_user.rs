@@ -14,13 +14,13 @@ use fpga_driver::pci::{
     ConnectionError, DmaAccess, HugePages, MmioError, ResetLevel, ServerError, SharedMemory,
 };
 use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::sim::served::CardServer;
 use fpga_driver::vfio_user::socket::Connection;
 use fpga_driver::vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 use fpga_driver::{
-    BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction, Endpoint,
-    OpenOptions, RecoveryLevel, RecoveryOptions, Transport, WaitMode, WaitOptions, recovery,
+    Backend, BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction,
+    Endpoint, OpenOptions, RecoveryLevel, RecoveryOptions, WaitMode, WaitOptions, recovery,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, described, peek, poke, with_channels};
@@ -31,7 +31,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// A card that a thread of this process serves.
 struct Served {
-    world: World,
+    network: SimNetwork,
     path: PathBuf,
     _folder: tempfile::TempDir,
     stop: Option<UnixStream>,
@@ -40,25 +40,25 @@ struct Served {
 
 impl Served {
     fn start(description: CardDescription) -> Self {
-        let world = fpga_tests::cards::world(description);
+        let network = fpga_tests::cards::network(description);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
         let server = CardServer::bind(&path).unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
-        let served = world.clone();
+        let served = network.clone();
         let thread = std::thread::spawn(move || {
             server.run(&served, 0, stopped).unwrap();
         });
-        Self { world, path, _folder: folder, stop: Some(stop), thread: Some(thread) }
+        Self { network, path, _folder: folder, stop: Some(stop), thread: Some(thread) }
     }
 
-    fn transport(&self) -> Arc<VfioUserBackend> {
+    fn backend(&self) -> Arc<VfioUserBackend> {
         let options = VfioUserOptions::default().deadline(LONG);
         Arc::new(VfioUserBackend::open_with(&self.path, options).unwrap())
     }
 
     fn open(&self) -> Card {
-        Card::open(self.transport()).unwrap()
+        Card::open(self.backend()).unwrap()
     }
 
     /// Ends the server, as if its process had ended.
@@ -72,7 +72,7 @@ impl Served {
     /// Waits until the server has put the card of a client that has left to rest, then ends it.
     fn finish(mut self) {
         self.end();
-        assert_closed(&self.world, 0);
+        assert_closed(&self.network, 0);
     }
 }
 
@@ -95,13 +95,13 @@ fn served_card_unshareable_memory_uses_messages() {
     let source = card.map_memory(source, DmaAccess::ReadByDevice).unwrap();
     let into = card.map_memory(target.clone(), DmaAccess::WriteByDevice).unwrap();
     let (mut writer, mut reader) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
-    let source = writer.attach(source).unwrap();
-    let into = reader.attach(into).unwrap();
+    let source = writer.register_memory(source).unwrap();
+    let into = reader.register_memory(into).unwrap();
     for (round, wait) in waits().into_iter().enumerate() {
         let at = CardAddr::new(0x10_0000 * round as u64);
         let ticket = writer.submit_at(source, 0, 50_000, at).unwrap();
         writer.wait_ended(ticket, wait).unwrap();
-        assert!(peek(&served.world, 0, at, 50_000) == data);
+        assert!(peek(&served.network, 0, at, 50_000) == data);
         target.write(0, &[0; 1 << 16]).unwrap();
         let ticket = reader.submit_at(into, 100, 50_000, at).unwrap();
         reader.wait_ended(ticket, wait).unwrap();
@@ -111,7 +111,7 @@ fn served_card_unshareable_memory_uses_messages() {
             seen[100..50_100] == data && seen[..100].iter().chain(&seen[50_100..]).all(|byte| *byte == 0)
         );
     }
-    drop((writer.detach(source).unwrap(), reader.detach(into).unwrap()));
+    drop((writer.deregister_memory(source).unwrap(), reader.deregister_memory(into).unwrap()));
     drop((writer, reader, card));
     served.finish();
 }
@@ -122,7 +122,7 @@ fn with_a_line(channels: u8, pin: u8) -> (Served, Card) {
     let served = Served::start(described(&format!(
         "xdma: {{ h2c_channels: {channels}, c2h_channels: {channels} }}\ninterrupts: {{ msix_vectors: 0, msi_vectors: 0, pin: {pin} }}"
     )));
-    let card = Card::open_with(served.transport(), OpenOptions::default().dma_bar(1)).unwrap();
+    let card = Card::open_with(served.backend(), OpenOptions::default().dma_bar(1)).unwrap();
     let vectors = card.enable_interrupts().unwrap();
     assert_eq!((vectors.vectors, vectors.channels), (1, 2 * u32::from(channels)));
     (served, card)
@@ -170,7 +170,7 @@ fn served_card_many_waiters_share_intx() {
         {
             let base = number << 24;
             assert!(
-                peek(&served.world, 0, CardAddr::new(base + 0x4000 * round), 9000)
+                peek(&served.network, 0, CardAddr::new(base + 0x4000 * round), 9000)
                     == bytes(base + round, 9000)
             );
         }
@@ -186,7 +186,7 @@ fn served_card_slow_owner_does_not_keep_others_awake() {
     let (served, card) = with_a_line(2, 1);
     let wait = WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG);
     let (mut slow, mut sleeper) = (card.h2c(0).unwrap(), card.h2c(1).unwrap());
-    let reads = || served.world.with_card(0, |card| card.counters().mmio_reads).unwrap();
+    let reads = || served.network.with_card(0, |card| card.counters().mmio_reads).unwrap();
     for round in 0..3 {
         let events = slow.events().unwrap();
         let _ = events.take();
@@ -212,10 +212,10 @@ fn served_card_slow_owner_does_not_keep_others_awake() {
         assert_eq!(slow.wait(ticket, wait).unwrap().outcome, Ok(3000));
         let ticket = slow.submit(card.buffer_from(&data).unwrap(), at).unwrap();
         assert_eq!(slow.wait(ticket, wait).unwrap().outcome, Ok(3000));
-        assert!(peek(&served.world, 0, at, 3000) == data);
+        assert!(peek(&served.network, 0, at, 3000) == data);
     }
     // The line is one level for both channels: how often it rises is not said.
-    assert_ne!(served.world.with_card(0, |card| card.counters().interrupts), Some(0));
+    assert_ne!(served.network.with_card(0, |card| card.counters().interrupts), Some(0));
     drop((slow, sleeper, card));
     served.finish();
 }
@@ -274,7 +274,7 @@ fn served_card_is_clean_for_next_client() {
         let card = served.open();
         let data = bytes(seed, 5000);
         card.h2c(0).unwrap().write(card.buffer_from(&data).unwrap(), CardAddr::ZERO).unwrap();
-        assert!(peek(&served.world, 0, CardAddr::ZERO, 5000) == data);
+        assert!(peek(&served.network, 0, CardAddr::ZERO, 5000) == data);
         // A card has one user: the next one is told.
         let second = VfioUserBackend::open(&served.path).unwrap_err();
         assert!(is_busy(&second), "{second}");
@@ -311,7 +311,7 @@ fn served_card_survives_vanished_client() {
     let card = Card::open(Arc::new(transport)).unwrap();
     let data = bytes(1, 10_000);
     card.h2c(0).unwrap().write(card.buffer_from(&data).unwrap(), CardAddr::new(64)).unwrap();
-    assert!(peek(&served.world, 0, CardAddr::new(64), 10_000) == data);
+    assert!(peek(&served.network, 0, CardAddr::new(64), 10_000) == data);
     drop(card);
     served.finish();
 }
@@ -319,7 +319,7 @@ fn served_card_survives_vanished_client() {
 #[test]
 fn served_card_reset_ends_transfers_and_card_works() {
     let served = Served::start(with_channels(1, 1));
-    let transport = served.transport();
+    let transport = served.backend();
     let card = Card::open(Arc::<VfioUserBackend>::clone(&transport)).unwrap();
     let at = BarOffset::ZERO;
     let old = card.dma_bar().clone();
@@ -335,7 +335,7 @@ fn served_card_reset_ends_transfers_and_card_works() {
     let ticket = channel.submit(card.buffer_from(&data).unwrap(), CardAddr::new(7)).unwrap();
     let done = channel.wait(ticket, WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG)).unwrap();
     assert_eq!(done.outcome, Ok(70_000));
-    assert!(peek(&served.world, 0, CardAddr::new(7), 70_000) == data);
+    assert!(peek(&served.network, 0, CardAddr::new(7), 70_000) == data);
     drop((done, channel, card, transport));
     served.finish();
 }
@@ -343,7 +343,7 @@ fn served_card_reset_ends_transfers_and_card_works() {
 #[test]
 fn served_card_recovery_reaches_reset() {
     let served = Served::start(with_channels(1, 1));
-    let transport: Arc<dyn Transport> = served.transport();
+    let transport: Arc<dyn Backend> = served.backend();
     let options =
         RecoveryOptions::default().with_max_level(RecoveryLevel::Function).at_least(RecoveryLevel::Function);
     let report = recovery::recover(&transport, &OpenOptions::default(), &options).unwrap();
@@ -391,12 +391,12 @@ fn served_card_server_end_ends_every_wait() {
 /// The card in the other process writes, acknowledges and completes what others send, though its host takes no event.
 #[test]
 fn served_card_unpolled_host_takes_transfers() {
-    let world = World::builder().cards(2).build().unwrap();
+    let network = SimNetwork::builder().cards(2).build().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("card.sock");
     let server = CardServer::bind(&path).unwrap();
     let (stop, stopped) = UnixStream::pair().unwrap();
-    let served = world.clone();
+    let served = network.clone();
     let thread = std::thread::spawn(move || {
         server.run(&served, 1, stopped).unwrap();
     });
@@ -404,10 +404,10 @@ fn served_card_unpolled_host_takes_transfers() {
     let mut options = EndpointOptions::default();
     options.event_entries = 128;
     let mut receiver = Endpoint::open_with(&Card::open(Arc::new(transport)).unwrap(), &options).unwrap();
-    let mut sender = Endpoint::open(&Card::open(world.transport(0)).unwrap()).unwrap();
+    let mut sender = Endpoint::open(&Card::open(network.backend(0)).unwrap()).unwrap();
     let (source, target) = (CardAddr::new(0x10_0000), CardAddr::new(0x2000_0000));
     let data = bytes(6, 1 << 20);
-    poke(&world, 0, source, &data);
+    poke(&network, 0, source, &data);
     let range = CardRange::new(target, data.len() as u64);
     let region = receiver.open_region(sender.node(), range).unwrap();
     let silent = SendOptions::default().notify(SendNotify::None);
@@ -416,7 +416,7 @@ fn served_card_unpolled_host_takes_transfers() {
         let ticket = sender.send(source, &region.remote, 0, length, options).unwrap();
         assert_eq!(sender.wait(ticket, LONG).unwrap().result, Ok(()));
     }
-    assert!(peek(&world, 1, target, data.len()) == data);
+    assert!(peek(&network, 1, target, data.len()) == data);
     let arrived = receiver.wait_notification(LONG).unwrap();
     assert_eq!((arrived.address, arrived.length), (target, 1 << 20));
     assert!(!receiver.mirror().is_stale());

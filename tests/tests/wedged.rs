@@ -10,7 +10,7 @@ use fpga_driver::endpoint::SendOptions;
 use fpga_driver::pci::{MmioError, QuarantineReason};
 use fpga_driver::registers::cdma::CdmaBlock;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{
     Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, DmaBuffer, Endpoint, FaultCause,
     H2cChannel, NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, TransferError,
@@ -18,20 +18,20 @@ use fpga_driver::{
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{DMA_BAR, assert_pool, fast_network, peek, with_channels};
-use fpga_tests::net::options;
-use fpga_tests::tampered::{Replaced, Tampered};
+use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
+use fpga_tests::testbed::options;
 
-fn tampered() -> (World, Arc<Tampered>, Card) {
-    let world = fast_network(with_channels(4, 4));
-    let transport = Tampered::new(world.transport(0), Vec::new());
+fn tampered() -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
+    let network = fast_network(with_channels(4, 4));
+    let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
     let card = Card::open(transport.clone()).unwrap();
-    (world, transport, card)
+    (network, transport, card)
 }
 
 /// The status register of a channel that is busy for ever.
-fn busy(direction: Direction, number: u8) -> Replaced {
+fn busy(direction: Direction, number: u8) -> ReplacedRegister {
     let at = ChannelBlock::STATUS.address(channel_base(direction, number)).get();
-    Replaced { bar: DMA_BAR, at, value: 1 }
+    ReplacedRegister { bar: DMA_BAR, at, value: 1 }
 }
 
 fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
@@ -40,29 +40,29 @@ fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
     buffer
 }
 
-fn assert_works(world: &World, card: &Card, channel: &mut H2cChannel) {
+fn assert_works(network: &SimNetwork, card: &Card, channel: &mut H2cChannel) {
     let data = bytes(8, 10_000);
     drop(channel.write(filled(card, &data), CardAddr::new(0x9_0000)).unwrap());
-    assert!(peek(world, 0, CardAddr::new(0x9_0000), 10_000) == data);
+    assert!(peek(network, 0, CardAddr::new(0x9_0000), 10_000) == data);
 }
 
 #[test]
 fn wedged_channel_cannot_be_taken_over() {
-    let world = fast_network(with_channels(4, 4));
-    let transport = Tampered::new(world.transport(0), vec![busy(Direction::C2h, 2)]);
+    let network = fast_network(with_channels(4, 4));
+    let transport = FaultInjectingBackend::new(network.backend(0), vec![busy(Direction::C2h, 2)]);
     let error = Card::open(transport.clone()).unwrap_err();
     let OpenError::NotIdle { channel, waited_ms, .. } = &error else { panic!("{error}") };
     assert_eq!((channel.to_string().as_str(), *waited_ms), ("c2h2", 2000));
     assert!(error.to_string().contains("reset the card"), "{error}");
-    assert_eq!(world.with_card(0, |card| card.config().bus_master()), Some(false));
+    assert_eq!(network.with_card(0, |card| card.config().bus_master()), Some(false));
     transport.replace(Vec::new());
     let card = Card::open(transport).unwrap();
-    assert_works(&world, &card, &mut card.h2c(0).unwrap());
+    assert_works(&network, &card, &mut card.h2c(0).unwrap());
 }
 
 #[test]
 fn wedged_engine_keeps_buffers() {
-    let (world, transport, card) = tampered();
+    let (network, transport, card) = tampered();
     let mut channel = card.h2c(1).unwrap();
     for n in 0..3 {
         channel.submit(card.buffer(5000).unwrap(), CardAddr::new(n << 16)).unwrap();
@@ -94,7 +94,7 @@ fn wedged_engine_keeps_buffers() {
     assert!(matches!(refused.error, SubmitError::Channel(ChannelError::Wedged { .. })));
     drop(refused);
     // Its neighbours do not care.
-    assert_works(&world, &card, &mut card.h2c(0).unwrap());
+    assert_works(&network, &card, &mut card.h2c(0).unwrap());
     // Nor is what is in quarantine ever handed out again.
     let records = card.memory().quarantined();
     let buffers: Vec<_> = (0..500).map(|_| card.buffer(4096).unwrap()).collect();
@@ -108,7 +108,7 @@ fn wedged_engine_keeps_buffers() {
 
 #[test]
 fn wedged_blocking_transfer_keeps_buffer() {
-    let (_world, transport, card) = tampered();
+    let (_network, transport, card) = tampered();
     let mut channel = card.c2h(0).unwrap();
     transport.replace(vec![busy(Direction::C2h, 0)]);
     // The engine reads nothing: no such address on the bus, and the status register hides it.
@@ -122,7 +122,7 @@ fn wedged_blocking_transfer_keeps_buffer() {
 
 #[test]
 fn unwritable_registers_are_reported() {
-    let (world, transport, card) = tampered();
+    let (network, transport, card) = tampered();
     let mut channel = card.h2c(0).unwrap();
     channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
     channel.poll().unwrap();
@@ -136,20 +136,20 @@ fn unwritable_registers_are_reported() {
     transport.refuse_writes(false);
     // The next owner must not take the old run's completions for its own.
     assert!(matches!(card.h2c(0), Err(ResourceError::Busy { .. })));
-    world.step_until_idle();
+    network.step_until_idle();
     drop(card.h2c(0).unwrap());
 }
 
 #[test]
 fn unresponsive_cdma_is_reported() {
-    let (_world, transport, card) = tampered();
+    let (_network, transport, card) = tampered();
     let mut cdma = card.cdma().unwrap();
     let status = 0x1000 + CdmaBlock::SR.address(fpga_driver::BarOffset::ZERO).get();
     let control = 0x1000 + CdmaBlock::CR.address(fpga_driver::BarOffset::ZERO).get();
-    transport.replace(vec![Replaced { bar: 0, at: status, value: 0 }]);
+    transport.replace(vec![ReplacedRegister { bar: 0, at: status, value: 0 }]);
     let error = cdma.copy(CardAddr::ZERO, CardAddr::new(0x1000), 64).unwrap_err();
     assert!(matches!(error, CdmaError::Stuck { waited_ms: 1000.., .. }), "{error}");
-    transport.replace(vec![Replaced { bar: 0, at: control, value: 1 << 2 }]);
+    transport.replace(vec![ReplacedRegister { bar: 0, at: control, value: 1 << 2 }]);
     let error = cdma.reset().unwrap_err();
     assert!(matches!(error, CdmaError::Stuck { what: "a reset", waited_ms: 100.., .. }), "{error}");
     transport.replace(Vec::new());
@@ -159,13 +159,13 @@ fn unresponsive_cdma_is_reported() {
 
 #[test]
 fn wedged_endpoint_channel_keeps_memory() {
-    let (world, transport, card) = tampered();
+    let (network, transport, card) = tampered();
     let mut endpoint = Endpoint::open_with(&card, &options(1)).unwrap();
     let region =
         endpoint.open_region(NodeId::ANY, CardRange::new(CardAddr::new(0x20_0000), 100_000)).unwrap();
     endpoint.send(CardAddr::ZERO, &region.remote, 0, 100_000, SendOptions::default()).unwrap();
     endpoint.poll().unwrap();
-    world.step();
+    network.step();
     transport.replace(vec![busy(Direction::H2c, 3)]);
     drop(endpoint);
     // Descriptor ring and header blocks; the event ring is back, for the interface said that it is off.
@@ -173,7 +173,7 @@ fn wedged_endpoint_channel_keeps_memory() {
     transport.replace(Vec::new());
     drop(Endpoint::open_with(&card, &options(2)).unwrap());
     // Events may still be pushed if it does not say so.
-    let control = Replaced { bar: 0, at: 0x2008, value: 5 };
+    let control = ReplacedRegister { bar: 0, at: 0x2008, value: 5 };
     let endpoint = Endpoint::open_with(&card, &options(3)).unwrap();
     transport.replace(vec![control]);
     drop(endpoint);
@@ -181,12 +181,12 @@ fn wedged_endpoint_channel_keeps_memory() {
 }
 
 /// A file that ends, or fails, after so many bytes.
-struct Broken {
+struct FailingStream {
     left: usize,
     error: bool,
 }
 
-impl Broken {
+impl FailingStream {
     fn take(&mut self, length: usize) -> io::Result<usize> {
         if self.left == 0 && self.error {
             return Err(io::Error::other("disk on fire"));
@@ -197,13 +197,13 @@ impl Broken {
     }
 }
 
-impl ReadVolatile for Broken {
+impl ReadVolatile for FailingStream {
     fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize> {
         self.take(into.len())
     }
 }
 
-impl WriteVolatile for Broken {
+impl WriteVolatile for FailingStream {
     fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
         self.take(from.len())
     }
@@ -211,7 +211,7 @@ impl WriteVolatile for Broken {
 
 #[test]
 fn failed_bulk_transfer_leaves_nothing_in_flight() {
-    let (world, _transport, card) = tampered();
+    let (network, _transport, card) = tampered();
     let mut h2c = card.h2c(0).unwrap();
     let mut c2h = card.c2h(0).unwrap();
     let at = CardAddr::ZERO;
@@ -220,7 +220,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
         let error = bulk::write_from(
             &card,
             &mut h2c,
-            &mut Broken { left, error: false },
+            &mut FailingStream { left, error: false },
             at,
             length,
             fpga_driver::WaitOptions::default(),
@@ -230,7 +230,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
         let error = bulk::write_from(
             &card,
             &mut h2c,
-            &mut Broken { left, error: true },
+            &mut FailingStream { left, error: true },
             at,
             length,
             fpga_driver::WaitOptions::default(),
@@ -243,7 +243,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
             &mut c2h,
             at,
             length,
-            &mut Broken { left, error: true },
+            &mut FailingStream { left, error: true },
             fpga_driver::WaitOptions::default(),
             &mut |_| (),
         );
@@ -255,7 +255,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
     // Past the end of memory, from the first piece or from a later one on.
     for start in [0x2_0000_0000, 0x2_0000_0000 - (3 << 20)] {
         let at = CardAddr::new(start);
-        let mut plenty = Broken { left: usize::MAX, error: false };
+        let mut plenty = FailingStream { left: usize::MAX, error: false };
         let error = bulk::write_from(
             &card,
             &mut h2c,
@@ -279,8 +279,8 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
         assert_pool(&card, 2, 0);
     }
     // The bus says no in the middle.
-    world.with_card(0, |card| card.poison(CardAddr::new(5 << 20), 64));
-    let mut plenty = Broken { left: usize::MAX, error: false };
+    network.with_card(0, |card| card.poison(CardAddr::new(5 << 20), 64));
+    let mut plenty = FailingStream { left: usize::MAX, error: false };
     let error = bulk::write_from(
         &card,
         &mut h2c,
@@ -292,7 +292,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
     );
     let Err(BulkError::Fault(fault)) = error else { panic!("{error:?}") };
     assert!(matches!(fault.cause, FaultCause::Status(_)), "{fault}");
-    world.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
+    network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
     assert_pool(&card, 2, 0);
     let mut told = Vec::new();
     bulk::write_from(
@@ -307,5 +307,5 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
     .unwrap();
     assert_eq!(told.last(), Some(&length));
     assert!(told.is_sorted());
-    assert_works(&world, &card, &mut h2c);
+    assert_works(&network, &card, &mut h2c);
 }

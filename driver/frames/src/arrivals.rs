@@ -1,6 +1,6 @@
 //! One subscriber's slots as it sees them itself.
 
-use crate::credits::{Place, possible_slots};
+use crate::credits::{FramePosition, possible_slots};
 
 /// A notice or a count of the publisher's that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum ArrivalError {
     #[error(
         "the publisher says that frames up to position {found} have ended, where at most {limit} can have been sent"
     )]
-    Settled {
+    AlreadyEnded {
         /// What it says.
         found: u32,
         /// What can be.
@@ -90,7 +90,7 @@ impl Arrivals {
     /// What it said earlier, and is late, changes nothing.
     ///
     /// # Errors
-    /// [`ArrivalError::Settled`]: nothing changes.
+    /// [`ArrivalError::AlreadyEnded`]: nothing changes.
     pub fn settled(&mut self, settled: u32) -> Result<u32, ArrivalError> {
         let ahead = settled.wrapping_sub(self.consumed);
         if ahead > 1 << 31 {
@@ -98,7 +98,7 @@ impl Arrivals {
         }
         if ahead > self.slots() {
             let limit = self.consumed.wrapping_add(self.slots());
-            return Err(ArrivalError::Settled { found: settled, limit });
+            return Err(ArrivalError::AlreadyEnded { found: settled, limit });
         }
         let mut lost = 0;
         for offset in 0..ahead {
@@ -113,7 +113,7 @@ impl Arrivals {
 
     /// The next frame to be read, in the order of positions; it counts as read from now on. `None` if it has not arrived.
     #[must_use]
-    pub fn read(&mut self) -> Option<(Place, u64)> {
+    pub fn read(&mut self) -> Option<(FramePosition, u64)> {
         let slots = self.slots();
         while self.next.wrapping_sub(self.consumed) < slots {
             let position = self.next;
@@ -121,7 +121,7 @@ impl Arrivals {
                 State::Arrived(length) => {
                     *self.state(position)? = State::Read;
                     self.next = position.wrapping_add(1);
-                    return Some((Place { position, slot: position % slots }, length));
+                    return Some((FramePosition { position, slot: position % slots }, length));
                 }
                 State::Done => self.next = position.wrapping_add(1),
                 State::Empty | State::Read => return None,

@@ -33,7 +33,7 @@ pub struct InvalidCredit {
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct FramePosition {
     /// Its position.
     pub position: u32,
     /// Its slot.
@@ -85,7 +85,7 @@ impl Credits {
 
     /// Frames that can be sent now.
     #[must_use]
-    pub const fn room(&self) -> u32 {
+    pub const fn free_slots(&self) -> u32 {
         let unread = self.sent.wrapping_sub(self.consumed);
         let unsettled = self.sent.wrapping_sub(self.settled);
         self.slots - if unread > unsettled { unread } else { unsettled }
@@ -94,7 +94,7 @@ impl Credits {
     /// Promises the subscriber a frame; false if it has no room.
     #[must_use]
     pub const fn reserve(&mut self) -> bool {
-        if self.room() == 0 {
+        if self.free_slots() == 0 {
             return false;
         }
         self.sent = self.sent.wrapping_add(1);
@@ -103,11 +103,11 @@ impl Credits {
 
     /// Where the oldest frame that was promised and not started goes; `None` if there is none.
     #[must_use]
-    pub const fn due(&self) -> Option<Place> {
+    pub const fn due(&self) -> Option<FramePosition> {
         if self.started == self.sent {
             return None;
         }
-        Some(Place { position: self.started, slot: self.started % self.slots })
+        Some(FramePosition { position: self.started, slot: self.started % self.slots })
     }
 
     /// The transfer of the frame that was due has been started.

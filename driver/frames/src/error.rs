@@ -13,11 +13,11 @@ use fpga_driver::protocol::sender::TransferError;
 use fpga_driver::{ChannelError, ChannelFault, NodeId, ResourceError, SubmitError};
 
 use crate::arrivals::ArrivalError;
+use crate::blocks::BlockError;
 use crate::bootstrap::BootstrapError;
-use crate::cells::BlockError;
 use crate::geometry::GeometryError;
 use crate::publisher::TooLong;
-use crate::retries::Moved;
+use crate::retries::RetriedTransfer;
 use crate::sequence::{OutOfSequence, Sequence};
 
 /// What went wrong and was put right, by kind. All of them may rise in a stream that is well.
@@ -31,7 +31,7 @@ pub struct InternalErrors {
     /// Credits or states that were caught half written, and fetched again.
     pub fetched_again: u64,
     /// Notices of arrivals that belong to nothing of the stream: those of a life before, mostly.
-    pub strays: u64,
+    pub stray_notifications: u64,
     /// Frames that did not get into the card, and so to nobody.
     pub lost_uploads: u64,
     /// Slots whose memory is lost, because the card may still reach it.
@@ -109,7 +109,7 @@ pub enum PublisherError {
     )]
     Fault {
         /// What.
-        what: Moved,
+        what: RetriedTransfer,
         /// How often.
         failures: u32,
         /// The last time.
@@ -167,7 +167,7 @@ pub enum PublishError {
     #[error(
         "frame {sequence}: none of the {subscribers} subscribers has room: they read too slowly, or not at all"
     )]
-    NoRoom {
+    NoFreeSlot {
         /// The frame.
         sequence: Sequence,
         /// How many there are.
@@ -258,7 +258,7 @@ pub enum SubscriberError {
     )]
     Fault {
         /// What.
-        what: Moved,
+        what: RetriedTransfer,
         /// How often.
         failures: u32,
         /// The last time.

@@ -2,7 +2,7 @@
 
 use fpga_driver::{CardAddr, CardRange};
 
-use crate::cells::BLOCK_BYTES;
+use crate::blocks::BLOCK_BYTES;
 
 /// Frames begin at multiples of this: what the widest copy engine without realignment needs (PG034).
 const ALIGNMENT: u64 = 64;
@@ -41,7 +41,7 @@ pub enum GeometryError {
     },
     /// No number of slots would do.
     #[error("frames of {data} bytes of data and {value} bytes of value are longer than addresses reach")]
-    Endless {
+    NotPowerOfTwo {
         /// Bytes of data.
         data: u64,
         /// Bytes of the value.
@@ -61,7 +61,7 @@ impl Geometry {
     /// Frames of up to `max_data_length` bytes of data, with a value of up to `max_value_length` bytes in front.
     ///
     /// # Errors
-    /// [`GeometryError::NoData`], [`GeometryError::Endless`].
+    /// [`GeometryError::NoData`], [`GeometryError::NotPowerOfTwo`].
     pub fn new(max_value_length: u32, max_data_length: u64) -> Result<Self, GeometryError> {
         if max_data_length == 0 {
             return Err(GeometryError::NoData);
@@ -71,7 +71,7 @@ impl Geometry {
         // Host memory holds a frame as a whole.
         let stride = stride.filter(|stride| isize::try_from(*stride).is_ok());
         let stride =
-            stride.ok_or(GeometryError::Endless { data: max_data_length, value: max_value_length })?;
+            stride.ok_or(GeometryError::NotPowerOfTwo { data: max_data_length, value: max_value_length })?;
         Ok(Self { max_value_length, max_data_length, stride })
     }
 
@@ -191,7 +191,7 @@ mod tests {
     fn geometry_invalid_sizes_are_refused() {
         assert_eq!(Geometry::new(0, 0), Err(GeometryError::NoData));
         for data in [u64::MAX, u64::MAX - 200, i64::MAX as u64] {
-            assert!(matches!(Geometry::new(64, data), Err(GeometryError::Endless { .. })), "{data}");
+            assert!(matches!(Geometry::new(64, data), Err(GeometryError::NotPowerOfTwo { .. })), "{data}");
         }
         let geometry = Geometry::new(8, 100).unwrap();
         assert_eq!((geometry.stride(), geometry.frame_length(3)), (192, 75));

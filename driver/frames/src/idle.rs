@@ -13,23 +13,23 @@ const SLEEP_AFTER_NS: u64 = 100_000;
 
 /// Backoff of one loop.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Idle(Backoff);
+pub(crate) struct IdleBackoff(Backoff);
 
-impl Default for Idle {
+impl Default for IdleBackoff {
     fn default() -> Self {
         Self(Backoff::new().sleep_after(SLEEP_AFTER_NS).max_sleep(MAX_SLEEP))
     }
 }
 
-impl Idle {
+impl IdleBackoff {
     /// A poll has found `work` things to do.
-    pub(crate) const fn saw(&mut self, work: usize) {
+    pub(crate) const fn record_work(&mut self, work: usize) {
         if work > 0 {
             self.0.reset();
         }
     }
 
-    pub(crate) fn rest(&mut self, endpoint: &Endpoint) {
-        endpoint.card().rest(&mut self.0);
+    pub(crate) fn back_off(&mut self, endpoint: &Endpoint) {
+        endpoint.card().back_off(&mut self.0);
     }
 }

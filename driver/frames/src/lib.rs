@@ -11,7 +11,7 @@
 //! | [`Subscriber`], [`ReceivedFrame`], [`Event`] | join, read, leave |
 //! | [`SlotPool`], [`Credits`], [`Arrivals`], [`GapDetector`] | who holds what: counters alone, without input or output |
 //! | [`bootstrap`] | how a subscriber finds its publisher: over TCP, once |
-//! | [`cells`] | what lies in card memory besides data |
+//! | [`blocks`] | what lies in card memory besides data |
 //! | [`error`] | internal, external and remote errors |
 //!
 //! `docs/streams.md` has a picture of slots, counts and credits.
@@ -21,8 +21,8 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+pub mod blocks;
 pub mod bootstrap;
-pub mod cells;
 mod credits;
 pub mod error;
 mod geometry;
@@ -35,7 +35,7 @@ mod subscriber;
 
 pub use arrivals::{ArrivalError, Arrivals};
 pub use bootstrap::BootstrapError;
-pub use credits::{Credits, InvalidCredit, MAX_SLOTS, Place, possible_slots};
+pub use credits::{Credits, FramePosition, InvalidCredit, MAX_SLOTS, possible_slots};
 pub use error::{
     InternalErrors, JoinError, PublishError, PublisherError, RemoteError, SubscriberError, TakeError,
 };
@@ -45,6 +45,6 @@ pub use publisher::{
     DropReason, Frame, MAX_SUBSCRIBERS, Published, Publisher, PublisherEvent, PublisherOptions,
     PublisherStatistics, SubscriberId, SubscriberSet, SubscriberStatistics, SubscriberView, TooLong,
 };
-pub use retries::Moved;
+pub use retries::RetriedTransfer;
 pub use sequence::{GapDetector, OutOfSequence, Sequence};
 pub use subscriber::{Event, Joining, ReceivedFrame, Subscriber, SubscriberCounts, SubscriberOptions};

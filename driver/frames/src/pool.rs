@@ -4,7 +4,7 @@ use crate::sequence::Sequence;
 
 /// What is kept of a slot, apart from its bytes: the *private page* of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Private {
+struct SlotState {
     /// One for the user, or for the frame's way to the card, and one for every transfer that reads it (E3-1).
     references: u32,
     /// The frame that the slot holds, or held last.
@@ -24,7 +24,7 @@ pub struct NotHeld {
 /// Owned by one thread: who drops a frame on another one sends its memory home first, and the count falls when it gets there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlotPool {
-    slots: Box<[Private]>,
+    slots: Box<[SlotState]>,
     /// Where the search for a free one begins: after the one taken last, which is likely to be in use the longest.
     next: usize,
     free: usize,
@@ -34,7 +34,7 @@ impl SlotPool {
     /// `count` free slots.
     #[must_use]
     pub fn new(count: usize) -> Self {
-        Self { slots: vec![Private::default(); count].into(), next: 0, free: count }
+        Self { slots: vec![SlotState::default(); count].into(), next: 0, free: count }
     }
 
     /// How many are free.
@@ -62,7 +62,7 @@ impl SlotPool {
             return None;
         }
         let (before, after) = self.slots.split_at(self.next.min(self.slots.len()));
-        let is_free = |slot: &Private| slot.references == 0;
+        let is_free = |slot: &SlotState| slot.references == 0;
         let found = after.iter().position(is_free).map(|at| at + before.len());
         let slot = found.or_else(|| before.iter().position(is_free))?;
         self.slots.get_mut(slot)?.references = 1;

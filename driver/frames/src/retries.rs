@@ -12,12 +12,12 @@ use fpga_driver::{ChannelFault, FaultCause};
 /// such as a link that is trained again, ends no stream.
 const PAUSE: Nanos = Nanos::from_millis(20);
 /// Pauses become no longer than this many doublings make them.
-const DOUBLINGS: u32 = 6;
+const MAX_DOUBLINGS: u32 = 6;
 
 /// What is moved between host and card besides the frames of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Moved {
+pub enum RetriedTransfer {
     /// Frames, by a subscriber; a publisher's are live, and not moved again.
     Frames,
     /// What a publisher tells a subscriber of the stream.
@@ -26,7 +26,7 @@ pub enum Moved {
     Credits,
 }
 
-impl fmt::Display for Moved {
+impl fmt::Display for RetriedTransfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Frames => "frames",
@@ -38,21 +38,21 @@ impl fmt::Display for Moved {
 
 /// Failures one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Retries {
+pub(crate) struct RetryBackoff {
     failures: u32,
     due: Nanos,
 }
 
-impl Retries {
+impl RetryBackoff {
     /// Whether the fault is one of this move, and not of one before it in the same run.
     pub(crate) const fn is_own_failure(fault: &ChannelFault) -> bool {
-        !matches!(fault.cause, FaultCause::Earlier)
+        !matches!(fault.cause, FaultCause::EarlierFault)
     }
 
     /// A move failed by its own fault. Returns how often that is now.
     pub(crate) fn failed(&mut self, now: Nanos) -> u32 {
         if let Some(doublings) = self.failures.checked_sub(1) {
-            self.due = now.saturating_add(Nanos::new(PAUSE.get() << doublings.min(DOUBLINGS)));
+            self.due = now.saturating_add(Nanos::new(PAUSE.get() << doublings.min(MAX_DOUBLINGS)));
         }
         self.failures = self.failures.saturating_add(1);
         self.failures
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn retry_first_is_immediate_then_backs_off() {
-        let mut retries = Retries::default();
+        let mut retries = RetryBackoff::default();
         let mut now = Nanos::from_millis(1_000);
         let mut pauses = Vec::new();
         for failures in 1..=10 {

@@ -28,7 +28,7 @@ impl Sequence {
 
     /// How many frames this one comes after `earlier`, modulo 2^64.
     #[must_use]
-    pub const fn since(self, earlier: Self) -> u64 {
+    pub const fn distance_from(self, earlier: Self) -> u64 {
         self.0.wrapping_sub(earlier.0)
     }
 }
@@ -75,7 +75,7 @@ impl GapDetector {
     /// # Errors
     /// [`OutOfSequence`]: it is older than one seen before. Nothing changes.
     pub const fn frame(&mut self, found: Sequence) -> Result<u64, OutOfSequence> {
-        match self.until(found) {
+        match self.advance_to(found) {
             Ok(missed) => {
                 self.expected = found.next();
                 Ok(missed)
@@ -88,8 +88,8 @@ impl GapDetector {
     ///
     /// # Errors
     /// As [`frame`](Self::frame).
-    pub const fn until(&mut self, next: Sequence) -> Result<u64, OutOfSequence> {
-        let missed = next.since(self.expected);
+    pub const fn advance_to(&mut self, next: Sequence) -> Result<u64, OutOfSequence> {
+        let missed = next.distance_from(self.expected);
         if missed > u64::MAX / 2 {
             return Err(OutOfSequence { found: next, expected: self.expected });
         }
@@ -122,7 +122,7 @@ mod tests {
                 }
                 next = next.next();
             }
-            prop_assert_eq!(detector.until(next), Ok(lost));
+            prop_assert_eq!(detector.advance_to(next), Ok(lost));
             prop_assert_eq!(detector.expected(), next);
         }
     }

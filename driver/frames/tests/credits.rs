@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use fpga_frames::{Arrivals, Credits, Place};
+use fpga_frames::{Arrivals, Credits, FramePosition};
 
 /// What is on its way. Transfers end in any order; one that fails may have arrived all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,13 +49,13 @@ impl State {
             change(&mut next);
             found.push(next);
         };
-        if self.promised < frames && self.credits.room() > 0 {
+        if self.promised < frames && self.credits.free_slots() > 0 {
             step(&|state| {
                 assert!(state.credits.reserve());
                 state.promised += 1;
             });
         }
-        if let Some(Place { position, slot }) = self.credits.due() {
+        if let Some(FramePosition { position, slot }) = self.credits.due() {
             step(&|state| {
                 // Nobody reads what is written now, and no other transfer writes it.
                 assert!(state.readers.iter().all(|reader| reader % slots != slot), "{state:?}");
@@ -137,7 +137,7 @@ impl State {
         }
         assert_eq!(self.arrivals.consumed(), self.credits.sent(), "every position is over");
         self.credits.consume(self.arrivals.consumed()).unwrap();
-        assert_eq!((self.credits.room(), self.credits.needs_status()), (slots, false));
+        assert_eq!((self.credits.free_slots(), self.credits.needs_status()), (slots, false));
     }
 }
 
@@ -181,9 +181,9 @@ fn credits_impossible_value_is_refused() {
     }
     assert_eq!(credits.consume(1), Ok(2));
     assert!(credits.consume(0).is_err(), "backwards");
-    assert_eq!(credits.room(), 1, "what has not ended is not written again");
+    assert_eq!(credits.free_slots(), 1, "what has not ended is not written again");
     assert!(credits.end(u32::MAX, true) && credits.end(0, true));
-    assert_eq!(credits.room(), 3);
+    assert_eq!(credits.free_slots(), 3);
     for slots in [0, 3, 8192, u32::MAX] {
         assert_eq!(Credits::new(slots, 0), None, "{slots}");
     }

@@ -13,7 +13,7 @@ mod rig;
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
 use fpga_driver::registers::xdma::ChannelError;
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_frames::{Frame, PublishError, SubscriberOptions, TakeError};
 use rand_core::Rng;
 use rig::{Rig, checksum, lossy, options};
@@ -123,7 +123,7 @@ fn publish(rig: &mut Rig, mut frame: Frame, counts: &mut Counts) {
     counts.published += 1;
     match rig.publisher.publish(frame) {
         Ok(published) => assert_eq!(published.sent.len() + published.skipped.len(), 2),
-        Err(PublishError::NoRoom { .. }) => counts.refused += 1,
+        Err(PublishError::NoFreeSlot { .. }) => counts.refused += 1,
         Err(error) => panic!("{error}"),
     }
 }
@@ -131,7 +131,7 @@ fn publish(rig: &mut Rig, mut frame: Frame, counts: &mut Counts) {
 fn fail(rig: &mut Rig, channel: ChannelName, error: ChannelError) {
     let fault = InjectedFault::StatusError { channel: Some(channel), error };
     let plan = FaultPlan::new(1).with(PlannedFault::new(fault));
-    rig.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+    rig.network.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
 }
 
 fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
@@ -186,7 +186,7 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
     );
     assert!(given_up == 0 || failing(steps) > 0, "{steps:?}");
     // A failure that nothing has met yet is none of the next order's.
-    rig.world.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1))).unwrap();
+    rig.network.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1))).unwrap();
     // Nothing is leaked: as many as there were, in both kinds of memory, and no more.
     let all: Vec<_> = (0..SLOTS + HEAP_SLOTS).map(|_| rig.publisher.take().unwrap()).collect();
     assert_eq!(all.iter().filter(|frame| frame.is_on_heap()).count(), HEAP_SLOTS, "{steps:?}");
@@ -198,7 +198,7 @@ fn every_order(length: usize, loss: f64, failures: usize) -> Counts {
     // Of two packets each.
     (options.max_data_length, options.subscribers) = (1_500, 2);
     (options.slots, options.heap_slots) = (u32::try_from(SLOTS).unwrap(), u32::try_from(HEAP_SLOTS).unwrap());
-    let mut rig = Rig::on(World::builder().impairments(lossy(loss)).seed(17), SUBSCRIBERS, options);
+    let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(loss)).seed(17), SUBSCRIBERS, options);
     for (number, slots) in [(0, 1), (1, 2)] {
         let mut options = SubscriberOptions::default();
         options.slots = slots;

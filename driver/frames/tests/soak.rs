@@ -9,17 +9,17 @@
 mod rig;
 
 use fpga_driver::protocol::sender::TransferError;
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberError, SubscriberOptions};
 use rand_core::Rng;
 use rig::{Rig, Seen, lossy, options};
 
 const SUBSCRIBERS: usize = 3;
 /// Frames of one publisher's life.
-const LIFE: u64 = 10_000;
+const FRAMES_PER_PUBLISHER: u64 = 10_000;
 
 /// Bytes of the longest frame: three segments of 16 KiB.
-const LONGEST: u64 = 40 << 10;
+const MAX_FRAME_BYTES: u64 = 40 << 10;
 
 /// Most frames have one to two KiB, two or three packets; one in 32 has 20 to 40 KiB, two or three segments.
 fn length(random: &mut impl Rng) -> usize {
@@ -28,7 +28,7 @@ fn length(random: &mut impl Rng) -> usize {
 }
 
 #[derive(Debug, Default)]
-struct Totals {
+struct SoakTotals {
     published: u64,
     read: u64,
     missed: u64,
@@ -37,7 +37,7 @@ struct Totals {
 }
 
 /// What a subscriber has seen up to now is all that there was, or is counted as missing.
-fn settle(rig: &mut Rig, number: usize, totals: &mut Totals) {
+fn settle(rig: &mut Rig, number: usize, totals: &mut SoakTotals) {
     let seen = std::mem::take(&mut rig.seen[number]);
     let Some(subscriber) = &rig.subscribers[number] else { return };
     assert_eq!(seen.first + seen.count + seen.missed_frames, subscriber.expected().get(), "{seen:?}");
@@ -45,20 +45,20 @@ fn settle(rig: &mut Rig, number: usize, totals: &mut Totals) {
     totals.missed += seen.missed_frames;
 }
 
-fn join(rig: &mut Rig, number: usize, totals: &mut Totals) {
+fn join(rig: &mut Rig, number: usize, totals: &mut SoakTotals) {
     rig.join(number, SubscriberOptions::default());
     let first = rig.subscribers[number].as_ref().unwrap().expected().get();
     rig.seen[number] = Seen { first, ..Seen::default() };
     totals.joins += 1;
 }
 
-fn life(number: u64, frames: u64, totals: &mut Totals) {
+fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
     let mut options = options();
     // Of several packets, and some of several segments: what is of one piece cannot be torn.
-    options.max_data_length = LONGEST;
+    options.max_data_length = MAX_FRAME_BYTES;
     options.first_sequence = Sequence::new(number << 40);
     options.first_position = u32::MAX - 100;
-    let mut rig = Rig::on(World::builder().impairments(lossy(0.01)).seed(number), SUBSCRIBERS, options);
+    let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(0.01)).seed(number), SUBSCRIBERS, options);
     (rig.keep, rig.seen) = (false, vec![Seen { first: number << 40, ..Seen::default() }; SUBSCRIBERS]);
     for _ in 0..frames {
         let which = usize::try_from(rig.random.next_u32()).unwrap() % SUBSCRIBERS;
@@ -76,7 +76,7 @@ fn life(number: u64, frames: u64, totals: &mut Totals) {
         let length = length(&mut rig.random);
         let _ = rig.publish_of(length);
         while let Some(event) = rig.publisher.next_event() {
-            if let PublisherEvent::Gone { id, reason, statistics, .. } = event {
+            if let PublisherEvent::Dropped { id, reason, statistics, .. } = event {
                 let at = rig.publisher.next_sequence();
                 // A frame may be refused by the closed window before the node joins again: nobody else is dropped.
                 let is_replaced = matches!(
@@ -128,13 +128,13 @@ fn life(number: u64, frames: u64, totals: &mut Totals) {
 #[test]
 fn soak_every_frame_is_seen_or_counted_missing() {
     let wanted = std::env::var("FPGA_FRAMES").ok().map_or(20_000, |text| text.parse().unwrap());
-    let mut totals = Totals::default();
+    let mut totals = SoakTotals::default();
     // Each life has a seed of its own.
     let seed: u64 = std::env::var("FPGA_SEED").ok().map_or(0, |text| text.parse().unwrap());
     let first = seed << 20;
     let mut number = first;
     while totals.published < wanted {
-        life(number, LIFE.min(wanted - totals.published), &mut totals);
+        incarnation(number, FRAMES_PER_PUBLISHER.min(wanted - totals.published), &mut totals);
         number += 1;
         if number.is_multiple_of(20) || totals.published >= wanted {
             println!("{totals:?}, 0 torn or mixed");

@@ -14,7 +14,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_frames::{PublishError, Publisher, Subscriber, SubscriberOptions};
 use rustix::thread::SecureComputingMode;
 
@@ -26,15 +26,15 @@ const MARK: &str = "getppid";
 #[test]
 #[ignore = "run by the other one, under strace"]
 fn trace_child_publishes_between_marks() {
-    let world = World::builder().cards(3).threaded(ThreadOptions::default()).build().unwrap();
-    let mut publisher = Publisher::new(rig::endpoint(&world, 0, 1), rig::options()).unwrap();
+    let network = SimNetwork::builder().cards(3).threaded(ThreadOptions::default()).build().unwrap();
+    let mut publisher = Publisher::new(rig::endpoint(&network, 0, 1), rig::options()).unwrap();
     let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let (stop, together) = (AtomicBool::new(false), AtomicBool::new(false));
     let (sent, refused) = std::thread::scope(|scope| {
         for card in [1, 2] {
-            let (world, stop, together) = (&world, &stop, &together);
+            let (network, stop, together) = (&network, &stop, &together);
             scope.spawn(move || {
-                let end = rig::endpoint(world, card, 1);
+                let end = rig::endpoint(network, card, 1);
                 let mut subscriber = Subscriber::join(end, address, SubscriberOptions::default()).unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     // Now and then nobody looks, so that frames are skipped, too.
@@ -58,7 +58,7 @@ fn trace_child_publishes_between_marks() {
             let _ = rustix::process::getppid();
             match published {
                 Ok(published) => sent += published.sent.len(),
-                Err(PublishError::NoRoom { .. }) => refused += 1,
+                Err(PublishError::NoFreeSlot { .. }) => refused += 1,
                 Err(error) => panic!("{error}"),
             }
             for _ in 0..20 {

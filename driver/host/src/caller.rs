@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{Access as Mode, access};
 
-use crate::roots::{attribute, garbled};
+use crate::roots::{attribute, invalid_content};
 use crate::{HostError, Roots};
 
 /// Bit of the capability that overrides file permissions (`linux/capability.h`).
@@ -50,7 +50,7 @@ impl Caller {
     /// This process, as `proc/self` tells it.
     ///
     /// # Errors
-    /// [`HostError::Unreadable`], [`HostError::Garbled`].
+    /// [`HostError::Unreadable`], [`HostError::InvalidContent`].
     pub fn read(roots: &Roots) -> Result<Self, HostError> {
         let path = roots.proc.join("self/status");
         let status = attribute(&path)?.unwrap_or_default();
@@ -59,7 +59,7 @@ impl Caller {
             let words = line(name).unwrap_or_default().split_ascii_whitespace();
             words.filter_map(|word| word.parse().ok()).collect()
         };
-        let wrong = |what| garbled(&path, status.lines().next().unwrap_or_default(), what);
+        let wrong = |what| invalid_content(&path, status.lines().next().unwrap_or_default(), what);
         // Real, effective, saved, and the one that counts for files.
         let user = *numbers("Uid:").get(3).ok_or_else(|| wrong("status of a process"))?;
         let own = *numbers("Gid:").get(3).ok_or_else(|| wrong("status of a process"))?;
@@ -74,8 +74,14 @@ impl Caller {
         let soft = line.and_then(|line| line.split_ascii_whitespace().next());
         let locked_memory = match soft {
             Some("unlimited") => None,
-            Some(number) => Some(number.parse().map_err(|_| garbled(&path, number, "limit"))?),
-            None => return Err(garbled(&path, limits.lines().next().unwrap_or_default(), "list of limits")),
+            Some(number) => Some(number.parse().map_err(|_| invalid_content(&path, number, "limit"))?),
+            None => {
+                return Err(invalid_content(
+                    &path,
+                    limits.lines().next().unwrap_or_default(),
+                    "list of limits",
+                ));
+            }
         };
         Ok(Self { user, groups, capabilities, locked_memory, live: roots.is_live() })
     }

@@ -26,7 +26,7 @@ pub enum HostError {
     },
     /// A file holds something else than the kernel writes there.
     #[error("{} holds {text:?}, which is no {what}: this is not what the kernel writes there", path.display())]
-    Garbled {
+    InvalidContent {
         /// Which.
         path: PathBuf,
         /// Its content, shortened.
@@ -65,7 +65,7 @@ impl HostError {
 #[non_exhaustive]
 pub enum Hint {
     /// They may have been meant.
-    Meant(Vec<String>),
+    Similar(Vec<String>),
     /// Nothing is like the address; these are the known cards.
     Cards(Vec<String>),
     /// There is no known card either.
@@ -75,7 +75,7 @@ pub enum Hint {
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Meant(functions) => match functions.as_slice() {
+            Self::Similar(functions) => match functions.as_slice() {
                 [one] => write!(f, "; did you mean {one}?"),
                 several => write!(f, "; did you mean one of {}?", several.join(", ")),
             },

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use fpga_registers::pci::{DefaultDesign, DeviceId, VENDOR_NONE, default_design, header, is_known_xdma};
 
-use crate::roots::{attribute, garbled, link_name, names, number};
-use crate::{Hint, HostError, LinkState, ParsePciAddressError, PciAddress, Roots};
+use crate::roots::{attribute, invalid_content, link_name, names, number};
+use crate::{Hint, HostError, LinkInfo, ParsePciAddressError, PciAddress, Roots};
 
 /// Base and sub class of PCI-to-PCI bridges (PCI Code and ID Assignment Specification).
 const BRIDGE: u32 = 0x0604;
@@ -29,7 +29,7 @@ pub struct PciFunction {
     /// Its IOMMU group.
     pub group: Option<u32>,
     /// Its link.
-    pub link: Option<LinkState>,
+    pub link: Option<LinkInfo>,
     /// NUMA node, where the machine has several.
     pub numa_node: Option<u32>,
     /// The physical function, if this is a virtual one.
@@ -59,11 +59,11 @@ impl PciFunction {
     /// The function at `address`.
     ///
     /// # Errors
-    /// [`HostError::NoSuchFunction`], [`HostError::NoSysfs`], [`HostError::Unreadable`], [`HostError::Garbled`]: the ids. What else cannot be read is a remark.
+    /// [`HostError::NoSuchFunction`], [`HostError::NoSysfs`], [`HostError::Unreadable`], [`HostError::InvalidContent`]: the ids. What else cannot be read is a remark.
     pub fn read(roots: &Roots, address: PciAddress) -> Result<Self, HostError> {
         let directory = roots.function(address);
         if std::fs::symlink_metadata(&directory).is_err() {
-            let hint = meant(roots, &address.to_string())?;
+            let hint = suggest(roots, &address.to_string())?;
             return Err(HostError::NoSuchFunction { address, hint });
         }
         let gone = || HostError::NoSuchFunction { address, hint: Hint::Nothing };
@@ -72,21 +72,21 @@ impl PciFunction {
         let remarks_of = &mut remarks;
         let mut keep = |error: HostError| remarks_of.push(error.to_string());
         let subsystem = id_or_report(&directory, "subsystem_vendor", "subsystem_device", &mut keep);
-        let class =
-            or(number(&directory.join("class")), &mut keep).and_then(|class| u32::try_from(class).ok());
-        let driver = or(roots.driver_of(address), &mut keep);
+        let class = or_report(number(&directory.join("class")), &mut keep)
+            .and_then(|class| u32::try_from(class).ok());
+        let driver = or_report(roots.driver_of(address), &mut keep);
         // The kernel prints a null pointer as (null).
-        let driver_override = or(attribute(&directory.join("driver_override")), &mut keep)
+        let driver_override = or_report(attribute(&directory.join("driver_override")), &mut keep)
             .filter(|name| !name.is_empty() && name != "(null)");
-        let group = or(roots.group_of(address), &mut keep);
-        let link = or(LinkState::read(&directory), &mut keep);
+        let group = or_report(roots.group_of(address), &mut keep);
+        let link = or_report(LinkInfo::read(&directory), &mut keep);
         // -1 where there is one node, or the firmware does not say.
         let numa_node =
-            or(attribute(&directory.join("numa_node")), &mut keep).and_then(|node| node.parse().ok());
+            or_report(attribute(&directory.join("numa_node")), &mut keep).and_then(|node| node.parse().ok());
         let physical_function =
-            or(link_name(&directory.join("physfn")), &mut keep).and_then(|name| name.parse().ok());
-        let virtual_functions = or(number(&directory.join("sriov_numvfs")), &mut keep).unwrap_or(0);
-        let reset_methods = or(attribute(&directory.join("reset_method")), &mut keep)
+            or_report(link_name(&directory.join("physfn")), &mut keep).and_then(|name| name.parse().ok());
+        let virtual_functions = or_report(number(&directory.join("sriov_numvfs")), &mut keep).unwrap_or(0);
+        let reset_methods = or_report(attribute(&directory.join("reset_method")), &mut keep)
             .map(|text| text.split_ascii_whitespace().map(str::to_owned).collect());
         let is_silent = is_silent(&directory);
         Ok(Self {
@@ -199,13 +199,13 @@ pub fn find(roots: &Roots, text: &str) -> Result<PciFunction, HostError> {
 }
 
 fn bad(roots: &Roots, text: &str, source: ParsePciAddressError) -> Result<PciFunction, HostError> {
-    Err(HostError::BadAddress { source, hint: meant(roots, text)? })
+    Err(HostError::BadAddress { source, hint: suggest(roots, text)? })
 }
 
 /// What a wrong address may have meant: functions that it is a part of, or that are written like it but for one character (two, if it is a
 /// known card; two that changed places are one). The nearest come first, cards before others, and there are at most five. If there
 /// are none, whoever typed it has something else in mind, and is told of the known cards.
-fn meant(roots: &Roots, text: &str) -> Result<Hint, HostError> {
+fn suggest(roots: &Roots, text: &str) -> Result<Hint, HostError> {
     let text = text.trim().to_ascii_lowercase();
     let all = functions(roots)?.functions;
     let by = |function: &PciFunction| {
@@ -228,7 +228,7 @@ fn meant(roots: &Roots, text: &str) -> Result<Hint, HostError> {
     };
     let names: Vec<String> = found.iter().take(5).map(describe).collect();
     Ok(match (is_near, names.is_empty()) {
-        (true, _) => Hint::Meant(names),
+        (true, _) => Hint::Similar(names),
         (false, false) => Hint::Cards(names),
         (false, true) => Hint::Nothing,
     })
@@ -250,7 +250,7 @@ fn id(directory: &Path, vendor: &str, device: &str) -> Result<Option<DeviceId>, 
         let Some(value) = number(&path)? else { return Ok(None) };
         match u16::try_from(value) {
             Ok(value) => Ok(Some(value)),
-            Err(_) => Err(garbled(&path, &format!("{value:#x}"), "id of 16 bits")),
+            Err(_) => Err(invalid_content(&path, &format!("{value:#x}"), "id of 16 bits")),
         }
     };
     Ok(part(vendor)?.zip(part(device)?).map(|(vendor, device)| DeviceId { vendor, device }))
@@ -262,10 +262,10 @@ fn id_or_report(
     device: &str,
     keep: &mut dyn FnMut(HostError),
 ) -> Option<DeviceId> {
-    or(id(directory, vendor, device), keep)
+    or_report(id(directory, vendor, device), keep)
 }
 
-fn or<T>(read: Result<Option<T>, HostError>, keep: &mut dyn FnMut(HostError)) -> Option<T> {
+fn or_report<T>(read: Result<Option<T>, HostError>, keep: &mut dyn FnMut(HostError)) -> Option<T> {
     read.unwrap_or_else(|error| {
         keep(error);
         None

@@ -9,10 +9,10 @@ use crate::{HostError, PciAddress, Roots};
 pub const VFIO_PCI: &str = "vfio-pci";
 /// Drivers of the kernel that leave a group usable: they do no DMA for the kernel (`driver_managed_dma` in their
 /// `struct pci_driver`).
-const HARMLESS: [&str; 3] = [VFIO_PCI, "pci-stub", "pcieport"];
+const SAFE_DRIVERS: [&str; 3] = [VFIO_PCI, "pci-stub", "pcieport"];
 /// What the kernel calls the groups that it makes for functions without an IOMMU (`vfio_noiommu_group_alloc` in
 /// `drivers/vfio/group.c`); their files are named `noiommu-N`.
-const UNPROTECTED: &str = "vfio-noiommu";
+const NOIOMMU_GROUP: &str = "vfio-noiommu";
 
 /// Another function, and who has it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ impl OtherFunction {
     /// Whether its driver keeps the others of its group from being used.
     #[must_use]
     pub fn blocks_group(&self) -> bool {
-        self.driver.as_deref().is_some_and(|driver| !HARMLESS.contains(&driver))
+        self.driver.as_deref().is_some_and(|driver| !SAFE_DRIVERS.contains(&driver))
     }
 }
 
@@ -80,7 +80,7 @@ impl IommuGroup {
         Ok(Self {
             number,
             domain: attribute(&directory.join("type"))?,
-            unprotected: name.as_deref() == Some(UNPROTECTED),
+            unprotected: name.as_deref() == Some(NOIOMMU_GROUP),
             members,
         })
     }
@@ -94,7 +94,7 @@ impl IommuGroup {
         for name in names(&roots.groups())?.unwrap_or_default() {
             let Ok(number) = name.parse() else { continue };
             let title = attribute(&roots.groups().join(&name).join("name"))?;
-            if title.as_deref() != Some(UNPROTECTED) {
+            if title.as_deref() != Some(NOIOMMU_GROUP) {
                 numbers.push(number);
             }
         }

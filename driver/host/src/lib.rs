@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`address`] | [`PciAddress`], and what was meant by a wrong one |
 //! | [`function`] | [`PciFunction`]: ids, driver, group, node; [`functions`] lists them |
-//! | [`link`] | [`Link`]: speed and width, what limits them |
+//! | [`link`] | [`LinkParameters`]: speed and width, what limits them |
 //! | [`group`] | [`IommuGroup`]: who shares it, and whether it can be used |
 //! | [`caller`] | [`Caller`]: what this process may lock and open |
 //! | [`check`] | [`examine`]: whether the machine is ready, check by check |
@@ -37,5 +37,5 @@ pub use check::{Check, Status, examine};
 pub use error::{Hint, HostError};
 pub use function::{Listing, PciFunction, functions};
 pub use group::{IommuGroup, OtherFunction};
-pub use link::{Link, LinkSpeed, LinkState};
+pub use link::{LinkInfo, LinkParameters, LinkSpeed};
 pub use roots::{Holder, Roots};

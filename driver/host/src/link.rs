@@ -3,7 +3,7 @@
 use core::fmt;
 use std::path::Path;
 
-use crate::roots::{attribute, garbled};
+use crate::roots::{attribute, invalid_content};
 use crate::{HostError, PciAddress};
 
 /// Transfers per second of one lane, in tenths of GT/s: 25, 50, 80, 160, 320, 640.
@@ -13,7 +13,7 @@ pub struct LinkSpeed(u32);
 /// Speed and width, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Link {
+pub struct LinkParameters {
     /// Speed of a lane.
     pub speed: Option<LinkSpeed>,
     /// Lanes.
@@ -23,13 +23,13 @@ pub struct Link {
 /// A function's link: how it runs, and how it could.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct LinkState {
+pub struct LinkInfo {
     /// How it runs.
-    pub current: Link,
+    pub current: LinkParameters,
     /// What the function can do.
-    pub maximum: Link,
+    pub maximum: LinkParameters,
     /// The port above it, and what that can do.
-    pub port: Option<(PciAddress, Link)>,
+    pub port: Option<(PciAddress, LinkParameters)>,
 }
 
 impl LinkSpeed {
@@ -65,7 +65,7 @@ impl fmt::Display for LinkSpeed {
     }
 }
 
-impl fmt::Display for Link {
+impl fmt::Display for LinkParameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.speed, self.width) {
             (Some(speed), Some(width)) => write!(f, "x{width} {speed}"),
@@ -76,7 +76,7 @@ impl fmt::Display for Link {
     }
 }
 
-impl Link {
+impl LinkParameters {
     /// A link of this speed (in tenths of GT/s) and width.
     #[must_use]
     pub const fn new(speed: Option<LinkSpeed>, width: Option<u8>) -> Self {
@@ -92,8 +92,8 @@ impl Link {
 
     /// What two ends can agree on. What is not known limits nothing.
     #[must_use]
-    pub fn least(self, other: Self) -> Self {
-        Self { speed: least(self.speed, other.speed), width: least(self.width, other.width) }
+    pub fn min_link(self, other: Self) -> Self {
+        Self { speed: min_link(self.speed, other.speed), width: min_link(self.width, other.width) }
     }
 
     /// Whether it is slower or narrower than `other`, as far as both are known.
@@ -106,12 +106,13 @@ impl Link {
     fn read(directory: &Path, which: &str) -> Result<Option<Self>, HostError> {
         let path = directory.join(format!("{which}_link_speed"));
         let Some(text) = attribute(&path)? else { return Ok(None) };
-        let speed = LinkSpeed::parse(&text).ok_or_else(|| garbled(&path, &text, "speed of a link"))?;
+        let speed =
+            LinkSpeed::parse(&text).ok_or_else(|| invalid_content(&path, &text, "speed of a link"))?;
         let path = directory.join(format!("{which}_link_width"));
         let text = attribute(&path)?.unwrap_or_default();
         let lanes: u8 = match text.as_str() {
             "" => 0,
-            text => text.parse().map_err(|_| garbled(&path, text, "width of a link"))?,
+            text => text.parse().map_err(|_| invalid_content(&path, text, "width of a link"))?,
         };
         // 0: no link (a function of the root complex, a virtual function); 255: the kernel does not know.
         let width = (1..=32).contains(&lanes).then_some(lanes);
@@ -119,22 +120,22 @@ impl Link {
     }
 }
 
-fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+fn min_link<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     }
 }
 
-impl LinkState {
+impl LinkInfo {
     /// The link of the function whose directory this is; `None` for one without PCI Express or without a link.
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>, HostError> {
         let (Some(current), Some(maximum)) =
-            (Link::read(directory, "current")?, Link::read(directory, "max")?)
+            (LinkParameters::read(directory, "current")?, LinkParameters::read(directory, "max")?)
         else {
             return Ok(None);
         };
-        if current == Link::default() && maximum == Link::default() {
+        if current == LinkParameters::default() && maximum == LinkParameters::default() {
             return Ok(None);
         }
         // The directory is a link into the tree of buses, where a function is below its port.
@@ -142,7 +143,7 @@ impl LinkState {
         let above = above.as_deref().and_then(Path::parent);
         let address = above.and_then(Path::file_name).and_then(|name| name.to_str()?.parse().ok());
         let port = match (address, above) {
-            (Some(address), Some(above)) => Link::read(above, "max")?.map(|link| (address, link)),
+            (Some(address), Some(above)) => LinkParameters::read(above, "max")?.map(|link| (address, link)),
             _ => None,
         };
         Ok(Some(Self { current, maximum, port }))
@@ -150,8 +151,8 @@ impl LinkState {
 
     /// What function and port can do together.
     #[must_use]
-    pub fn possible(&self) -> Link {
-        self.port.map_or(self.maximum, |(_, port)| self.maximum.least(port))
+    pub fn possible(&self) -> LinkParameters {
+        self.port.map_or(self.maximum, |(_, port)| self.maximum.min_link(port))
     }
 }
 
@@ -159,8 +160,8 @@ impl LinkState {
 mod tests {
     use super::*;
 
-    fn link(speed: u32, width: u8) -> Link {
-        Link::new(Some(LinkSpeed(speed)), Some(width))
+    fn link(speed: u32, width: u8) -> LinkParameters {
+        LinkParameters::new(Some(LinkSpeed(speed)), Some(width))
     }
 
     #[test]
@@ -187,16 +188,19 @@ mod tests {
             let rate = link.gigabytes_per_second().unwrap();
             assert!((rate - expected).abs() < 0.001, "{link}: {rate}");
         }
-        assert_eq!(Link::default().gigabytes_per_second(), None);
+        assert_eq!(LinkParameters::default().gigabytes_per_second(), None);
     }
 
     #[test]
     fn link_reduced_speed_or_width_is_worse() {
         assert!(link(80, 8).is_below(link(80, 16)) && link(50, 16).is_below(link(80, 16)));
         assert!(!link(80, 16).is_below(link(80, 16)) && !link(160, 16).is_below(link(80, 16)));
-        assert!(!Link::default().is_below(link(80, 16)) && !link(25, 1).is_below(Link::default()));
-        assert_eq!(link(80, 16).least(link(160, 8)), link(80, 8));
-        assert_eq!(link(80, 16).least(Link::default()), link(80, 16));
+        assert!(
+            !LinkParameters::default().is_below(link(80, 16))
+                && !link(25, 1).is_below(LinkParameters::default())
+        );
+        assert_eq!(link(80, 16).min_link(link(160, 8)), link(80, 8));
+        assert_eq!(link(80, 16).min_link(LinkParameters::default()), link(80, 16));
         assert_eq!(link(80, 16).to_string(), "x16 8.0 GT/s");
     }
 }

@@ -9,7 +9,7 @@ use crate::{HostError, PciAddress};
 
 /// Most bytes that are read of a file. An attribute of sysfs has a page at most; `/proc/cpuinfo` says what is asked of it in its
 /// first lines.
-const MOST: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// Where the kernel's trees are. Tests give directories of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Roots {
 
 impl Default for Roots {
     fn default() -> Self {
-        Self::under(Path::new("/"))
+        Self::with_root(Path::new("/"))
     }
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Holder {
 impl Roots {
     /// All trees below one directory, each where it is below `/`.
     #[must_use]
-    pub fn under(root: &Path) -> Self {
+    pub fn with_root(root: &Path) -> Self {
         Self {
             sysfs: root.join("sys"),
             dev: root.join("dev"),
@@ -155,7 +155,7 @@ impl Roots {
 /// The text of a file without the space around it; `None` if there is no such file.
 pub(crate) fn attribute(path: &Path) -> Result<Option<String>, HostError> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
     match read {
         Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).trim().to_owned())),
         Err(source) if is_absent(&source) => Ok(None),
@@ -170,7 +170,7 @@ pub(crate) fn number(path: &Path) -> Result<Option<u64>, HostError> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map(Some).map_err(|_| garbled(path, &text, "number"))
+    parsed.map(Some).map_err(|_| invalid_content(path, &text, "number"))
 }
 
 /// The last part of what a symbolic link points to; `None` if there is no such link.
@@ -201,8 +201,8 @@ pub(crate) fn names(path: &Path) -> Result<Option<Vec<String>>, HostError> {
     Ok(Some(names))
 }
 
-pub(crate) fn garbled(path: &Path, text: &str, what: &'static str) -> HostError {
-    HostError::Garbled { path: path.to_owned(), text: text.chars().take(40).collect(), what }
+pub(crate) fn invalid_content(path: &Path, text: &str, what: &'static str) -> HostError {
+    HostError::InvalidContent { path: path.to_owned(), text: text.chars().take(40).collect(), what }
 }
 
 /// A function that is taken away while its attributes are read answers ENODEV.

@@ -160,7 +160,7 @@ fn functions_unreadable_attribute_is_named() {
 #[test]
 fn functions_without_pci_empty_without_sysfs_error() {
     let dir = tempfile::tempdir().unwrap();
-    let roots = Roots::under(dir.path());
+    let roots = Roots::with_root(dir.path());
     assert!(matches!(functions(&roots), Err(HostError::NoSysfs { .. })));
     std::fs::create_dir_all(dir.path().join("sys/kernel")).unwrap();
     assert!(functions(&roots).unwrap().functions.is_empty());

@@ -114,7 +114,7 @@ fn doctor_huge_pages_are_checked() {
     let tree = machine("ready", dir.path()).unwrap();
     tree.file(&format!("{pages}/nr_hugepages"), "many\n").unwrap();
     let error = examine(&tree.roots(), &[]).unwrap_err();
-    assert!(matches!(&error, HostError::Garbled { what: "number", .. }), "{error}");
+    assert!(matches!(&error, HostError::InvalidContent { what: "number", .. }), "{error}");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn doctor_unreadable_process_status_is_reported() {
         let tree = machine("ready", dir.path()).unwrap();
         tree.file(path, &content).unwrap();
         let error = examine(&tree.roots(), &[]).unwrap_err();
-        assert!(matches!(error, HostError::Garbled { .. }), "{error}");
+        assert!(matches!(error, HostError::InvalidContent { .. }), "{error}");
         let text = error.to_string();
         assert!(text.contains(path) && text.contains(part), "{content:?}: {text}");
     }

@@ -1,6 +1,6 @@
 //! What a network does to frames between two cards: loss, delay, disorder, copies, damage, a rate, a queue, blackouts.
 //!
-//! A model without clock or thread: [`Link::offer`] frames, [`Link::poll`] deliveries. One frame passes, in this order:
+//! A model without clock or thread: [`ImpairedLink::offer`] frames, [`ImpairedLink::poll`] deliveries. One frame passes, in this order:
 //!
 //! | stage | what may happen |
 //! |---|---|
@@ -29,16 +29,16 @@ use core::cmp::Ordering;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-mod laws;
+mod models;
 mod order;
 mod rate;
 
-pub use laws::{Bursts, Conditions, Delay, DistributionError, Loss, Probability};
-pub use order::{Network, Order, OrderError};
+pub use models::{Bursts, Conditions, Delay, DistributionError, Loss, Probability};
+pub use order::{DeliveryPath, Order, OrderError};
 pub use rate::{BitRate, Rate};
 
 use fpga_firmware::Nanos;
-use laws::Dice;
+use models::ImpairmentRng;
 use rate::Serializer;
 
 /// What a stream of random numbers decides.
@@ -115,7 +115,7 @@ pub trait Frame: Clone {
     /// Bytes on the wire.
     fn length(&self) -> u64;
     /// Bit `bit` of it, counted from 0, arrives inverted.
-    fn flip(&mut self, bit: u64);
+    fn flip_bit(&mut self, bit: u64);
 
     /// A copy in the place of `spare`, a frame that nobody needs: where a clone would take memory.
     #[must_use]
@@ -142,7 +142,7 @@ impl Frame for Vec<u8> {
         self.len() as u64
     }
 
-    fn flip(&mut self, bit: u64) {
+    fn flip_bit(&mut self, bit: u64) {
         let at = usize::try_from(bit >> 3).unwrap_or(usize::MAX);
         if let Some(byte) = self.get_mut(at) {
             *byte ^= 1 << (bit & 7);
@@ -160,8 +160,8 @@ impl<T: Copy, F: Frame> Frame for (T, F) {
         self.1.length()
     }
 
-    fn flip(&mut self, bit: u64) {
-        self.1.flip(bit);
+    fn flip_bit(&mut self, bit: u64) {
+        self.1.flip_bit(bit);
     }
 
     fn copy_into(&self, spare: Self) -> Self {
@@ -253,7 +253,7 @@ pub struct ClassCounters {
     /// Damaged.
     pub damaged: u64,
     /// Doubled.
-    pub doubled: u64,
+    pub duplicated: u64,
 }
 
 /// Counts since the start.
@@ -271,49 +271,49 @@ pub struct LinkCounters {
 }
 
 #[derive(Clone, Debug)]
-struct Travelling<F> {
+struct InTransit<F> {
     at: Nanos,
     number: u64,
     frame: F,
 }
 
 // By arrival, and among those of one moment by departure. Reversed: the heap gives the greatest first.
-impl<F> Ord for Travelling<F> {
+impl<F> Ord for InTransit<F> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
 }
 
-impl<F> PartialOrd for Travelling<F> {
+impl<F> PartialOrd for InTransit<F> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<F> PartialEq for Travelling<F> {
+impl<F> PartialEq for InTransit<F> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<F> Eq for Travelling<F> {}
+impl<F> Eq for InTransit<F> {}
 
 /// A one-way link for frames of type `F`; see the module's description.
 #[derive(Clone, Debug)]
-pub struct Link<F> {
-    data: Dice,
-    control: Dice,
+pub struct ImpairedLink<F> {
+    data: ImpairmentRng,
+    control: ImpairmentRng,
     serializer: Serializer,
     distance: Nanos,
     blackouts: Vec<Blackout>,
-    travelling: BinaryHeap<Travelling<F>>,
-    arrived: Network<F>,
+    travelling: BinaryHeap<InTransit<F>>,
+    arrived: DeliveryPath<F>,
     capacity: usize,
     number: u64,
     counters: LinkCounters,
 }
 
-impl<F: Frame> Link<F> {
+impl<F: Frame> ImpairedLink<F> {
     /// A link that holds at most `capacity` frames, and one copy beyond them.
     ///
     /// # Errors
@@ -321,13 +321,13 @@ impl<F: Frame> Link<F> {
     pub fn new(impairments: Impairments, capacity: usize, seed: u64) -> Result<Self, OrderError> {
         let Impairments { data, control, order, rate, distance, blackouts } = impairments;
         Ok(Self {
-            data: Dice::new(data, Class::Data, seed),
-            control: Dice::new(control, Class::Control, seed),
+            data: ImpairmentRng::new(data, Class::Data, seed),
+            control: ImpairmentRng::new(control, Class::Control, seed),
             serializer: Serializer::new(rate),
             distance,
             blackouts,
             travelling: BinaryHeap::with_capacity(capacity.saturating_add(1)),
-            arrived: Network::new(order, capacity, seed)?,
+            arrived: DeliveryPath::new(order, capacity, seed)?,
             capacity,
             number: 0,
             counters: LinkCounters::default(),
@@ -357,7 +357,7 @@ impl<F: Frame> Link<F> {
         };
         counters.offered += 1;
         // Rolled first and for every frame, so that what one cause does shifts no other.
-        let fate = dice.roll(frame.length());
+        let fate = dice.decide(frame.length());
         if self.blackouts.iter().any(|blackout| blackout.covers(now)) {
             counters.blacked_out += 1;
             return Ok(Some(frame));
@@ -373,19 +373,19 @@ impl<F: Frame> Link<F> {
         }
         let departure = departure.saturating_add(self.distance);
         if let Some(delay) = fate.copy {
-            counters.doubled += 1;
+            counters.duplicated += 1;
             let (at, number) = (departure.saturating_add(delay), self.number + 1);
             let frame = spare.take().map_or_else(|| frame.clone(), |spare| frame.copy_into(spare));
-            self.travelling.push(Travelling { at, number, frame });
+            self.travelling.push(InTransit { at, number, frame });
         }
-        if !fate.flips().is_empty() {
+        if !fate.damaged_bits().is_empty() {
             counters.damaged += 1;
-            for bit in fate.flips() {
-                frame.flip(*bit);
+            for bit in fate.damaged_bits() {
+                frame.flip_bit(*bit);
             }
         }
         let at = departure.saturating_add(fate.delay);
-        self.travelling.push(Travelling { at, number: self.number, frame });
+        self.travelling.push(InTransit { at, number: self.number, frame });
         self.number += 2;
         Ok(None)
     }
@@ -419,7 +419,7 @@ impl<F: Frame> Link<F> {
         if self.arrived.is_full() {
             return false;
         }
-        let Some(Travelling { at, frame, .. }) = self.travelling.pop() else { return false };
+        let Some(InTransit { at, frame, .. }) = self.travelling.pop() else { return false };
         self.arrived.offer(at, frame).is_ok()
     }
 

@@ -71,23 +71,23 @@ pub enum OrderError {
 }
 
 #[derive(Clone, Debug)]
-struct Held<F> {
+struct BufferedFrame<F> {
     frame: F,
     since: Nanos,
 }
 
 /// Frames under [`Order::Degree`]: by the place that each waits for, and by age.
 #[derive(Clone, Debug)]
-struct Ranked<F> {
+struct RankedFrame<F> {
     /// By place, and among equals the earlier one first. What has left by age stays here until its turn.
     places: BinaryHeap<Reverse<(u64, u64)>>,
     /// By number, from `first` on; the first one is there.
-    frames: VecDeque<Option<Held<F>>>,
+    frames: VecDeque<Option<BufferedFrame<F>>>,
     first: u64,
     len: usize,
 }
 
-impl<F> Ranked<F> {
+impl<F> RankedFrame<F> {
     /// For `capacity` frames, and the gaps that those leave which overtake the oldest.
     fn new(capacity: usize, degree: usize) -> Self {
         let span = capacity.saturating_add(degree);
@@ -99,7 +99,7 @@ impl<F> Ranked<F> {
         }
     }
 
-    fn push(&mut self, back: u64, held: Held<F>) {
+    fn push(&mut self, back: u64, held: BufferedFrame<F>) {
         let number = self.taken();
         self.places.push(Reverse((number + back, number)));
         self.frames.push_back(Some(held));
@@ -150,11 +150,11 @@ impl<F> Ranked<F> {
 
 /// A one-way path for frames of type `F`, with a bounded buffer.
 #[derive(Clone, Debug)]
-pub struct Network<F> {
+pub struct DeliveryPath<F> {
     order: Order,
-    held: VecDeque<Held<F>>,
+    held: VecDeque<BufferedFrame<F>>,
     /// Under [`Order::Degree`], those held instead.
-    ranked: Ranked<F>,
+    ranked: RankedFrame<F>,
     /// Frames of the script's current block, by position, and how many came out.
     block: Vec<Option<F>>,
     scripted: usize,
@@ -163,7 +163,7 @@ pub struct Network<F> {
     delivered: u64,
 }
 
-impl<F> Network<F> {
+impl<F> DeliveryPath<F> {
     /// A path that holds at most `capacity` frames.
     ///
     /// # Errors
@@ -188,8 +188,8 @@ impl<F> Network<F> {
             return Err(OrderError::Capacity { needed, capacity });
         }
         let ranked = match order {
-            Order::Degree { degree, .. } => Ranked::new(capacity, fpga_registers::cast::index(degree)),
-            _ => Ranked::new(0, 0),
+            Order::Degree { degree, .. } => RankedFrame::new(capacity, fpga_registers::cast::index(degree)),
+            _ => RankedFrame::new(0, 0),
         };
         let script_length = if let Order::Script(script) = &order { script.len() } else { 0 };
         Ok(Self {
@@ -213,7 +213,7 @@ impl<F> Network<F> {
         if self.is_full() {
             return Err(frame);
         }
-        let held = Held { frame, since: now };
+        let held = BufferedFrame { frame, since: now };
         if let Order::Degree { degree, .. } = self.order {
             let back = (u64::from(self.numbers.next_u32()) * (u64::from(degree) + 1)) >> 32;
             self.ranked.push(back, held);
@@ -287,7 +287,7 @@ impl<F> Network<F> {
         self.held.len() + self.ranked.len + self.block.iter().flatten().count()
     }
 
-    /// Whether [`Network::offer`] would give a frame back.
+    /// Whether [`DeliveryPath::offer`] would give a frame back.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() >= self.capacity
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     fn deliver(order: Order, seed: u64, count: u32) -> Vec<u32> {
-        let mut network = Network::new(order, 1024, seed).unwrap();
+        let mut network = DeliveryPath::new(order, 1024, seed).unwrap();
         let mut out = Vec::new();
         for frame in 0..count {
             network.offer(Nanos::ZERO, frame).unwrap();
@@ -364,14 +364,14 @@ mod tests {
     #[test]
     fn order_script_permutes_each_block() {
         assert_eq!(deliver(Order::Script(alloc::vec![2, 0, 1]), 0, 7), [2, 0, 1, 5, 3, 4, 6]);
-        let wrong = Network::<u8>::new(Order::Script(alloc::vec![0, 2, 2]), 8, 0);
+        let wrong = DeliveryPath::<u8>::new(Order::Script(alloc::vec![0, 2, 2]), 8, 0);
         assert_eq!(wrong.unwrap_err(), OrderError::NotAPermutation { position: 1 });
     }
 
     #[test]
     fn order_single_frame_is_delivered_after_timeout() {
         let order = Order::Random { depth: 4, patience: Nanos::new(100) };
-        let mut network = Network::new(order, 4, 1).unwrap();
+        let mut network = DeliveryPath::new(order, 4, 1).unwrap();
         network.offer(Nanos::new(50), 'a').unwrap();
         assert_eq!(network.poll(Nanos::new(149)), None);
         assert_eq!(network.poll_timeout(), Some(Nanos::new(150)));
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn order_stalled_flow_delivers_frame_within_timeout() {
         let patience = Nanos::new(100);
-        let mut network = Network::new(Order::Degree { degree: 16, patience }, 64, 5).unwrap();
+        let mut network = DeliveryPath::new(Order::Degree { degree: 16, patience }, 64, 5).unwrap();
         let mut offered = Vec::new();
         let mut out: Vec<u32> = Vec::new();
         for now in 0..20_000u64 {
@@ -435,7 +435,7 @@ mod tests {
         let mut first = [0u32; 4];
         for seed in 0..4000 {
             let order = Order::Random { depth: 4, patience: Nanos::ZERO };
-            let mut network = Network::new(order, 4, seed).unwrap();
+            let mut network = DeliveryPath::new(order, 4, seed).unwrap();
             for frame in 0..4usize {
                 network.offer(Nanos::ZERO, frame).unwrap();
             }

@@ -39,7 +39,7 @@ impl BitRate {
 
     /// Picoseconds that `bytes` take, rounded up. Nanoseconds would be too coarse: at 100 Gbit/s a byte takes 80 ps, and the
     /// error of every packet would add up.
-    fn picos(self, bytes: u64) -> u64 {
+    fn picoseconds(self, bytes: u64) -> u64 {
         let time = (u128::from(bytes) * 8 * PICOS_PER_SECOND).div_ceil(u128::from(self.0.max(1)));
         u64::try_from(time).unwrap_or(u64::MAX)
     }
@@ -47,7 +47,7 @@ impl BitRate {
     /// The time that `bytes` take, rounded up.
     #[must_use]
     pub fn time_of(self, bytes: u64) -> Nanos {
-        Nanos::new(self.picos(bytes).div_ceil(PICOS_PER_NANO))
+        Nanos::new(self.picoseconds(bytes).div_ceil(PICOS_PER_NANO))
     }
 }
 
@@ -96,7 +96,7 @@ impl Serializer {
         // without a gap.
         let start =
             if self.free_at() >= now { self.free_at } else { now.get().saturating_mul(PICOS_PER_NANO) };
-        self.free_at = start.saturating_add(rate.picos(length));
+        self.free_at = start.saturating_add(rate.picoseconds(length));
         Some(self.free_at())
     }
 

@@ -3,14 +3,14 @@ use proptest::prelude::*;
 
 /// A frame whose damage can be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Numbered {
+struct NumberedFrame {
     number: u32,
     class: Class,
     length: u64,
     flipped: Vec<u64>,
 }
 
-impl Frame for Numbered {
+impl Frame for NumberedFrame {
     fn class(&self) -> Class {
         self.class
     }
@@ -19,18 +19,18 @@ impl Frame for Numbered {
         self.length
     }
 
-    fn flip(&mut self, bit: u64) {
+    fn flip_bit(&mut self, bit: u64) {
         assert!(bit < self.length * 8);
         self.flipped.push(bit);
     }
 }
 
-fn data(number: u32) -> Numbered {
-    Numbered { number, class: Class::Data, length: 100, flipped: Vec::new() }
+fn data(number: u32) -> NumberedFrame {
+    NumberedFrame { number, class: Class::Data, length: 100, flipped: Vec::new() }
 }
 
-fn control(number: u32) -> Numbered {
-    Numbered { class: Class::Control, ..data(number) }
+fn control(number: u32) -> NumberedFrame {
+    NumberedFrame { class: Class::Control, ..data(number) }
 }
 
 fn probability(fraction: f64) -> Probability {
@@ -41,9 +41,9 @@ fn probability(fraction: f64) -> Probability {
 fn run(
     impairments: Impairments,
     seed: u64,
-    frames: impl Iterator<Item = Numbered>,
-) -> Vec<(Nanos, Numbered)> {
-    let mut link = Link::new(impairments, 100_000, seed).unwrap();
+    frames: impl Iterator<Item = NumberedFrame>,
+) -> Vec<(Nanos, NumberedFrame)> {
+    let mut link = ImpairedLink::new(impairments, 100_000, seed).unwrap();
     for (n, frame) in (0..).zip(frames) {
         link.offer(Nanos::from_micros(n), frame).unwrap();
     }
@@ -58,7 +58,7 @@ fn run(
     out
 }
 
-fn numbers(out: &[(Nanos, Numbered)]) -> Vec<u32> {
+fn numbers(out: &[(Nanos, NumberedFrame)]) -> Vec<u32> {
     out.iter().map(|(_, frame)| frame.number).collect()
 }
 
@@ -90,11 +90,11 @@ fn link_same_seed_replays_other_seed_differs() {
 #[test]
 fn link_changing_one_cause_keeps_decisions_of_others() {
     let whole = run(Impairments::both(every_cause()), 5, (0..2000).map(data));
-    let lost = |out: &[(Nanos, Numbered)]| {
+    let lost = |out: &[(Nanos, NumberedFrame)]| {
         let there = numbers(out);
         (0..2000).filter(|n| !there.contains(n)).collect::<Vec<_>>()
     };
-    let damaged = |out: &[(Nanos, Numbered)]| {
+    let damaged = |out: &[(Nanos, NumberedFrame)]| {
         let mut damaged: Vec<_> = out
             .iter()
             .filter(|(_, f)| !f.flipped.is_empty())
@@ -108,8 +108,9 @@ fn link_changing_one_cause_keeps_decisions_of_others() {
     assert_eq!(lost(&whole), lost(&plain));
     assert_eq!(damaged(&whole), damaged(&plain));
     let no_loss = Conditions { loss: Loss::default(), ..every_cause() };
-    let arrivals =
-        |out: &[(Nanos, Numbered)], number| out.iter().find(|(_, f)| f.number == number).map(|(at, _)| *at);
+    let arrivals = |out: &[(Nanos, NumberedFrame)], number| {
+        out.iter().find(|(_, f)| f.number == number).map(|(at, _)| *at)
+    };
     let full = run(Impairments::both(no_loss), 5, (0..2000).map(data));
     assert!(numbers(&whole).iter().all(|n| arrivals(&whole, *n) == arrivals(&full, *n)));
     // Control packets in between are another class with other numbers.
@@ -140,13 +141,13 @@ fn link_measured_rates_match_configured_rates() {
         .loss(Loss::Independent(probability(0.1)))
         .copies(probability(0.05), Delay::default())
         .damage(probability(0.01));
-    let mut link = Link::new(Impairments::both(conditions), 1 << 17, 11).unwrap();
+    let mut link = ImpairedLink::new(Impairments::both(conditions), 1 << 17, 11).unwrap();
     for n in 0..100_000 {
         link.offer(Nanos::ZERO, data(n)).unwrap();
     }
     let counters = link.counters().data;
     close(usize::try_from(counters.lost).unwrap(), 100_000, 0.1);
-    close(usize::try_from(counters.doubled).unwrap(), 90_000, 0.05);
+    close(usize::try_from(counters.duplicated).unwrap(), 90_000, 0.05);
     close(usize::try_from(counters.damaged).unwrap(), 90_000, 0.01);
 }
 
@@ -190,7 +191,7 @@ fn link_delay_distributions_have_mean_and_bounds() {
 fn link_rate_spaces_frames_and_queue_is_bounded() {
     // 100 bytes take 100 ns; the fourth in one moment would wait 300 ns.
     let rate = Rate { rate: BitRate::from_gbps(8), queue: Nanos::new(200) };
-    let mut link = Link::new(Impairments::default().rate(rate), 16, 0).unwrap();
+    let mut link = ImpairedLink::new(Impairments::default().rate(rate), 16, 0).unwrap();
     for n in 0..4 {
         link.offer(Nanos::ZERO, data(n)).unwrap();
     }
@@ -227,7 +228,7 @@ fn link_damage_flips_one_to_three_bits() {
 
 #[test]
 fn link_full_returns_frame() {
-    let mut link = Link::new(Impairments::default(), 2, 0).unwrap();
+    let mut link = ImpairedLink::new(Impairments::default(), 2, 0).unwrap();
     link.offer(Nanos::ZERO, data(0)).unwrap();
     link.offer(Nanos::ZERO, data(1)).unwrap();
     assert_eq!(link.offer(Nanos::ZERO, data(2)), Err(data(2)));
@@ -259,7 +260,7 @@ proptest! {
         let impairments = Impairments::both(conditions)
             .order(Order::Degree { degree, patience: Nanos::from_micros(9) })
             .rate(Rate { rate: BitRate::new(rate * 10_000_000), queue: Nanos::new(queue) });
-        let mut link = Link::new(impairments, 1000, seed).unwrap();
+        let mut link = ImpairedLink::new(impairments, 1000, seed).unwrap();
         for n in 0..200 {
             link.offer(Nanos::new(u64::from(n) * 500), data(n)).unwrap();
         }
@@ -273,16 +274,17 @@ proptest! {
         let counters = link.counters().data;
         prop_assert!(out.iter().all(|count| *count <= 2));
         prop_assert_eq!(out.iter().filter(|count| **count == 0).count() as u64, counters.lost + counters.overflowed);
-        prop_assert_eq!(out.iter().filter(|count| **count == 2).count() as u64, counters.doubled);
+        prop_assert_eq!(out.iter().filter(|count| **count == 2).count() as u64, counters.duplicated);
     }
 }
 
 #[test]
 fn rate_fractions_of_nanosecond_do_not_accumulate() {
     let rate = BitRate::from_gbps(100);
-    let byte = Numbered { length: 1, ..data(0) };
-    let link =
-        || Link::new(Impairments::default().rate(Rate { rate, queue: Nanos::MAX }), 1 << 20, 0).unwrap();
+    let byte = NumberedFrame { length: 1, ..data(0) };
+    let link = || {
+        ImpairedLink::new(Impairments::default().rate(Rate { rate, queue: Nanos::MAX }), 1 << 20, 0).unwrap()
+    };
     let mut at_once = link();
     for _ in 0..1_000_000 {
         at_once.offer(Nanos::ZERO, byte.clone()).unwrap();

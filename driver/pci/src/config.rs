@@ -4,7 +4,7 @@
 
 use fpga_registers::pci::{VENDOR_NONE, bar, capability, command, header, power, status};
 
-use crate::{ConfigError, Transport};
+use crate::{Backend, ConfigError};
 
 mod msix;
 
@@ -24,7 +24,7 @@ pub trait ConfigSpace {
     fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError>;
 }
 
-impl<T: Transport + ?Sized> ConfigSpace for T {
+impl<T: Backend + ?Sized> ConfigSpace for T {
     fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
         self.config_read(at, into)
     }
@@ -108,7 +108,7 @@ pub fn answers<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, ConfigError> 
 ///
 /// # Errors
 /// [`ConfigError`].
-pub fn wake<T: Transport + ?Sized>(transport: &T) -> Result<(), ConfigError> {
+pub fn wake<T: Backend + ?Sized>(transport: &T) -> Result<(), ConfigError> {
     if let Some(at) = power_control(transport) {
         let before = read_u16(transport, at)?;
         if before & power::STATE_MASK != 0 {
@@ -130,7 +130,7 @@ fn power_control<C: ConfigSpace + ?Sized>(space: &C) -> Option<u16> {
 ///
 /// # Errors
 /// [`ConfigError::Gone`] if the device does not answer or the bit does not take.
-pub fn set_bus_master<T: Transport + ?Sized>(transport: &T, on: bool) -> Result<(), ConfigError> {
+pub fn set_bus_master<T: Backend + ?Sized>(transport: &T, on: bool) -> Result<(), ConfigError> {
     identity(transport)?;
     let before = read_u16(transport, header::COMMAND)?;
     let wanted = if on { before | command::BUS_MASTER } else { before & !command::BUS_MASTER };

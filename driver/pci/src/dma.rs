@@ -35,10 +35,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fpga_registers::Iova;
 
 use crate::iova::FreeRanges;
-use crate::memory::Start;
+use crate::memory::BaseAddress;
 use crate::{
-    DmaAccess, DmaAllocError, DmaMapError, FAULT_LOG, HugePages, IovaAllocator, IovaError, MemoryError,
-    SharedMemory, SharedSlice, Transport,
+    Backend, DmaAccess, DmaAllocError, DmaMapError, FAULT_LOG, HugePages, IovaAllocator, IovaError,
+    MemoryError, SharedMemory, SharedSlice,
 };
 
 mod caller;
@@ -117,7 +117,7 @@ pub struct IovaRange {
 pub struct DmaPool(Arc<Shared>);
 
 struct Shared {
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn Backend>,
     options: DmaPoolOptions,
     state: Mutex<State>,
 }
@@ -153,7 +153,7 @@ impl fmt::Debug for DmaPool {
 impl DmaPool {
     /// A pool that maps nothing yet.
     #[must_use]
-    pub fn new(transport: Arc<dyn Transport>, options: DmaPoolOptions) -> Self {
+    pub fn new(transport: Arc<dyn Backend>, options: DmaPoolOptions) -> Self {
         let page = transport.dma_page_size().max(1);
         let highest = match options.address_bits {
             bits @ 0..64 => (1_u64 << bits) - 1,
@@ -222,14 +222,14 @@ impl DmaPool {
         };
         let home = &state.regions[region];
         // What the region's free ranges gave lies inside its memory; this looks once for the whole life of the piece.
-        let start = Start::of(home.memory.view().slice(offset, capacity)?);
+        let start = BaseAddress::of(home.memory.view().slice(offset, capacity)?);
         // A sum inside the region, whose end was checked when it was mapped.
         let iova = Iova::new(home.iova.get() + offset as u64);
         state.stats.in_use += 1;
         state.stats.in_use_bytes += capacity;
-        Ok(DmaBuffer(Piece {
+        Ok(DmaBuffer(Allocation {
             pool: Arc::clone(&self.0),
-            home: Home::Region { number: region, offset },
+            home: AllocationOrigin::Region { number: region, offset },
             start,
             iova,
             length,
@@ -436,13 +436,13 @@ fn keep_until_exit(memory: SharedMemory) {
 }
 
 /// A part of a region that is out, or memory of a caller. Goes back when dropped, unless it is kept in quarantine.
-struct Piece {
+struct Allocation {
     /// Keeps regions mapped, in this process and for the device.
     pool: Arc<Shared>,
-    home: Home,
+    home: AllocationOrigin,
     /// First of `capacity` bytes, which are mapped as long as this lives: the pool's regions, which are never replaced, go with
     /// the last handle to it; memory of a caller is held by `home`.
-    start: Start,
+    start: BaseAddress,
     iova: Iova,
     /// Bytes in use, at most `capacity`.
     length: usize,
@@ -454,7 +454,7 @@ struct Piece {
 }
 
 /// Where a piece goes back to.
-enum Home {
+enum AllocationOrigin {
     /// Into the region of that number, where it began at that offset.
     Region { number: usize, offset: usize },
     /// Nowhere: it is unmapped, from the device and then from this process, with the last clone of the memory.
@@ -464,7 +464,7 @@ enum Home {
     },
 }
 
-impl Piece {
+impl Allocation {
     /// The bytes of this piece that are in use.
     #[inline]
     fn view(&self) -> SharedSlice<'_> {
@@ -480,7 +480,7 @@ impl Piece {
         tracing::error!(target: FAULT_LOG, device = self.pool.transport.name(), %iova, length, %reason, "DMA buffer put into quarantine");
         let mut state = self.pool.lock();
         match &self.home {
-            Home::Region { number, .. } => {
+            AllocationOrigin::Region { number, .. } => {
                 state.stats.in_use -= 1;
                 state.stats.in_use_bytes -= length;
                 if let Some(region) = state.regions.get_mut(*number) {
@@ -488,7 +488,7 @@ impl Piece {
                 }
                 state.record(QuarantineRecord { iova, length, reason, at });
             }
-            Home::Caller { .. } => state.quarantine_caller(iova, length, reason, at),
+            AllocationOrigin::Caller { .. } => state.quarantine_caller(iova, length, reason, at),
         }
     }
 
@@ -501,14 +501,14 @@ impl Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for Allocation {
     fn drop(&mut self) {
         if self.kept {
             return;
         }
         let (number, offset) = match &self.home {
-            Home::Region { number, offset } => (*number, *offset),
-            Home::Caller { .. } => return self.pool.unmap_caller(self.iova, self.capacity),
+            AllocationOrigin::Region { number, offset } => (*number, *offset),
+            AllocationOrigin::Caller { .. } => return self.pool.unmap_caller(self.iova, self.capacity),
         };
         let mut state = self.pool.lock();
         state.stats.in_use -= 1;
@@ -521,9 +521,9 @@ impl Drop for Piece {
     }
 }
 
-mod piece;
+mod buffer;
 
-pub use piece::{DmaBuffer, RegisteredMemory};
+pub use buffer::{DmaBuffer, RegisteredMemory};
 
 #[cfg(test)]
 mod tests;

@@ -387,9 +387,9 @@ pub enum InterruptError {
 }
 
 /// A list of things, for a message.
-pub(crate) struct Listed<'a, T>(pub(crate) &'a [T]);
+pub(crate) struct DisplayList<'a, T>(pub(crate) &'a [T]);
 
-impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
+impl<T: fmt::Display> fmt::Display for DisplayList<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, item) in self.0.iter().enumerate() {
             write!(f, "{}{item}", if index == 0 { "" } else { ", " })?;
@@ -423,7 +423,7 @@ pub enum ResetError {
     /// It would reset functions of others. Nothing was done.
     #[error(
         "a {level} reset would also reset {}, which this process does not own; bind them to vfio-pci in the same IOMMU group or remove them from the bus (echo 1 > /sys/bus/pci/devices/ADDRESS/remove)",
-        Listed(others)
+        DisplayList(others)
     )]
     NotOwned {
         /// The level asked for.
@@ -525,7 +525,7 @@ pub enum IovaError {
     #[error(
         "{length:#x} bytes at {iova} are not wholly in the state that the operation needs: released twice, or never allocated"
     )]
-    WrongState {
+    NotAllocated {
         /// First address.
         iova: Iova,
         /// Bytes.

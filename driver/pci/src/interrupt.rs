@@ -23,18 +23,18 @@ use crate::InterruptError;
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     file: Arc<OwnedFd>,
-    kind: Kind,
+    kind: InterruptSource,
 }
 
 /// What is behind the descriptor.
 #[derive(Debug, Clone)]
-enum Kind {
+enum InterruptSource {
     /// An event descriptor that the signalling half signals.
     Message,
     /// The same, and the way to unmask the line.
     Level(Arc<dyn Unmask>),
     /// One of several that share `source`: the descriptor is an epoll of the source and of this member's own.
-    Shared { source: Arc<Interrupt>, members: Arc<[Member]>, own: usize },
+    Shared { source: Arc<Interrupt>, members: Arc<[SharedVectorUser]>, own: usize },
     /// Any of these: the descriptor is an epoll of theirs, and nothing is taken from them.
     Any(Arc<[Interrupt]>),
 }
@@ -54,7 +54,7 @@ impl Unmask for InterruptTrigger {
 
 /// What one user of a shared vector is signalled by, whoever takes the interrupt from the vector.
 #[derive(Debug)]
-struct Member {
+struct SharedVectorUser {
     waiting: Interrupt,
     trigger: InterruptTrigger,
 }
@@ -76,7 +76,10 @@ impl Interrupt {
         let file = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| InterruptError::NoDescriptor { source: errno.into() })?;
         let file = Arc::new(file);
-        Ok((Self { file: Arc::clone(&file), kind: Kind::Message }, InterruptTrigger { file, blocks: false }))
+        Ok((
+            Self { file: Arc::clone(&file), kind: InterruptSource::Message },
+            InterruptTrigger { file, blocks: false },
+        ))
     }
 
     /// An interrupt that comes every `period` by the system's clock, for devices that have to be polled: its descriptor goes into the
@@ -94,7 +97,7 @@ impl Interrupt {
         let times = Itimerspec { it_interval: period, it_value: period };
         timerfd_settime(&file, TimerfdTimerFlags::empty(), &times).map_err(no_descriptor)?;
         // Reading a timer gives the number of periods that have passed, as reading an event descriptor gives that of signals.
-        Ok(Self { file: Arc::new(file), kind: Kind::Message })
+        Ok(Self { file: Arc::new(file), kind: InterruptSource::Message })
     }
 
     /// An interrupt for waiting for any of `members`. It takes nothing from them: after a wait each is asked by its own
@@ -113,13 +116,13 @@ impl Interrupt {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&file, member, data, epoll::EventFlags::IN).map_err(no_descriptor)?;
         }
-        Ok(Self { file: Arc::new(file), kind: Kind::Any(members.into()) })
+        Ok(Self { file: Arc::new(file), kind: InterruptSource::Any(members.into()) })
     }
 
     /// This interrupt as a level-triggered one, which is masked when it fires, until it is [re-armed](Self::rearm).
     #[must_use]
     pub fn level(self, unmask: Arc<dyn Unmask>) -> Self {
-        Self { kind: Kind::Level(unmask), ..self }
+        Self { kind: InterruptSource::Level(unmask), ..self }
     }
 
     /// Makes `count` interrupts out of this one, for as many users of one vector: whichever of them takes it from the vector
@@ -130,9 +133,10 @@ impl Interrupt {
     pub fn share(self, count: usize) -> Result<Vec<Self>, InterruptError> {
         let no_descriptor = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
         let source = Arc::new(self);
-        let members: Result<Vec<Member>, InterruptError> =
-            (0..count).map(|_| Self::pair().map(|(waiting, trigger)| Member { waiting, trigger })).collect();
-        let members: Arc<[Member]> = members?.into();
+        let members: Result<Vec<SharedVectorUser>, InterruptError> = (0..count)
+            .map(|_| Self::pair().map(|(waiting, trigger)| SharedVectorUser { waiting, trigger }))
+            .collect();
+        let members: Arc<[SharedVectorUser]> = members?.into();
         let mut interrupts = Vec::with_capacity(count);
         for (own, member) in members.iter().enumerate() {
             let file = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_descriptor)?;
@@ -140,7 +144,8 @@ impl Interrupt {
                 let data = epoll::EventData::new_u64(0);
                 epoll::add(&file, file_of, data, epoll::EventFlags::IN).map_err(no_descriptor)?;
             }
-            let kind = Kind::Shared { source: Arc::clone(&source), members: Arc::clone(&members), own };
+            let kind =
+                InterruptSource::Shared { source: Arc::clone(&source), members: Arc::clone(&members), own };
             interrupts.push(Self { file: Arc::new(file), kind });
         }
         Ok(interrupts)
@@ -150,7 +155,9 @@ impl Interrupt {
     #[must_use]
     pub fn shares_with(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
-            (Kind::Shared { source, .. }, Kind::Shared { source: others, .. }) => Arc::ptr_eq(source, others),
+            (InterruptSource::Shared { source, .. }, InterruptSource::Shared { source: others, .. }) => {
+                Arc::ptr_eq(source, others)
+            }
             _ => Arc::ptr_eq(&self.file, &other.file),
         }
     }
@@ -159,14 +166,14 @@ impl Interrupt {
     /// [any of several](Self::any): 1 if one of them has something to take.
     #[must_use]
     pub fn try_take(&self) -> u64 {
-        if let Kind::Any(_) = self.kind {
+        if let InterruptSource::Any(_) = self.kind {
             let ready = rustix::event::poll(
                 &mut [PollFd::new(&self.file, PollFlags::IN)],
                 Some(&Timespec::default()),
             );
             return u64::from(ready == Ok(1));
         }
-        if let Kind::Shared { source, members, own } = &self.kind {
+        if let InterruptSource::Shared { source, members, own } = &self.kind {
             if source.try_take() != 0 {
                 members.iter().for_each(|member| member.trigger.signal());
             }
@@ -184,33 +191,33 @@ impl Interrupt {
     /// was served and before the next wait; a line that is still asserted fires at once. Does nothing for messages.
     pub fn rearm(&self) {
         match &self.kind {
-            Kind::Message => {}
-            Kind::Level(unmask) => unmask.unmask(),
-            Kind::Shared { source, .. } => source.rearm(),
-            Kind::Any(members) => members.iter().for_each(Self::rearm),
+            InterruptSource::Message => {}
+            InterruptSource::Level(unmask) => unmask.unmask(),
+            InterruptSource::Shared { source, .. } => source.rearm(),
+            InterruptSource::Any(members) => members.iter().for_each(Self::rearm),
         }
     }
 
     /// Whether its vector has other users, whose interrupts it learns of too.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
-        matches!(self.kind, Kind::Shared { .. })
+        matches!(self.kind, InterruptSource::Shared { .. })
     }
 
     /// Whether it is level-triggered (INTx): it comes again as long as anything on the device asserts the line, whoever that is.
     #[must_use]
     pub fn is_level(&self) -> bool {
         match &self.kind {
-            Kind::Message => false,
-            Kind::Level(_) => true,
-            Kind::Shared { source, .. } => source.is_level(),
-            Kind::Any(members) => members.iter().any(Self::is_level),
+            InterruptSource::Message => false,
+            InterruptSource::Level(_) => true,
+            InterruptSource::Shared { source, .. } => source.is_level(),
+            InterruptSource::Any(members) => members.iter().any(Self::is_level),
         }
     }
 
     /// Tells the other users of a shared vector to look, as if an interrupt had come. Does nothing where nobody shares.
-    pub fn pass_on(&self) {
-        if let Kind::Shared { members, own, .. } = &self.kind {
+    pub fn notify_shared(&self) {
+        if let InterruptSource::Shared { members, own, .. } = &self.kind {
             let others = members.iter().enumerate().filter(|(number, _)| number != own);
             others.for_each(|(_, member)| member.trigger.signal());
         }
@@ -221,15 +228,15 @@ impl Interrupt {
     pub fn wake(&self) {
         match &self.kind {
             // A backend's descriptors are its own and do not block, so the trigger need not look for room.
-            Kind::Message | Kind::Level(_) => {
+            InterruptSource::Message | InterruptSource::Level(_) => {
                 InterruptTrigger { file: Arc::clone(&self.file), blocks: false }.signal();
             }
-            Kind::Shared { members, own, .. } => {
+            InterruptSource::Shared { members, own, .. } => {
                 if let Some(member) = members.get(*own) {
                     member.trigger.signal();
                 }
             }
-            Kind::Any(members) => members.iter().take(1).for_each(Self::wake),
+            InterruptSource::Any(members) => members.iter().take(1).for_each(Self::wake),
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct FreeRanges {
 }
 
 /// Room for free ranges made at the start: no allocation from the heap until a space is in more pieces than this.
-const PIECES: usize = 1024;
+const CHUNKS: usize = 1024;
 
 impl FreeRanges {
     pub(crate) fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
@@ -31,7 +31,7 @@ impl FreeRanges {
                 _ => managed.push((first, last)),
             }
         }
-        let mut free = Vec::with_capacity(managed.len().max(PIECES));
+        let mut free = Vec::with_capacity(managed.len().max(CHUNKS));
         free.extend_from_slice(&managed);
         Self { managed, free }
     }
@@ -165,19 +165,19 @@ impl IovaAllocator {
     /// Takes exactly `length` addresses from `iova` on, for what has its place given from outside.
     ///
     /// # Errors
-    /// [`IovaError::WrongState`] if they are not all free.
+    /// [`IovaError::NotAllocated`] if they are not all free.
     pub fn reserve(&mut self, iova: Iova, length: u64) -> Result<(), IovaError> {
         let taken = last_of(iova, length).is_some_and(|end| self.0.take_exactly(iova.get(), end));
-        if taken { Ok(()) } else { Err(IovaError::WrongState { iova, length }) }
+        if taken { Ok(()) } else { Err(IovaError::NotAllocated { iova, length }) }
     }
 
     /// Gives `length` addresses from `iova` on back: what was allocated, or a part of it.
     ///
     /// # Errors
-    /// [`IovaError::WrongState`] if they are not all allocated; nothing changes then.
+    /// [`IovaError::NotAllocated`] if they are not all allocated; nothing changes then.
     pub fn release(&mut self, iova: Iova, length: u64) -> Result<(), IovaError> {
         let given = last_of(iova, length).is_some_and(|end| self.0.give(iova.get(), end));
-        if given { Ok(()) } else { Err(IovaError::WrongState { iova, length }) }
+        if given { Ok(()) } else { Err(IovaError::NotAllocated { iova, length }) }
     }
 
     /// Number of free addresses, saturated at 2^64 - 1.

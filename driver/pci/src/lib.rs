@@ -5,7 +5,7 @@
 //!
 //! | Module | What |
 //! |---|---|
-//! | [`transport`] | [`Transport`]: one opened PCI function, whatever stands behind it |
+//! | [`backend`] | [`Backend`]: one opened PCI function, whatever stands behind it |
 //! | [`mmio`] | [`Bar`]: checked 32- and 64-bit register access |
 //! | [`memory`] | [`SharedMemory`]: memory that a device may access at any time; copies and atomics only |
 //! | [`dma`] | [`DmaPool`], [`DmaBuffer`], [`RegisteredMemory`]: memory mapped once, handed out as owned pieces |
@@ -26,9 +26,9 @@
 //! 2. *Memory that a device can reach is only touched by atomic accesses*, or by assembly that stands for them, so a device (or another process)
 //!    that changes it underneath produces a wrong value, never undefined behaviour.
 //! 3. *No reference to such memory exists that is not made of atomics*: [`SharedMemory`], [`DmaBuffer`] and [`RegisteredMemory`] give
-//!    copies, atomic words and [`SharedSlice`]s, never a `&[u8]` or a `&mut [u8]`. All of it is made in this crate; a [`Transport`]
+//!    copies, atomic words and [`SharedSlice`]s, never a `&[u8]` or a `&mut [u8]`. All of it is made in this crate; a [`Backend`]
 //!    is given memory to map and supplies none. So neither a device that fails, nor a server process that is hostile, nor a
-//!    [`Transport`] in safe code that breaks its contract, nor a program that writes descriptors by hand through a [`Bar`] can do
+//!    [`Backend`] in safe code that breaks its contract, nor a program that writes descriptors by hand through a [`Bar`] can do
 //!    more than change bytes.
 //! 4. *Memory is unmapped from the IOMMU before it is freed*; if that fails, or if it is unknown whether the device
 //!    is idle, the memory is leaked and counted ([`DmaPool::quarantine`]).
@@ -40,6 +40,7 @@
     reason = "the fence: raw mappings, device memory and ioctls are wrapped here and nowhere else"
 )]
 
+pub mod backend;
 pub mod barrier;
 pub mod config;
 pub mod dma;
@@ -51,13 +52,13 @@ pub mod memory;
 pub mod mmio;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod transport;
 pub mod vfio;
 pub mod wait;
 
 /// Target of log events that repeat what an error of the API says. A program that prints those errors can filter it out.
 pub const FAULT_LOG: &str = "fpga::fault";
 
+pub use backend::{AccessCounters, Backend, BarInfo, BarKind, DmaAccess, ResetLevel};
 pub use dma::{
     DmaBuffer, DmaPool, DmaPoolOptions, DmaPoolStats, IovaRange, MapRefused, QuarantineReason,
     QuarantineRecord, RegisteredMemory,
@@ -73,5 +74,4 @@ pub use interrupt::{Interrupt, InterruptTrigger};
 pub use iova::IovaAllocator;
 pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 pub use mmio::{Bar, Mmio, catch_bus_errors};
-pub use transport::{AccessCounters, BarInfo, BarKind, DmaAccess, ResetLevel, Transport};
 pub use wait::{Backoff, Clock, Deadline};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::mmio::Watched;
+use crate::mmio::AreaGuard;
 use crate::{MemoryError, OsError};
 
 /// Size, and so alignment, of the large pages that the kernel puts together by itself.
@@ -24,12 +24,12 @@ const HUGE: usize = 2 << 20;
 
 mod copy;
 mod slice;
+mod span;
 mod stream;
-mod stretch;
 
 pub use slice::{CHUNK, SharedSlice};
+pub use span::{Span, gather, scatter};
 pub use stream::{Bounced, ReadVolatile, WriteVolatile};
-pub use stretch::{Stretch, gather, scatter};
 
 /// Kind of memory that a backend can map for its device; [`SharedMemory::of_kind`] makes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -84,7 +84,7 @@ impl HugePages {
 pub struct SharedMemory {
     mapping: Arc<Mapping>,
     /// Where the bytes in use begin, inside `mapping`: kept here so that an access need not look there.
-    start: Start,
+    start: BaseAddress,
     /// Bytes in use: as many are mapped from `start` on, for as long as `mapping` lives.
     length: usize,
     /// Pages can vanish ([`is_lost`](Self::is_lost)): kept here for the same reason.
@@ -93,7 +93,7 @@ pub struct SharedMemory {
 
 struct Mapping {
     /// Before the mapping, so that it goes first. For memory of a file that somebody else made.
-    watched: Option<Watched>,
+    watched: Option<AreaGuard>,
     /// Never read again: it unmaps when the last clone goes.
     _raw: MmapRaw,
     /// The file behind it and where in the file this begins, for memory that can be passed on.
@@ -102,15 +102,15 @@ struct Mapping {
 
 /// The address of shared memory, next to whatever keeps that memory mapped.
 #[derive(Clone, Copy)]
-pub(crate) struct Start(*mut u8);
+pub(crate) struct BaseAddress(*mut u8);
 
 // SAFETY: an address and nothing else. Accesses are made through views, and whoever makes a view vouches for the
 // memory.
-unsafe impl Send for Start {}
+unsafe impl Send for BaseAddress {}
 // SAFETY: as above.
-unsafe impl Sync for Start {}
+unsafe impl Sync for BaseAddress {}
 
-impl Start {
+impl BaseAddress {
     /// The first byte of a view, to be kept beyond the view's life.
     #[inline]
     pub(crate) fn of(view: SharedSlice<'_>) -> Self {
@@ -218,12 +218,12 @@ impl SharedMemory {
         skip: usize,
         length: usize,
         file: Option<(OwnedFd, u64)>,
-        watched: Option<Watched>,
+        watched: Option<AreaGuard>,
     ) -> Result<Self, MemoryError> {
         if skip.checked_add(length).is_none_or(|end| end > raw.len()) {
             return Err(MemoryError::OutOfRange { offset: skip, length, size: raw.len() });
         }
-        let start = Start(raw.as_mut_ptr().wrapping_add(skip));
+        let start = BaseAddress(raw.as_mut_ptr().wrapping_add(skip));
         let is_watched = watched.is_some();
         Ok(Self {
             mapping: Arc::new(Mapping { watched, _raw: raw, file }),
@@ -277,7 +277,7 @@ impl SharedMemory {
         mapping.advise(Advice::DontFork).map_err(|error| unavailable(error.into()))?;
         let page = page_size_of(&file);
         let whole = length.next_multiple_of(page);
-        let watched = Watched::file(mapping.as_mut_ptr().addr(), whole, page);
+        let watched = AreaGuard::file(mapping.as_mut_ptr().addr(), whole, page);
         Self::of_raw(mapping, 0, length, Some((file, offset)), Some(watched))
     }
 
@@ -286,7 +286,7 @@ impl SharedMemory {
     #[must_use]
     #[inline]
     pub fn is_lost(&self) -> bool {
-        self.watched && self.mapping.watched.as_ref().is_some_and(Watched::is_gone)
+        self.watched && self.mapping.watched.as_ref().is_some_and(AreaGuard::is_gone)
     }
 
     /// Size in bytes.
@@ -318,7 +318,7 @@ impl SharedMemory {
         if length == 0 {
             return Err(MemoryError::BadLength { length });
         }
-        let start = Start::of(self.view().slice(offset, length)?);
+        let start = BaseAddress::of(self.view().slice(offset, length)?);
         Ok(Self { mapping: Arc::clone(&self.mapping), start, length, watched: self.watched })
     }
 

@@ -10,9 +10,9 @@ use crate::MmioError;
 mod bus_error;
 mod mapped;
 
-pub(crate) use bus_error::Watched;
+pub(crate) use bus_error::AreaGuard;
 pub use bus_error::{bus_errors_caught, catch_bus_errors};
-pub use mapped::{MappedBar, Presence};
+pub use mapped::{Liveness, MappedBar};
 
 /// Backend of a [`Bar`]: aligned 32- and 64-bit accesses inside `0..size()`.
 ///

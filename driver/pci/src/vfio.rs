@@ -6,7 +6,7 @@
 //! | addresses | the ranges that the kernel names, without holes and the MSI window; one mapping per region, readable and writable by the device only as asked for |
 //! | BARs | mapped, without the MSI-X table ([`BarAccess`], [`catch_bus_errors`](crate::catch_bus_errors)) |
 //! | interrupts | MSI-X, else MSI, else INTx, by event descriptors |
-//! | errors on the bus, requests to give the device back | [`Transport::events`], armed from the start |
+//! | errors on the bus, requests to give the device back | [`Backend::events`], armed from the start |
 //! | reset | of the function, where it has one; of the link, if every function below the port is this process's |
 //!
 //! # Which calls are made here
@@ -44,10 +44,10 @@ use fpga_registers::Iova;
 use rustix::io::Errno;
 use vfio_bindings::bindings::vfio::{VFIO_DEVICE_FLAGS_RESET, VFIO_PCI_CONFIG_REGION_INDEX};
 
-use crate::mmio::{MappedBar, Presence, bus_errors_caught};
+use crate::mmio::{Liveness, MappedBar, bus_errors_caught};
 use crate::{
-    Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
-    InterruptError, OsError, PciAddress, ResetError, ResetLevel, SharedMemory, Transport, config,
+    Backend, Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
+    InterruptError, OsError, PciAddress, ResetError, ResetLevel, SharedMemory, config,
 };
 
 mod error;
@@ -64,7 +64,7 @@ mod reset;
 mod sys;
 
 pub use error::VfioOpenError;
-use host::Host;
+use host::HostFiles;
 use info::{IommuInfo, RegionInfo};
 use interrupts::Interrupts;
 use iommu::{AddressSpace, Mapped};
@@ -150,7 +150,7 @@ impl config::ConfigSpace for DeviceFile {
     }
 }
 
-impl Presence for DeviceFile {
+impl Liveness for DeviceFile {
     fn is_present(&self) -> bool {
         // Decoding off is what a reset leaves of a device whose state nobody restored.
         config::answers(self) == Ok(true)
@@ -187,7 +187,7 @@ impl VfioBackend {
     ) -> Result<Self, VfioOpenError> {
         let name = address.to_string();
         let Opened { device, interface, group, space } =
-            open::open(&*kernel, &Host::new(address, &options.roots), &options)?;
+            open::open(&*kernel, &HostFiles::new(address, &options.roots), &options)?;
         let query = |what: &'static str, source: OsError| VfioOpenError::Query { address, what, source };
         let malformed = |what: &'static str| VfioOpenError::Malformed { address, what };
         let config = |source| VfioOpenError::Config { address, source };
@@ -277,7 +277,7 @@ impl VfioBackend {
     }
 }
 
-impl Transport for VfioBackend {
+impl Backend for VfioBackend {
     fn name(&self) -> &str {
         &self.name
     }
@@ -318,7 +318,7 @@ impl Transport for VfioBackend {
         };
         let areas =
             if mapped { region.mappable_areas(table, rustix::param::page_size() as u64) } else { Vec::new() };
-        let presence: Arc<dyn Presence> = Arc::<DeviceFile>::clone(&self.device);
+        let presence: Arc<dyn Liveness> = Arc::<DeviceFile>::clone(&self.device);
         MappedBar::map(Arc::clone(&self.device.file), region.offset, region.size, &areas, presence)
             .map(|mapped| Bar::new(Arc::new(mapped)))
             .map_err(|(offset, source)| BarError::MapFailed { index, offset, source })
@@ -385,7 +385,7 @@ impl Transport for VfioBackend {
             return Err(ResetError::Unsupported { level });
         }
         if level == ResetLevel::Hot {
-            let host = Host::new(self.address, &self.options.roots);
+            let host = HostFiles::new(self.address, &self.options.roots);
             reset::check_hot(self.calls(), &host, self.group.as_ref())?;
         }
         // A device that no longer answers cannot be told to stop; the reset is still worth trying.

@@ -8,9 +8,9 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use crate::Transport;
+use crate::Backend;
 
-/// The clock that [`Transport::now`] reads.
+/// The clock that [`Backend::now`] reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
     /// The system's monotonic clock.
@@ -53,7 +53,7 @@ pub fn monotonic_ns() -> u64 {
     u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One step of a spin loop: a hint to the processor, and from time to time a yield. For [`Transport::relax`] of backends whose
+/// One step of a spin loop: a hint to the processor, and from time to time a yield. For [`Backend::relax`] of backends whose
 /// card works elsewhere; loops that know how long they have waited use [`Backoff`].
 #[inline]
 pub fn spin() {
@@ -76,7 +76,7 @@ pub fn spin_and_yield(period: u32) {
 
 /// One step of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum BackoffStep {
     /// Look again at once.
     Spin,
     /// Let other threads run in between.
@@ -89,10 +89,10 @@ pub enum Step {
 /// On a [contended](Self::is_contended) CPU it sleeps at once.
 ///
 /// [`reset`](Self::reset) it when a poll finds work. No system call is made in the first 20 us after that on a CPU that is not contended,
-/// except by a simulated card whose thread shares the only CPU with the waiting one ([`Transport::relax`] yields there).
+/// except by a simulated card whose thread shares the only CPU with the waiting one ([`Backend::relax`] yields there).
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
-    /// Time of the first [`rest`](Self::rest) after work was found.
+    /// Time of the first [`back_off`](Self::back_off) after work was found.
     since: Option<u64>,
     sleep_after: u64,
     max_sleep: Duration,
@@ -181,32 +181,34 @@ impl Backoff {
 
     /// The step of a wait that has taken `waited` nanoseconds so far and may take `left` more.
     #[must_use]
-    pub fn step(&self, waited: u64, left: u64) -> Step {
+    pub fn step(&self, waited: u64, left: u64) -> BackoffStep {
         if left == 0 {
-            return Step::Spin;
+            return BackoffStep::Spin;
         }
         if waited >= self.sleep_after {
-            return Step::Sleep(Duration::from_nanos((waited / SLEEP_SHARE).min(left)).min(self.max_sleep));
+            return BackoffStep::Sleep(
+                Duration::from_nanos((waited / SLEEP_SHARE).min(left)).min(self.max_sleep),
+            );
         }
         if self.contention.is_contended() {
-            return Step::Sleep(CONTENDED_SLEEP.min(Duration::from_nanos(left)));
+            return BackoffStep::Sleep(CONTENDED_SLEEP.min(Duration::from_nanos(left)));
         }
-        if waited < SPIN_NS { Step::Spin } else { Step::Yield }
+        if waited < SPIN_NS { BackoffStep::Spin } else { BackoffStep::Yield }
     }
 
     /// Rests after a poll that has found nothing, for `left` nanoseconds of the card's clock at most. Returns whether the thread has
     /// slept.
-    pub fn rest(&mut self, transport: &dyn Transport, left: u64) -> bool {
+    pub fn back_off(&mut self, transport: &dyn Backend, left: u64) -> bool {
         let now = transport.now();
         let waited = now.saturating_sub(*self.since.get_or_insert(now));
         self.take(self.step(waited, left), transport)
     }
 
     /// Carries out a step. Returns whether the thread has slept.
-    pub fn take(&mut self, step: Step, transport: &dyn Transport) -> bool {
+    pub fn take(&mut self, step: BackoffStep, transport: &dyn Backend) -> bool {
         match step {
-            Step::Spin => transport.relax(),
-            Step::Yield => {
+            BackoffStep::Spin => transport.relax(),
+            BackoffStep::Yield => {
                 // A card inside this thread works in `relax`.
                 transport.relax();
                 if transport.clock() == Clock::Monotonic {
@@ -215,7 +217,7 @@ impl Backoff {
                     self.contention.yielded(began.elapsed());
                 }
             }
-            Step::Sleep(span) => {
+            BackoffStep::Sleep(span) => {
                 transport.pause(span);
                 self.contention.slept();
                 return true;
@@ -225,7 +227,7 @@ impl Backoff {
     }
 }
 
-/// The end of a wait: a time-out on the card's clock ([`Transport::now`]).
+/// The end of a wait: a time-out on the card's clock ([`Backend::now`]).
 ///
 /// On a card with [virtual time](Clock::Virtual) a second limit counts wall-clock time: the time-out or [`MIN_WALL_LIMIT`], whichever is
 /// longer. A simulation that is slower than real time thus holds no wait for longer than that.
@@ -239,7 +241,7 @@ pub struct Deadline {
 impl Deadline {
     /// `timeout` from now on.
     #[must_use]
-    pub fn after(transport: &dyn Transport, timeout: Duration) -> Self {
+    pub fn after(transport: &dyn Backend, timeout: Duration) -> Self {
         let wall = (transport.clock() == Clock::Virtual).then(Instant::now);
         Self::from(transport.now(), wall, timeout)
     }
@@ -336,14 +338,14 @@ mod tests {
     #[test]
     fn backoff_sleep_is_fraction_of_wait_and_ends_in_time() {
         let backoff = Backoff::new();
-        assert_eq!(backoff.step(SPIN_NS, SECOND), Step::Yield);
-        assert_eq!(backoff.step(SLEEP_AFTER_NS - 1, SECOND), Step::Yield);
-        assert_eq!(backoff.step(SLEEP_AFTER_NS, SECOND), Step::Sleep(Duration::from_nanos(31_250)));
-        assert_eq!(backoff.step(SECOND, SECOND), Step::Sleep(MAX_SLEEP));
-        assert_eq!(backoff.step(SECOND, 10), Step::Sleep(Duration::from_nanos(10)));
-        assert_eq!(backoff.step(SECOND, 0), Step::Spin);
+        assert_eq!(backoff.step(SPIN_NS, SECOND), BackoffStep::Yield);
+        assert_eq!(backoff.step(SLEEP_AFTER_NS - 1, SECOND), BackoffStep::Yield);
+        assert_eq!(backoff.step(SLEEP_AFTER_NS, SECOND), BackoffStep::Sleep(Duration::from_nanos(31_250)));
+        assert_eq!(backoff.step(SECOND, SECOND), BackoffStep::Sleep(MAX_SLEEP));
+        assert_eq!(backoff.step(SECOND, 10), BackoffStep::Sleep(Duration::from_nanos(10)));
+        assert_eq!(backoff.step(SECOND, 0), BackoffStep::Spin);
         let long = Duration::from_millis(10);
-        assert_eq!(backoff.max_sleep(long).step(SECOND, SECOND), Step::Sleep(long));
+        assert_eq!(backoff.max_sleep(long).step(SECOND, SECOND), BackoffStep::Sleep(long));
     }
 
     #[test]
@@ -351,7 +353,7 @@ mod tests {
         let mut backoff = Backoff::new();
         let sleeps = |backoff: &mut Backoff| {
             let mut count = 0;
-            while backoff.step(SPIN_NS, SECOND) == Step::Sleep(CONTENDED_SLEEP) {
+            while backoff.step(SPIN_NS, SECOND) == BackoffStep::Sleep(CONTENDED_SLEEP) {
                 backoff.contention.slept();
                 count += 1;
             }
@@ -379,10 +381,10 @@ mod tests {
     #[test]
     fn backoff_contended_cpu_is_not_spun_on() {
         let mut backoff = Backoff::new();
-        assert_eq!(backoff.step(0, SECOND), Step::Spin);
+        assert_eq!(backoff.step(0, SECOND), BackoffStep::Spin);
         backoff.contention.yielded(CONTENDED);
         assert!(backoff.is_contended());
-        assert_eq!(backoff.step(0, SECOND), Step::Sleep(CONTENDED_SLEEP));
-        assert_eq!(backoff.step(0, 0), Step::Spin);
+        assert_eq!(backoff.step(0, SECOND), BackoffStep::Sleep(CONTENDED_SLEEP));
+        assert_eq!(backoff.step(0, 0), BackoffStep::Spin);
     }
 }

@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex};
 
 use fpga_pci::testing::StubBackend;
 use fpga_pci::{
-    Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, DmaPool, DmaPoolOptions, HugePages,
-    Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, SharedMemory, Transport,
+    Backend, Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, DmaPool, DmaPoolOptions, HugePages,
+    Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, SharedMemory,
 };
 use fpga_registers::Iova;
 
 const REGION: usize = 64 << 10;
 
 /// A backend that breaks its contract: addresses that overlap, every mapping and unmapping accepted, all memory kept.
-struct Scribbler {
+struct CorruptingBackend {
     inner: StubBackend,
     kind: MemoryKind,
     kept: Mutex<Vec<SharedMemory>>,
 }
 
-impl Scribbler {
+impl CorruptingBackend {
     fn new(kind: MemoryKind) -> Arc<Self> {
         Arc::new(Self { inner: StubBackend::new(Vec::new()), kind, kept: Mutex::new(Vec::new()) })
     }
@@ -35,7 +35,7 @@ impl Scribbler {
     }
 }
 
-impl Transport for Scribbler {
+impl Backend for CorruptingBackend {
     fn name(&self) -> &'static str {
         "scribbler"
     }
@@ -96,16 +96,16 @@ impl Transport for Scribbler {
     fn relax(&self) {}
 }
 
-fn pool(scribbler: &Arc<Scribbler>) -> DmaPool {
+fn pool(scribbler: &Arc<CorruptingBackend>) -> DmaPool {
     let mut options = DmaPoolOptions::default();
     options.region_size = REGION;
-    DmaPool::new(Arc::<Scribbler>::clone(scribbler), options)
+    DmaPool::new(Arc::<CorruptingBackend>::clone(scribbler), options)
 }
 
 #[test]
 fn aliasing_safe_backend_cannot_make_two_buffers_of_one_memory() {
     for kind in [MemoryKind::Anonymous, MemoryKind::File] {
-        let scribbler = Scribbler::new(kind);
+        let scribbler = CorruptingBackend::new(kind);
         let pools = [pool(&scribbler), pool(&scribbler)];
         // Two regions of each pool.
         let mut buffers: Vec<_> = pools
@@ -131,7 +131,7 @@ fn aliasing_safe_backend_cannot_make_two_buffers_of_one_memory() {
 
 #[test]
 fn aliasing_backend_writes_change_values_only() {
-    let scribbler = Scribbler::new(MemoryKind::Anonymous);
+    let scribbler = CorruptingBackend::new(MemoryKind::Anonymous);
     let pool = pool(&scribbler);
     let mut buffer = pool.allocate(REGION).unwrap();
     buffer.fill(1);
@@ -145,7 +145,7 @@ fn aliasing_backend_writes_change_values_only() {
 #[test]
 fn aliasing_copies_during_writes_hold_existing_bytes() {
     const ROUNDS: usize = 200;
-    let scribbler = Scribbler::new(MemoryKind::Anonymous);
+    let scribbler = CorruptingBackend::new(MemoryKind::Anonymous);
     let pool = pool(&scribbler);
     let buffer = pool.allocate(REGION).unwrap();
     scribbler.scribble(0xA5);
@@ -173,7 +173,7 @@ fn aliasing_copies_during_writes_hold_existing_bytes() {
 
 #[test]
 fn aliasing_caller_memory_stays_mapped_for_any_backend_answer() {
-    let scribbler = Scribbler::new(MemoryKind::Anonymous);
+    let scribbler = CorruptingBackend::new(MemoryKind::Anonymous);
     let pool = pool(&scribbler);
     let area = || pool.map(SharedMemory::anonymous(4096, HugePages::No).unwrap(), DmaAccess::Both).unwrap();
     let (first, second, third) = (area(), area(), area());

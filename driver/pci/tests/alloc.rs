@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use fpga_pci::testing::{CountingAllocator, StubBackend};
-use fpga_pci::{DmaPool, DmaPoolOptions, HugePages, Interrupt, SharedMemory, Transport, barrier};
+use fpga_pci::{Backend, DmaPool, DmaPoolOptions, HugePages, Interrupt, SharedMemory, barrier};
 use fpga_registers::{BarOffset, Iova};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-fn transport() -> Arc<dyn Transport> {
+fn transport() -> Arc<dyn Backend> {
     Arc::new(StubBackend::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]))
 }
 

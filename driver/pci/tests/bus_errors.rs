@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use fpga_pci::mmio::{MappedBar, Presence};
+use fpga_pci::mmio::{Liveness, MappedBar};
 use fpga_pci::{Bar, Mmio, MmioError, SharedMemory, catch_bus_errors};
 use fpga_registers::BarOffset;
 use rustix::fs::MemfdFlags;
@@ -21,7 +21,7 @@ const SIZE: u64 = 0x4000;
 /// A device that answers in configuration space whatever its BARs do.
 struct Device(AtomicU64);
 
-impl Presence for Device {
+impl Liveness for Device {
     fn is_present(&self) -> bool {
         true
     }
@@ -35,7 +35,7 @@ fn bar() -> (Bar, Arc<Device>, Arc<OwnedFd>) {
     let file = Arc::new(rustix::fs::memfd_create("bar", MemfdFlags::CLOEXEC).unwrap());
     rustix::fs::ftruncate(&*file, SIZE).unwrap();
     let device = Arc::new(Device(AtomicU64::new(1)));
-    let presence: Arc<dyn Presence> = Arc::<Device>::clone(&device);
+    let presence: Arc<dyn Liveness> = Arc::<Device>::clone(&device);
     let whole = core::ops::Range { start: 0, end: SIZE };
     let mapped = MappedBar::map(Arc::clone(&file), 0, SIZE, &[whole], presence).unwrap();
     let mapped: Arc<dyn Mmio> = Arc::new(mapped);

@@ -2,7 +2,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fpga_registers::CardAddr;
-use fpga_ring::cdma_ring::{DescriptorImage, Ring, RingConfig, Segment};
+use fpga_ring::cdma_ring::{CopyEntry, DescriptorImage, Ring, RingConfig};
 use std::hint::black_box;
 
 struct Image(Vec<[u32; 16]>);
@@ -24,7 +24,7 @@ fn batches(c: &mut Criterion) {
     group.bench_function("submit+publish+complete x255", |b| {
         b.iter(|| {
             for n in 0..255u64 {
-                let copy = Segment::new(CardAddr::new(n << 12), CardAddr::new((n + 256) << 12), 4096);
+                let copy = CopyEntry::new(CardAddr::new(n << 12), CardAddr::new((n + 256) << 12), 4096);
                 let _ = black_box(ring.submit(&[copy], n));
             }
             let _ = black_box(ring.publish(&mut image));

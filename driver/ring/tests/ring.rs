@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use fpga_registers::xdma::{Descriptor, Direction, descriptor};
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring::{
-    CardSide, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH, RefusalReason, Report, Request,
-    Ring, RingConfig, Run,
+    CardSide, CompletionPolicy, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH,
+    RefusalReason, Request, Ring, RingConfig, Run,
 };
 use proptest::prelude::*;
 
@@ -230,7 +230,7 @@ fn quirk_1_ring_long_descriptors_use_one_short_block() {
 fn ring_stream_descriptors_carry_eop_and_writeback_address() {
     let mut out = config(8);
     out.card_side = CardSide::StreamOut { beat: 64 };
-    out.report = Report::EachOperation;
+    out.report = CompletionPolicy::EachOperation;
     let mut ring = Ring::new(out).unwrap();
     let mut memory = Memory::new(&out);
     submit(&mut ring, &[(0, 64), (0x1000, 64)], 0).unwrap();

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use fpga_registers::xdma::{Descriptor, Direction};
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring::{
-    DescriptorMemory, Extension, HostRange, MAX_CREDITS, RefusalReason, Request, Ring, RingConfig, Segment,
+    CreditGrant, DescriptorMemory, HostRange, MAX_CREDITS, RefusalReason, Request, Ring, RingConfig, SgEntry,
     Token, WithdrawError,
 };
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    fn doorbell(&mut self, extension: Extension) {
+    fn doorbell(&mut self, extension: CreditGrant) {
         if let Some(run) = extension.start {
             assert_eq!((self.credits, self.fetched.len()), (0, 0));
             (self.address, self.block) = (run.first.get(), u64::from(run.adjacent) + 1);
@@ -157,7 +157,7 @@ proptest! {
             match step {
                 Step::Submit { list, payload } => {
                     // Never touching: one descriptor each.
-                    let segments: Vec<_> = list.iter().enumerate().map(|(k, length)| Segment {
+                    let segments: Vec<_> = list.iter().enumerate().map(|(k, length)| SgEntry {
                         host: HostRange::new(Iova::new((n as u64) << 20 | (k as u64) << 12), *length),
                         card: CardAddr::new((n as u64) << 24 | (k as u64) << 16),
                     }).collect();
@@ -394,7 +394,7 @@ fn quirk_1_list_of_descriptors_at_the_limit_joins_a_run_with_blocks() {
         let mut engine = Engine::new(&config);
         ring.submit_without_payload(HostRange::new(Iova::new(0), 64), CardAddr::new(0)).unwrap();
         assert!(ring.post_credits(&mut engine).unwrap().start.is_some());
-        let list = [1, 2].map(|n| Segment {
+        let list = [1, 2].map(|n| SgEntry {
             host: HostRange::new(Iova::new(n << 16), length),
             card: CardAddr::new(n << 20),
         });
@@ -408,7 +408,7 @@ fn quirk_1_list_of_descriptors_at_the_limit_joins_a_run_with_blocks() {
 fn ring_list_is_one_operation_and_refusal_names_cause() {
     let config = config(8, 0);
     let mut ring = Ring::<u8>::new(config).unwrap();
-    let segment = |host, length, card| Segment {
+    let segment = |host, length, card| SgEntry {
         host: HostRange::new(Iova::new(host), length),
         card: CardAddr::new(card),
     };

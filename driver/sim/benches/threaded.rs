@@ -1,4 +1,4 @@
-//! What the threaded world costs: from a posted write to what it brings about, the idle loop, and the rate of descriptors
+//! What the threaded network costs: from a posted write to what it brings about, the idle loop, and the rate of descriptors
 //! of 64 bytes on one channel, all through the transport and shared memory alone.
 //!
 //! `cargo bench -p fpga-sim -- [host CPU,card CPU] [seconds per figure] [part of a name]`. Figures come in bursts of a few milliseconds; the
@@ -9,9 +9,9 @@
 #![expect(clippy::cast_possible_truncation, reason = "counts are small")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
-use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
+use fpga_pci::{Backend, Bar, DmaAccess, HugePages, SharedMemory};
 use fpga_registers::{BarOffset, Iova};
-use fpga_sim::{SimBackend, ThreadOptions, World};
+use fpga_sim::{SimBackend, SimNetwork, ThreadOptions};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,8 +41,8 @@ fn pin(cpu: usize) {
 fn one_way(host: usize, card: usize) -> f64 {
     const EXCHANGES: u64 = 2000;
     #[repr(align(128))]
-    struct Ball(AtomicU64);
-    let ball = Ball(AtomicU64::new(0));
+    struct PingPongLine(AtomicU64);
+    let ball = PingPongLine(AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             pin(card);
@@ -74,7 +74,7 @@ fn quantile(values: &mut [f64], part: f64) -> f64 {
 
 /// H2C channel 0 with a circular ring in credit mode, or with runs that end in a Stop.
 struct Channel {
-    world: World,
+    network: SimNetwork,
     _card: Arc<SimBackend>,
     dma: Bar,
     ring: SharedMemory,
@@ -87,8 +87,8 @@ struct Channel {
 impl Channel {
     fn new(card_cpu: usize, spin: Duration) -> Self {
         let options = ThreadOptions::default().pin(card_cpu).spin(spin);
-        let world = World::builder().cards(1).threaded(options).build().expect("a world");
-        let card = world.transport(0);
+        let network = SimNetwork::builder().cards(1).threaded(options).build().expect("a network");
+        let card = network.backend(0);
         card.set_bus_master(true).expect("config space");
         let ring = SharedMemory::anonymous(RING * 32 + 4096, HugePages::No).expect("memory");
         let data = SharedMemory::anonymous(DATA, HugePages::Transparent).expect("memory");
@@ -96,7 +96,7 @@ impl Channel {
         card.map_dma(Iova::new(RING_IOVA), &ring, DmaAccess::Both).expect("free addresses");
         card.map_dma(Iova::new(DATA_IOVA), &data, DmaAccess::Both).expect("free addresses");
         let dma = card.open_bar(1).expect("the DMA BAR");
-        Self { world, _card: card, dma, ring, data, submitted: 0, completed: 0, count: 0 }
+        Self { network, _card: card, dma, ring, data, submitted: 0, completed: 0, count: 0 }
     }
 
     fn write(&self, at: u64, value: u32) {
@@ -233,9 +233,9 @@ fn main() {
 
     let mut channel = Channel::new(card, Duration::MAX);
     rate("idle round", &span, 20_000, |rounds| {
-        let until = channel.world.idle_rounds() + rounds as u64;
+        let until = channel.network.idle_rounds() + rounds as u64;
         // Looking disturbs little, and not at all while this sleeps.
-        while channel.world.idle_rounds() < until {
+        while channel.network.idle_rounds() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
     });
@@ -285,7 +285,7 @@ fn main() {
     channel.data.fill(0, 1, 0).expect("all of it");
     let mut sleepy = Channel::new(card, Duration::ZERO);
     sleepy.set_up();
-    latency("the same, with the world asleep", &span, Duration::ZERO, || sleepy.stop_run(1, 64));
+    latency("the same, with the network asleep", &span, Duration::ZERO, || sleepy.stop_run(1, 64));
     // Worlds that never sleep are in the way.
     drop((channel, sleepy));
     println!("one way {:.0} ns", one_way(host, card));

@@ -1,15 +1,15 @@
 //! A BAR of a card of the world.
 
+use crate::network::SimNetwork;
 use crate::state::{CardFailure, Slot, State};
 use crate::threaded::{NotPosted, StaleBar};
-use crate::world::World;
 use fpga_pci::{Mmio, MmioError};
 use fpga_registers::BarOffset;
 
 /// One BAR of a card.
 #[derive(Debug)]
 pub(crate) struct SimBar {
-    world: World,
+    world: SimNetwork,
     card: usize,
     index: u8,
     size: u64,
@@ -17,7 +17,7 @@ pub(crate) struct SimBar {
 }
 
 impl SimBar {
-    pub(crate) const fn new(world: World, card: usize, index: u8, size: u64, generation: u32) -> Self {
+    pub(crate) const fn new(world: SimNetwork, card: usize, index: u8, size: u64, generation: u32) -> Self {
         Self { world, card, index, size, generation }
     }
 

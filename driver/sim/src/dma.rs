@@ -8,17 +8,17 @@
 mod backing;
 mod blocks;
 mod leaf;
-mod places;
 mod reuse;
+mod slot_array;
 
 use backing::{Backing, Backings};
 pub use backing::{FileError, RemoteMemory};
-use blocks::{Blocks, ENOUGH, LEAF_BYTES};
+use blocks::{Blocks, LEAF_BYTES, MIN_LEAF_PAGES};
 use fpga_card::{DmaFault, DmaPart, DmaSpace};
-use fpga_pci::memory::{Stretch, gather, scatter};
+use fpga_pci::memory::{Span, gather, scatter};
 use fpga_pci::{DmaAccess, DmaMapError, OsError, SharedMemory, SharedSlice};
 use fpga_registers::Iova;
-use reuse::Reuse;
+use reuse::ReuseTracker;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
@@ -53,12 +53,12 @@ impl Extent {
 
 /// A mapping that an access went to, with what it takes to go there again: it permits accesses of the kind that it is kept for.
 #[derive(Debug)]
-struct Window {
+struct CachedMapping {
     start: u64,
     memory: SharedMemory,
 }
 
-impl Window {
+impl CachedMapping {
     /// Offset of `at`; far beyond the end if it lies below the start.
     #[inline]
     fn offset(&self, at: u64) -> usize {
@@ -72,9 +72,9 @@ impl Window {
     }
 
     /// Where the part is, if all of it lies here.
-    fn stretch(&self, part: &DmaPart) -> Option<Stretch<'_>> {
+    fn stretch(&self, part: &DmaPart) -> Option<Span<'_>> {
         let shared = self.memory.view().slice(self.offset(part.at.get()), part.length).ok()?;
-        Some(Stretch { shared, offset: part.offset })
+        Some(Span { shared, offset: part.offset })
     }
 
     /// Writes if all of it lies here.
@@ -102,23 +102,24 @@ fn store_word(memory: SharedSlice<'_>, offset: usize, word: [u8; 4]) -> bool {
 /// Where accesses of one kind went last and before that: a channel alternates between its descriptors and its data, which may
 /// lie in mappings of their own.
 #[derive(Debug, Default)]
-struct Recent {
-    last: Option<Window>,
-    before: Option<Window>,
+struct MappingCache {
+    last: Option<CachedMapping>,
+    before: Option<CachedMapping>,
     /// Start of the single page that was looked up last.
     page: u64,
 }
 
-impl Recent {
+impl MappingCache {
     const fn swap(&mut self) {
         std::mem::swap(&mut self.last, &mut self.before);
     }
 
     /// The window that holds all of `part`, if either does; it is the last one from now on. Before the data of a lone descriptor
     /// the descriptor was read, so the window of the data is the one before.
-    fn holding(&mut self, part: &DmaPart) -> Option<&Window> {
-        let holds =
-            |window: &Option<Window>| window.as_ref().is_some_and(|window| window.stretch(part).is_some());
+    fn cached_window(&mut self, part: &DmaPart) -> Option<&CachedMapping> {
+        let holds = |window: &Option<CachedMapping>| {
+            window.as_ref().is_some_and(|window| window.stretch(part).is_some())
+        };
         if !holds(&self.last) {
             if !holds(&self.before) {
                 return None;
@@ -128,7 +129,7 @@ impl Recent {
         self.last.as_ref()
     }
 
-    fn note(&mut self, window: Window) {
+    fn note(&mut self, window: CachedMapping) {
         self.before = self.last.replace(window);
     }
 
@@ -155,16 +156,16 @@ pub struct RefusedAccesses {
 /// process, whose client hands over files. Made for a million mappings of a page each.
 #[derive(Debug, Default)]
 pub struct DmaMap {
-    reads: Recent,
-    writes: Recent,
+    reads: MappingCache,
+    writes: MappingCache,
     /// By first address, without overlap.
     extents: BTreeMap<u64, Extent>,
     /// Those of them that are aligned blocks.
     blocks: Blocks,
     backings: Backings,
     /// Whether data for the card, and data for the host, is better moved past the caches.
-    into_card: Reuse,
-    into_host: Reuse,
+    into_card: ReuseTracker,
+    into_host: ReuseTracker,
     mapped: u64,
     refused: RefusedAccesses,
 }
@@ -283,7 +284,7 @@ impl DmaMap {
         let first = at & !(LEAF_BYTES - 1);
         let around = self.extents.range(first..first + LEAF_BYTES).map(|(start, extent)| (*start, extent));
         let pages = around.filter(|(_, extent)| extent.length == PAGE && extent.slot == slot);
-        if pages.clone().take(ENOUGH).count() == ENOUGH {
+        if pages.clone().take(MIN_LEAF_PAGES).count() == MIN_LEAF_PAGES {
             self.blocks.gather(at, slot, pages);
         }
     }
@@ -368,7 +369,7 @@ impl DmaMap {
 
     /// The map has changed.
     fn forget(&mut self) {
-        (self.reads, self.writes) = (Recent::default(), Recent::default());
+        (self.reads, self.writes) = (MappingCache::default(), MappingCache::default());
     }
 
     /// The mapping that holds `at`, and where it starts.
@@ -410,7 +411,7 @@ impl DmaMap {
                     (usize::try_from(extent.offset), usize::try_from(extent.length))
                 && let Ok(memory) = memory.part(offset, length)
             {
-                recent.note(Window { start, memory });
+                recent.note(CachedMapping { start, memory });
             }
             done += part;
         }
@@ -469,7 +470,7 @@ impl DmaSpace for DmaMap {
             self.into_card.note(parts.iter().map(|part| (base.wrapping_add(part.offset), part.length)));
         let mut done = 0;
         while let Some(part) = parts.get(done) {
-            if streams && let Some(window) = self.reads.holding(part) {
+            if streams && let Some(window) = self.reads.cached_window(part) {
                 let near = parts.get(done..).unwrap_or_default();
                 let count = gather(memory, near.iter().map_while(|part| window.stretch(part)));
                 if count > 0 {
@@ -489,7 +490,7 @@ impl DmaSpace for DmaMap {
         let streams = self.into_host.note(parts.iter().map(|part| (address(part), part.length)));
         let mut done = 0;
         while let Some(part) = parts.get(done) {
-            if streams && let Some(window) = self.writes.holding(part) {
+            if streams && let Some(window) = self.writes.cached_window(part) {
                 let near = parts.get(done..).unwrap_or_default();
                 let count = scatter(memory, near.iter().map_while(|part| window.stretch(part)));
                 if count > 0 {

@@ -1,28 +1,30 @@
-//! The in-process backend: simulated cards behind [`fpga_pci::Transport`], and a network between them.
+//! The in-process backend: simulated cards behind [`fpga_pci::Backend`], and a network between them.
 //!
 //! ```
 //! use fpga_netmodel::Order;
-//! use fpga_sim::World;
-//! use fpga_pci::Transport;
+//! use fpga_sim::SimNetwork;
+//! use fpga_pci::Backend;
 //!
-//! let world = World::builder().cards(2).impairments(Order::random(4)).seed(7).build()?;
-//! let card = world.transport(0);
+//! let network = SimNetwork::builder().cards(2).impairments(Order::random(4)).seed(7).build()?;
+//! let card = network.backend(0);
 //! let dma = card.open_bar(1).expect("the built-in card has its DMA BAR there");
 //! assert_eq!(dma.read32(fpga_registers::BarOffset::new(0x3000)).expect("in range") >> 16, 0x1FC3);
-//! # Ok::<(), fpga_sim::BuildError>(())
+//! # Ok::<(), fpga_sim::SimNetworkError>(())
 //! ```
 //!
 //! Unless a world is built with a thread of its own ([`SimNetworkBuilder::threaded`]), everything is inline and
-//! single-threaded: time is virtual, cards work only inside [`World::step`] and
-//! [`fpga_pci::Transport::relax`], and the same calls give the same run. Software that sleeps on an interrupt does it by
-//! [`fpga_pci::Transport::wait_interrupt`], which lets the cards work meanwhile: nobody else would. Time-outs count virtual time then
+//! single-threaded: time is virtual, cards work only inside [`SimNetwork::step`] and
+//! [`fpga_pci::Backend::relax`], and the same calls give the same run. Software that sleeps on an interrupt does it by
+//! [`fpga_pci::Backend::wait_interrupt`], which lets the cards work meanwhile: nobody else would. Time-outs count virtual time then
 //! ([`fpga_pci::Clock::Virtual`]); where there is nothing to do it advances to the next timer at once.
 
 #![forbid(unsafe_code)]
 
+mod backend;
 mod bar;
 mod dma;
 mod host;
+mod in_flight;
 pub mod link;
 mod network;
 pub mod served;
@@ -30,14 +32,12 @@ mod signals;
 mod state;
 mod sync;
 mod threaded;
-mod transport;
-mod world;
 
+pub use backend::SimBackend;
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
 pub use fpga_card::description::{LinkRate, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{BarLayout, BarRole, CardDescription, DescriptionError, FaultPlan, USER_INTERRUPTS};
+pub use network::{SimNetwork, SimNetworkBuilder, SimNetworkError};
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;
-pub use transport::SimBackend;
-pub use world::{BuildError, SimNetworkBuilder, World};

@@ -41,7 +41,7 @@ pub use wrapper::{MAGIC, VERSION, WRAPPER_LENGTH, WrapperError};
 /// Nodes whose addresses are remembered: beyond that frames go to every peer.
 const NODES: usize = 4096;
 /// Datagrams that are no frames and that are taken at a time: whoever sends nonsense without end must not keep cards from working.
-const NONSENSE: u32 = 64;
+const MAX_INVALID_DATAGRAMS: u32 = 64;
 /// Bytes that the socket's buffers are asked to hold: an op table's worth of packets from several senders at once. The system
 /// counts a few times as many for a small datagram as it has bytes, and may give less.
 const SOCKET_BUFFER: usize = 8 << 20;
@@ -50,7 +50,7 @@ const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 /// The longest datagram that UDP can carry over IPv4.
-const LONGEST: usize = 65_507;
+const MAX_DATAGRAM: usize = 65_507;
 
 /// Where a link's frames come from and go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl UdpLinkOptions {
     const fn largest_datagram(&self) -> usize {
         let headers = UDP_HEADER + if self.local.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
         let fits = self.mtu.saturating_sub(headers);
-        if fits > LONGEST { LONGEST } else { fits }
+        if fits > MAX_DATAGRAM { MAX_DATAGRAM } else { fits }
     }
 }
 
@@ -138,7 +138,7 @@ pub struct LinkCounters {
     /// Datagrams that were no wrapped frame.
     pub malformed: u64,
     /// Datagrams from addresses that are no peer's.
-    pub strangers: u64,
+    pub unknown_senders: u64,
     /// Frames for a node that is not here, or from one that is.
     pub misdirected: u64,
 }
@@ -236,7 +236,7 @@ impl UdpLink {
 
     /// The next frame that has arrived, whoever it is for. `is_here`: whether a node is on this side.
     pub(crate) fn receive(&mut self, is_here: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
-        for _ in 0..NONSENSE {
+        for _ in 0..MAX_INVALID_DATAGRAMS {
             let (length, from) = match self.socket.recv_from(&mut self.buffer) {
                 Ok(received) => received,
                 // What an earlier datagram met on its way, reported late.
@@ -244,7 +244,7 @@ impl UdpLink {
                 Err(_) => return None,
             };
             if !self.options.peers.is_empty() && !self.options.peers.contains(&from) {
-                self.counters.strangers += 1;
+                self.counters.unknown_senders += 1;
                 continue;
             }
             let datagram = self.buffer.get(..length).filter(|bytes| bytes.len() < self.buffer.len());

@@ -1,75 +1,600 @@
-//! The network between the cards, with everything that may happen to frames.
+//! Several cards, the network between them, and their common time.
 
-use fpga_card::Card;
-use fpga_netmodel::{Impairments, Link, LinkCounters, OrderError};
+use crate::backend::SimBackend;
+use crate::dma::RefusedAccesses;
+use crate::in_flight::FramesInFlight;
+use crate::link::{LinkCounters, LinkEvents, UdpLink, WRAPPER_LENGTH};
+use crate::state::{CardFailure, Slot, State};
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::threaded::{LockRequest, Shared, ThreadOptions, Worker, WorkerState};
+use fpga_card::{Card, CardDescription, CardError};
+use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
+use fpga_netmodel::{Impairments, OrderError};
+use fpga_pci::OsError;
 use fpga_protocol::time::Nanos;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
-/// Frames on the wire at once; beyond that cards are held back.
-const CAPACITY: usize = 4096;
+/// Virtual time that one unit of work takes, unless the builder says otherwise.
+const UNIT_TIME: Nanos = Nanos::new(100);
+/// Virtual time that passes when software polls and no card has anything to do.
+const IDLE_TIME: Nanos = Nanos::new(1_000);
+/// How long a timer that has run out and brings nothing is left alone.
+const STALE_TIMER_BACKOFF: Duration = Duration::from_millis(1);
+/// How often, and how long at a time, those who wait for the state are given way to.
+const YIELD_ROUNDS: u32 = 128;
+const YIELD_PAUSE: Duration = Duration::from_micros(100);
+/// Units of work per [`fpga_pci::Backend::relax`].
+const UNITS_PER_RELAX: u32 = 8;
 
-/// A frame and the card whose buffer it is.
-pub(crate) type Sent = (usize, Vec<u8>);
-
-/// Frames on their way.
-#[derive(Debug)]
-pub(crate) struct Network {
-    path: Link<Sent>,
-    /// Frames take their time: one that is not due is not delivered for want of anything else to do.
-    timed: bool,
-    pub(crate) undeliverable: u64,
+/// Cards, network and time. Clones are the same world.
+///
+/// Nothing happens by itself: work is done by [`SimNetwork::step`], by [`SimNetwork::step_until_idle`] and in the polling loops
+/// of software ([`fpga_pci::Backend::relax`]), so a single-threaded run is the same every time. Unless the world has a
+/// thread of its own ([`SimNetworkBuilder::threaded`]).
+#[derive(Clone, Debug)]
+pub struct SimNetwork {
+    shared: Arc<Shared>,
+    /// Ends the thread with the last handle.
+    worker: Option<Arc<Worker>>,
 }
 
-impl Network {
-    pub(crate) fn new(impairments: Impairments, seed: u64) -> Result<Self, OrderError> {
-        let plain = Impairments::default();
-        let timed = impairments.distance != plain.distance
-            || impairments.rate != plain.rate
-            || impairments.data.delay != plain.data.delay
-            || impairments.control.delay != plain.control.delay;
-        Ok(Self { path: Link::new(impairments, CAPACITY, seed)?, timed, undeliverable: 0 })
+/// Describes a [`SimNetwork`].
+#[derive(Debug)]
+pub struct SimNetworkBuilder {
+    cards: Vec<CardDescription>,
+    impairments: Impairments,
+    seed: u64,
+    unit_time: Nanos,
+    idle_time: Nanos,
+    units_per_relax: u32,
+    thread: Option<ThreadOptions>,
+    link: Option<UdpLink>,
+}
+
+/// Why a world cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimNetworkError {
+    /// A card cannot be built.
+    #[error("card {card}: {problem}")]
+    Card {
+        /// Its number.
+        card: usize,
+        /// What is wrong.
+        problem: CardError,
+    },
+    /// The delivery order cannot be.
+    #[error("network: {0}")]
+    Network(#[from] OrderError),
+    /// Two cards have one node id, so that the network could not tell them apart.
+    #[error("cards {first} and {second} both are node {node}; give every card its own ni.node_id")]
+    DuplicateNode {
+        /// The node id.
+        node: u32,
+        /// The first card.
+        first: usize,
+        /// The second card.
+        second: usize,
+    },
+    /// A card's packets do not fit the link's datagrams.
+    #[error(
+        "card {card}: its packets of {packet} bytes make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; give it smaller packets (ni.packet_size), or the link a larger MTU if every network on the way carries it"
+    )]
+    Mtu {
+        /// The card.
+        card: usize,
+        /// Payload bytes of its packets.
+        packet: u32,
+        /// Bytes of the longest datagram.
+        datagram: usize,
+        /// Bytes that a datagram may have.
+        largest: usize,
+        /// Bytes that an IP packet may have.
+        mtu: usize,
+    },
+    /// The world's thread cannot be started.
+    #[error("the world's thread cannot be started: {source}; see the limits on processes and memory")]
+    Thread {
+        /// What the system says.
+        source: OsError,
+    },
+    /// The world's thread cannot run where it should.
+    #[error(
+        "the world's thread cannot be bound to CPU {cpu}: {source}; choose one that this process may use"
+    )]
+    Affinity {
+        /// The CPU that was asked for.
+        cpu: usize,
+        /// What the system says.
+        source: OsError,
+    },
+}
+
+impl SimNetworkBuilder {
+    /// Adds a card.
+    #[must_use]
+    pub fn card(mut self, description: CardDescription) -> Self {
+        self.cards.push(description);
+        self
     }
 
-    /// Takes what card `sender` has to send, as far as there is room.
-    pub(crate) fn fill(&mut self, sender: usize, card: &mut Card, now: Nanos) {
-        // What the network copies and loses is of the sender's buffers, too: nothing is allocated for it.
-        let mut spare = None;
-        while self.path.len() < CAPACITY {
-            let Some(frame) = card.take_frame() else { break };
-            if spare.is_none() {
-                spare = Some((sender, card.spare_frame()));
-            }
-            match self.path.offer_with(now, (sender, frame), &mut spare) {
-                Ok(None) => {}
-                Ok(Some((_, lost))) => card.recycle_frame(lost),
-                // Excluded by the check above.
-                Err((_, frame)) => {
-                    card.recycle_frame(frame);
-                    self.undeliverable += 1;
-                }
+    /// Adds `count` built-in cards whose node ids continue from the number of cards so far, plus one.
+    #[must_use]
+    pub fn cards(mut self, count: u32) -> Self {
+        for _ in 0..count {
+            let mut description = CardDescription::default();
+            description.ni.node_id = u32::try_from(self.cards.len() + 1).unwrap_or(u32::MAX);
+            self.cards.push(description);
+        }
+        self
+    }
+
+    /// Everything that the network does to frames; an [`Order`](fpga_netmodel::Order) of delivery alone will do. Nothing by default: all
+    /// arrive, as they were sent.
+    #[must_use]
+    pub fn impairments(mut self, impairments: impl Into<Impairments>) -> Self {
+        self.impairments = impairments.into();
+        self
+    }
+
+    /// What decides where the network is left to chance: the same seed gives the same run. Default 0.
+    #[must_use]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Virtual time of one unit of work, and of one polling round in which there was none.
+    #[must_use]
+    pub const fn time(mut self, unit: Nanos, idle: Nanos) -> Self {
+        (self.unit_time, self.idle_time) = (unit, idle);
+        self
+    }
+
+    /// Units of work that one call of `relax` does at most (at least 1).
+    #[must_use]
+    pub const fn units_per_relax(mut self, units: u32) -> Self {
+        self.units_per_relax = if units == 0 { 1 } else { units };
+        self
+    }
+
+    /// Gives the world a thread of its own: its cards work by themselves, as real ones do.
+    ///
+    /// The model is the same one: every access of a card goes through the live IOMMU map, and descriptors, fault hooks
+    /// and access log are as without a thread. What differs:
+    ///
+    /// * Time is the system's monotonic clock since the world was built; [`time`](Self::time) and
+    ///   [`units_per_relax`](Self::units_per_relax) mean nothing. Runs are not repeatable.
+    /// * 32-bit register writes are posted: they return before the card knows. Any other access of the same thread
+    ///   happens after them. When a thread writes faster than the card takes, writing waits.
+    /// * Interrupts are waited for where they are signalled, in the event descriptor.
+    /// * [`SimNetwork::step`], [`SimNetwork::step_until_idle`] and [`SimNetwork::advance`] wait instead of work.
+    ///
+    /// The thread ends when the last handle of the world (clone, transport, BAR) is dropped, which waits for it.
+    #[must_use]
+    pub const fn threaded(mut self, options: ThreadOptions) -> Self {
+        self.thread = Some(options);
+        self
+    }
+
+    /// Joins this world's network with those of other processes: frames for nodes that are not here leave through `link`, after
+    /// everything that this network does to frames. Time is real in such a world, with or without a thread of its own.
+    #[must_use]
+    pub fn link(mut self, link: UdpLink) -> Self {
+        self.link = Some(link);
+        self
+    }
+
+    /// Builds the world.
+    ///
+    /// # Errors
+    /// [`SimNetworkError`].
+    pub fn build(self) -> Result<SimNetwork, SimNetworkError> {
+        for (second, description) in self.cards.iter().enumerate() {
+            let node = description.ni.node_id;
+            let earlier = self.cards.iter().take(second).position(|other| other.ni.node_id == node);
+            if let Some(first) = earlier {
+                return Err(SimNetworkError::DuplicateNode { node, first, second });
             }
         }
-        if let Some((_, frame)) = spare {
-            card.recycle_frame(frame);
+        let mut slots = Vec::with_capacity(self.cards.len());
+        for (number, description) in self.cards.into_iter().enumerate() {
+            if let Some(link) = &self.link {
+                check_mtu(number, description.ni.packet_size, link)?;
+            }
+            let card =
+                Card::new(description).map_err(|problem| SimNetworkError::Card { card: number, problem })?;
+            slots.push(Slot::new(card));
+        }
+        let state = State {
+            slots,
+            network: FramesInFlight::new(self.impairments, self.seed)?,
+            epoch: self.link.is_some().then(Instant::now),
+            link: self.link,
+            now: Nanos::ZERO,
+            unit_time: self.unit_time,
+            idle_time: self.idle_time,
+            units_per_relax: self.units_per_relax,
+            turn: 0,
+            inbox: Vec::new(),
+            worked: 0,
+            #[cfg(test)]
+            panics: false,
+        };
+        let threaded = self.thread.is_some().then(|| WorkerState::new(state.slots.len()));
+        let shared = Arc::new(Shared { state: Mutex::new(state), threaded, waiting: AtomicU32::new(0) });
+        let worker = match self.thread {
+            Some(options) => Some(Arc::new(Worker::start(&shared, options)?)),
+            None => None,
+        };
+        Ok(SimNetwork { shared, worker })
+    }
+}
+
+impl SimNetwork {
+    /// Starts a description without cards; the network delivers everything, in order.
+    #[must_use]
+    pub fn builder() -> SimNetworkBuilder {
+        SimNetworkBuilder {
+            cards: Vec::new(),
+            impairments: Impairments::default(),
+            seed: 0,
+            unit_time: UNIT_TIME,
+            idle_time: IDLE_TIME,
+            units_per_relax: UNITS_PER_RELAX,
+            thread: None,
+            link: None,
         }
     }
 
-    /// The next frame that is due.
-    pub(crate) fn next(&mut self, now: Nanos) -> Option<Sent> {
-        self.path.poll(now)
+    /// Whether the cards work by themselves, on a thread of their own.
+    #[must_use]
+    pub fn is_threaded(&self) -> bool {
+        self.worker.is_some()
     }
 
-    /// Any frame at all, for when nothing else is left to do and frames take no time: those that wait for company would wait in
-    /// vain.
-    pub(crate) fn next_when_idle(&mut self) -> Option<Sent> {
-        if self.timed { None } else { self.path.poll_any() }
+    /// Opens card `card`: memory decoding is switched on, bus mastering off, as vfio-pci leaves a device. While a
+    /// transport of the card lives, the same one is returned; when it is dropped, its mappings and interrupts go.
+    ///
+    /// # Panics
+    /// If there is no such card: a mistake of the program that built the world.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "documented: the caller's own card number")]
+    pub fn backend(&self, card: usize) -> Arc<SimBackend> {
+        let mut state = self.lock();
+        let slot = state.slots.get_mut(card).expect("card number below the number of cards");
+        if let Some(opened) = slot.opened.upgrade() {
+            return opened;
+        }
+        // The last user may have let go just now, and not come round to closing it.
+        slot.close();
+        let name = format!("mock:{card}");
+        let opened = Arc::new(SimBackend::new(self.clone(), card, name));
+        slot.opened = Arc::downgrade(&opened);
+        opened
     }
 
-    /// When the next frame is due.
-    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
-        self.path.poll_timeout()
+    /// Calls `look` with card `card`; `None` if there is no such card.
+    pub fn with_card<T>(&self, card: usize, look: impl FnOnce(&mut Card) -> T) -> Option<T> {
+        self.lock().slots.get_mut(card).map(|slot| look(&mut slot.card))
     }
 
-    pub(crate) const fn counters(&self) -> &LinkCounters {
-        self.path.counters()
+    /// Number of cards.
+    #[must_use]
+    pub fn card_count(&self) -> usize {
+        self.lock().slots.len()
+    }
+
+    /// Makes card `card` fail (or work again); `false` if there is no such card.
+    pub fn fail(&self, card: usize, failure: CardFailure) -> bool {
+        self.lock().slots.get_mut(card).map(|slot| slot.failure = failure).is_some()
+    }
+
+    /// Raises or lowers line `line` of card `card`'s user interrupts, as its user logic would ([`fpga_card::Card::set_user_interrupt`]);
+    /// `false` if there is no such card, or no such line.
+    pub fn set_user_interrupt(&self, card: usize, line: u8, asserted: bool) -> bool {
+        let mut state = self.lock();
+        let Some(slot) = state.slots.get_mut(card) else { return false };
+        slot.card.set_user_interrupt(line, asserted, &mut slot.host)
+    }
+
+    /// Raises line `line` of card `card`'s user interrupts until it is acknowledged ([`fpga_card::Card::pulse_user_interrupt`]): whether it has been
+    /// by now; `None` if there is no such card, or no such line.
+    pub fn pulse_user_interrupt(&self, card: usize, line: u8) -> Option<bool> {
+        let mut state = self.lock();
+        let slot = state.slots.get_mut(card)?;
+        slot.card.pulse_user_interrupt(line, &mut slot.host)
+    }
+
+    /// Puts card `card` into its slot again after it has left the bus ([`CardFailure::Gone`], or a planned removal): it works, in
+    /// its power-on state, its memory lost. `false` if there is no such card.
+    pub fn replug(&self, card: usize) -> bool {
+        let mut state = self.lock();
+        let Some(slot) = state.slots.get_mut(card) else { return false };
+        slot.card.replug();
+        slot.failure = CardFailure::None;
+        true
+    }
+
+    /// One unit of work: of a card, or the delivery of one frame. Returns whether there was any.
+    ///
+    /// With a thread of its own the world needs no steps: nothing is done, and the answer is `false`.
+    pub fn step(&self) -> bool {
+        !self.is_threaded() && self.lock().step()
+    }
+
+    /// Works until nothing is left to do at once; timers do not count. Returns the number of units.
+    ///
+    /// With a thread of its own: waits until the world has found nothing to do after everything that this thread did so
+    /// far, or its thread is gone (a card panicked). Cards that others keep busy may keep this waiting.
+    pub fn step_until_idle(&self) -> u64 {
+        let mut state = self.lock();
+        if let Some(threaded) = &self.shared.threaded {
+            let (rests, worked) = (threaded.idle_count(), state.worked);
+            drop(state);
+            threaded.wait_until_idle(rests);
+            return self.lock().worked - worked;
+        }
+        let mut units = 0;
+        while state.step() {
+            units += 1;
+        }
+        units
+    }
+
+    /// Lets `span` pass, and everything that it brings happen.
+    ///
+    /// With a thread of its own, or a link to other processes, the world has real time: this sleeps for so long, and until nothing
+    /// is left to do.
+    pub fn advance(&self, span: Nanos) {
+        if self.is_threaded() || self.lock().epoch.is_some() {
+            // To let time pass is what the caller asks for: nothing is waited for that could be had sooner.
+            std::thread::sleep(Duration::from_nanos(span.get()));
+            self.step_until_idle();
+            return;
+        }
+        let mut state = self.lock();
+        let end = state.now.saturating_add(span);
+        loop {
+            while state.now < end && state.step() {}
+            // A deadline in the past that brings no work must not hold time up.
+            match state.next_deadline_after(state.now) {
+                Some(deadline) if deadline < end => state.now = deadline,
+                _ => break,
+            }
+        }
+        state.now = state.now.max(end);
+        while state.step() {}
+    }
+
+    /// Virtual time; with a thread of its own, the time since the world was built.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        match &self.shared.threaded {
+            Some(threaded) => threaded.elapsed(),
+            None => self.lock().now,
+        }
+    }
+
+    /// How often the world's thread looked around and found nothing to do; 0 without one. For measuring: asking disturbs
+    /// nobody.
+    #[must_use]
+    pub fn idle_rounds(&self) -> u64 {
+        self.shared.threaded.as_ref().map_or(0, WorkerState::idle_count)
+    }
+
+    /// Frames that no card was addressed by.
+    #[must_use]
+    pub fn undeliverable_frames(&self) -> u64 {
+        self.lock().network.undeliverable
+    }
+
+    /// What became of the frames that cards of this world have sent.
+    #[must_use]
+    pub fn network_counters(&self) -> fpga_netmodel::LinkCounters {
+        *self.lock().network.counters()
+    }
+
+    /// What went over the link to other processes; `None` without one.
+    #[must_use]
+    pub fn link_counters(&self) -> Option<LinkCounters> {
+        self.lock().link.as_ref().map(|link| link.counters)
+    }
+
+    /// Where frames from other processes arrive.
+    pub(crate) fn link_events(&self) -> Option<LinkEvents> {
+        self.lock().link.as_ref().map(UdpLink::events)
+    }
+
+    /// Bytes of host memory that card `card` can reach.
+    #[must_use]
+    pub fn mapped_bytes(&self, card: usize) -> u64 {
+        self.lock().slots.get(card).map_or(0, |slot| slot.host.map.mapped_bytes())
+    }
+
+    /// Accesses of card `card` to host memory that its map refused, since the world was built.
+    #[must_use]
+    pub fn refused_accesses(&self, card: usize) -> RefusedAccesses {
+        self.lock().slots.get(card).map_or_else(RefusedAccesses::default, |slot| slot.host.map.refused())
+    }
+
+    /// Lets those have the state who wait for it: whoever drives the world takes it again and again, and the system's lock is
+    /// not fair. Returns at once if nobody waits, and after some milliseconds in any case.
+    pub(crate) fn yield_lock(&self) {
+        for round in 0..YIELD_ROUNDS {
+            if self.shared.waiting.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            if round < YIELD_ROUNDS / 2 {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(YIELD_PAUSE);
+            }
+        }
+    }
+
+    /// For whoever drives the world in real time: some work of all cards at time `now`, unless the world has a thread for it.
+    /// Returns how long it may rest then if nothing else happens: not at all, until some timer, or for ever (`None`).
+    pub(crate) fn drive(&self, now: Nanos) -> Option<Duration> {
+        if self.is_threaded() {
+            return None;
+        }
+        let mut state = self.lock();
+        state.now = state.now.max(now);
+        if state.burst() > 0 {
+            return Some(Duration::ZERO);
+        }
+        match state.next_deadline()?.get().saturating_sub(state.now.get()) {
+            // A deadline in the past that brings no work must not keep anybody awake.
+            0 => Some(STALE_TIMER_BACKOFF),
+            rest => Some(Duration::from_nanos(rest)),
+        }
+    }
+
+    /// Does the work of the world's thread if that sleeps or waits for a CPU. Returns whether there was any.
+    pub(crate) fn work_for_thread(&self) -> bool {
+        self.threaded().is_some_and(|threaded| threaded.work(&self.shared.state))
+    }
+
+    /// Works for `span` of virtual time. With a link to other processes time is real: then this thread sleeps whenever there is nothing
+    /// to do, until a frame arrives, a timer runs out or `span` is over, and leaves the processor to those others.
+    pub(crate) fn pause(&self, span: Nanos) {
+        if !self.is_linked() {
+            self.rest_until(span, || false);
+            return;
+        }
+        self.run_linked(span, None, || false);
+    }
+
+    /// Works in virtual time until `is_over`, or until `span` has passed; once, if time stands still. The lock is free between two steps.
+    pub(crate) fn rest_until(&self, span: Nanos, mut is_over: impl FnMut() -> bool) {
+        let limit = self.now().saturating_add(span);
+        while !is_over() {
+            let (before, worked, now) = {
+                let mut state = self.lock();
+                let before = state.now;
+                let worked = state.relax();
+                (before, worked, state.now)
+            };
+            // An interrupt may have been sent though there was no work.
+            if is_over() || now >= limit || now == before {
+                return;
+            }
+            if !worked {
+                self.lock().advance_to_next_event(before, limit);
+            }
+        }
+    }
+
+    /// Whether time is real here, and other processes take part.
+    pub(crate) fn is_linked(&self) -> bool {
+        let state = self.lock();
+        state.epoch.is_some() && state.link.is_some()
+    }
+
+    /// Works in real time until `is_over`, which is so at the latest when `beside` becomes readable, or `span` is over.
+    pub(crate) fn run_linked(
+        &self,
+        span: Nanos,
+        beside: Option<BorrowedFd<'_>>,
+        mut is_over: impl FnMut() -> bool,
+    ) {
+        let (epoch, events) = {
+            let state = self.lock();
+            let (Some(epoch), Some(link)) = (state.epoch, &state.link) else { return };
+            (epoch, link.events())
+        };
+        let now = || Nanos::new(u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let end = now().saturating_add(span);
+        loop {
+            let rest = self.drive(now());
+            let left = Duration::from_nanos(end.saturating_sub(now()).get());
+            if is_over() || left.is_zero() {
+                return;
+            }
+            match rest {
+                Some(Duration::ZERO) => {}
+                Some(rest) => events.wait(rest.min(left), beside),
+                None => events.wait(left, beside),
+            }
+        }
+    }
+
+    /// What a polling loop does between two looks.
+    pub(crate) fn relax(&self) {
+        match self.threaded() {
+            // The thread that is waited for needs this CPU.
+            Some(threaded) if threaded.single_cpu => std::thread::yield_now(),
+            Some(_) => fpga_pci::wait::spin(),
+            None => {
+                self.lock().relax();
+            }
+        }
+    }
+
+    /// Whether time is the system's: the world has a thread of its own, or shares its time with other processes.
+    pub(crate) fn is_real_time(&self) -> bool {
+        self.is_threaded() || self.lock().epoch.is_some()
+    }
+
+    /// What the world shares with its thread, if it has one.
+    pub(crate) fn threaded(&self) -> Option<&WorkerState> {
+        self.shared.threaded.as_ref()
+    }
+
+    /// The state. Everything that was posted before has happened.
+    pub(crate) fn lock(&self) -> StateGuard<'_> {
+        let threaded = self.shared.threaded.as_ref();
+        let pass = threaded.map(WorkerState::ask);
+        let mut state = match self.shared.state.try_lock() {
+            Ok(state) => state,
+            // A panic of another test thread in the middle of a step leaves a usable, if odd, world.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+                let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+                self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+                state
+            }
+        };
+        if let Some(threaded) = threaded {
+            threaded.apply_all(&mut state);
+        }
+        StateGuard { state, _pass: pass }
+    }
+}
+
+/// Frames of `packet` bytes of payload must fit the link's datagrams.
+fn check_mtu(card: usize, packet: u32, link: &UdpLink) -> Result<(), SimNetworkError> {
+    let frame = START_HEADER_LENGTH + CRC_LENGTH + usize::try_from(packet).unwrap_or(usize::MAX / 2);
+    let largest = link.largest_frame();
+    if frame <= largest {
+        return Ok(());
+    }
+    let (datagram, largest) = (frame + WRAPPER_LENGTH, largest + WRAPPER_LENGTH);
+    Err(SimNetworkError::Mtu { card, packet, datagram, largest, mtu: link.mtu() })
+}
+
+/// The state, locked. The fields are dropped in this order.
+#[derive(Debug)]
+pub(crate) struct StateGuard<'a> {
+    state: MutexGuard<'a, State>,
+    _pass: Option<LockRequest<'a>>,
+}
+
+impl Deref for StateGuard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for StateGuard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
     }
 }

@@ -16,15 +16,15 @@
 //! the client goes, however it goes, bus mastering is switched off first, then its memory and its interrupts are let go. The
 //! card is not reset: public XDMA cards cannot be, and the next client finds what the last one left.
 
+mod client;
 mod device;
 mod error;
 mod irqs;
 mod listener;
 mod log;
-mod patience;
-mod peer;
 mod server;
 mod session;
+mod wait_budget;
 
 pub use error::ServeError;
 pub use listener::{Listener, SocketFile};

@@ -1,11 +1,11 @@
 //! What is behind the lock: cards with their host sides, the network, time; and how work is done.
 
+use crate::backend::SimBackend;
 use crate::dma::RemoteMemory;
 use crate::host::HostSide;
+use crate::in_flight::{FramesInFlight, Sent};
 use crate::link::UdpLink;
-use crate::network::{Network, Sent};
 use crate::threaded::posted::{Cursor, PostedWrite};
-use crate::transport::SimBackend;
 use fpga_card::{Card, CardCounters};
 use fpga_firmware::NodeId;
 use fpga_protocol::time::Nanos;
@@ -138,7 +138,7 @@ const fn cost(counters: &CardCounters) -> u64 {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) slots: Vec<Slot>,
-    pub(crate) network: Network,
+    pub(crate) network: FramesInFlight,
     /// The way to cards elsewhere.
     pub(crate) link: Option<UdpLink>,
     /// When time began, in a world that shares it with others: nothing is virtual there.
@@ -167,7 +167,7 @@ impl State {
         }
         for _ in 0..self.units_per_relax {
             if !self.step() {
-                self.pass(self.idle_time);
+                self.advance_time(self.idle_time);
                 return false;
             }
         }
@@ -176,7 +176,7 @@ impl State {
 
     /// Advances virtual time to the next timer, or to `limit`: there was nothing to do at time `before`, and a pause of the driver's takes
     /// no longer than what happens in it.
-    pub(crate) fn leap(&mut self, before: Nanos, limit: Nanos) {
+    pub(crate) fn advance_to_next_event(&mut self, before: Nanos, limit: Nanos) {
         if self.epoch.is_none() {
             // What was due before has brought no work, and must not hold time up. What falls due in the last step is next.
             let next = self.next_deadline_after(before);
@@ -211,19 +211,19 @@ impl State {
                 },
             };
             if worked {
-                self.pass(self.unit_time);
+                self.advance_time(self.unit_time);
                 return true;
             }
         }
         // Frames that wait for company would wait in vain.
         let Some((sender, frame)) = self.network.next_when_idle() else { return false };
         self.deliver(sender, frame);
-        self.pass(self.unit_time);
+        self.advance_time(self.unit_time);
         true
     }
 
     /// Lets virtual time pass.
-    fn pass(&mut self, span: Nanos) {
+    fn advance_time(&mut self, span: Nanos) {
         if self.epoch.is_none() {
             self.now = self.now.saturating_add(span);
         }

@@ -1,19 +1,19 @@
 //! Cards that work by themselves, on a thread of their own.
 //!
 //! One worker per world runs all its cards and the network. It owns the state by holding its lock; everybody else asks
-//! for the lock ([`gate`]) and gets it between two bursts of work. Register writes do not: they travel through a queue
+//! for the lock ([`lock_gate`]) and gets it between two bursts of work. Register writes do not: they travel through a queue
 //! per card ([`posted`]). Whoever takes the lock applies what is queued first, as reads push posted writes ahead of them
 //! on PCIe, so that the accesses of one thread happen in the order that it made them in.
 
-mod gate;
+mod lock_gate;
 pub(crate) mod posted;
 mod worker;
 
 use crate::state::State;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use gate::Gate;
-pub(crate) use gate::Pass;
-use posted::{Posted, PostedWrite};
+use lock_gate::LockGate;
+pub(crate) use lock_gate::LockRequest;
+use posted::{PostedQueue, PostedWrite};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 pub(crate) use worker::Worker;
@@ -26,7 +26,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// Maximum number of bursts that a waiting thread does for the worker before it looks for what it waits for.
 const HELP_ROUNDS: u32 = 16;
 
-/// The thread of a [`World`](crate::World) whose cards work by themselves; see
+/// The thread of a [`SimNetwork`](crate::SimNetwork) whose cards work by themselves; see
 /// [`SimNetworkBuilder::threaded`](crate::SimNetworkBuilder::threaded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -63,15 +63,15 @@ impl ThreadOptions {
 /// One card's way in that needs no lock.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    posted: Posted,
+    posted: PostedQueue,
     /// Resets so far, as in the card's slot. Written with the lock held.
     generation: CachePadded<AtomicU32>,
 }
 
 /// What the worker shares with everybody else, beside the state.
 #[derive(Debug)]
-pub(crate) struct Threaded {
-    gate: Gate,
+pub(crate) struct WorkerState {
+    gate: LockGate,
     mailboxes: Box<[Mailbox]>,
     /// When time began.
     epoch: Instant,
@@ -87,13 +87,14 @@ pub(crate) struct NotPosted;
 #[derive(Debug)]
 pub(crate) struct StaleBar;
 
-impl Threaded {
+impl WorkerState {
     pub(crate) fn new(cards: usize) -> Self {
-        let mailbox = || Mailbox { posted: Posted::new(), generation: CachePadded::new(AtomicU32::new(0)) };
+        let mailbox =
+            || Mailbox { posted: PostedQueue::new(), generation: CachePadded::new(AtomicU32::new(0)) };
         // Here, by the thread that builds the world: a thread that is bound to a CPU sees no other.
         let single_cpu = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
         let mailboxes = (0..cards).map(|_| mailbox()).collect();
-        Self { gate: Gate::new(), mailboxes, epoch: Instant::now(), single_cpu }
+        Self { gate: LockGate::new(), mailboxes, epoch: Instant::now(), single_cpu }
     }
 
     /// Nanoseconds since the world was made.
@@ -102,7 +103,7 @@ impl Threaded {
     }
 
     /// Asks for the lock.
-    pub(crate) fn ask(&self) -> Pass<'_> {
+    pub(crate) fn ask(&self) -> LockRequest<'_> {
         self.gate.ask()
     }
 
@@ -178,14 +179,14 @@ impl Threaded {
     /// say. A worker that is gone is not waited for.
     pub(crate) fn wait_until_idle(&self, rests: u64) {
         let backoff = Backoff::new();
-        while self.gate.rests() == rests && self.gate.is_alive() {
+        while self.gate.idle_count() == rests && self.gate.is_alive() {
             backoff.snooze();
         }
     }
 
     /// With the lock held: how often the worker had nothing to do.
-    pub(crate) fn rests(&self) -> u64 {
-        self.gate.rests()
+    pub(crate) fn idle_count(&self) -> u64 {
+        self.gate.idle_count()
     }
 
     /// Applies every write that was posted before, as far as this thread can know of it.
@@ -223,7 +224,7 @@ impl Threaded {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
-    pub(crate) threaded: Option<Threaded>,
+    pub(crate) threaded: Option<WorkerState>,
     /// Threads that wait for the state, without having found it free.
     pub(crate) waiting: AtomicU32,
 }

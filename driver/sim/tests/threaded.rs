@@ -2,9 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
 
 use fpga_card::AccessLog;
-use fpga_pci::{Bar, DmaAccess, HugePages, MmioError, ResetLevel, SharedMemory, Transport};
+use fpga_pci::{Backend, Bar, DmaAccess, HugePages, MmioError, ResetLevel, SharedMemory};
 use fpga_registers::{BarOffset, CardAddr, Iova};
-use fpga_sim::{BuildError, CardFailure, SimBackend, ThreadOptions, World};
+use fpga_sim::{CardFailure, SimBackend, SimNetwork, SimNetworkError, ThreadOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -30,8 +30,8 @@ fn memory(length: usize) -> SharedMemory {
     SharedMemory::anonymous(length, HugePages::No).unwrap()
 }
 
-fn threaded(spin: Duration) -> World {
-    World::builder().cards(1).threaded(ThreadOptions::default().spin(spin)).build().unwrap()
+fn threaded(spin: Duration) -> SimNetwork {
+    SimNetwork::builder().cards(1).threaded(ThreadOptions::default().spin(spin)).build().unwrap()
 }
 
 fn write(bar: &Bar, at: u64, value: u32) {
@@ -55,8 +55,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(world: &World) -> Self {
-        let card = world.transport(0);
+    fn new(network: &SimNetwork) -> Self {
+        let card = network.backend(0);
         card.set_bus_master(true).unwrap();
         let (ring, data) = (memory(0x1_0000), memory(1 << 20));
         card.map_dma(Iova::new(RING), &ring, DmaAccess::Both).unwrap();
@@ -106,9 +106,9 @@ impl Rig {
 #[test]
 fn threaded_write_and_read_back_round_trips() {
     for spin in [Duration::ZERO, Duration::from_micros(50), Duration::MAX] {
-        let world = threaded(spin);
-        assert!(world.is_threaded());
-        let rig = Rig::new(&world);
+        let network = threaded(spin);
+        assert!(network.is_threaded());
+        let rig = Rig::new(&network);
         let bytes: Vec<u8> = (0..300_000_u32).map(|index| ((index * 7) >> 3).to_le_bytes()[0]).collect();
         rig.data.write(0, &bytes).unwrap();
         rig.descriptor(0, 0x13, 300_000, DATA, 0x1234, 0);
@@ -131,8 +131,8 @@ fn threaded_write_and_read_back_round_trips() {
 fn threaded_threads_share_card() {
     const LENGTH: usize = 40_000;
     const ROUNDS: usize = 60;
-    let world = threaded(Duration::from_micros(50));
-    let rig = Rig::new(&world);
+    let network = threaded(Duration::from_micros(50));
+    let rig = Rig::new(&network);
     let run = |base: u64, first: usize, from: [u64; 2], to: [u64; 2]| {
         let length = u32::try_from(LENGTH).unwrap();
         for round in 0..ROUNDS {
@@ -145,7 +145,7 @@ fn threaded_threads_share_card() {
     };
     rig.data.fill(0, LENGTH, 0x11).unwrap();
     rig.data.fill(100_000, LENGTH, 0x22).unwrap();
-    world.with_card(0, |card| card.poke(CardAddr::new(0x10_0000), &[0x33; LENGTH])).unwrap().unwrap();
+    network.with_card(0, |card| card.poke(CardAddr::new(0x10_0000), &[0x33; LENGTH])).unwrap().unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let busy = scope.spawn(|| run(H2C, 0, [DATA, DATA + 100_000], [0, 0x2_0000]));
@@ -164,7 +164,7 @@ fn threaded_threads_share_card() {
     });
     let mut bytes = vec![0; LENGTH];
     for (at, value) in [(0, 0x11), (0x2_0000, 0x22)] {
-        world.with_card(0, |card| card.peek(CardAddr::new(at), &mut bytes)).unwrap().unwrap();
+        network.with_card(0, |card| card.peek(CardAddr::new(at), &mut bytes)).unwrap().unwrap();
         assert!(bytes.iter().all(|byte| *byte == value));
     }
     for at in [300_000, 400_000] {
@@ -177,10 +177,10 @@ fn threaded_threads_share_card() {
 fn threaded_writes_arrive_in_order_before_reads() {
     const THREADS: u64 = 4;
     const EACH: u32 = 3000;
-    let world = threaded(Duration::from_micros(50));
-    let rig = Rig::new(&world);
+    let network = threaded(Duration::from_micros(50));
+    let rig = Rig::new(&network);
     let entries = usize::try_from(THREADS).unwrap() * EACH as usize * 2;
-    world.with_card(0, |card| card.set_access_log(AccessLog::bounded(entries)));
+    network.with_card(0, |card| card.set_access_log(AccessLog::bounded(entries)));
     // Write-back and descriptor addresses hold what was written.
     let registers = [0x88, 0x1088, 0x4080, 0x5080];
     std::thread::scope(|scope| {
@@ -197,8 +197,8 @@ fn threaded_writes_arrive_in_order_before_reads() {
             });
         }
     });
-    world.step_until_idle();
-    let log = world.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap();
+    network.step_until_idle();
+    let log = network.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap();
     let AccessLog::Bounded { entries, .. } = log else { panic!("a bounded log was set") };
     for at in registers {
         let written: Vec<_> = entries
@@ -213,9 +213,9 @@ fn threaded_writes_arrive_in_order_before_reads() {
 
 #[test]
 fn threaded_write_queue_full_blocks_until_space() {
-    let world = threaded(Duration::ZERO);
-    let rig = Rig::new(&world);
-    world.with_card(0, |_| {
+    let network = threaded(Duration::ZERO);
+    let rig = Rig::new(&network);
+    network.with_card(0, |_| {
         // The worker does not get the lock meanwhile.
         for n in 0..100 {
             write(&rig.dma, 0x88, n << 5);
@@ -238,10 +238,10 @@ fn endless(rig: &Rig, base: u64, from: u64, to: u64) {
 
 #[test]
 fn threaded_unmapped_memory_is_not_accessed() {
-    let world = threaded(Duration::from_micros(50));
-    let rig = Rig::new(&world);
+    let network = threaded(Duration::from_micros(50));
+    let rig = Rig::new(&network);
     let target = Iova::new(0x4000_0000);
-    world.with_card(0, |card| card.poke(CardAddr::ZERO, &[0xEE; 4096])).unwrap().unwrap();
+    network.with_card(0, |card| card.poke(CardAddr::ZERO, &[0xEE; 4096])).unwrap().unwrap();
     for round in 0..200 {
         let page = memory(4096);
         rig.card.map_dma(target, &page, DmaAccess::WriteByDevice).unwrap();
@@ -262,8 +262,8 @@ fn threaded_unmapped_memory_is_not_accessed() {
 
 #[test]
 fn threaded_reset_discards_writes_of_other_threads() {
-    let world = threaded(Duration::from_micros(50));
-    let rig = Rig::new(&world);
+    let network = threaded(Duration::from_micros(50));
+    let rig = Rig::new(&network);
     for round in 0..100 {
         let dma = rig.card.open_bar(DMA).unwrap();
         let began = AtomicBool::new(false);
@@ -287,10 +287,10 @@ fn threaded_reset_discards_writes_of_other_threads() {
 #[test]
 fn threaded_busy_network_ends_with_last_handle() {
     for _ in 0..20 {
-        let world = threaded(Duration::MAX);
-        let rig = Rig::new(&world);
+        let network = threaded(Duration::MAX);
+        let rig = Rig::new(&network);
         endless(&rig, H2C, DATA, 0);
-        drop(world);
+        drop(network);
         let Rig { card, dma, ring, data } = rig;
         drop(card);
         // Without its transport the card has neither mappings nor bus mastering, but registers.
@@ -304,25 +304,25 @@ fn threaded_busy_network_ends_with_last_handle() {
 
 #[test]
 fn threaded_handles_move_between_threads() {
-    let world = threaded(Duration::ZERO);
-    let rig = Rig::new(&world);
+    let network = threaded(Duration::ZERO);
+    let rig = Rig::new(&network);
     std::thread::scope(|scope| {
         for _ in 0..3 {
-            let (world, dma) = (world.clone(), rig.dma.clone());
+            let (network, dma) = (network.clone(), rig.dma.clone());
             scope.spawn(move || {
                 write(&dma, 0x88, 0x20);
-                drop(world);
+                drop(network);
             });
         }
         scope.spawn(move || drop(rig));
-        scope.spawn(move || drop(world));
+        scope.spawn(move || drop(network));
     });
 }
 
 #[test]
 fn threaded_interrupt_wait_uses_event_fd() {
-    let world = threaded(Duration::ZERO);
-    let rig = Rig::new(&world);
+    let network = threaded(Duration::ZERO);
+    let rig = Rig::new(&network);
     let interrupts = rig.card.enable_interrupts(4).unwrap();
     let vector = interrupts.get(2).unwrap();
     write(&rig.dma, 0x90, 0x00F8_3E1E);
@@ -340,27 +340,27 @@ fn threaded_interrupt_wait_uses_event_fd() {
 
 #[test]
 fn threaded_unplugged_card_reports_gone() {
-    let world = threaded(Duration::from_micros(50));
-    let rig = Rig::new(&world);
+    let network = threaded(Duration::from_micros(50));
+    let rig = Rig::new(&network);
     endless(&rig, H2C, DATA, 0);
-    assert!(world.fail(0, CardFailure::Gone));
+    assert!(network.fail(0, CardFailure::Gone));
     let before = rig.completed(H2C);
-    assert_eq!(world.step_until_idle(), 0);
+    assert_eq!(network.step_until_idle(), 0);
     assert_eq!(rig.completed(H2C), before, "a card that is gone does nothing");
     write(&rig.dma, 0x88, 0x20);
     assert!(matches!(rig.dma.read32(BarOffset::new(0x88)), Err(MmioError::Gone { .. })));
-    assert!(world.fail(0, CardFailure::None));
+    assert!(network.fail(0, CardFailure::None));
     assert_eq!(read(&rig.dma, 0x88), low(RING) + 0x8000, "the write was lost");
 }
 
 #[test]
 fn threaded_time_is_monotonic_clock() {
-    let world = threaded(Duration::from_micros(50));
-    let card = world.transport(0);
+    let network = threaded(Duration::from_micros(50));
+    let card = network.backend(0);
     let (began, before) = (Instant::now(), card.now());
     card.relax();
-    assert!(!world.step(), "there is nothing for the caller to do");
-    world.advance(fpga_protocol::Nanos::from_millis(2));
+    assert!(!network.step(), "there is nothing for the caller to do");
+    network.advance(fpga_protocol::Nanos::from_millis(2));
     let (passed, bound) = (card.now() - before, began.elapsed().as_nanos());
     assert!((2_000_000..=bound).contains(&passed.into()), "{passed} ns of {bound}");
 }
@@ -368,10 +368,10 @@ fn threaded_time_is_monotonic_clock() {
 #[test]
 fn threaded_invalid_cpu_is_reported() {
     let options = ThreadOptions::default();
-    let error = World::builder().cards(1).threaded(options.pin(usize::MAX)).build().unwrap_err();
-    assert!(matches!(error, BuildError::Affinity { cpu: usize::MAX, .. }), "{error}");
-    // Of this process's CPUs any will do; which they are, is not for the world to say.
+    let error = SimNetwork::builder().cards(1).threaded(options.pin(usize::MAX)).build().unwrap_err();
+    assert!(matches!(error, SimNetworkError::Affinity { cpu: usize::MAX, .. }), "{error}");
+    // Of this process's CPUs any will do; which they are, is not for the network to say.
     let anywhere =
-        (0..1024).find_map(|cpu| World::builder().cards(1).threaded(options.pin(cpu)).build().ok());
+        (0..1024).find_map(|cpu| SimNetwork::builder().cards(1).threaded(options.pin(cpu)).build().ok());
     assert_eq!(anywhere.unwrap().step_until_idle(), 0);
 }

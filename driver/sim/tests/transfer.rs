@@ -8,9 +8,9 @@ use fpga_firmware::generated::{Flags, memory, ni};
 use fpga_firmware::ids::{NodeId, OpNumber, TransferId};
 use fpga_firmware::window::{WindowHeader, WindowKind};
 use fpga_netmodel::Order;
-use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
+use fpga_pci::{Backend, Bar, DmaAccess, HugePages, SharedMemory};
 use fpga_registers::{BarOffset, CardAddr, Iova};
-use fpga_sim::{SimBackend, SimNetworkBuilder, ThreadOptions, World};
+use fpga_sim::{SimBackend, SimNetwork, SimNetworkBuilder, ThreadOptions};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,8 @@ struct Node {
 }
 
 impl Node {
-    fn open(world: &World, number: usize) -> Self {
-        let card = world.transport(number);
+    fn open(network: &SimNetwork, number: usize) -> Self {
+        let card = network.backend(number);
         card.set_bus_master(true).expect("config space");
         let host = SharedMemory::anonymous(1 << 20, HugePages::No).expect("memory");
         let ring = SharedMemory::anonymous(64 * EVENTS as usize, HugePages::No).expect("memory");
@@ -110,15 +110,15 @@ fn data(length: u32) -> Vec<u8> {
 }
 
 fn two_cards(order: Order, seed: u64) -> SimNetworkBuilder {
-    World::builder().card(card(1)).card(card(2)).impairments(order).seed(seed)
+    SimNetwork::builder().card(card(1)).card(card(2)).impairments(order).seed(seed)
 }
 
 fn transfer(order: Order, seed: u64, data: &[u8]) {
     transfer_in(&two_cards(order, seed).build().expect("two cards"), data);
 }
 
-fn transfer_in(world: &World, data: &[u8]) {
-    let (mut a, mut b) = (Node::open(world, 0), Node::open(world, 1));
+fn transfer_in(network: &SimNetwork, data: &[u8]) {
+    let (mut a, mut b) = (Node::open(network, 0), Node::open(network, 1));
     b.open_memory();
     let segments: Vec<_> = data.chunks(16384).collect();
     let window_base = 0x10_0000_0000_u64;
@@ -159,10 +159,10 @@ fn transfer_in(world: &World, data: &[u8]) {
         a.host.write(1024, &header.commit_word()).expect("inside the memory");
         a.dma(0, 4, DATA + 1024, window + 0xFC0);
         if index % 8 == 7 {
-            world.step_until_idle();
+            network.step_until_idle();
         }
     }
-    world.step_until_idle();
+    network.step_until_idle();
     while let Some(event) = a.event() {
         assert!(!matches!(event.kind, EventKind::Fault), "{event:?}");
         done += usize::from(event.kind == EventKind::SegmentDone);
@@ -173,7 +173,7 @@ fn transfer_in(world: &World, data: &[u8]) {
     let mut back = vec![0; data.len()];
     b.host.read(4096, &mut back).expect("inside the memory");
     assert!(back == data);
-    assert_eq!(world.undeliverable(), 0);
+    assert_eq!(network.undeliverable_frames(), 0);
     let mut word = [0; 4];
     b.bypass.read_block(BarOffset::new(TARGET - 1), &mut word).expect("inside the BAR");
     assert_eq!(word[1..], data[..3]);
@@ -197,21 +197,21 @@ proptest! {
 
 /// Everything that software did to the cards, when (in the cards' time) and with which value, and what came of it.
 fn trace(seed: u64) -> (Vec<String>, String) {
-    let world = two_cards(Order::random(16), seed).build().expect("two cards");
+    let network = two_cards(Order::random(16), seed).build().expect("two cards");
     for number in 0..2 {
-        world.with_card(number, |card| card.set_access_log(AccessLog::bounded(1 << 20)));
+        network.with_card(number, |card| card.set_access_log(AccessLog::bounded(1 << 20)));
     }
-    transfer_in(&world, &data(150_000));
+    transfer_in(&network, &data(150_000));
     let mut accesses = Vec::new();
     let mut counters = Vec::new();
     for number in 0..2 {
-        world.with_card(number, |card| {
+        network.with_card(number, |card| {
             counters.push(*card.counters());
             let AccessLog::Bounded { entries, .. } = card.set_access_log(AccessLog::Off) else { return };
             accesses.extend(entries.iter().map(|access| format!("{access:?}")));
         });
     }
-    (accesses, format!("{} {counters:?}", world.now()))
+    (accesses, format!("{} {counters:?}", network.now()))
 }
 
 #[test]
@@ -228,8 +228,8 @@ fn transfer_threaded_cards_arrives() {
     for order in orders {
         for spin in [Duration::ZERO, Duration::from_micros(50)] {
             let options = ThreadOptions::default().spin(spin);
-            let world = two_cards(order.clone(), 1).threaded(options).build().expect("two cards");
-            transfer_in(&world, &data(200_001));
+            let network = two_cards(order.clone(), 1).threaded(options).build().expect("two cards");
+            transfer_in(&network, &data(200_001));
         }
     }
 }
@@ -242,9 +242,9 @@ fn transfer_large_registries_arrives() {
         card.ni.registry_entries = 4096;
         card
     };
-    let world = World::builder().card(large(1)).card(large(2));
-    let world = world.impairments(Order::random(40)).seed(1);
-    let world = world.threaded(ThreadOptions::default()).build().expect("two cards");
-    assert_eq!(world.with_card(1, |card| card.expects_frames()), Some(true));
-    transfer_in(&world, &data(200_001));
+    let network = SimNetwork::builder().card(large(1)).card(large(2));
+    let network = network.impairments(Order::random(40)).seed(1);
+    let network = network.threaded(ThreadOptions::default()).build().expect("two cards");
+    assert_eq!(network.with_card(1, |card| card.expects_frames()), Some(true));
+    transfer_in(&network, &data(200_001));
 }

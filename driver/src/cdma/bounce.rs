@@ -9,28 +9,28 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_registers::CardAddr;
-use fpga_ring::cdma_ring::Segment;
+use fpga_ring::cdma_ring::CopyEntry;
 
 use super::Cdma;
 use super::error::{BounceRefused, CdmaError, CdmaRingError, CdmaSubmitError};
 use super::ring::CdmaRing;
 use crate::channel::{C2hChannel, H2cChannel, WaitOptions};
-use crate::patience::poll_until;
 use crate::shared::Shared;
+use crate::wait::poll_until;
 
 /// Bytes that go through the host at a time.
 const CHUNK: u64 = 256 << 10;
 
 /// A channel each way, and the width that makes them necessary.
 #[derive(Debug)]
-pub(super) struct Bounce {
+pub(super) struct BounceChannels {
     pub(super) data_bytes: u32,
     h2c: Box<H2cChannel>,
     c2h: Box<C2hChannel>,
 }
 
 /// How many bytes of a copy, from its start, an engine with a data path of `data_bytes` cannot move.
-fn unaligned_prefix_length(segment: &Segment, data_bytes: u32) -> u64 {
+fn unaligned_prefix_length(segment: &CopyEntry, data_bytes: u32) -> u64 {
     let into = |address: CardAddr| address.get() % u64::from(data_bytes.max(1));
     let (source, destination) = (into(segment.source), into(segment.destination));
     match source {
@@ -41,26 +41,26 @@ fn unaligned_prefix_length(segment: &Segment, data_bytes: u32) -> u64 {
 }
 
 /// What is left of a segment behind its first `bytes`.
-const fn behind(segment: &Segment, bytes: u64) -> Segment {
-    Segment {
+const fn remainder(segment: &CopyEntry, bytes: u64) -> CopyEntry {
+    CopyEntry {
         source: CardAddr::new(segment.source.get().wrapping_add(bytes)),
         destination: CardAddr::new(segment.destination.get().wrapping_add(bytes)),
         length: segment.length - bytes,
     }
 }
 
-impl Bounce {
+impl BounceChannels {
     /// Moves a segment through the host, each piece of it within what `left` says is left of somebody's patience. How many bytes were
     /// moved for certain, and what went wrong, if something did.
-    fn carry(
+    fn copy_through_host(
         &mut self,
         card: &Shared,
-        segment: &Segment,
+        segment: &CopyEntry,
         left: impl Fn() -> Option<Duration>,
     ) -> Result<(), (u64, String)> {
         let mut done = 0;
         while done < segment.length {
-            let part = behind(segment, done);
+            let part = remainder(segment, done);
             let length = part.length.min(CHUNK);
             let failed = |reason: String| (done, reason);
             let options =
@@ -98,7 +98,7 @@ impl Cdma {
         } else if h2c.in_flight() != 0 || c2h.in_flight() != 0 {
             "a channel has transfers in flight; wait for them first"
         } else {
-            self.bounce = Some(Bounce { data_bytes, h2c: Box::new(h2c), c2h: Box::new(c2h) });
+            self.bounce = Some(BounceChannels { data_bytes, h2c: Box::new(h2c), c2h: Box::new(c2h) });
             return Ok(());
         };
         Err(Box::new(BounceRefused { card: self.name(), reason, h2c, c2h }))
@@ -110,13 +110,13 @@ impl Cdma {
     }
 
     /// Moves what the engine cannot, if somebody has lent the means. How many bytes that were.
-    pub(super) fn bounce(&mut self, whole: &Segment, limit: Option<(u64, u64)>) -> Result<u64, CdmaError> {
+    pub(super) fn bounce(&mut self, whole: &CopyEntry, limit: Option<(u64, u64)>) -> Result<u64, CdmaError> {
         let Some(bounce) = &mut self.bounce else { return Ok(0) };
         let length = unaligned_prefix_length(whole, bounce.data_bytes);
         let card = Arc::clone(&self.card);
         let passed = |began: u64| card.transport.now().saturating_sub(began);
         let left = || limit.map(|(began, limit)| Duration::from_nanos(limit.saturating_sub(passed(began))));
-        let carried = bounce.carry(&card, &Segment { length, ..*whole }, left);
+        let carried = bounce.copy_through_host(&card, &CopyEntry { length, ..*whole }, left);
         carried.map(|()| length).map_err(|(done, reason)| match limit {
             Some((began, limit)) if passed(began) >= limit => CdmaError::TimedOut {
                 card: card.name.clone(),
@@ -146,12 +146,12 @@ impl<T> CdmaRing<T> {
     /// later one may use what an earlier one made.
     pub(super) fn bounce(
         &mut self,
-        segments: &[Segment],
-    ) -> Result<Option<(Vec<Segment>, u64)>, CdmaSubmitError> {
+        segments: &[CopyEntry],
+    ) -> Result<Option<(Vec<CopyEntry>, u64)>, CdmaSubmitError> {
         let Some(data_bytes) = self.cdma.bounce.as_ref().map(|bounce| bounce.data_bytes) else {
             return Ok(None);
         };
-        let cannot = |segment: &Segment| unaligned_prefix_length(segment, data_bytes);
+        let cannot = |segment: &CopyEntry| unaligned_prefix_length(segment, data_bytes);
         let Some(last) = segments.iter().rposition(|segment| cannot(segment) != 0) else { return Ok(None) };
         self.ring
             .admits(segments)
@@ -167,8 +167,8 @@ impl<T> CdmaRing<T> {
             };
             let card = Arc::clone(&self.cdma.card);
             if let Some(bounce) = &mut self.cdma.bounce {
-                let part = Segment { length, ..*segment };
-                bounce.carry(&card, &part, || None).map_err(|(done, reason)| {
+                let part = CopyEntry { length, ..*segment };
+                bounce.copy_through_host(&card, &part, || None).map_err(|(done, reason)| {
                     CdmaSubmitError::Bounce(CdmaError::Bounce {
                         card: card.name.clone(),
                         source_start: segment.source,
@@ -180,7 +180,7 @@ impl<T> CdmaRing<T> {
                 })?;
             }
             moved += length;
-            rest.push(behind(segment, length));
+            rest.push(remainder(segment, length));
         }
         rest.retain(|segment| segment.length != 0);
         Ok(Some((rest, moved)))
@@ -195,7 +195,7 @@ impl<T> CdmaRing<T> {
                 self.poll()?;
                 Ok::<_, CdmaRingError>((self.ring.ended() != before).then_some(()))
             })?;
-            ended.map_err(|waited| CdmaSubmitError::Unfinished(self.timed_out(waited)))?;
+            ended.map_err(|waited| CdmaSubmitError::EarlierFailed(self.timed_out(waited)))?;
         }
         Ok(())
     }

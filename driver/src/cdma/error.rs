@@ -354,10 +354,10 @@ pub enum CdmaSubmitError {
     Bounce(CdmaError),
     /// It needs host memory, and what was submitted before has to end first, which it did not.
     #[error("what was submitted before has to end first: {0}")]
-    Unfinished(CdmaRingError),
+    EarlierFailed(CdmaRingError),
     /// The ring cannot be used any more.
     #[error(transparent)]
-    Dead(#[from] CdmaRingError),
+    Failed(#[from] CdmaRingError),
 }
 
 /// Where the engine stood when it halted.
@@ -384,11 +384,11 @@ pub enum CdmaFaultCause {
     /// A status word or a descriptor pointer that cannot be.
     Progress(cdma_ring::ProgressFault),
     /// The engine is idle before the end of the ring and shows no error bit.
-    Silent(Cdmasr),
+    NoError(Cdmasr),
     /// The descriptors did not reach the card.
     Upload,
     /// A copy before this one failed; this one was not executed.
-    Earlier,
+    EarlierFault,
     /// The ring was aborted. The copy may have been executed in part.
     Aborted,
     /// The engine could not be stopped: it may still write to the destination.
@@ -412,11 +412,11 @@ impl fmt::Display for CdmaFault {
         match &self.cause {
             CdmaFaultCause::Status(status) => write!(f, "the engine halted ({status})")?,
             CdmaFaultCause::Progress(fault) => write!(f, "{fault}")?,
-            CdmaFaultCause::Silent(status) => {
+            CdmaFaultCause::NoError(status) => {
                 write!(f, "the engine stopped before its tail without an error bit ({status})")?;
             }
             CdmaFaultCause::Upload => write!(f, "the descriptors did not reach the card")?,
-            CdmaFaultCause::Earlier => write!(f, "not executed: a copy before it failed")?,
+            CdmaFaultCause::EarlierFault => write!(f, "not executed: a copy before it failed")?,
             CdmaFaultCause::Aborted => write!(f, "aborted")?,
             CdmaFaultCause::Unstoppable => write!(f, "the engine does not stop")?,
         }
@@ -431,10 +431,12 @@ impl fmt::Display for CdmaFault {
             CdmaFaultCause::Status(_) => {
                 "check both addresses against the card's address map; the ring can be used again"
             }
-            CdmaFaultCause::Progress(_) | CdmaFaultCause::Silent(_) => {
+            CdmaFaultCause::Progress(_) | CdmaFaultCause::NoError(_) => {
                 "what was not reported complete does not count as done; the ring can be used again"
             }
-            CdmaFaultCause::Upload | CdmaFaultCause::Earlier | CdmaFaultCause::Aborted => "submit it again",
+            CdmaFaultCause::Upload | CdmaFaultCause::EarlierFault | CdmaFaultCause::Aborted => {
+                "submit it again"
+            }
             CdmaFaultCause::Unstoppable => "leave its destination alone until the card has been reset",
         };
         write!(f, "; {advice}")

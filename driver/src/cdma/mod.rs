@@ -24,11 +24,11 @@ use std::sync::Arc;
 use fpga_pci::{Bar, MmioError};
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
-use fpga_ring::cdma_ring::Segment;
+use fpga_ring::cdma_ring::CopyEntry;
 
 use crate::name::CardName;
-use crate::patience::poll_until;
 use crate::shared::Shared;
+use crate::wait::poll_until;
 
 pub use error::{
     BounceRefused, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRefused, CdmaRingError,
@@ -43,14 +43,14 @@ const COPY_LIMIT_NS: u64 = 1_000_000_000;
 const MIN_RESET_NS: u64 = 25_000_000;
 /// Largest piece of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one, and is a multiple of
 /// every data width, so that the pieces after the first are as aligned as the first.
-const PIECE: u32 = 1 << 22;
+const CHUNK_BYTES: u32 = 1 << 22;
 
 /// The CDMA engine of a card. One owner at a time.
 #[derive(Debug)]
 pub struct Cdma {
     registers: Bar,
     /// For what the engine cannot move.
-    bounce: Option<bounce::Bounce>,
+    bounce: Option<bounce::BounceChannels>,
     /// A reset was given its time and did not end.
     stuck: AtomicBool,
     card: Arc<Shared>,
@@ -180,7 +180,7 @@ impl Cdma {
         self.check(source, destination, length)?;
         self.check_width(source, destination, length)?;
         let began = self.card.transport.now();
-        let whole = Segment::new(source, destination, length);
+        let whole = CopyEntry::new(source, destination, length);
         let mut done = self.bounce(&whole, limit.map(|limit| (began, limit)))?;
         if done != 0 && done == length {
             return Ok(());
@@ -196,7 +196,7 @@ impl Cdma {
             .write(&self.registers, BASE, Cdmacr::new().with_irq_threshold(1))
             .map_err(|source| self.mmio(source))?;
         while done < length {
-            let piece = u32::try_from(length - done).unwrap_or(PIECE).min(PIECE);
+            let piece = u32::try_from(length - done).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
             let (from, to) = (source.get() + done, destination.get() + done);
             self.start(CardAddr::new(from), CardAddr::new(to), piece)?;
             let left = left();

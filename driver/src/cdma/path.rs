@@ -2,11 +2,11 @@
 
 use fpga_pci::{Bar, SharedSlice};
 use fpga_registers::{BarOffset, CardAddr};
-use fpga_ring::cdma_ring::{Batch, DescriptorImage, ENTRY_BYTES, Piece, RingConfig};
+use fpga_ring::cdma_ring::{Batch, DescriptorImage, DescriptorSlice, ENTRY_BYTES, RingConfig};
 
 use super::error::CdmaRingError;
 use super::options::DescriptorPath;
-use crate::channel::{H2cChannel, MemoryHandle, Piece as Part, Ticket, WaitOptions};
+use crate::channel::{H2cChannel, MemoryHandle, ScatterGatherEntry as Part, Ticket, WaitOptions};
 use crate::shared::Shared;
 
 /// Bytes of one descriptor in the image.
@@ -15,7 +15,7 @@ const _: () = assert!(ENTRY as u64 == ENTRY_BYTES);
 
 /// The host's copy of the descriptors, and the way from there to the card.
 #[derive(Debug)]
-pub(super) enum Path {
+pub(super) enum UploadPath {
     Bypass {
         bar: Bar,
         window: CardAddr,
@@ -30,12 +30,12 @@ pub(super) enum Path {
 }
 
 /// The image while the ring writes to it.
-enum Image<'a> {
+enum ImageMemory<'a> {
     Bytes(&'a mut [u8]),
     Memory(SharedSlice<'a>),
 }
 
-impl DescriptorImage for Image<'_> {
+impl DescriptorImage for ImageMemory<'_> {
     fn write(&mut self, index: u32, words: [u32; 16]) {
         let start = index as usize * ENTRY;
         match self {
@@ -55,12 +55,12 @@ impl DescriptorImage for Image<'_> {
 }
 
 /// Whether a batch is in card memory.
-pub(super) enum Arrival {
-    There,
-    Under,
+pub(super) enum UploadState {
+    Arrived,
+    InTransit,
 }
 
-impl Path {
+impl UploadPath {
     /// Takes the way that was asked for, or gives it back with the reason.
     pub(super) fn open(
         card: &Shared,
@@ -72,7 +72,7 @@ impl Path {
                 Ok((bar, image)) => Ok(Self::Bypass { bar, window, image }),
                 Err(error) => Err((error, DescriptorPath::Bypass { window })),
             },
-            DescriptorPath::Channel(mut h2c) => match attach(card, &mut h2c, config) {
+            DescriptorPath::Channel(mut h2c) => match register_memory(card, &mut h2c, config) {
                 Ok(image) => Ok(Self::Channel { h2c, image, upload: None }),
                 Err(error) => Err((error, DescriptorPath::Channel(h2c))),
             },
@@ -89,7 +89,7 @@ impl Path {
                     let _ = h2c.0.take(ticket);
                 }
                 // Memory that is still in use stays with the channel, which knows when it may go.
-                let _ = h2c.detach(image);
+                let _ = h2c.deregister_memory(image);
                 DescriptorPath::Channel(h2c)
             }
         }
@@ -98,16 +98,16 @@ impl Path {
     /// Runs `fill` on the host's copy.
     pub(super) fn fill<R>(&mut self, fill: impl FnOnce(&mut dyn DescriptorImage) -> R) -> R {
         match self {
-            Self::Bypass { image, .. } => fill(&mut Image::Bytes(image)),
+            Self::Bypass { image, .. } => fill(&mut ImageMemory::Bytes(image)),
             Self::Channel { h2c, image, .. } => {
                 // Attached for as long as the ring lives.
-                fill(&mut Image::Memory(h2c.memory(*image).unwrap_or_default()))
+                fill(&mut ImageMemory::Memory(h2c.memory(*image).unwrap_or_default()))
             }
         }
     }
 
     /// Sends a batch's descriptors to the card.
-    pub(super) fn send(&mut self, card: &Shared, batch: Batch) -> Result<Arrival, CdmaRingError> {
+    pub(super) fn send(&mut self, card: &Shared, batch: Batch) -> Result<UploadState, CdmaRingError> {
         match self {
             Self::Bypass { .. } => {
                 for piece in batch.pieces() {
@@ -116,7 +116,7 @@ impl Path {
                 let (address, written) = batch.arrival;
                 let found = self.read_word(card, address)?.unwrap_or(written);
                 if found == written {
-                    return Ok(Arrival::There);
+                    return Ok(UploadState::Arrived);
                 }
                 Err(CdmaRingError::Lost { card: card.name.clone(), address, written, found })
             }
@@ -128,7 +128,7 @@ impl Path {
                 *upload = Some(h2c.submit_list(&parts)?);
                 // Starts it.
                 h2c.poll().map_err(|error| CdmaRingError::upload(card.name.clone(), &error))?;
-                Ok(Arrival::Under)
+                Ok(UploadState::InTransit)
             }
         }
     }
@@ -147,7 +147,7 @@ impl Path {
 
     /// Sends the whole image and waits until it is there: before the engine starts.
     pub(super) fn send_all(&mut self, card: &Shared, config: &RingConfig) -> Result<(), CdmaRingError> {
-        let whole = Piece { index: 0, descriptors: config.entries, card: config.base };
+        let whole = DescriptorSlice { index: 0, descriptors: config.entries, card: config.base };
         match self {
             // The next batch's read-back follows these writes.
             Self::Bypass { .. } => self.write_slice(card, whole),
@@ -171,7 +171,7 @@ impl Path {
         bar.read32(offset).map(Some).map_err(|source| mmio(card, source))
     }
 
-    fn write_slice(&self, card: &Shared, piece: Piece) -> Result<(), CdmaRingError> {
+    fn write_slice(&self, card: &Shared, piece: DescriptorSlice) -> Result<(), CdmaRingError> {
         let Self::Bypass { bar, window, image } = self else { return Ok(()) };
         let start = piece.index as usize * ENTRY;
         let bytes = image.get(start..start + piece.descriptors as usize * ENTRY).unwrap_or_default();
@@ -184,7 +184,7 @@ fn mmio(card: &Shared, source: fpga_pci::MmioError) -> CdmaRingError {
     super::CdmaError::Mmio { card: card.name.clone(), source }.into()
 }
 
-fn part_of(memory: MemoryHandle, piece: Piece) -> Part {
+fn part_of(memory: MemoryHandle, piece: DescriptorSlice) -> Part {
     let length = piece.descriptors as usize * ENTRY;
     Part { memory, offset: piece.index as usize * ENTRY, length, card: piece.card }
 }
@@ -216,7 +216,11 @@ fn open_bypass(
     Ok((bar, vec![0; config.entries as usize * ENTRY].into()))
 }
 
-fn attach(card: &Shared, h2c: &mut H2cChannel, config: &RingConfig) -> Result<MemoryHandle, CdmaRingError> {
+fn register_memory(
+    card: &Shared,
+    h2c: &mut H2cChannel,
+    config: &RingConfig,
+) -> Result<MemoryHandle, CdmaRingError> {
     if h2c.in_flight() != 0 {
         let reason = "has transfers in flight; wait for them first";
         return Err(CdmaRingError::Channel { card: card.name.clone(), reason });
@@ -225,5 +229,5 @@ fn attach(card: &Shared, h2c: &mut H2cChannel, config: &RingConfig) -> Result<Me
         .pool
         .allocate_registered(config.entries as usize * ENTRY, ENTRY)
         .map_err(|source| crate::error::ResourceError::Memory { card: card.name.clone(), source })?;
-    h2c.attach(area).map_err(|refused| refused.error.into())
+    h2c.register_memory(area).map_err(|refused| refused.error.into())
 }

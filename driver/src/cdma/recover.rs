@@ -10,7 +10,7 @@ use super::{Cdma, is_overrun};
 use fpga_pci::FAULT_LOG;
 
 use crate::channel::Ticket;
-use crate::patience::poll_until;
+use crate::wait::poll_until;
 
 impl<T> CdmaRing<T> {
     /// Fills card memory with guards and lets the engine wait at the ring's current place. The engine was reset.
@@ -26,7 +26,7 @@ impl<T> CdmaRing<T> {
     /// Nothing has moved for a while, or an interrupt brought no news.
     #[cold]
     pub(super) fn check_status(&mut self) -> Result<(), CdmaRingError> {
-        if self.dead.is_some() || self.ring.outstanding() == 0 {
+        if self.failed.is_some() || self.ring.outstanding() == 0 {
             return Ok(());
         }
         let status = match self.cdma.status() {
@@ -49,7 +49,7 @@ impl<T> CdmaRing<T> {
             self.collect();
             return Ok(());
         }
-        self.end(CdmaFaultCause::Silent(status))
+        self.end(CdmaFaultCause::NoError(status))
     }
 
     fn current(&self) -> Result<CardAddr, CdmaRingError> {
@@ -85,7 +85,7 @@ impl<T> CdmaRing<T> {
     /// # Errors
     /// [`CdmaError::Stuck`] if the engine does not stop: every copy has ended, but the engine may still write.
     pub fn abort(&mut self) -> Result<usize, CdmaRingError> {
-        if let Some(error) = &self.dead {
+        if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         if self.ring.operations() == 0 {
@@ -170,7 +170,7 @@ impl<T> CdmaRing<T> {
         let card = self.cdma.name();
         let later = match cause {
             CdmaFaultCause::Aborted | CdmaFaultCause::Unstoppable | CdmaFaultCause::Upload => cause.clone(),
-            _ => CdmaFaultCause::Earlier,
+            _ => CdmaFaultCause::EarlierFault,
         };
         let later = CdmaFault { card: card.clone(), cause: later, place: None };
         let first = CdmaFault { card, cause, place };
@@ -199,7 +199,7 @@ impl<T> CdmaRing<T> {
         };
         self.collect();
         self.drain(if stopped { CdmaFaultCause::Aborted } else { CdmaFaultCause::Unstoppable }, None);
-        self.dead = Some(error.clone());
+        self.failed = Some(error.clone());
         Err(error)
     }
 }

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmacr;
-use fpga_ring::cdma_ring::{RefusalReason, Ring, Segment, Token};
+use fpga_ring::cdma_ring::{CopyEntry, RefusalReason, Ring, Token};
 
 use super::Cdma;
 use super::error::{CdmaError, CdmaFault, CdmaRefused, CdmaRingError, CdmaRingRefused, CdmaSubmitError};
 use super::options::{CdmaRingOptions, DescriptorPath};
-use super::path::{Arrival, Path};
+use super::path::{UploadPath, UploadState};
 use crate::channel::Ticket;
-use crate::user_line::EngineInterrupt;
+use crate::engine_interrupt::EngineInterrupt;
 
 /// Looks without news before the clock is looked at.
 const POLLS_PER_CLOCK_READ: u32 = 16;
@@ -40,10 +40,10 @@ pub struct CdmaCompletion<T> {
 /// ```
 /// # #[cfg(feature = "sim")]
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use fpga_driver::{Card, CardAddr, CdmaRingOptions, DescriptorPath, WaitOptions, sim::World};
+/// use fpga_driver::{Card, CardAddr, CdmaRingOptions, DescriptorPath, WaitOptions, sim::SimNetwork};
 ///
-/// let world = World::builder().cards(1).build()?;
-/// let card = Card::open(world.transport(0))?;
+/// let network = SimNetwork::builder().cards(1).build()?;
+/// let card = Card::open(network.backend(0))?;
 /// let path = DescriptorPath::Bypass { window: CardAddr::ZERO };
 /// let mut ring = card.cdma()?.into_ring(path, CdmaRingOptions::new(CardAddr::new(0x10_0000)))?;
 /// let mut last = None;
@@ -65,7 +65,7 @@ pub struct CdmaRing<T> {
     // In drop order: the line is masked and the engine stops before the channel goes that feeds it.
     pub(super) line: Option<EngineInterrupt>,
     pub(super) cdma: Cdma,
-    pub(super) path: Path,
+    pub(super) path: UploadPath,
     pub(super) control: Cdmacr,
     /// The high word of every descriptor's address.
     high: u64,
@@ -78,7 +78,7 @@ pub struct CdmaRing<T> {
     pub(super) overruns: u64,
     /// Descriptors completed when the engine ran past its tail last.
     pub(super) overrun_at: Option<u64>,
-    pub(super) dead: Option<CdmaRingError>,
+    pub(super) failed: Option<CdmaRingError>,
 }
 
 impl Cdma {
@@ -105,7 +105,7 @@ impl Cdma {
             }
             line => line.flatten(),
         };
-        let path = match Path::open(&self.card, path, ring.config()) {
+        let path = match UploadPath::open(&self.card, path, ring.config()) {
             Ok(path) => path,
             Err((error, path)) => return refused(error, self, path),
         };
@@ -122,7 +122,7 @@ impl Cdma {
             fruitless: 0,
             overruns: 0,
             overrun_at: None,
-            dead: None,
+            failed: None,
         };
         match ring.restart() {
             Ok(()) => Ok(ring),
@@ -187,7 +187,7 @@ impl<T> CdmaRing<T> {
         length: u64,
         payload: T,
     ) -> Result<Ticket, CdmaRefused<T>> {
-        self.submit(&[Segment::new(source, destination, length)], payload)
+        self.submit(&[CopyEntry::new(source, destination, length)], payload)
     }
 
     /// Queues a list of copies as one: they run in order, and complete together. Empty ones are skipped.
@@ -198,8 +198,8 @@ impl<T> CdmaRing<T> {
     /// # Errors
     /// [`CdmaRefused`] carries the payload back, and nothing is queued. A full ring is back-pressure
     /// ([`CdmaRefused::is_full`]): poll, then submit again.
-    pub fn submit(&mut self, segments: &[Segment], payload: T) -> Result<Ticket, CdmaRefused<T>> {
-        if let Some(error) = &self.dead {
+    pub fn submit(&mut self, segments: &[CopyEntry], payload: T) -> Result<Ticket, CdmaRefused<T>> {
+        if let Some(error) = &self.failed {
             return Err(CdmaRefused { error: error.clone().into(), payload });
         }
         if let Err(error) = self.check(segments) {
@@ -228,7 +228,7 @@ impl<T> CdmaRing<T> {
     }
 
     /// What is known of the card's memory; the ring itself knows what the engine can address.
-    fn check(&self, segments: &[Segment]) -> Result<(), CdmaError> {
+    fn check(&self, segments: &[CopyEntry]) -> Result<(), CdmaError> {
         let Some(ranges) = self.cdma.card.reachable() else { return Ok(()) };
         for segment in segments.iter().filter(|segment| segment.length != 0) {
             for start in [segment.source, segment.destination] {
@@ -250,14 +250,14 @@ impl<T> CdmaRing<T> {
     /// [`CdmaRingError`] if the ring as a whole cannot go on; every copy has ended then. A copy's own failure is in its
     /// [`CdmaCompletion`].
     pub fn poll(&mut self) -> Result<usize, CdmaRingError> {
-        if let Some(error) = &self.dead {
+        if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         let before = self.ring.ended();
         let outstanding = self.ring.outstanding() != 0;
-        match self.hand_over() {
+        match self.advance_batches() {
             // What was only just handed over is not done yet: the look can wait for the next call.
-            Ok(()) if outstanding => self.look()?,
+            Ok(()) if outstanding => self.poll_engine()?,
             Ok(()) => {}
             Err(error) => self.upload_failed(error)?,
         }
@@ -269,7 +269,7 @@ impl<T> CdmaRing<T> {
     }
 
     /// Moves queued descriptors on: into card memory, and from there to the engine.
-    fn hand_over(&mut self) -> Result<(), CdmaRingError> {
+    fn advance_batches(&mut self) -> Result<(), CdmaRingError> {
         let card = &self.cdma.card;
         if self.ring.has_published() && self.path.arrived(card)? {
             self.post()?;
@@ -278,7 +278,7 @@ impl<T> CdmaRing<T> {
             let Self { ring, path, .. } = self;
             let batch = path.fill(|image| ring.publish(image));
             if let Some(batch) = batch
-                && matches!(self.path.send(&self.cdma.card, batch)?, Arrival::There)
+                && matches!(self.path.send(&self.cdma.card, batch)?, UploadState::Arrived)
             {
                 self.post()?;
             }
@@ -288,27 +288,27 @@ impl<T> CdmaRing<T> {
 
     fn post(&mut self) -> Result<(), CdmaRingError> {
         if let Some(tail) = self.ring.post() {
-            self.news();
+            self.note_progress();
             self.cdma.advance(tail)?;
         }
         Ok(())
     }
 
-    const fn news(&mut self) {
+    const fn note_progress(&mut self) {
         self.last_progress = 0;
         self.fruitless = 0;
     }
 
     /// Takes up the engine's progress.
-    fn look(&mut self) -> Result<(), CdmaRingError> {
+    fn poll_engine(&mut self) -> Result<(), CdmaRingError> {
         let seen = match self.path {
-            Path::Bypass { .. } => self.read_status_word(),
-            Path::Channel { .. } => self.read_current_pointer(),
+            UploadPath::Bypass { .. } => self.read_status_word(),
+            UploadPath::Channel { .. } => self.read_current_pointer(),
         };
         match seen {
             Ok(Ok(0)) => self.check_stall(),
             Ok(Ok(_)) => {
-                self.news();
+                self.note_progress();
                 self.collect();
                 Ok(())
             }

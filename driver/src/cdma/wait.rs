@@ -36,7 +36,7 @@ impl<T> CdmaRing<T> {
         let mut now = self.now();
         loop {
             // What ends the ring is said once, by the call that finds it; completions are handed out afterwards too.
-            let was_dead = self.dead.is_some();
+            let was_dead = self.failed.is_some();
             let polled = self.poll();
             if !was_dead {
                 polled.as_ref().map_err(Clone::clone)?;
@@ -59,7 +59,7 @@ impl<T> CdmaRing<T> {
                 if core::mem::replace(&mut ended, self.ring.ended()) != self.ring.ended() {
                     backoff.reset();
                 }
-                backoff.rest(&*transport, deadline.left(now));
+                backoff.back_off(&*transport, deadline.left(now));
             } else {
                 self.sleep(deadline.left(now))?;
             }

@@ -4,17 +4,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fpga_pci::{
-    Backoff, Bar, DmaAccess, DmaBuffer, Interrupt, MmioError, RegisteredMemory, Transport, barrier,
+    Backend, Backoff, Bar, DmaAccess, DmaBuffer, Interrupt, MmioError, RegisteredMemory, barrier,
 };
 use fpga_registers::xdma::{
     ChannelBlock, ChannelControl, ChannelInterrupts, Direction, PerChannel, SGDMA_COMMON_BASE,
     SgdmaCommonBlock, channel_base, sgdma_base,
 };
 use fpga_registers::{BarOffset, CardAddr, Iova};
-use fpga_ring::ring::{CardSide, HostRange, RefusalReason, Report, Request, Ring, RingConfig, Segment};
+use fpga_ring::ring::{
+    CardSide, CompletionPolicy, HostRange, RefusalReason, Request, Ring, RingConfig, SgEntry,
+};
 
-use super::attached::Attached;
-use super::wait::Line;
+use super::registered::RegisteredEntry;
+use super::wait::InterruptLine;
 use super::{ChannelOptions, Completion, RunMode, Ticket};
 use crate::card::needed_access;
 use crate::error::{ChannelError, Refused, ResourceError, SubmitError};
@@ -33,7 +35,7 @@ const RING_ALIGNMENT: usize = 4096;
 /// Bits 23:1: where the recording bits of control, the events of status and the interrupt mask share their positions.
 pub(super) const EVENT_BITS: u32 = 0x00FF_FFFE;
 /// Polls without news before the clock is looked at: some microseconds' worth, so that it does not show.
-const LOOK_EVERY: u32 = 256;
+const POLLS_PER_CLOCK_READ: u32 = 256;
 /// Without news for this long, the status register is read: an engine may stop on an error without a write-back.
 pub(super) const STALL_CHECK_NS: u64 = 1_000_000;
 /// The same of a stream, where silence is nothing special: whoever polls for a packet that comes some time is not to pay for it.
@@ -54,7 +56,7 @@ pub(crate) enum Payload {
     /// A buffer of the user's.
     Buffer(DmaBuffer),
     /// A piece of memory that the submitter keeps; it must stay as it is until the transfer ends.
-    Kept,
+    Registered,
 }
 
 impl From<DmaBuffer> for Payload {
@@ -65,7 +67,7 @@ impl From<DmaBuffer> for Payload {
 
 /// How the card has held the channel back. Counted where something is amiss anyway, so that it costs nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Pressure {
+pub(crate) struct BackpressureStats {
     /// Submissions that found the ring full.
     pub(crate) refused: u64,
     /// Looks at an engine that was to move something and had moved nothing since the last one.
@@ -78,7 +80,7 @@ pub(crate) struct Engine {
     pub(super) ring: Ring<Payload>,
     pub(super) finished: VecDeque<Completion>,
     pub(super) area: Option<RegisteredMemory>,
-    pub(super) attached: Vec<Attached>,
+    pub(super) attached: Vec<RegisteredEntry>,
     /// The channel works, and needs no look at alignment: what the short way of submitting asks.
     pub(super) plain_submissions: bool,
     /// Where most transfers go: the card's memory, or everything where it is not known.
@@ -97,15 +99,15 @@ pub(crate) struct Engine {
     pub(super) high_word: Option<u32>,
     pub(super) adjacent: Option<u8>,
     /// Its interrupt.
-    pub(super) line: Line,
+    pub(super) line: InterruptLine,
     /// When something last moved; 0: since the last look at the clock.
     last_progress: u64,
     /// Polls without news in a row.
-    pub(super) fruitless: u32,
-    pub(super) pressure: Pressure,
-    pub(super) dead: Option<ChannelError>,
+    pub(super) empty_polls: u32,
+    pub(super) backpressure: BackpressureStats,
+    pub(super) failed: Option<ChannelError>,
     /// Room for lists, kept between them.
-    pub(super) list: Vec<Segment>,
+    pub(super) list: Vec<SgEntry>,
     pub(super) list_order: Vec<(u64, u64)>,
     _claim: ChannelClaim,
 }
@@ -134,7 +136,7 @@ impl Engine {
                 config.card_side = CardSide::FixedAddress;
             }
             if options.report_each {
-                config.report = Report::EachOperation;
+                config.report = CompletionPolicy::EachOperation;
             }
             if matches!(side, Side::Stream) {
                 config.card_side = match name.direction {
@@ -178,11 +180,11 @@ impl Engine {
             metadata,
             high_word: None,
             adjacent: None,
-            line: Line::default(),
+            line: InterruptLine::default(),
             last_progress: 0,
-            fruitless: 0,
-            pressure: Pressure::default(),
-            dead: None,
+            empty_polls: 0,
+            backpressure: BackpressureStats::default(),
+            failed: None,
             list: Vec::new(),
             list_order: Vec::new(),
             card,
@@ -197,7 +199,7 @@ impl Engine {
             }
             Ok(status) if status.busy() => {
                 // Its last owner could not stop it. A run started now would take the old run's completions for its own.
-                engine.die(ChannelError::Wedged {
+                engine.fail(ChannelError::Wedged {
                     card: card.clone(),
                     channel: name,
                     waited_ms: 0,
@@ -211,7 +213,7 @@ impl Engine {
         }
         match engine.initialise().and_then(|()| engine.choose_mode()) {
             Ok(true) => Ok(engine),
-            Ok(false) => Err(ResourceError::NoCreditMode { card, channel: name }),
+            Ok(false) => Err(ResourceError::CreditModeUnsupported { card, channel: name }),
             Err(source) => Err(ResourceError::Mmio { card, source }),
         }
     }
@@ -232,11 +234,11 @@ impl Engine {
         let bit = PerChannel::one(self.name.direction, self.name.number);
         let (bar, base) = (&self.bar, SGDMA_COMMON_BASE);
         match self.options.run_mode {
-            RunMode::StopRuns => {
+            RunMode::Batch => {
                 SgdmaCommonBlock::CREDIT_MODE_CLEAR.write(bar, base, bit)?;
                 Ok(true)
             }
-            RunMode::CreditRing => {
+            RunMode::Credit => {
                 SgdmaCommonBlock::CREDIT_MODE_SET.write(bar, base, bit)?;
                 let held = SgdmaCommonBlock::CREDIT_MODE.read(bar, base)?;
                 Ok(held.into_bits() & bit.into_bits() == bit.into_bits())
@@ -274,9 +276,9 @@ impl Engine {
     }
 
     /// The channel cannot be used any more.
-    pub(super) fn die(&mut self, error: ChannelError) {
+    pub(super) fn fail(&mut self, error: ChannelError) {
         self.plain_submissions = false;
-        self.dead = Some(error);
+        self.failed = Some(error);
     }
 
     pub(crate) const fn name(&self) -> ChannelName {
@@ -299,21 +301,21 @@ impl Engine {
         ticket.0 < self.ring.ended()
     }
 
-    pub(crate) const fn pressure(&self) -> Pressure {
-        self.pressure
+    pub(crate) const fn pressure(&self) -> BackpressureStats {
+        self.backpressure
     }
 
     pub(crate) fn relax(&self) {
         self.card.transport.relax();
     }
 
-    pub(crate) fn transport(&self) -> Arc<dyn Transport> {
+    pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.card.transport)
     }
 
     /// Rests after a poll without result. Returns whether the thread has slept.
-    pub(super) fn rest(&self, backoff: &mut Backoff) -> bool {
-        backoff.rest(&*self.card.transport, u64::MAX)
+    pub(super) fn back_off(&self, backoff: &mut Backoff) -> bool {
+        backoff.back_off(&*self.card.transport, u64::MAX)
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -369,7 +371,7 @@ impl Engine {
         card: CardAddr,
         payload: P,
     ) -> Result<Ticket, (SubmitError, P)> {
-        if let Some(error) = &self.dead {
+        if let Some(error) = &self.failed {
             return Err((SubmitError::Channel(error.clone()), payload));
         }
         if let Err(error) = self.check(host, card) {
@@ -383,7 +385,7 @@ impl Engine {
 
     #[cold]
     pub(super) fn refused(&mut self, source: RefusalReason) -> SubmitError {
-        self.pressure.refused += u64::from(matches!(source, RefusalReason::Full { .. }));
+        self.backpressure.refused += u64::from(matches!(source, RefusalReason::Full { .. }));
         SubmitError::Ring { card: self.card_name(), channel: self.name, source }
     }
 
@@ -493,7 +495,7 @@ impl Engine {
         }
         if self.ring.has_queued() {
             self.post()?;
-        } else if let Some(error) = &self.dead {
+        } else if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         Ok(ended)
@@ -506,13 +508,13 @@ impl Engine {
         let word = area.memory().load_u32_acquire(self.writeback).unwrap_or(0);
         match self.ring.complete_writeback(word) {
             Ok(0) => {
-                self.fruitless = self.fruitless.wrapping_add(1);
-                if self.fruitless.is_multiple_of(LOOK_EVERY) { self.suspect() } else { Ok(0) }
+                self.empty_polls = self.empty_polls.wrapping_add(1);
+                if self.empty_polls.is_multiple_of(POLLS_PER_CLOCK_READ) { self.check_stall() } else { Ok(0) }
             }
             Ok(_) => {
                 barrier::writeback_before_data();
-                self.news();
-                self.line.rises();
+                self.note_progress();
+                self.line.arm_for_next();
                 Ok(self.collect())
             }
             Err(fault) => self.count_fault(fault),
@@ -520,20 +522,20 @@ impl Engine {
     }
 
     #[inline]
-    pub(super) const fn news(&mut self) {
+    pub(super) const fn note_progress(&mut self) {
         self.last_progress = 0;
-        self.fruitless = 0;
+        self.empty_polls = 0;
     }
 
     /// The next fruitless poll looks at the clock: between this one and the next a thread has slept, so that polls are few.
     pub(crate) const fn force_stall_check(&mut self) {
-        self.fruitless |= LOOK_EVERY - 1;
+        self.empty_polls |= POLLS_PER_CLOCK_READ - 1;
     }
 
     /// Looks at the clock, and at the status register if nothing has moved for too long: whoever polls, by whatever call, gets
     /// to know of an engine that has stopped and of a card that is gone.
     #[cold]
-    fn suspect(&mut self) -> Result<usize, ChannelError> {
+    fn check_stall(&mut self) -> Result<usize, ChannelError> {
         let now = self.card.transport.now();
         if self.last_progress == 0 {
             self.last_progress = now;
@@ -573,7 +575,7 @@ impl Engine {
     ) {
         let buffer = match payload {
             Some(Payload::Buffer(buffer)) => Some(buffer),
-            Some(Payload::Kept) | None => None,
+            Some(Payload::Registered) | None => None,
         };
         self.finished.push_back(Completion { ticket, outcome, buffer });
     }

@@ -38,7 +38,7 @@ impl Future for CompletionFuture<'_> {
             None => {
                 // Nobody else polls this channel, so nobody else could wake the task.
                 let Self { engine, backoff, .. } = &mut *self;
-                if engine.rest(backoff) {
+                if engine.back_off(backoff) {
                     engine.force_stall_check();
                 }
                 context.waker().wake_by_ref();

@@ -15,12 +15,12 @@
 //! | wait for several channels, or with other descriptors | `arm`, `events` (a file descriptor) |
 //! | give up | `cancel` (one transfer), `abort` (the channel), [`Card::recover`](crate::Card::recover) (the card) |
 
-mod attached;
 mod engine;
 mod future;
 mod options;
 mod post;
 mod recover;
+mod registered;
 mod wait;
 
 use fpga_pci::{DmaBuffer, RegisteredMemory, SharedSlice};
@@ -30,10 +30,10 @@ use crate::error::{ChannelError, Refused, RegisterRefused, SubmitError, Transfer
 use crate::fault::ChannelFault;
 use crate::name::ChannelName;
 
-pub use attached::{MemoryHandle, Piece};
 pub(crate) use engine::{Engine, Payload, Side};
 pub use future::CompletionFuture;
 pub use options::{ChannelOptions, RunMode, WaitMode, WaitOptions};
+pub use registered::{MemoryHandle, ScatterGatherEntry};
 pub use wait::ChannelEvents;
 
 /// Names a submitted transfer of one channel.
@@ -77,27 +77,33 @@ macro_rules! common {
             }
 
             /// Attaches memory to the channel: [`submit_at`](Self::submit_at) transfers parts of it. It stays the channel's until it is
-            /// [detached](Self::detach) or the channel is dropped, and goes into quarantine where the engine cannot be shown to have
+            /// [detached](Self::deregister_memory) or the channel is dropped, and goes into quarantine where the engine cannot be shown to have
             /// stopped.
             ///
             /// # Errors
             /// [`RegisterRefused`] carries it back: it is another card's, or the channel cannot be used any more.
-            pub fn attach(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, RegisterRefused> {
-                self.0.attach(area)
+            pub fn register_memory(
+                &mut self,
+                area: RegisteredMemory,
+            ) -> Result<MemoryHandle, RegisterRefused> {
+                self.0.register_memory(area)
             }
 
             /// The bytes of attached memory; `None` if it is not attached.
             #[must_use]
             pub fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
-                self.0.attached(memory)
+                self.0.registered(memory)
             }
 
             /// Gives attached memory back.
             ///
             /// # Errors
-            /// [`ChannelError::MemoryInUse`] while a transfer of it is in flight, [`ChannelError::NotAttached`].
-            pub fn detach(&mut self, memory: MemoryHandle) -> Result<RegisteredMemory, ChannelError> {
-                self.0.detach(memory)
+            /// [`ChannelError::MemoryInUse`] while a transfer of it is in flight, [`ChannelError::NotRegistered`].
+            pub fn deregister_memory(
+                &mut self,
+                memory: MemoryHandle,
+            ) -> Result<RegisteredMemory, ChannelError> {
+                self.0.deregister_memory(memory)
             }
 
             /// Starts what is queued and takes up what is done. Returns how many transfers ended.
@@ -272,7 +278,7 @@ macro_rules! channel {
             ///
             /// # Errors
             /// As `submit_at`; [`SubmitError::Overlap`] if two pieces have the same destination. Nothing is queued then.
-            pub fn submit_list(&mut self, pieces: &[Piece]) -> Result<Ticket, SubmitError> {
+            pub fn submit_list(&mut self, pieces: &[ScatterGatherEntry]) -> Result<Ticket, SubmitError> {
                 self.0.submit_list(pieces.iter().copied())
             }
 

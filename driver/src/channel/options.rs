@@ -26,7 +26,7 @@ pub enum WaitMode {
 pub struct WaitOptions {
     /// How to wait.
     pub mode: WaitMode,
-    /// How long at most, on the card's clock ([`Transport::clock`](fpga_pci::Transport::clock)). Where that clock is virtual, a wait ends
+    /// How long at most, on the card's clock ([`Backend::clock`](fpga_pci::Backend::clock)). Where that clock is virtual, a wait ends
     /// as well after the same wall-clock time, or a minute if that is longer.
     pub timeout: Duration,
     /// How long all waits of one call may take together, on the same clock: for calls that wait several times ([`bulk`](crate::bulk)).
@@ -71,10 +71,10 @@ pub enum RunMode {
     /// What has queued up becomes one run that ends in a Stop descriptor; the next one starts when it is done. Every card can
     /// do it; a run costs three to five posted writes.
     #[default]
-    StopRuns,
+    Batch,
     /// One endless run whose descriptors are released by credits (PG195, descriptor credit mode): no pause between batches,
     /// one posted write each. Documented, but used by few drivers: take it where `fpgactl validate` has shown that it works.
-    CreditRing,
+    Credit,
 }
 
 /// Shape of a channel's ring.
@@ -108,7 +108,7 @@ impl Default for ChannelOptions {
             descriptors: 1024,
             transfers: 256,
             max_descriptor_length: fpga_ring::ring::MAX_DESCRIPTOR_LENGTH,
-            run_mode: RunMode::StopRuns,
+            run_mode: RunMode::Batch,
             long_blocks: false,
             fixed_address: false,
             report_each: false,

@@ -2,7 +2,7 @@
 
 use fpga_pci::{MmioError, barrier};
 use fpga_registers::xdma::{Adjacent, ChannelBlock, Credits, SgdmaBlock};
-use fpga_ring::ring::{Extension, Run};
+use fpga_ring::ring::{CreditGrant, Run};
 
 use super::RunMode;
 use super::engine::Engine;
@@ -20,13 +20,13 @@ impl Engine {
     /// Posts what is queued, unless a run has to end first.
     #[inline]
     pub(crate) fn post(&mut self) -> Result<(), ChannelError> {
-        if let Some(error) = &self.dead {
+        if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         match self.options.run_mode {
-            RunMode::StopRuns if self.ring.is_running() => Ok(()),
-            RunMode::StopRuns => self.start_run(),
-            RunMode::CreditRing => self.post_credits(),
+            RunMode::Batch if self.ring.is_running() => Ok(()),
+            RunMode::Batch => self.start_run(),
+            RunMode::Credit => self.post_credits(),
         }
     }
 
@@ -37,8 +37,8 @@ impl Engine {
         // its way to the word that this could overwrite.
         let _ = area.memory().store_u32(self.writeback, 0);
         barrier::descriptor_before_doorbell();
-        self.news();
-        self.start_engine(run).map_err(|source| self.lost(source))?;
+        self.note_progress();
+        self.start_engine(run).map_err(|source| self.backend_lost(source))?;
         self.line.starts();
         self.prefetch(run.descriptors);
         Ok(())
@@ -47,18 +47,20 @@ impl Engine {
     fn post_credits(&mut self) -> Result<(), ChannelError> {
         let Some(area) = &self.area else { return Ok(()) };
         let Some(extension) = self.ring.post_credits(&mut RingMemory::new(area)) else { return Ok(()) };
-        let Extension { start, credits } = extension;
+        let CreditGrant { start, credits } = extension;
         if start.is_some() {
             let _ = area.memory().store_u32(self.writeback, 0);
         }
         barrier::descriptor_before_doorbell();
-        self.news();
+        self.note_progress();
         if let Some(run) = start {
-            self.start_engine(run).map_err(|source| self.lost(source))?;
+            self.start_engine(run).map_err(|source| self.backend_lost(source))?;
         }
         // The ring never has more credits out than the register takes.
         let grant = u16::try_from(credits).ok().and_then(Credits::of).unwrap_or_default();
-        SgdmaBlock::CREDITS.write(&self.bar, self.sgdma, grant).map_err(|source| self.lost(source))?;
+        SgdmaBlock::CREDITS
+            .write(&self.bar, self.sgdma, grant)
+            .map_err(|source| self.backend_lost(source))?;
         self.prefetch(credits);
         Ok(())
     }

@@ -12,8 +12,8 @@ use super::Ticket;
 use super::engine::{EVENT_BITS, Engine, Payload, Side};
 use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPosition};
-use crate::patience::{IDLE_TIMEOUT_NS, poll_until};
-use crate::shared::Flush;
+use crate::shared::FlushGuard;
+use crate::wait::{IDLE_TIMEOUT_NS, poll_until};
 
 /// Minimum time for an engine to stop.
 const MIN_STOP_NS: u64 = 25_000_000;
@@ -27,7 +27,7 @@ impl Engine {
         let status = self.status()?;
         let cause = match fault {
             CountFault::Engine { .. } if status.has_error(self.direction()) => FaultCause::Status(status),
-            CountFault::Engine { .. } => FaultCause::Silent(status),
+            CountFault::Engine { .. } => FaultCause::NoError(status),
             other => FaultCause::Count(other),
         };
         self.end_run(cause)
@@ -55,10 +55,10 @@ impl Engine {
         let count = self.read_completed()?;
         match self.ring.complete_register(count) {
             Ok(moved) => {
-                self.pressure.still += u64::from(moved == 0 && status.busy());
+                self.backpressure.still += u64::from(moved == 0 && status.busy());
                 self.collect();
                 if self.ring.is_running() && !status.busy() {
-                    self.end_run(FaultCause::Silent(status))?;
+                    self.end_run(FaultCause::NoError(status))?;
                 }
             }
             Err(fault) => {
@@ -83,7 +83,7 @@ impl Engine {
 
     /// As [`cancel`](Self::cancel), for an engine that may take `limit` nanoseconds to stop.
     pub(super) fn cancel_within(&mut self, ticket: Ticket, limit: u64) -> Result<bool, ChannelError> {
-        if let Some(error) = &self.dead {
+        if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         let token = Token::new(ticket.0);
@@ -92,12 +92,12 @@ impl Engine {
             Err(WithdrawError::Posted { .. }) => {
                 self.halt(limit)?;
                 // Stopped, so nothing is posted any more; it may have ended meanwhile.
-                if let Err(WithdrawError::Begun { .. }) = self.ring.withdraw(token) {
-                    return Err(ChannelError::PacketBegun { card: self.card_name(), channel: self.name });
+                if let Err(WithdrawError::Started { .. }) = self.ring.withdraw(token) {
+                    return Err(ChannelError::PacketStarted { card: self.card_name(), channel: self.name });
                 }
             }
-            Err(WithdrawError::Begun { .. }) => {
-                return Err(ChannelError::PacketBegun { card: self.card_name(), channel: self.name });
+            Err(WithdrawError::Started { .. }) => {
+                return Err(ChannelError::PacketStarted { card: self.card_name(), channel: self.name });
             }
             Err(_) if self.has_ended(ticket) => return Ok(false),
             Err(_) => {
@@ -114,7 +114,7 @@ impl Engine {
     pub(super) fn reclaim(&mut self, ticket: Ticket) -> Option<DmaBuffer> {
         match self.ring.reclaim(Token::new(ticket.0))? {
             Payload::Buffer(buffer) => Some(buffer),
-            Payload::Kept => None,
+            Payload::Registered => None,
         }
     }
 
@@ -136,7 +136,7 @@ impl Engine {
     }
 
     pub(crate) fn abort(&mut self) -> Result<usize, ChannelError> {
-        if let Some(error) = &self.dead {
+        if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         if self.ring.operations() == 0 && !self.ring.is_open() {
@@ -150,7 +150,7 @@ impl Engine {
         match ChannelBlock::STATUS.read(&self.bar, self.base) {
             Ok(status) if status.into_bits() == u32::MAX => Err(self.gone()),
             Ok(status) => Ok(status),
-            Err(source) => Err(self.lost(source)),
+            Err(source) => Err(self.backend_lost(source)),
         }
     }
 
@@ -158,7 +158,7 @@ impl Engine {
         let count = self
             .bar
             .read32(ChannelBlock::COMPLETED.address(self.base))
-            .map_err(|source| self.lost(source))?;
+            .map_err(|source| self.backend_lost(source))?;
         barrier::register_before_memory();
         Ok(count)
     }
@@ -183,7 +183,7 @@ impl Engine {
         let first = ChannelFault { card: self.card_name(), channel: self.name, cause, place };
         let later = match first.cause {
             FaultCause::Aborted => FaultCause::Aborted,
-            _ => FaultCause::Earlier,
+            _ => FaultCause::EarlierFault,
         };
         // What was aborted was aborted by the program, which has it in its completions, or has put the channel away.
         if matches!(first.cause, FaultCause::Aborted) {
@@ -212,7 +212,7 @@ impl Engine {
     fn clear_status(&mut self) -> Result<(), ChannelError> {
         ChannelBlock::STATUS
             .write(&self.bar, self.base, ChannelStatus::from_bits(EVENT_BITS))
-            .map_err(|source| self.lost(source))
+            .map_err(|source| self.backend_lost(source))
     }
 
     /// A transfer ended by request.
@@ -224,7 +224,7 @@ impl Engine {
     pub(crate) fn request_stop(&mut self) -> Result<(), ChannelError> {
         ChannelBlock::CONTROL
             .write(&self.bar, self.base, self.stop_control())
-            .map_err(|source| self.lost(source))
+            .map_err(|source| self.backend_lost(source))
     }
 
     fn stop_and_confirm(&mut self, limit: u64) -> Result<ChannelStatus, ChannelError> {
@@ -237,7 +237,11 @@ impl Engine {
         stopped
     }
 
-    fn confirm_idle(&mut self, flush: &mut Option<Flush>, limit: u64) -> Result<ChannelStatus, ChannelError> {
+    fn confirm_idle(
+        &mut self,
+        flush: &mut Option<FlushGuard>,
+        limit: u64,
+    ) -> Result<ChannelStatus, ChannelError> {
         let receives = matches!((self.side, self.direction()), (Side::Stream, Direction::C2h));
         let card = Arc::clone(&self.card);
         let mut last = ChannelStatus::new();
@@ -247,9 +251,9 @@ impl Engine {
             if !last.busy() {
                 return Ok(Some(last));
             }
-            if receives && waited >= Flush::FLUSH_DELAY_NS && flush.is_none() {
+            if receives && waited >= FlushGuard::FLUSH_DELAY_NS && flush.is_none() {
                 self.card.flush.store(true, core::sync::atomic::Ordering::Relaxed);
-                *flush = Some(Flush::begin(&self.bar).map_err(|source| self.lost(source))?);
+                *flush = Some(FlushGuard::begin(&self.bar).map_err(|source| self.backend_lost(source))?);
             }
             Ok(None)
         })?;
@@ -259,7 +263,7 @@ impl Engine {
     /// A register access failed. Whichever finds out that the device is gone, or was reset, ends everything: what is in flight
     /// must not wait for somebody to miss it.
     #[cold]
-    pub(super) fn lost(&mut self, source: MmioError) -> ChannelError {
+    pub(super) fn backend_lost(&mut self, source: MmioError) -> ChannelError {
         match source {
             source if source.is_gone() => self.gone(),
             MmioError::Stale { .. } => self.was_reset(source),
@@ -273,7 +277,7 @@ impl Engine {
         let fault = self.aborted();
         self.end_all(fault, FaultCause::Aborted);
         let error = self.mmio(source);
-        self.die(error.clone());
+        self.fail(error.clone());
         error
     }
 
@@ -281,7 +285,7 @@ impl Engine {
         let quarantined = self.quarantine(QuarantineReason::DeviceGone);
         self.card.report(self.name);
         let error = ChannelError::Gone { card: self.card_name(), channel: self.name, quarantined };
-        self.die(error.clone());
+        self.fail(error.clone());
         error
     }
 
@@ -295,7 +299,7 @@ impl Engine {
             status: status.describe(self.name.direction).to_string(),
             quarantined,
         };
-        self.die(error.clone());
+        self.fail(error.clone());
         error
     }
 
@@ -339,18 +343,18 @@ impl Engine {
 
 impl Engine {
     /// Stops the engine for good, as dropping it does, and tells whether it may still reach what was posted: memory that the
-    /// submitter kept ([`Payload::Kept`]) must go into quarantine then.
+    /// submitter kept ([`Payload::Registered`]) must go into quarantine then.
     pub(crate) fn close(&mut self) -> Option<QuarantineReason> {
-        if self.dead.is_none()
+        if self.failed.is_none()
             && (self.ring.is_running() || self.ring.is_open())
             && let Err(error) = self.end_run(FaultCause::Aborted)
-            && self.dead.is_none()
+            && self.failed.is_none()
         {
             // A register that cannot be written: nothing is known of the engine. After a reset it is idle.
             self.quarantine(QuarantineReason::IdleNotConfirmed);
-            self.die(error);
+            self.fail(error);
         }
-        match &self.dead {
+        match &self.failed {
             None => None,
             // After a reset it is idle.
             Some(ChannelError::Mmio { source: MmioError::Stale { .. }, .. }) => None,
@@ -364,7 +368,7 @@ impl Drop for Engine {
     /// Stop, confirm idle, then let the memory go; what cannot be confirmed is quarantined.
     fn drop(&mut self) {
         let _ = self.close();
-        if self.dead.is_none() {
+        if self.failed.is_none() {
             // The channel stays quiet for its next owner.
             let _ = ChannelBlock::CONTROL.write(
                 &self.bar,

@@ -46,7 +46,7 @@ impl AsRawFd for ChannelEvents {
 /// The channel's interrupt line, as far as this side can know it. The engine sends a message when the line rises, and its
 /// write-back before that: the message comes later than the news that it is about.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct InterruptLine {
     /// Enabled in the channel's mask.
     enabled: bool,
     /// Enabled, and cleared since it rose last: the next end raises it.
@@ -55,10 +55,10 @@ pub(super) struct Line {
     owes: bool,
 }
 
-impl Line {
+impl InterruptLine {
     /// Something has ended.
     #[inline]
-    pub(super) const fn rises(&mut self) {
+    pub(super) const fn arm_for_next(&mut self) {
         if self.low {
             (self.low, self.owes) = (false, true);
         }
@@ -74,7 +74,7 @@ impl Engine {
     /// Polls, and takes `ticket`'s completion if it is there. What ends the channel is said once, by the call that finds it;
     /// completions are handed out afterwards too.
     pub(crate) fn poll_for(&mut self, ticket: Ticket) -> Result<Option<Completion>, ChannelError> {
-        let was_dead = self.dead.is_some();
+        let was_dead = self.failed.is_some();
         let polled = self.poll();
         if !was_dead {
             polled.as_ref().map_err(Clone::clone)?;
@@ -108,10 +108,10 @@ impl Engine {
     ) -> Result<T, E> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let deadline = Deadline::after(&*self.card.transport, options.timeout.min(options.total));
-        let (mut backoff, mut fruitless) = (Backoff::new(), self.fruitless);
+        let (mut backoff, mut fruitless) = (Backoff::new(), self.empty_polls);
         let mut now = self.now();
         // Who polls is not to pay for interrupts. Waits by interrupt follow each other: those leave them enabled.
-        if self.line.enabled && matches!(options.mode, WaitMode::Poll) && self.dead.is_none() {
+        if self.line.enabled && matches!(options.mode, WaitMode::Poll) && self.failed.is_none() {
             self.disarm()?;
         }
         // Since the last interrupt: whatever ends from now on sends one.
@@ -134,11 +134,11 @@ impl Engine {
                 WaitMode::Interrupt => false,
             };
             if spinning {
-                if core::mem::replace(&mut fruitless, self.fruitless) > self.fruitless {
+                if core::mem::replace(&mut fruitless, self.empty_polls) > self.empty_polls {
                     // Something has moved. What follows it has to be posted as soon as it ends.
                     backoff.reset();
                 }
-                if backoff.rest(&*self.card.transport, deadline.left(now)) {
+                if backoff.back_off(&*self.card.transport, deadline.left(now)) {
                     self.force_stall_check();
                 }
             } else {
@@ -154,7 +154,7 @@ impl Engine {
         };
         // Others share a line, and it stays high for as long as anything asserts it.
         let done_with = matches!(options.mode, WaitMode::Hybrid { .. }) || self.is_level_triggered();
-        if self.line.enabled && done_with && self.dead.is_none() {
+        if self.line.enabled && done_with && self.failed.is_none() {
             // Should it fail, the next call says so: what has ended is not to be lost over it.
             let _ = self.disarm();
         }
@@ -218,7 +218,7 @@ impl Engine {
         let Some(interrupt) = &self.interrupt else { return Ok(()) };
         self.card
             .rearm_shared_line(interrupt, self.irq_bit(), UserMask::new())
-            .map_err(|source| self.lost(source))
+            .map_err(|source| self.backend_lost(source))
     }
 
     /// Lets the engine send an interrupt for whatever ends from now on; what has ended by now is seen by the next poll.
@@ -229,10 +229,12 @@ impl Engine {
         // The message is sent on the edge, so the line has to fall. The start of a stop run does it by itself, and a source that
         // is asserted while it is enabled sends one (PG195); an endless run never starts again. A legacy line is high for as long as
         // anything recorded asserts it: what has ended would wake its owner, and everybody else on the line, until the next start.
-        let clears = matches!(self.options.run_mode, RunMode::CreditRing) || self.is_level_triggered();
+        let clears = matches!(self.options.run_mode, RunMode::Credit) || self.is_level_triggered();
         if clears {
             let events = ChannelStatus::new().with_descriptor_completed(true).with_descriptor_stopped(true);
-            ChannelBlock::STATUS.write(&self.bar, self.base, events).map_err(|source| self.lost(source))?;
+            ChannelBlock::STATUS
+                .write(&self.bar, self.base, events)
+                .map_err(|source| self.backend_lost(source))?;
             self.line.low = true;
         }
         if !self.line.enabled {
@@ -255,7 +257,7 @@ impl Engine {
             // Somebody who was woken by it may have masked it.
             IrqBlock::CHANNEL_ENABLE_SET
                 .write(&self.card.dma_bar, IRQ_BASE, self.irq_bit())
-                .map_err(|source| self.lost(source))?;
+                .map_err(|source| self.backend_lost(source))?;
         }
         if let Some(interrupt) = &self.interrupt {
             interrupt.rearm();
@@ -272,7 +274,7 @@ impl Engine {
     fn enable(&mut self, interrupts: ChannelInterrupts) -> Result<(), ChannelError> {
         ChannelBlock::INTERRUPT_ENABLE
             .write(&self.bar, self.base, interrupts)
-            .map_err(|source| self.lost(source))
+            .map_err(|source| self.backend_lost(source))
     }
 
     pub(crate) fn events(&self) -> Result<ChannelEvents, ChannelError> {

@@ -189,7 +189,7 @@ pub enum EndpointError {
     #[error(
         "{card}: the interface gives back transmit window {index}, which it did not have; the card is damaged: drop the endpoint and open it again"
     )]
-    WindowNotOut {
+    WindowNotInFlight {
         /// Which card.
         card: CardName,
         /// The window.
@@ -259,7 +259,7 @@ pub enum EndpointError {
     #[error(
         "{card}: the system has no random numbers yet, as may be shortly after it has started; wait until it has (`head -c1 /dev/random` returns then), give the machine a source of randomness, or state an incarnation (EndpointOptions) that no earlier life of this node had"
     )]
-    NoRandomness {
+    NoRandomSource {
         /// Which card.
         card: CardName,
     },

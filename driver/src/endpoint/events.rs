@@ -152,7 +152,8 @@ impl EventRing {
         let run = area
             .run(0, count as usize * event::SIZE)
             .map_err(|source| EndpointError::Memory { card: self.card.clone(), source })?;
-        let ticket = fetch.c2h.submit(host_range(run), from, Payload::Kept).map_err(|(error, _)| error)?;
+        let ticket =
+            fetch.c2h.submit(host_range(run), from, Payload::Registered).map_err(|(error, _)| error)?;
         fetch
             .c2h
             .wait(ticket, WaitOptions::default())?

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use fpga_firmware::NodeId;
 use fpga_firmware::event::Event;
-use fpga_pci::{Deadline, DmaBuffer, Interrupt, Transport};
+use fpga_pci::{Backend, Deadline, DmaBuffer, Interrupt};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::MirrorError;
 use fpga_registers::CardAddr;
 
-use super::rest::{Idle, Rest};
+use super::wait::{IdleWait, WaitAction};
 use super::{
     Endpoint, EndpointCounters, EndpointError, Notification, Peer, ReadCompletion, ReadError, ReadTicket,
     ReadableHandle, RegionHandle, RemoteReadable, RemoteRegion, SegmentArrival, SendCompletion, SendError,
@@ -27,7 +27,7 @@ use crate::card::Card;
 use crate::error::TransferFailed;
 use crate::name::CardName;
 use crate::range::CardRange;
-use fpga_pci::wait::Step;
+use fpga_pci::wait::BackoffStep;
 
 /// An endpoint behind a lock: clones are the same one.
 ///
@@ -55,7 +55,7 @@ const WAITER_DEADLINE_SLACK: Duration = Duration::from_millis(5);
 
 /// The one who sleeps until the card has news.
 #[derive(Debug)]
-struct Sleeper {
+struct SleepState {
     /// Ends its sleep; `None`: it wakes by itself after a moment.
     interrupt: Option<Interrupt>,
     until: Nanos,
@@ -65,7 +65,7 @@ struct Sleeper {
 #[derive(Debug)]
 struct Inner {
     endpoint: Endpoint,
-    sleeper: Option<Sleeper>,
+    sleeper: Option<SleepState>,
     /// Until when each of those who stand by waits at most.
     limits: Vec<Nanos>,
     /// What has ended or arrived for anybody, and was not told to those who stand by.
@@ -79,7 +79,7 @@ struct Inner {
 
 impl Inner {
     /// Drives the endpoint, and sorts what it has. What ended before the endpoint did is sorted too.
-    fn turn(&mut self) -> Result<usize, EndpointError> {
+    fn drive(&mut self) -> Result<usize, EndpointError> {
         let answers = self.endpoint.peers.answers();
         let polled = self.endpoint.poll();
         self.news += self.endpoint.peers.answers() - answers;
@@ -159,7 +159,7 @@ impl SharedEndpoint {
         changed
     }
 
-    fn transport(&self) -> &dyn Transport {
+    fn backend(&self) -> &dyn Backend {
         &*self.card.shared.transport
     }
 
@@ -270,12 +270,12 @@ impl SharedEndpoint {
         Ok(PendingRead { endpoint: self.clone(), ticket, idle: None })
     }
 
-    /// As [`Endpoint::greet`].
+    /// As [`Endpoint::query_peer`].
     ///
     /// # Errors
     /// As there.
-    pub fn greet(&self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
-        self.change(|inner| inner.endpoint.greet(node, patience))
+    pub fn query_peer(&self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
+        self.change(|inner| inner.endpoint.query_peer(node, patience))
     }
 
     /// As [`Endpoint::peer`].
@@ -284,12 +284,12 @@ impl SharedEndpoint {
         self.lock().endpoint.peer(node)
     }
 
-    /// As [`Endpoint::meet`]; others use the endpoint meanwhile.
+    /// As [`Endpoint::wait_peer`]; others use the endpoint meanwhile.
     ///
     /// # Errors
     /// As there.
-    pub fn meet(&self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
-        self.greet(node, timeout)?;
+    pub fn wait_peer(&self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
+        self.query_peer(node, timeout)?;
         let late = || EndpointError::NoPeer { card: self.name(), node, waited: timeout };
         self.wait_for(timeout, late, |inner| inner.endpoint.peer(node))
     }
@@ -300,8 +300,8 @@ impl SharedEndpoint {
     /// See [`EndpointError`]: the endpoint cannot go on. What ended before is still handed out.
     pub fn poll(&self) -> Result<usize, EndpointError> {
         let mut inner = self.lock();
-        let polled = inner.turn();
-        self.tell(&mut inner);
+        let polled = inner.drive();
+        self.notify_waiters(&mut inner);
         polled
     }
 
@@ -342,12 +342,12 @@ impl SharedEndpoint {
     pub fn notification(&self) -> impl Future<Output = Result<Notification, EndpointError>> + Send + '_ {
         let mut idle = None;
         core::future::poll_fn(move |context| {
-            self.look(&mut idle, context, |inner| inner.notifications.pop_front())
+            self.poll_task(&mut idle, context, |inner| inner.notifications.pop_front())
         })
     }
 
     /// What came of the last turn is said to those who stand by.
-    fn tell(&self, inner: &mut Inner) {
+    fn notify_waiters(&self, inner: &mut Inner) {
         if std::mem::take(&mut inner.news) == 0 {
             return;
         }
@@ -363,11 +363,11 @@ impl SharedEndpoint {
         inner: &mut Inner,
         take: impl FnOnce(&mut Inner) -> Option<T>,
     ) -> Result<Result<T, usize>, EndpointError> {
-        let polled = inner.turn();
+        let polled = inner.drive();
         let found = take(inner);
         // What it takes itself is no news to others.
         inner.news = inner.news.saturating_sub(found.is_some().into());
-        self.tell(inner);
+        self.notify_waiters(inner);
         match found {
             Some(found) => Ok(Ok(found)),
             None => polled.map(Err),
@@ -375,16 +375,18 @@ impl SharedEndpoint {
     }
 
     /// One turn of the endpoint for a task.
-    fn look<T>(
+    fn poll_task<T>(
         &self,
-        idle: &mut Option<Idle>,
+        idle: &mut Option<IdleWait>,
         context: &Context<'_>,
         take: impl FnOnce(&mut Inner) -> Option<T>,
     ) -> Poll<Result<T, EndpointError>> {
         let turned = self.drive_once(&mut self.lock(), take);
         match turned {
             Ok(Ok(found)) => return Poll::Ready(Ok(found)),
-            Ok(Err(0)) => idle.get_or_insert_with(|| Idle::from(self.now())).pause_in_task(self.transport()),
+            Ok(Err(0)) => {
+                idle.get_or_insert_with(|| IdleWait::from(self.now())).pause_in_task(self.backend())
+            }
             Ok(Err(_)) => *idle = None,
             Err(error) => return Poll::Ready(Err(error)),
         }
@@ -393,7 +395,7 @@ impl SharedEndpoint {
     }
 
     fn now(&self) -> Nanos {
-        Nanos::new(self.transport().now())
+        Nanos::new(self.backend().now())
     }
 
     fn wait_for<T>(
@@ -402,8 +404,8 @@ impl SharedEndpoint {
         late: impl FnOnce() -> EndpointError,
         mut take: impl FnMut(&mut Inner) -> Option<T>,
     ) -> Result<T, EndpointError> {
-        let deadline = Deadline::after(self.transport(), timeout);
-        let mut idle = Idle::from(self.now());
+        let deadline = Deadline::after(self.backend(), timeout);
+        let mut idle = IdleWait::from(self.now());
         let mut inner = self.lock();
         let result = loop {
             let turned = self.drive_once(&mut inner, &mut take);
@@ -411,7 +413,7 @@ impl SharedEndpoint {
             match turned {
                 Ok(Ok(found)) => break Ok(found),
                 Ok(Err(_)) if deadline.is_over(now.get()) => break Err(late()),
-                Ok(Err(0)) => match self.rest(inner, &mut idle, &deadline) {
+                Ok(Err(0)) => match self.back_off(inner, &mut idle, &deadline) {
                     Ok(again) => inner = again,
                     Err(error) => {
                         inner = self.lock();
@@ -419,7 +421,7 @@ impl SharedEndpoint {
                     }
                 },
                 Ok(Err(_)) => {
-                    idle = Idle::from(now);
+                    idle = IdleWait::from(now);
                     // A mutex may go to the same thread again and again.
                     drop(inner);
                     inner = self.lock();
@@ -436,10 +438,10 @@ impl SharedEndpoint {
     }
 
     /// Rests, without the lock, until there may be something to do or to take.
-    fn rest<'a>(
+    fn back_off<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
-        idle: &mut Idle,
+        idle: &mut IdleWait,
         deadline: &Deadline,
     ) -> Result<MutexGuard<'a, Inner>, EndpointError> {
         let now = self.now();
@@ -466,17 +468,17 @@ impl SharedEndpoint {
         }
         let until = inner.earliest(limit);
         let rest = if inner.sleeper.is_some() {
-            Rest::Step(Step::Spin)
+            WaitAction::Step(BackoffStep::Spin)
         } else {
             inner.endpoint.begin_wait(idle, until)?
         };
         if rest.is_sleep() {
             let interrupt =
-                if let Rest::Sleep(interrupt, _) = &rest { Some(interrupt.clone()) } else { None };
-            inner.sleeper = Some(Sleeper { interrupt, until });
+                if let WaitAction::Sleep(interrupt, _) = &rest { Some(interrupt.clone()) } else { None };
+            inner.sleeper = Some(SleepState { interrupt, until });
         }
         drop(inner);
-        let woken = rest.take(idle, self.transport());
+        let woken = rest.take(idle, self.backend());
         if !rest.is_sleep() {
             std::thread::yield_now();
         }
@@ -498,7 +500,7 @@ pub struct PendingSend {
     endpoint: SharedEndpoint,
     ticket: SendTicket,
     /// Of the task that polls it.
-    idle: Option<Idle>,
+    idle: Option<IdleWait>,
 }
 
 impl PendingSend {
@@ -539,7 +541,7 @@ impl Future for PendingSend {
     /// rests between two polls as [`Endpoint::completion`] does. To be polled no more once it was ready.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { endpoint, ticket, idle } = self.get_mut();
-        endpoint.look(idle, context, |inner| inner.take_send(*ticket))
+        endpoint.poll_task(idle, context, |inner| inner.take_send(*ticket))
     }
 }
 
@@ -556,7 +558,7 @@ pub struct PendingRead {
     endpoint: SharedEndpoint,
     ticket: ReadTicket,
     /// Of the task that polls it.
-    idle: Option<Idle>,
+    idle: Option<IdleWait>,
 }
 
 impl PendingRead {
@@ -585,7 +587,7 @@ impl Future for PendingRead {
     /// As [`PendingSend`]'s.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { endpoint, ticket, idle } = self.get_mut();
-        endpoint.look(idle, context, |inner| inner.take_read(*ticket))
+        endpoint.poll_task(idle, context, |inner| inner.take_read(*ticket))
     }
 }
 

@@ -21,11 +21,11 @@ mod peers;
 mod random;
 mod read;
 mod region;
-mod rest;
 mod resync;
 mod segments;
 mod sending;
 mod transmit;
+mod wait;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,24 +38,24 @@ use fpga_firmware::{Incarnation, NodeId};
 use fpga_pci::{DmaBuffer, MmioError, QuarantineReason};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::{Mirror, MirrorError};
-use fpga_protocol::scheme::commands::{Commands, Withdrawal};
+use fpga_protocol::scheme::commands::{CommandTable, Withdrawal};
 use fpga_protocol::sender::{Command, Sender, TransferView};
 use fpga_registers::CardAddr;
 
 use crate::card::Card;
 use crate::channel::{ChannelOptions, WaitOptions};
+use crate::engine_interrupt::EngineInterrupt;
 use crate::error::TransferFailed;
 use crate::name::CardName;
 use crate::ni::{Block, NiInfo};
 use crate::range::CardRange;
 use crate::shared::Shared;
-use crate::user_line::EngineInterrupt;
 
 pub use error::{EndpointError, SchemeList, SendError};
 pub use events::Notification;
 pub use fpga_protocol::scheme::tuning::Tuning;
 pub use fpga_protocol::sender::{
-    Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, Timeout as SendTimeout,
+    Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, TimeoutPolicy as SendTimeout,
 };
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
 pub use inspect::{
@@ -71,10 +71,10 @@ use events::EventRing;
 use peers::Peers;
 use random::random;
 use read::Reads;
-use rest::Idle;
 use resync::Resync;
-use sending::Sending;
+use sending::SenderSet;
 use transmit::TransmitPath;
+use wait::IdleWait;
 
 /// Bytes at the end of card memory that an endpoint uses for its CDMA chain and, where the NI cannot push events, its event
 /// ring, unless told otherwise.
@@ -96,7 +96,7 @@ const MAX_KEPT_FAULTS: usize = 256;
 pub struct Endpoint {
     /// The event ring's interrupt. Before the card, which it masks it at.
     line: Option<EngineInterrupt>,
-    sender: Sending,
+    sender: SenderSet,
     mirror: Mirror,
     resync: Resync,
     transmit: TransmitPath,
@@ -126,16 +126,16 @@ pub struct Endpoint {
     schemes: SchemeList,
     incarnation: Incarnation,
     counters: EndpointCounters,
-    dead: Option<EndpointError>,
+    failed: Option<EndpointError>,
     card: Card,
-    _taken: Taken,
+    _taken: EndpointGuard,
 }
 
 /// Gives the endpoint back when everything else of it is gone.
 #[derive(Debug)]
-struct Taken(Arc<Shared>);
+struct EndpointGuard(Arc<Shared>);
 
-impl Drop for Taken {
+impl Drop for EndpointGuard {
     fn drop(&mut self) {
         self.0.release_endpoint();
     }
@@ -173,7 +173,7 @@ impl Endpoint {
         let scheme = options.scheme;
         let unknown =
             || EndpointError::Scheme { card: name.clone(), scheme, known: SchemeList(info.schemes) };
-        if !info.knows(scheme) {
+        if !info.supports(scheme) {
             return Err(unknown());
         }
         let schemes = options::schemes(options);
@@ -194,7 +194,7 @@ impl Endpoint {
             }
         })?;
         card.shared.take_endpoint()?;
-        let taken = Taken(Arc::clone(&card.shared));
+        let taken = EndpointGuard(Arc::clone(&card.shared));
 
         let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
         let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
@@ -258,7 +258,7 @@ impl Endpoint {
             transmit.write(events::blank_ring(card)?, events::card_ring(chain), WaitOptions::default())?;
         }
         let events = EventRing::new(card, &info, &ni, options.event_entries, chain)?;
-        let line = rest::event_line(card, &ni, options.event_line)?;
+        let line = wait::event_line(card, &ni, options.event_line)?;
         let mut control = at::control::ENABLE | at::control::EVENT_ENABLE;
         if options.packet_events {
             control |= at::control::PACKET_EVENTS;
@@ -292,7 +292,7 @@ impl Endpoint {
             schemes,
             incarnation,
             counters: EndpointCounters::default(),
-            dead: None,
+            failed: None,
             card: card.clone(),
             _taken: taken,
         })
@@ -352,15 +352,15 @@ impl Endpoint {
         options: &EndpointOptions,
         info: &NiInfo,
         incarnation: Incarnation,
-    ) -> Result<Sending, EndpointError> {
+    ) -> Result<SenderSet, EndpointError> {
         let schemes = options::schemes(options);
         let card_sends = schemes.has_messages().then(|| {
             // Never more than the card has room for: so it refuses none.
             let capacity = options::max_commands(options, info);
-            Commands::new(capacity, info.packet_size_log2, options::message_packets(options, info))
+            CommandTable::new(capacity, info.packet_size_log2, options::message_packets(options, info))
         });
         if !schemes.contains(Scheme::Registry) {
-            return Ok(Sending::new(None, card_sends, options.scheme));
+            return Ok(SenderSet::new(None, card_sends, options.scheme));
         }
         let sender = Sender::new(options::sender_config(options, info), incarnation)
             .map_err(|source| EndpointError::Config { card: card.clone(), source })?;
@@ -374,7 +374,7 @@ impl Endpoint {
                 expected: "at most what a transmit window of the card holds (`fpgactl info` shows it)",
             });
         }
-        Ok(Sending::new(Some(sender), card_sends, options.scheme))
+        Ok(SenderSet::new(Some(sender), card_sends, options.scheme))
     }
 
     /// This node's id on the network.
@@ -484,7 +484,7 @@ impl Endpoint {
     fn withdraw(&mut self, now: Nanos, ticket: SendTicket) -> bool {
         match self.sender.cancel(now, ticket) {
             Withdrawal::Ended => false,
-            Withdrawal::Here => true,
+            Withdrawal::AtHost => true,
             Withdrawal::Interface(number) => {
                 // A card that cannot be told has died, and the next poll says so.
                 let _ = self.ni.write(at::COMMAND_CANCEL, number);
@@ -505,11 +505,11 @@ impl Endpoint {
     /// # Errors
     /// See [`EndpointError`]: the endpoint cannot go on; drop it and open another.
     pub fn poll(&mut self) -> Result<usize, EndpointError> {
-        if let Some(error) = &self.dead {
+        if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         self.counters.turns += 1;
-        self.step().inspect_err(|error| self.dead = Some(error.clone()))
+        self.step().inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     fn step(&mut self) -> Result<usize, EndpointError> {
@@ -521,10 +521,10 @@ impl Endpoint {
         work += self.poll_reads(now)?;
         if self.quiet_until.is_none_or(|until| until <= now) {
             self.quiet_until = None;
-            work += self.transmit.pump(now, &mut self.sender)?;
+            work += self.transmit.fill_windows(now, &mut self.sender)?;
         }
         while let Some(completion) = self.sender.poll_completion() {
-            self.peers.doubt(&completion);
+            self.peers.invalidate(&completion);
             if !self.take_internal(now, &completion)? {
                 self.completions.push_back(completion);
             }
@@ -577,7 +577,7 @@ impl Endpoint {
                 }
                 _ => {
                     if self.resync.is_resync_complete(self.events.taken()) {
-                        self.mirror.settle();
+                        self.mirror.end_resync();
                     }
                     self.note_segment(&event);
                     if let Err(error) = self.mirror.handle_event(&event) {
@@ -625,7 +625,7 @@ impl Endpoint {
     /// Waits until the transfer has ended. Completions of other transfers stay to be taken. Where there is nothing to do for longer than
     /// a moment, this thread sleeps: until the card's interrupt, if interrupts were enabled before the endpoint was opened
     /// ([`Card::enable_interrupts`]); otherwise for short spans. `timeout` counts the card's clock
-    /// ([`Transport::clock`](fpga_pci::Transport::clock)); where that is virtual, wall-clock time as well ([`fpga_pci::Deadline`]).
+    /// ([`Backend::clock`](fpga_pci::Backend::clock)); where that is virtual, wall-clock time as well ([`fpga_pci::Deadline`]).
     ///
     /// # Errors
     /// [`EndpointError::TimedOut`] leaves the transfer under way.
@@ -653,7 +653,7 @@ impl Endpoint {
         &mut self,
         ticket: SendTicket,
     ) -> impl Future<Output = Result<SendCompletion, EndpointError>> + Send + '_ {
-        let mut idle = Idle::from(self.now());
+        let mut idle = IdleWait::from(self.now());
         core::future::poll_fn(move |context| {
             let polled = self.poll();
             if let Some(done) = self.take_completion(ticket) {
@@ -661,7 +661,7 @@ impl Endpoint {
             }
             match polled {
                 Ok(0) => idle.pause_in_task(&*self.card.shared.transport),
-                Ok(_) => idle = Idle::from(self.now()),
+                Ok(_) => idle = IdleWait::from(self.now()),
                 Err(error) => return Poll::Ready(Err(error)),
             }
             context.waker().wake_by_ref();

@@ -7,7 +7,7 @@ use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::tuning::{Tuning, max_window};
-use fpga_protocol::sender::{Notify, SenderConfig, Timeout};
+use fpga_protocol::sender::{Notify, SenderConfig, TimeoutPolicy};
 use fpga_registers::CardAddr;
 
 use super::SchemeList;
@@ -15,7 +15,7 @@ use super::events::EventRing;
 use crate::ni::NiInfo;
 
 /// Learnt, but never below what a host that polls now and then needs to see an answer, and a full pipe to carry it.
-const TIMEOUT: Timeout = Timeout::Adaptive {
+const TIMEOUT: TimeoutPolicy = TimeoutPolicy::Adaptive {
     initial: Nanos::from_millis(1),
     least: Nanos::from_micros(100),
     most: Nanos::from_millis(100),
@@ -71,11 +71,11 @@ pub struct EndpointOptions {
     /// Where the CDMA descriptors go in card memory; `None`: the last 64 KiB of it.
     pub chain: Option<CardAddr>,
     /// Silence after which a packet is sent again. Default: learnt from the round trips seen, at least 100 us.
-    pub timeout: Timeout,
+    pub timeout: TimeoutPolicy,
     /// A transfer of which nothing was acknowledged for so long, and no "busy" came, is given up. Default 1 s.
     pub give_up: Duration,
     /// How long this card remembers what it has a part of without hearing of its sender: longer than any sender's `give_up`, by three packet
-    /// lifetimes (30 ms). `None`: 2 s, or twice this endpoint's own `give_up` if that is longer. Nodes that [ask](super::Endpoint::meet) are
+    /// lifetimes (30 ms). `None`: 2 s, or twice this endpoint's own `give_up` if that is longer. Nodes that [ask](super::Endpoint::wait_peer) are
     /// refused where they are more patient; others must not be.
     pub registry_timeout: Option<Duration>,
     /// How long this card keeps a packet whose segment's first one has not come, in whole microseconds. Default 1 ms; longer than

@@ -13,7 +13,7 @@ use fpga_protocol::sender::TransferError;
 use super::{Endpoint, EndpointError, SchemeList, SendCompletion, SendError};
 
 /// How soon a question without an answer is asked again; doubled each time.
-const AGAIN: Nanos = Nanos::from_millis(1);
+const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
 /// At the longest.
 const MAX_RETRY_INTERVAL: Nanos = Nanos::from_millis(100);
 
@@ -84,7 +84,7 @@ pub enum Mismatch {
     #[error(
         "forgets a silent sender after {theirs:?}, and this endpoint needs {ours:?}: be less patient here (EndpointOptions::give_up), or more so there (EndpointOptions::registry_timeout)"
     )]
-    Patience {
+    Timeout {
         /// The least that this endpoint needs.
         ours: Duration,
         /// How long it waits.
@@ -104,7 +104,7 @@ pub enum Mismatch {
 
 /// A node that was asked.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct PendingQuery {
     /// The answer, if there is one.
     peer: Option<Peer>,
     /// When to ask again, and how long to wait then; [`Nanos::MAX`] if not.
@@ -117,7 +117,7 @@ struct Asked {
 /// The nodes that were asked. Answers of others are not kept: who sends them decides nothing here.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    asked: BTreeMap<NodeId, Asked>,
+    asked: BTreeMap<NodeId, PendingQuery>,
     /// Nobody has to be asked again before this; it may be early.
     next: Option<Nanos>,
     /// Answers so far.
@@ -143,7 +143,7 @@ impl Peers {
     }
 
     /// How a transfer has failed may say that a node is not what it was.
-    pub(super) fn doubt(&mut self, done: &SendCompletion) {
+    pub(super) fn invalidate(&mut self, done: &SendCompletion) {
         let changed = matches!(
             done.result,
             Err(TransferError::Refused { .. }
@@ -163,7 +163,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Option`] for [`NodeId::ANY`], [`EndpointError::Mmio`].
-    pub fn greet(&mut self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
+    pub fn query_peer(&mut self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
         if node == NodeId::ANY {
             return Err(EndpointError::Option {
                 card: self.card.shared.name.clone(),
@@ -174,9 +174,9 @@ impl Endpoint {
         }
         let now = self.now();
         let until = now.saturating_add(Nanos::new(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)));
-        let again = now.saturating_add(AGAIN);
+        let again = now.saturating_add(RETRY_INTERVAL);
         self.send_hello(node)?;
-        self.peers.asked.insert(node, Asked { peer: None, again, wait: AGAIN, until });
+        self.peers.asked.insert(node, PendingQuery { peer: None, again, wait: RETRY_INTERVAL, until });
         self.peers.next = Some(self.peers.next.map_or(again, |next| next.min(again)));
         Ok(())
     }
@@ -198,9 +198,9 @@ impl Endpoint {
     /// anything is sent ([`SendError::Peer`]).
     ///
     /// # Errors
-    /// [`EndpointError::NoPeer`] after `timeout`; otherwise as [`greet`](Self::greet) and [`poll`](Self::poll).
-    pub fn meet(&mut self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
-        self.greet(node, timeout)?;
+    /// [`EndpointError::NoPeer`] after `timeout`; otherwise as [`query_peer`](Self::query_peer) and [`poll`](Self::poll).
+    pub fn wait_peer(&mut self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
+        self.query_peer(node, timeout)?;
         let late =
             |end: &Self| EndpointError::NoPeer { card: end.card.shared.name.clone(), node, waited: timeout };
         self.wait_until(timeout, late, |end| end.peer(node))
@@ -256,7 +256,7 @@ impl Endpoint {
         }
         let (least, patience) = (self.min_registry_timeout, peer.registry_timeout);
         if patience < least {
-            return Some(Mismatch::Patience { ours: least, theirs: patience });
+            return Some(Mismatch::Timeout { ours: least, theirs: patience });
         }
         // Messages know no mask.
         let sender = self.sender.host().filter(|_| scheme == Scheme::Registry)?;

@@ -20,7 +20,7 @@ fn random_by(
     match fill(&mut bytes) {
         // Up to 256 bytes come whole (getrandom(2)).
         Ok(8) => Ok(u64::from_ne_bytes(bytes)),
-        Ok(_) | Err(Errno::AGAIN) => Err(EndpointError::NoRandomness { card: card.clone() }),
+        Ok(_) | Err(Errno::AGAIN) => Err(EndpointError::NoRandomSource { card: card.clone() }),
         Err(errno) => Err(EndpointError::Random { card: card.clone(), reason: errno.to_string() }),
     }
 }
@@ -35,9 +35,9 @@ mod tests {
         assert_ne!(random(&card), random(&card), "this one has some");
         assert_eq!(
             random_by(&card, |_| Err(Errno::AGAIN)),
-            Err(EndpointError::NoRandomness { card: card.clone() })
+            Err(EndpointError::NoRandomSource { card: card.clone() })
         );
-        assert_eq!(random_by(&card, |_| Ok(3)), Err(EndpointError::NoRandomness { card: card.clone() }));
+        assert_eq!(random_by(&card, |_| Ok(3)), Err(EndpointError::NoRandomSource { card: card.clone() }));
         let refused = random_by(&card, |_| Err(Errno::NOSYS));
         assert!(matches!(refused, Err(EndpointError::Random { .. })), "{refused:?}");
         let filled = random_by(&card, |bytes| {

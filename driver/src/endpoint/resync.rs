@@ -13,7 +13,7 @@ use super::{Endpoint, EndpointError};
 const ROWS: u32 = 1024;
 /// After a reading, polls do without another one for so many times as long as it took: a host that is always late is not slowed
 /// down further.
-const PAUSE: u64 = 8;
+const RESYNC_PAUSE_FACTOR: u64 = 8;
 
 /// How far the reading is.
 #[derive(Debug, Default)]
@@ -87,9 +87,9 @@ impl Endpoint {
         let now = self.now();
         let took = now.saturating_sub(self.resync.began);
         self.resync.rows = 0;
-        self.resync.not_before = now.saturating_add(took.saturating_mul(PAUSE));
+        self.resync.not_before = now.saturating_add(took.saturating_mul(RESYNC_PAUSE_FACTOR));
         if posted == self.events.taken() {
-            self.mirror.settle();
+            self.mirror.end_resync();
         } else {
             self.resync.settles = Some(posted);
         }

@@ -3,23 +3,23 @@
 use fpga_firmware::event::Event;
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::commands::{Commands, Withdrawal};
+use fpga_protocol::scheme::commands::{CommandTable, Withdrawal};
 use fpga_protocol::sender::{
     Command, Completion, Sender, SenderCounters, SubmitError, Ticket, TransferView, Transmit,
 };
 
 /// A sender, what stands for the card's, or both. Their tickets are different ones.
 #[derive(Debug)]
-pub(super) struct Sending {
+pub(super) struct SenderSet {
     host: Option<Box<Sender>>,
-    card: Option<Box<Commands>>,
+    card: Option<Box<CommandTable>>,
     default: Scheme,
     /// The card's has its turn: neither keeps the other waiting for windows.
     card_is_next: bool,
 }
 
-impl Sending {
-    pub(super) fn new(host: Option<Sender>, card: Option<Commands>, default: Scheme) -> Self {
+impl SenderSet {
+    pub(super) fn new(host: Option<Sender>, card: Option<CommandTable>, default: Scheme) -> Self {
         Self { host: host.map(Box::new), card: card.map(Box::new), default, card_is_next: false }
     }
 
@@ -45,11 +45,11 @@ impl Sending {
     }
 
     pub(super) fn cancel(&mut self, now: Nanos, ticket: Ticket) -> Withdrawal {
-        if Commands::owns(ticket) {
+        if CommandTable::owns(ticket) {
             return self.card.as_mut().map_or(Withdrawal::Ended, |commands| commands.cancel(now, ticket));
         }
         let cancelled = self.host.as_mut().is_some_and(|sender| sender.cancel(now, ticket));
-        if cancelled { Withdrawal::Here } else { Withdrawal::Ended }
+        if cancelled { Withdrawal::AtHost } else { Withdrawal::Ended }
     }
 
     pub(super) fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
@@ -91,7 +91,7 @@ impl Sending {
 
     pub(super) fn counters(&self) -> SenderCounters {
         let host = self.host.as_ref().map(|sender| *sender.counters()).unwrap_or_default();
-        self.card.as_ref().map_or(host, |commands| host.plus(commands.counters()))
+        self.card.as_ref().map_or(host, |commands| host.merged(commands.counters()))
     }
 
     /// Bytes of a full segment, or message: the shorter, where there are both.

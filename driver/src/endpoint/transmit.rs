@@ -15,15 +15,15 @@ use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
 
 use super::chain::{Chain, SLOT_BYTES};
-use super::sending::Sending;
+use super::sending::SenderSet;
 use super::{EndpointError, RESERVED_CARD_BYTES};
 use crate::card::Card;
 use crate::channel::{Completion, Engine, Payload, Ticket, WaitOptions};
 use crate::error::{ChannelError, TransferError, TransferFailed};
 use crate::name::CardName;
 use crate::ni::{NiInfo, TransmitWindows};
-use crate::patience::IDLE_TIMEOUT_NS;
 use crate::store::host_range;
+use crate::wait::IDLE_TIMEOUT_NS;
 
 /// Host staging per slot: the longest header block and a chain slot, on lines of their own.
 const STAGING_BYTES: usize = (window::MAX_HEADER_BLOCK + SLOT_BYTES).next_multiple_of(64);
@@ -32,13 +32,13 @@ const STAGED_SLOT: usize = window::MAX_HEADER_BLOCK.next_multiple_of(64);
 /// Nothing came back for this long: look at the copy engine, and again each time that this long has gone by.
 const STALL_CHECK_NS: u64 = 10_000_000;
 /// The same as a span.
-pub(super) const LOOK: Nanos = Nanos::new(STALL_CHECK_NS);
+pub(super) const POLL_INTERVAL: Nanos = Nanos::new(STALL_CHECK_NS);
 /// A pause between two polls counts for no more than this.
 const PAUSE_NS: u64 = 200_000_000;
 
 /// A slot on its way to the card.
 #[derive(Debug)]
-struct Upload {
+struct StagedSlot {
     /// The second of its two transfers: when it has ended, both have.
     ticket: Ticket,
 }
@@ -46,7 +46,7 @@ struct Upload {
 /// Windows, chain and the channel that feeds them.
 #[derive(Debug)]
 pub(super) struct TransmitPath {
-    uploads: VecDeque<Upload>,
+    uploads: VecDeque<StagedSlot>,
     // In drop order: the engines stop before the memory goes that they read.
     h2c: Engine,
     chain: Chain,
@@ -151,7 +151,11 @@ impl TransmitPath {
     }
 
     /// Fills windows as long as there is something to send and room for it, and moves uploads on. Returns how much was done.
-    pub(super) fn pump(&mut self, now: Nanos, sender: &mut Sending) -> Result<usize, EndpointError> {
+    pub(super) fn fill_windows(
+        &mut self,
+        now: Nanos,
+        sender: &mut SenderSet,
+    ) -> Result<usize, EndpointError> {
         let mut work = self.advance(now)?;
         // Two transfers per window: 32 windows at most, so the ring always has room.
         while self.free != 0 && self.busy & 1 << self.chain.place(self.filled) == 0 {
@@ -236,11 +240,15 @@ impl TransmitPath {
         let slot_run = staging.run(offset + STAGED_SLOT, SLOT_BYTES).map_err(memory)?;
         let window_address = self.windows.address(window, 0);
         let slot_address = self.chain.address(self.filled);
-        self.h2c.submit(host_range(header_run), window_address, Payload::Kept).map_err(|(error, _)| error)?;
-        let ticket =
-            self.h2c.submit(host_range(slot_run), slot_address, Payload::Kept).map_err(|(error, _)| error)?;
+        self.h2c
+            .submit(host_range(header_run), window_address, Payload::Registered)
+            .map_err(|(error, _)| error)?;
+        let ticket = self
+            .h2c
+            .submit(host_range(slot_run), slot_address, Payload::Registered)
+            .map_err(|(error, _)| error)?;
 
-        self.uploads.push_back(Upload { ticket });
+        self.uploads.push_back(StagedSlot { ticket });
         self.free &= !(1 << window);
         self.busy |= 1 << slot;
         if let Some(place) = self.slot_of.get_mut(window as usize) {
@@ -255,7 +263,7 @@ impl TransmitPath {
         let bit = 1u32.checked_shl(index.into()).unwrap_or(0);
         let out = (u32::MAX >> (32 - self.windows.count)) & !self.free;
         let Some(slot) = self.slot_of.get(usize::from(index)).filter(|_| out & bit != 0) else {
-            return Err(EndpointError::WindowNotOut { card: self.card.clone(), index });
+            return Err(EndpointError::WindowNotInFlight { card: self.card.clone(), index });
         };
         self.busy &= !(1 << slot);
         self.free |= bit;
@@ -323,7 +331,7 @@ impl TransmitPath {
 
     /// Drives the channel until the user's transfer has ended; on a time-out it is aborted, which ends it too.
     fn await_user(&mut self, options: WaitOptions) -> Result<(), ChannelError> {
-        let transport = self.h2c.transport();
+        let transport = self.h2c.backend();
         let deadline = Deadline::after(&*transport, options.timeout.min(options.total));
         let mut backoff = Backoff::new();
         let mut now = self.h2c.now();
@@ -343,7 +351,7 @@ impl TransmitPath {
             }
             // Read before the next poll: what ended while this thread was held up has ended in time.
             now = self.h2c.now();
-            if backoff.rest(&*transport, deadline.left(now)) {
+            if backoff.back_off(&*transport, deadline.left(now)) {
                 self.h2c.force_stall_check();
             }
         }
@@ -369,7 +377,7 @@ fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
     let (kind, command) = match transmit.kind {
         TransmitKind::Data => (WindowKind::Data, CommandFields::NONE),
         TransmitKind::Command { number, priority, patience, scheme } => {
-            (WindowKind::Command, CommandFields { number, priority, patience_ns: patience.get(), scheme })
+            (WindowKind::Command, CommandFields { number, priority, timeout_ns: patience.get(), scheme })
         }
         _ => (WindowKind::Arrival, CommandFields::NONE),
     };

@@ -18,15 +18,15 @@ use std::io::{self, BufRead, Read};
 
 use fpga_registers::BarOffset;
 
-use super::{Access, Way, Width};
+use super::{Access, AccessDirection, Width};
 
 /// The first line: what the text is, and the version of its format.
 pub const HEAD: &str = "register-log 1";
 
 /// Longest line that is read, in bytes.
-const LONGEST: usize = 64 * 1024;
+const MAX_LINE_BYTES: usize = 64 * 1024;
 /// Most accesses of a log.
-const MOST: usize = 1 << 24;
+const MAX_ACCESSES: usize = 1 << 24;
 
 /// What was read or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct Entry {
     /// Since the first access.
     pub time: Duration,
     /// Which way.
-    pub way: Way,
+    pub direction: AccessDirection,
     /// How much.
     pub width: Width,
     /// Number of the BAR, 0 to 5.
@@ -66,7 +66,7 @@ impl Entry {
         Self {
             line: 0,
             time: Duration::from_nanos(access.time.saturating_sub(start)),
-            way: access.way,
+            direction: access.direction,
             width: access.width,
             bar: access.bar,
             at: access.at,
@@ -75,11 +75,11 @@ impl Entry {
     }
 
     const fn word(&self) -> &'static str {
-        match (self.way, self.width) {
-            (Way::Read, Width::Word) => "read",
-            (Way::Read, Width::Pair) => "read64",
-            (Way::Write, Width::Word) => "write",
-            (Way::Write, Width::Pair) => "write64",
+        match (self.direction, self.width) {
+            (AccessDirection::Read, Width::Word) => "read",
+            (AccessDirection::Read, Width::Pair) => "read64",
+            (AccessDirection::Write, Width::Word) => "write",
+            (AccessDirection::Write, Width::Pair) => "write64",
         }
     }
 }
@@ -127,7 +127,7 @@ pub enum LogError {
 pub enum LineProblem {
     /// The text is something else.
     #[error("this is no register log: its first line is \"{HEAD}\", as `--record FILE` writes it")]
-    Head,
+    Header,
     /// A format that is not known.
     #[error("version {0} of the format is not known, this program reads version 1")]
     Version(String),
@@ -169,10 +169,10 @@ pub enum LineProblem {
         read: bool,
     },
     /// Longer than any that is written.
-    #[error("it has more than {LONGEST} bytes")]
+    #[error("it has more than {MAX_LINE_BYTES} bytes")]
     TooLong,
     /// More accesses than can be kept.
-    #[error("the log has more than {MOST} accesses; replay a part of it")]
+    #[error("the log has more than {MAX_ACCESSES} accesses; replay a part of it")]
     TooMany,
     /// Bytes that are no text.
     #[error("it is no text in UTF-8")]
@@ -206,13 +206,13 @@ impl Log {
         loop {
             bytes.clear();
             // One more than the longest: the line feed.
-            let read = reader.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut bytes)?;
+            let read = reader.by_ref().take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut bytes)?;
             if read == 0 {
                 break;
             }
             number += 1;
             let fail = |problem| LogError::Line { line: number, problem };
-            if read > LONGEST {
+            if read > MAX_LINE_BYTES {
                 return Err(fail(LineProblem::TooLong));
             }
             let line = str::from_utf8(&bytes).map_err(|_| fail(LineProblem::NoText))?;
@@ -225,7 +225,7 @@ impl Log {
                 seen_head = true;
                 continue;
             }
-            if log.entries.len() >= MOST {
+            if log.entries.len() >= MAX_ACCESSES {
                 return Err(fail(LineProblem::TooMany));
             }
             let entry = entry(content).map_err(fail)?;
@@ -242,7 +242,7 @@ impl Log {
 fn head(content: &str) -> Result<(), LineProblem> {
     let (name, version) = content.split_once(char::is_whitespace).unwrap_or((content, ""));
     match (HEAD.split_once(' '), version.trim()) {
-        (Some((known, _)), _) if name != known => Err(LineProblem::Head),
+        (Some((known, _)), _) if name != known => Err(LineProblem::Header),
         (Some((_, known)), version) if version == known => Ok(()),
         (_, version) => Err(LineProblem::Version(shown(version))),
     }
@@ -261,10 +261,10 @@ fn entry(content: &str) -> Result<Entry, LineProblem> {
     };
     let time = time(seconds).ok_or_else(|| LineProblem::Time(shown(seconds)))?;
     let (way, width) = match access {
-        "read" => (Way::Read, Width::Word),
-        "read64" => (Way::Read, Width::Pair),
-        "write" => (Way::Write, Width::Word),
-        "write64" => (Way::Write, Width::Pair),
+        "read" => (AccessDirection::Read, Width::Word),
+        "read64" => (AccessDirection::Read, Width::Pair),
+        "write" => (AccessDirection::Write, Width::Word),
+        "write64" => (AccessDirection::Write, Width::Pair),
         _ => return Err(LineProblem::Way(shown(access))),
     };
     let number = match bar.strip_prefix("bar").map(str::as_bytes) {
@@ -276,15 +276,15 @@ fn entry(content: &str) -> Result<Entry, LineProblem> {
     let fits = |value: &u64| width == Width::Pair || *value >> 32 == 0;
     let value = match text {
         "failed" => Some(Value::Failed),
-        "any" if way == Way::Read => Some(Value::Any),
+        "any" if way == AccessDirection::Read => Some(Value::Any),
         _ => number_of(text).filter(fits).map(Value::Number),
     };
     let value = value.ok_or_else(|| LineProblem::Value {
         text: shown(text),
         width: width.bytes(),
-        read: way == Way::Read,
+        read: way == AccessDirection::Read,
     })?;
-    Ok(Entry { line: 0, time, way, width, bar: number, at: BarOffset::new(at), value })
+    Ok(Entry { line: 0, time, direction: way, width, bar: number, at: BarOffset::new(at), value })
 }
 
 /// Seconds with at most nine digits behind the point, exactly.

@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
-use fpga_pci::{Bar, BarError, MmioError, Transport};
+use fpga_pci::{Backend, Bar, BarError, MmioError};
 use fpga_registers::BarOffset;
 
 use super::log::{Entry, Log, Value};
-use super::{Way, Width};
+use super::{AccessDirection, Width};
 
 /// How a log is run.
 #[derive(Debug, Clone, Default)]
@@ -73,7 +73,7 @@ pub enum ReplayError {
 }
 
 /// Longest time without a look whether it is to go on.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Makes the accesses of `log` on a card, up to the first that goes otherwise than recorded: a read of another value, or an access
 /// that fails where it did not, or the other way round. `go_on` is asked before each access, and while time passes.
@@ -83,7 +83,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// # Errors
 /// [`ReplayError`], before the first access.
 pub fn replay(
-    transport: &dyn Transport,
+    transport: &dyn Backend,
     log: &Log,
     options: &Replay,
     go_on: &mut dyn FnMut() -> bool,
@@ -120,17 +120,17 @@ pub fn replay(
             if !core::mem::replace(&mut told, true) {
                 tracing::debug!(line = entry.line, left = ?(due - passed), "waiting for the next access");
             }
-            transport.pause((due - passed).min(PATIENCE));
+            transport.pause((due - passed).min(TIMEOUT));
         }
-        if (entry.way, entry.value) == (Way::Write, Value::Failed) {
+        if (entry.direction, entry.value) == (AccessDirection::Write, Value::Failed) {
             // It wrote nothing then, and nobody knows what it would have been.
             done.not_compared += 1;
             continue;
         }
         let found = access(bar, entry);
-        match entry.way {
-            Way::Read => done.reads += 1,
-            Way::Write => done.writes += 1,
+        match entry.direction {
+            AccessDirection::Read => done.reads += 1,
+            AccessDirection::Write => done.writes += 1,
         }
         let same = match (entry.value, &found) {
             (Value::Number(value), Ok(found)) => value == *found,
@@ -144,7 +144,7 @@ pub fn replay(
         if same {
             continue;
         }
-        if entry.way == Way::Read && options.ignored.contains(&(entry.bar, entry.at)) {
+        if entry.direction == AccessDirection::Read && options.ignored.contains(&(entry.bar, entry.at)) {
             done.not_compared += 1;
             continue;
         }
@@ -162,13 +162,13 @@ fn access(bar: &Bar, entry: &Entry) -> Result<u64, MmioError> {
         // Of reads alone.
         Value::Any | Value::Failed => 0,
     };
-    match (entry.way, entry.width) {
-        (Way::Read, Width::Word) => bar.read32(at).map(u64::from),
-        (Way::Read, Width::Pair) => bar.read64(at),
+    match (entry.direction, entry.width) {
+        (AccessDirection::Read, Width::Word) => bar.read32(at).map(u64::from),
+        (AccessDirection::Read, Width::Pair) => bar.read64(at),
         // A log's word fits 32 bits: the parser refuses others.
-        (Way::Write, Width::Word) => {
+        (AccessDirection::Write, Width::Word) => {
             bar.write32(at, u32::try_from(value).unwrap_or(u32::MAX)).map(|()| value)
         }
-        (Way::Write, Width::Pair) => bar.write64(at, value).map(|()| value),
+        (AccessDirection::Write, Width::Pair) => bar.write64(at, value).map(|()| value),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use fpga_sim::World;
+use fpga_sim::SimNetwork;
 use proptest::prelude::*;
 
 use super::log::{Entry, HEAD, LineProblem, Log, LogError, Value};
@@ -33,9 +33,9 @@ fn log(lines: &str) -> Log {
 
 #[test]
 fn recorder_every_access_is_recorded_as_text() {
-    let world = World::builder().cards(1).build().unwrap();
+    let network = SimNetwork::builder().cards(1).build().unwrap();
     let seen = Arc::new(Seen::default());
-    let card = Recorder::new(world.transport(0), Arc::clone(&seen) as Arc<dyn Observer>);
+    let card = Recorder::new(network.backend(0), Arc::clone(&seen) as Arc<dyn Observer>);
     let (dma, bypass) = (card.open_bar(1).unwrap(), card.open_bar(2).unwrap());
     let at = BarOffset::new;
     assert_eq!(dma.read32(at(0x3000)).unwrap(), 0x1FC3_0006);
@@ -49,7 +49,7 @@ fn recorder_every_access_is_recorded_as_text() {
     // A part of a BAR has offsets of its own; the log has the BAR's.
     dma.slice(at(0x3000), 16).unwrap().read32(at(0)).unwrap();
     dma.read32(at(0x1_0000)).unwrap_err();
-    world.fail(0, fpga_sim::CardFailure::Gone);
+    network.fail(0, fpga_sim::CardFailure::Gone);
     dma.read32(at(0)).unwrap_err();
     let text = text(&seen);
     let lines: Vec<String> = text
@@ -81,8 +81,8 @@ fn recorder_every_access_is_recorded_as_text() {
 
 #[test]
 fn replay_stops_at_first_difference() {
-    let world = World::builder().cards(1).build().unwrap();
-    let card = world.transport(0);
+    let network = SimNetwork::builder().cards(1).build().unwrap();
+    let card = network.backend(0);
     let lines = "\
         0.0 write bar1 0x88 0x1000\n\
         0.1 read bar1 0x88 0x1000 # as written\n\
@@ -120,7 +120,7 @@ fn replay_stops_at_first_difference() {
     let failed = super::log::Log::parse(&format!("{HEAD}\n0 read bar1 0x88 failed")).unwrap();
     let done = replay(&*card, &failed, &Replay::default(), &mut || true).unwrap();
     assert!(matches!(done.difference, Some(found) if found.found == Ok(0x1000)));
-    world.fail(0, fpga_sim::CardFailure::Gone);
+    network.fail(0, fpga_sim::CardFailure::Gone);
     let done = replay(&*card, &failed, &Replay::default(), &mut || true).unwrap();
     assert_eq!(done.difference, None);
     let done = replay(&*card, &log, &options, &mut || true).unwrap();
@@ -129,8 +129,8 @@ fn replay_stops_at_first_difference() {
 
 #[test]
 fn replay_of_other_card_is_refused_before_access() {
-    let world = World::builder().cards(1).build().unwrap();
-    let card = world.transport(0);
+    let network = SimNetwork::builder().cards(1).build().unwrap();
+    let card = network.backend(0);
     let write = "0 write bar1 0x88 0x7777\n";
     let run = |line: &str| {
         replay(&*card, &log(&format!("{write}{line}")), &Replay::default(), &mut || true).unwrap_err()
@@ -189,14 +189,14 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         (0_u64..1 << 40, 0_u32..1_000_000_000, any::<bool>(), any::<bool>(), 0_u8..6, any::<u64>(), value);
     parts.prop_map(|(seconds, nanos, read, word, bar, at, value)| {
         let width = if word { Width::Word } else { Width::Pair };
-        let way = if read { Way::Read } else { Way::Write };
+        let way = if read { AccessDirection::Read } else { AccessDirection::Write };
         let value = match value {
             Value::Number(value) if word => Value::Number(value & u64::from(u32::MAX)),
             Value::Any if !read => Value::Failed,
             other => other,
         };
         let at = BarOffset::new(at & !(width.bytes() - 1));
-        Entry { line: 2, time: Duration::new(seconds, nanos), way, width, bar, at, value }
+        Entry { line: 2, time: Duration::new(seconds, nanos), direction: way, width, bar, at, value }
     })
 }
 

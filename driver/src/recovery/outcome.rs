@@ -11,7 +11,7 @@ use crate::name::ChannelName;
 /// One rung, or the part of the first rung that deals with one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Rung {
+pub enum RecoveryStep {
     /// The DMA BAR's registers as a whole; reported only where they do not answer.
     Registers,
     /// One channel.
@@ -28,7 +28,7 @@ pub enum Rung {
     Bus,
 }
 
-impl Rung {
+impl RecoveryStep {
     /// The level that it belongs to.
     #[must_use]
     pub const fn level(self) -> RecoveryLevel {
@@ -40,7 +40,7 @@ impl Rung {
     }
 }
 
-impl fmt::Display for Rung {
+impl fmt::Display for RecoveryStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Registers => f.pad("registers"),
@@ -70,7 +70,7 @@ pub enum RecoveryStepOutcome {
     /// It was tried in vain.
     Failed {
         /// Why.
-        why: RecoveryStepError,
+        reason: RecoveryStepError,
     },
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for RecoveryStepOutcome {
             Self::Recovered => f.write_str("recovered"),
             Self::NotNeeded => f.write_str("not needed"),
             Self::Unsupported { reason } => write!(f, "unsupported: {reason}"),
-            Self::Failed { why } => write!(f, "failed: {why}"),
+            Self::Failed { reason: why } => write!(f, "failed: {why}"),
         }
     }
 }
@@ -148,7 +148,7 @@ pub enum RecoveryStepError {
 #[non_exhaustive]
 pub struct RecoveryStepReport {
     /// Which.
-    pub rung: Rung,
+    pub step: RecoveryStep,
     /// What it found before it did anything, for people.
     pub found: String,
     /// What became of it.
@@ -164,7 +164,7 @@ pub struct RecoveryReport {
     /// Which card.
     pub card: String,
     /// The rungs that were climbed, in order.
-    pub rungs: Vec<RecoveryStepReport>,
+    pub steps: Vec<RecoveryStepReport>,
     /// At the end the card answered and nothing that was looked at was busy.
     pub well: bool,
     /// The card was reset: handles from before are stale. Drop them all, then open it again.
@@ -181,9 +181,9 @@ impl RecoveryReport {
             RecoveryStepOutcome::Unsupported { .. } => 2,
             RecoveryStepOutcome::Failed { .. } => 3,
         };
-        self.rungs
+        self.steps
             .iter()
-            .filter(|report| report.rung.level() == level)
+            .filter(|report| report.step.level() == level)
             .map(|report| &report.outcome)
             .max_by_key(|outcome| rank(outcome))
     }

@@ -34,7 +34,8 @@ use fpga_pci::{DmaBuffer, RegisteredMemory, SharedSlice};
 use fpga_registers::CardAddr;
 
 use crate::channel::{
-    ChannelEvents, Completion, CompletionFuture, Engine, MemoryHandle, Piece, Ticket, WaitOptions, common,
+    ChannelEvents, Completion, CompletionFuture, Engine, MemoryHandle, ScatterGatherEntry, Ticket,
+    WaitOptions, common,
 };
 use crate::error::{ChannelError, Refused, RegisterRefused, SubmitError, TransferFailed};
 use crate::name::ChannelName;
@@ -119,7 +120,7 @@ impl H2cStream {
     pub fn submit_list(&mut self, parts: &[PacketFragment]) -> Result<Ticket, SubmitError> {
         self.0.submit_list(parts.iter().map(|part| {
             let PacketFragment { memory, offset, length } = *part;
-            Piece { memory, offset, length, card: CardAddr::ZERO }
+            ScatterGatherEntry { memory, offset, length, card: CardAddr::ZERO }
         }))
     }
 

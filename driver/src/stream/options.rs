@@ -8,7 +8,7 @@ use crate::error::ResourceError;
 
 /// PG195: buffers of C2H stream descriptors should be multiples of this.
 const GRANULE: usize = 64;
-const LARGEST: usize = 64 << 20;
+const MAX_BUFFER_SIZE: usize = 64 << 20;
 
 /// Shape of a C2H stream's ring of buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct C2hStreamOptions {
 
 impl Default for C2hStreamOptions {
     fn default() -> Self {
-        Self { buffers: 256, buffer_size: 4096, run_mode: RunMode::CreditRing }
+        Self { buffers: 256, buffer_size: 4096, run_mode: RunMode::Credit }
     }
 }
 
@@ -57,7 +57,7 @@ impl C2hStreamOptions {
     pub(crate) fn channel(&self, card: &Card) -> Result<ChannelOptions, ResourceError> {
         let (buffers, size) = (self.buffers, self.buffer_size);
         let fits = buffers.is_power_of_two() && (2..=MAX_ENTRIES).contains(&buffers);
-        if !fits || size == 0 || size > LARGEST || !size.is_multiple_of(GRANULE) {
+        if !fits || size == 0 || size > MAX_BUFFER_SIZE || !size.is_multiple_of(GRANULE) {
             let card = card.shared.name.clone();
             return Err(ResourceError::StreamBuffers { card, buffers, size });
         }

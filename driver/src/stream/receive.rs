@@ -47,12 +47,12 @@ pub struct StreamStatistics {
 #[derive(Debug)]
 pub struct C2hStream {
     engine: Engine,
-    receiver: Receiver,
+    receiver: PacketReceiver,
 }
 
 /// What there is besides the engine.
 #[derive(Debug)]
-struct Receiver {
+struct PacketReceiver {
     packets: Packets,
     memory: MemoryHandle,
     /// Device address of the first buffer.
@@ -82,11 +82,11 @@ impl C2hStream {
             || ResourceError::StreamBuffers { card: card.shared.name.clone(), buffers, size: buffer_size };
         let size = u32::try_from(buffer_size).map_err(|_| bad())?;
         let bytes = buffer_size.checked_mul(buffers as usize).ok_or_else(bad)?;
-        let area = card.area(bytes)?;
+        let area = card.registered_memory(bytes)?;
         let start = area.iova().get();
         // It is of this card, whose channel was just taken.
-        let memory = engine.attach(area).map_err(|_| bad())?;
-        let receiver = Receiver {
+        let memory = engine.register_memory(area).map_err(|_| bad())?;
+        let receiver = PacketReceiver {
             packets: Packets::new(buffers, size),
             memory,
             start,
@@ -116,7 +116,7 @@ impl C2hStream {
     #[inline]
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, StreamError> {
         match self.receiver.advance(&mut self.engine)? {
-            Some(span) => Ok(Some(self.lend(span))),
+            Some(span) => Ok(Some(self.packet_view(span))),
             None => Ok(None),
         }
     }
@@ -135,11 +135,11 @@ impl C2hStream {
             }
             Ok(found)
         })?;
-        Ok(self.lend(span))
+        Ok(self.packet_view(span))
     }
 
-    fn lend(&self, span: PacketSpan) -> Packet<'_> {
-        let memory = self.engine.attached(self.receiver.memory).unwrap_or_default();
+    fn packet_view(&self, span: PacketSpan) -> Packet<'_> {
+        let memory = self.engine.registered(self.receiver.memory).unwrap_or_default();
         let size = self.receiver.size as usize;
         Packet::new(memory, &self.receiver.packets, span, self.receiver.buffers, size)
     }
@@ -269,7 +269,7 @@ impl C2hStream {
     }
 }
 
-impl Receiver {
+impl PacketReceiver {
     /// Descriptors that are complete.
     fn done(&self, engine: &Engine) -> u64 {
         self.fault.as_ref().map_or_else(|| engine.ended(), |(done, _)| *done)
@@ -367,7 +367,7 @@ impl Receiver {
         while let Some(done) = engine.next_completion() {
             if let (Err(fault), None) = (done.outcome, &self.fault) {
                 // That it comes to rest with buffers left is what it was asked for.
-                let asked_for = self.stopping && matches!(fault.cause, FaultCause::Silent(_));
+                let asked_for = self.stopping && matches!(fault.cause, FaultCause::NoError(_));
                 self.fault = Some((done.ticket.0, (!asked_for).then_some(fault)));
             }
         }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fpga_pci::{Interrupt, InterruptError, MmioError, Transport};
+use fpga_pci::{Backend, Interrupt, InterruptError, MmioError};
 use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, UserMask};
 
 use super::{Delivery, UserInterruptError};
@@ -15,7 +15,7 @@ const POLL_PERIOD: Duration = Duration::from_millis(10);
 
 /// A line of `usr_irq_req` that a program has.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct UserInterruptLine {
     interrupt: Interrupt,
     delivery: Delivery,
     state: Mutex<State>,
@@ -33,7 +33,7 @@ struct State {
     reported: u64,
 }
 
-impl Line {
+impl UserInterruptLine {
     /// Takes the line and enables it. `interrupt`: its interrupt, `None` to poll.
     pub(super) fn take(
         claim: UserInterruptClaim,
@@ -71,7 +71,7 @@ impl Line {
         &self.interrupt
     }
 
-    pub(super) fn transport(&self) -> &dyn Transport {
+    pub(super) fn backend(&self) -> &dyn Backend {
         &*self.claim.card.transport
     }
 
@@ -172,7 +172,9 @@ impl Line {
         let woken = core::mem::take(&mut state.arrived).saturating_add(self.interrupt.try_take());
         let count = match self.delivery {
             Delivery::Message => woken,
-            _ if state.enabled => u64::from(self.look(&mut state, woken > 0).map_err(|e| self.failed(e))?),
+            _ if state.enabled => {
+                u64::from(self.sample_level(&mut state, woken > 0).map_err(|e| self.failed(e))?)
+            }
             _ => 0,
         };
         state.reported = state.reported.saturating_add(count);
@@ -181,7 +183,7 @@ impl Line {
 
     /// Looks at the level, where interrupts are not this line's alone: whether it has risen. A line that is high stays masked until it has
     /// fallen, so that neither it nor whoever shares its interrupt is woken without end.
-    fn look(&self, state: &mut State, woken: bool) -> Result<bool, MmioError> {
+    fn sample_level(&self, state: &mut State, woken: bool) -> Result<bool, MmioError> {
         let high = self.pending()?;
         match (high, state.high) {
             (true, false) => {
@@ -238,7 +240,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for UserInterruptLine {
     /// The line may stay high for as long as its design holds it.
     fn drop(&mut self) {
         let _ = self.mask();

@@ -29,7 +29,7 @@ use fpga_pci::{Deadline, Interrupt, MmioError};
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock, MAX_USER_INTERRUPTS};
 
 pub use error::UserInterruptError;
-use line::Line;
+use line::UserInterruptLine;
 pub use set::UserInterrupts;
 
 use crate::card::Card;
@@ -68,7 +68,7 @@ pub enum Delivery {
 /// 10 ms.)
 #[derive(Debug, Clone)]
 pub struct UserInterrupt {
-    line: Arc<Line>,
+    line: Arc<UserInterruptLine>,
 }
 
 /// Levels and masks of a user interrupt, as the card shows them.
@@ -105,7 +105,7 @@ impl Card {
                 error => return Err(error),
             }
         }
-        let line = Line::take(claim, self.shared.user_interrupt(line))?;
+        let line = UserInterruptLine::take(claim, self.shared.user_interrupt(line))?;
         Ok(UserInterrupt { line: Arc::new(line) })
     }
 
@@ -197,8 +197,8 @@ impl UserInterrupt {
     /// The library has no runtime that would wake a task when a descriptor becomes readable. The future asks to be polled again, and sleeps
     /// on the descriptor between two polls, ever longer, up to 1 ms, so that an idle task costs next to nothing. With a runtime that
     /// has a reactor (tokio's `AsyncFd`, async-io's `Async`) give it the handle, which is [`AsFd`], and use [`take`](Self::take).
-    pub const fn arrived(&self) -> Arrived<'_> {
-        Arrived { interrupt: self, since: None, checked: 0 }
+    pub const fn arrived(&self) -> ArrivedFuture<'_> {
+        ArrivedFuture { interrupt: self, since: None, checked: 0 }
     }
 
     /// To be called after the cause of an interrupt was served: a line that is still high (because there is another cause, or because
@@ -256,12 +256,12 @@ impl AsRawFd for UserInterrupt {
 
 /// Waits until `take` has found something. `interrupt` is signalled whenever one of `lines` may have something.
 fn wait_any(
-    lines: &[&Line],
+    lines: &[&UserInterruptLine],
     interrupt: &Interrupt,
     timeout: Duration,
     mut take: impl FnMut() -> Result<bool, UserInterruptError>,
 ) -> Result<(), UserInterruptError> {
-    let Some((first, transport)) = lines.first().map(|line| (*line, line.transport())) else { return Ok(()) };
+    let Some((first, transport)) = lines.first().map(|line| (*line, line.backend())) else { return Ok(()) };
     let deadline = Deadline::after(transport, timeout);
     let (mut now, mut checked) = (transport.now(), 0_u64);
     loop {
@@ -283,9 +283,9 @@ fn wait_any(
         }
         let left = deadline.left(now);
         if lines.iter().any(|line| line.needs_polling()) {
-            rest(first, interrupt, pause(waited, MAX_PAUSE_NS).min(left))?;
+            back_off(first, interrupt, pause(waited, MAX_PAUSE_NS).min(left))?;
         } else {
-            rest(first, interrupt, CHECK_NS.min(left))?;
+            back_off(first, interrupt, CHECK_NS.min(left))?;
         }
         now = transport.now();
         let waited = deadline.waited(now);
@@ -303,8 +303,8 @@ fn pause(waited: u64, longest: u64) -> u64 {
 }
 
 /// Sleeps until there is an interrupt, for `span` nanoseconds at most.
-fn rest(line: &Line, interrupt: &Interrupt, span: u64) -> Result<(), UserInterruptError> {
-    let (transport, span) = (line.transport(), Duration::from_nanos(span));
+fn back_off(line: &UserInterruptLine, interrupt: &Interrupt, span: u64) -> Result<(), UserInterruptError> {
+    let (transport, span) = (line.backend(), Duration::from_nanos(span));
     if line.delivery() == Delivery::Polled {
         transport.pause(span);
         return Ok(());
@@ -322,7 +322,7 @@ fn rest(line: &Line, interrupt: &Interrupt, span: u64) -> Result<(), UserInterru
 /// See [`UserInterrupt::arrived`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct Arrived<'a> {
+pub struct ArrivedFuture<'a> {
     interrupt: &'a UserInterrupt,
     /// When it was polled first.
     since: Option<u64>,
@@ -330,8 +330,8 @@ pub struct Arrived<'a> {
     checked: u64,
 }
 
-impl Arrived<'_> {
-    fn look(&mut self) -> Result<Option<u64>, UserInterruptError> {
+impl ArrivedFuture<'_> {
+    fn sample_level(&mut self) -> Result<Option<u64>, UserInterruptError> {
         let line = &*self.interrupt.line;
         let take = || line.take_arrived().map(|count| (count > 0).then_some(count));
         if let Some(count) = take()? {
@@ -340,7 +340,7 @@ impl Arrived<'_> {
         if !line.is_enabled() {
             return Err(UserInterruptError::Disabled { card: line.card(), line: line.number() });
         }
-        let transport = line.transport();
+        let transport = line.backend();
         let now = transport.now();
         let since = *self.since.get_or_insert(now);
         let waited = now.saturating_sub(since);
@@ -351,17 +351,17 @@ impl Arrived<'_> {
         if waited < TASK_SPIN_NS {
             transport.relax();
         } else {
-            rest(line, line.interrupt(), pause(waited, MAX_TASK_PAUSE_NS))?;
+            back_off(line, line.interrupt(), pause(waited, MAX_TASK_PAUSE_NS))?;
         }
         take()
     }
 }
 
-impl Future for Arrived<'_> {
+impl Future for ArrivedFuture<'_> {
     type Output = Result<u64, UserInterruptError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.look().transpose() {
+        match self.sample_level().transpose() {
             Some(ended) => Poll::Ready(ended),
             None => {
                 context.waker().wake_by_ref();

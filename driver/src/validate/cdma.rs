@@ -4,14 +4,14 @@ use fpga_pci::Bar;
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
 
-use super::bench::{Bench, Recorder, held};
+use super::context::{ResultRecorder, TestContext, skip_reason};
 use super::memory::{read, write};
 use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
-use super::problem::{Problem, Verdict};
+use super::problem::{TestError, Verdict};
 use crate::Direction;
 use crate::cdma::{Cdma, CdmaError};
 use crate::error::ResourceError;
-use crate::patience::poll_until;
+use crate::wait::poll_until;
 
 /// Aligned for every data width (1024 bits).
 const ALIGNED: [usize; 4] = [128, 4096, 65_536, 512 << 10];
@@ -20,7 +20,7 @@ const HALT_LIMIT_NS: u64 = 100_000_000;
 /// Length, source offset, destination offset.
 const UNALIGNED: [(usize, usize, usize); 4] = [(1, 0, 0), (3, 1, 2), (4097, 5, 5), (65_535, 63, 1)];
 
-pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     recorder.test(bench, "cdma.copy", |bench| with(bench, copy));
     recorder.test(bench, "cdma.unaligned", |bench| with(bench, unaligned));
     recorder.test(bench, "cdma.refusals", |bench| with(bench, refusals));
@@ -30,12 +30,12 @@ pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
 
 /// Takes the engine, if there is one that nobody has.
 fn with(
-    bench: &Bench<'_>,
-    work: fn(&Bench<'_>, &mut Cdma) -> Result<Verdict, Problem>,
-) -> Result<Verdict, Problem> {
+    bench: &TestContext<'_>,
+    work: fn(&TestContext<'_>, &mut Cdma) -> Result<Verdict, TestError>,
+) -> Result<Verdict, TestError> {
     match bench.card.cdma() {
         Ok(mut cdma) => work(bench, &mut cdma),
-        Err(ResourceError::InUse { .. }) => Ok(held("the CDMA engine")),
+        Err(ResourceError::InUse { .. }) => Ok(skip_reason("the CDMA engine")),
         Err(ResourceError::Absent { .. }) => Ok(Verdict::Skip(
             "the offset of a CDMA engine in the user BAR is not known: the card has no identity block; if it has an engine, give its offset (OpenOptions::cdma_offset)"
                 .to_owned(),
@@ -45,7 +45,13 @@ fn with(
 }
 
 /// Copies within scratch memory and compares, guards included.
-fn check(bench: &Bench<'_>, cdma: &mut Cdma, length: usize, from: usize, to: usize) -> Result<bool, Problem> {
+fn check(
+    bench: &TestContext<'_>,
+    cdma: &mut Cdma,
+    length: usize,
+    from: usize,
+    to: usize,
+) -> Result<bool, TestError> {
     let Some(scratch) = bench.scratch else { return Ok(false) };
     let half = scratch.length / 2 / 128 * 128;
     let needed = GUARD * 2 + from.max(to) + length + 128;
@@ -76,14 +82,14 @@ fn check(bench: &Bench<'_>, cdma: &mut Cdma, length: usize, from: usize, to: usi
     Ok(true)
 }
 
-fn copy(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
+fn copy(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
     bench.scratch()?;
     let mut longest = 0;
     for length in ALIGNED {
         match check(bench, cdma, length, 0, 0) {
             Ok(true) => longest = length,
             Ok(false) => break,
-            Err(Problem::Cdma(error @ CdmaError::Narrow { .. })) if longest > 0 => {
+            Err(TestError::Cdma(error @ CdmaError::Narrow { .. })) if longest > 0 => {
                 return Ok(Verdict::Warn(format!("copies of up to {longest} bytes work, but: {error}")));
             }
             Err(problem) => return Err(problem),
@@ -96,20 +102,20 @@ fn copy(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
     })
 }
 
-fn unaligned(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
+fn unaligned(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
     bench.scratch()?;
     let mut done = 0;
     for (length, from, to) in UNALIGNED {
         match check(bench, cdma, length, from, to) {
             Ok(true) => done += 1,
             Ok(false) => break,
-            Err(Problem::Cdma(CdmaError::Engine { status, .. })) if status.dma_internal_error() => {
+            Err(TestError::Cdma(CdmaError::Engine { status, .. })) if status.dma_internal_error() => {
                 return Ok(Verdict::Warn(format!(
                     "{length} bytes at offsets {from} and {to} are refused ({status}): the engine was built without data \
                      realignment; align both addresses to its data width"
                 )));
             }
-            Err(Problem::Cdma(error @ CdmaError::Narrow { .. })) if done > 0 => {
+            Err(TestError::Cdma(error @ CdmaError::Narrow { .. })) if done > 0 => {
                 return Ok(Verdict::Warn(format!("{done} unaligned copies work, but: {error}")));
             }
             Err(problem) => return Err(problem),
@@ -123,7 +129,7 @@ fn unaligned(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
 }
 
 /// What the driver must not let through.
-fn refusals(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
+fn refusals(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let onto = CardAddr::new(scratch.start.get() + 64);
     match cdma.copy(scratch.start, onto, 128) {
@@ -146,7 +152,7 @@ fn refusals(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
 }
 
 /// An error on purpose, a length of 0 (PG034: DMAIntErr), and the reset that is the only way out of it.
-fn error_and_reset(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
+fn error_and_reset(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
     let Some(registers) = registers(bench)? else {
         return Ok(Verdict::Skip("where its registers are is not known".to_owned()));
     };
@@ -175,12 +181,12 @@ fn error_and_reset(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Proble
 }
 
 /// The engine's registers, as [`Card::cdma`](crate::Card::cdma) finds them.
-fn registers(bench: &Bench<'_>) -> Result<Option<Bar>, Problem> {
+fn registers(bench: &TestContext<'_>) -> Result<Option<Bar>, TestError> {
     let (Some(at), Some(bar)) = (bench.card.info().cdma, bench.card.user_bar()) else { return Ok(None) };
     Ok(Some(bar.slice(at, u64::from(CdmaBlock::SIZE))?))
 }
 
-fn scatter_gather(_: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
+fn scatter_gather(_: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
     Ok(if cdma.status()?.sg_included() {
         Verdict::Pass("built with scatter-gather".to_owned())
     } else {

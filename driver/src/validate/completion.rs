@@ -5,10 +5,12 @@ use core::time::Duration;
 use fpga_pci::{Interrupt, InterruptError};
 use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, PollWriteback};
 
-use super::bench::{Bench, HostMemory, Recorder, Taken, held, list, skipped_channels};
+use super::context::{
+    Availability, HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels,
+};
 use super::memory::pieces;
-use super::problem::{Problem, Verdict};
-use super::rig::{Chain, Piece, ROOM, Rig, record_all};
+use super::problem::{TestError, Verdict};
+use super::test_channel::{ChainLayout, DescriptorSpec, MAX_DESCRIPTORS, TestChannel, record_all};
 use crate::Direction;
 use crate::card::InterruptVectors;
 use crate::error::ResourceError;
@@ -20,23 +22,23 @@ const SHORT: usize = 5;
 /// Bytes of one of its descriptors.
 const BYTES: usize = 256;
 
-pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     recorder.test(bench, "writeback", writeback);
     interrupts(bench, recorder);
     recorder.test(bench, "abort", |bench| abort(bench));
 }
 
 /// A short run in scratch memory.
-fn short(host: &HostMemory, scratch: CardRange) -> Vec<Piece> {
+fn short(host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
     pieces(host, 0, scratch.start, SHORT * BYTES, BYTES)
 }
 
-fn writeback(bench: &mut Bench<'_>) -> Result<Verdict, Problem> {
+fn writeback(bench: &mut TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {
-        return Ok(held("every channel"));
+        return Ok(skip_reason("every channel"));
     }
     let mut without_bit = Vec::new();
     for rig in &mut rigs {
@@ -59,7 +61,7 @@ fn writeback(bench: &mut Bench<'_>) -> Result<Verdict, Problem> {
         }
         // Bit 26 alone, as the vendor's driver has it.
         let control = record_all().with_ie_descriptor_completed(false);
-        rig.transfer_as(&short(&host, scratch), Chain::default(), control)?;
+        rig.transfer_as(&short(&host, scratch), ChainLayout::default(), control)?;
         if rig.writeback()? != 0 {
             without_bit.push(rig.name);
         }
@@ -77,7 +79,7 @@ fn writeback(bench: &mut Bench<'_>) -> Result<Verdict, Problem> {
     )))
 }
 
-fn interrupts(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+fn interrupts(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     let names: Vec<ChannelName> = bench.card.info().xdma.channels().collect();
     let was_enabled = enabled(bench);
     recorder.test(bench, "interrupts.enable", |bench| match bench.card.enable_interrupts() {
@@ -101,13 +103,13 @@ fn interrupts(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     }
 }
 
-fn enabled(bench: &Bench<'_>) -> bool {
+fn enabled(bench: &TestContext<'_>) -> bool {
     let interrupts = bench.card.shared.interrupts.lock();
     !interrupts.unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
 }
 
 /// As it was before, unless somebody has taken a part of the card with an interrupt meanwhile.
-fn disable(bench: &Bench<'_>) {
+fn disable(bench: &TestContext<'_>) {
     let shared = &bench.card.shared;
     let claims: Vec<_> =
         shared.info.xdma.channels().filter_map(|name| shared.claim_channel(name).ok()).collect();
@@ -124,15 +126,15 @@ fn disable(bench: &Bench<'_>) {
 
 /// Runs a short run with the interrupt enabled; `None` if no interrupt came.
 fn interrupted(
-    bench: &Bench<'_>,
-    rig: &mut Rig,
+    bench: &TestContext<'_>,
+    rig: &mut TestChannel,
     interrupt: &Interrupt,
     host: &HostMemory,
     scratch: CardRange,
-) -> Result<Option<u32>, Problem> {
+) -> Result<Option<u32>, TestError> {
     let _ = interrupt.try_take();
     interrupt.rearm();
-    let post = rig.write(&short(host, scratch), Chain::default())?;
+    let post = rig.write(&short(host, scratch), ChainLayout::default())?;
     rig.enable_interrupt(true)?;
     rig.start(post, record_all())?;
     let limit = Duration::from_nanos(bench.limit());
@@ -143,16 +145,17 @@ fn interrupted(
     rig.finish()?;
     match woken {
         Ok(woken) => Ok(woken.map(|_| word)),
-        Err(source) => {
-            Err(Problem::Resource(ResourceError::Interrupt { card: bench.card.shared.name.clone(), source }))
-        }
+        Err(source) => Err(TestError::Resource(ResourceError::Interrupt {
+            card: bench.card.shared.name.clone(),
+            source,
+        })),
     }
 }
 
-fn one_interrupt(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Problem> {
+fn one_interrupt(bench: &TestContext<'_>, name: ChannelName) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let host = bench.host()?;
-    let Taken::Free(mut rig) = bench.take(name)? else { return Ok(held(name)) };
+    let Availability::Free(mut rig) = bench.take(name)? else { return Ok(skip_reason(name)) };
     let Some((interrupt, vector)) = rig.interrupt() else {
         return Ok(Verdict::Skip("interrupts are not enabled".to_owned()));
     };
@@ -187,7 +190,7 @@ fn one_interrupt(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Proble
 }
 
 /// A wait that polls and then sleeps relies on the word being in memory when the interrupt arrives.
-fn interrupt_and_writeback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn interrupt_and_writeback(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
@@ -222,19 +225,19 @@ fn interrupt_and_writeback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 }
 
 /// Run cleared in the middle of a long run: the engine ends the descriptor in flight, and nothing after it.
-fn abort(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn abort(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {
-        return Ok(held("every channel"));
+        return Ok(skip_reason("every channel"));
     }
-    let size = bench.longest().min(4096) / 64 * 64;
+    let size = bench.max_transfer_length().min(4096) / 64 * 64;
     let one = pieces(&host, 0, scratch.start, size, size);
-    let run: Vec<Piece> = one.iter().copied().cycle().take(ROOM).collect();
+    let run: Vec<DescriptorSpec> = one.iter().copied().cycle().take(MAX_DESCRIPTORS).collect();
     let (mut stopped, mut too_fast) = (Vec::new(), Vec::new());
     for rig in &mut rigs {
-        let post = rig.write(&run, Chain::default())?;
+        let post = rig.write(&run, ChainLayout::default())?;
         rig.start(post, record_all())?;
         bench.relax();
         let status = rig.stop()?;
@@ -259,7 +262,7 @@ fn abort(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         }
         rig.transfer(&short(&host, scratch))?;
     }
-    let bytes = ROOM * size;
+    let bytes = MAX_DESCRIPTORS * size;
     Ok(if stopped.is_empty() {
         Verdict::Skip(format!("every run of {bytes} bytes was over before it could be stopped"))
     } else {

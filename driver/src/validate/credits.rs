@@ -5,32 +5,32 @@
 
 use fpga_registers::xdma::PollWriteback;
 
-use super::bench::{Bench, HostMemory, Recorder, held, list, skipped_channels};
-use super::problem::{Problem, Verdict};
-use super::rig::{Chain, Piece, Rig, record_all};
+use super::context::{HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels};
+use super::problem::{TestError, Verdict};
+use super::test_channel::{ChainLayout, DescriptorSpec, TestChannel, record_all};
 use crate::Direction;
 use crate::name::ChannelName;
-use crate::patience::poll_until;
 use crate::range::CardRange;
+use crate::wait::poll_until;
 
 /// Descriptors of the ring.
 const RING: usize = 24;
 /// Bytes of each: what the marker below is written to.
 const BYTES: usize = 64;
 /// Credits, grant by grant: single ones, parts of a block, across the end of the ring.
-const GRANTS: [u16; 8] = [1, 3, 1, 7, 20, 2, 24, 40];
+const CREDIT_GRANTS: [u16; 8] = [1, 3, 1, 7, 20, 2, 24, 40];
 /// Time after which an engine that may not go on is taken to have stopped: some round trips.
 const STOP_CONFIRM_NS: u64 = 200_000;
 
-pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     recorder.test(bench, "credits.enable", |bench| enable(bench));
     recorder.test(bench, "credits.run", |bench| run_credit_mode(bench));
 }
 
-fn enable(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn enable(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let (rigs, busy) = bench.free()?;
     if rigs.is_empty() {
-        return Ok(held("every channel"));
+        return Ok(skip_reason("every channel"));
     }
     let mut wrong: Vec<ChannelName> = Vec::new();
     for rig in &rigs {
@@ -53,26 +53,27 @@ fn enable(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     })
 }
 
-fn run_credit_mode(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn run_credit_mode(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {
-        return Ok(held("every channel"));
+        return Ok(skip_reason("every channel"));
     }
     for rig in &mut rigs {
         if !rig.set_credit_mode(true)? {
             return Ok(Verdict::Skip(format!("{} has no credit mode", rig.name)));
         }
         // One descriptor at a time, and blocks that credits cut in two: entry 120 is near the end of a page.
-        for chain in
-            [Chain { first: 0, block: 1, circular: true }, Chain { first: 120, block: 64, circular: true }]
-        {
+        for chain in [
+            ChainLayout { first: 0, block: 1, circular: true },
+            ChainLayout { first: 120, block: 64, circular: true },
+        ] {
             let wrong = match check_ring(bench, rig, &host, scratch, chain) {
                 Ok(wrong) => wrong,
-                Err(problem @ (Problem::Engine { .. } | Problem::Slow { .. } | Problem::Silent { .. })) => {
-                    Some(problem.to_string())
-                }
+                Err(
+                    problem @ (TestError::Engine { .. } | TestError::Slow { .. } | TestError::Silent { .. }),
+                ) => Some(problem.to_string()),
                 Err(problem) => return Err(problem),
             };
             if let Some(wrong) = wrong {
@@ -89,19 +90,19 @@ fn run_credit_mode(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         // And stop runs work as before.
         rig.transfer(&ring_descriptors(rig, &host, scratch))?;
     }
-    let granted: u16 = GRANTS.iter().sum();
+    let granted: u16 = CREDIT_GRANTS.iter().sum();
     Ok(Verdict::Pass(format!(
         "{} channels execute exactly as many descriptors as they get credits for, {granted} in {} grants around a ring of {RING}{}: \
          RunMode::CreditRing may be used",
         rigs.len(),
-        GRANTS.len(),
+        CREDIT_GRANTS.len(),
         skipped_channels(&busy)
     )))
 }
 
-fn ring_descriptors(rig: &Rig, host: &HostMemory, scratch: CardRange) -> Vec<Piece> {
+fn ring_descriptors(rig: &TestChannel, host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
     (0..RING)
-        .map(|n| Piece {
+        .map(|n| DescriptorSpec {
             // C2H: every entry has a place of its own in host memory, where it shows whether it was executed.
             host: host.at(if rig.name.direction == Direction::C2h { n * BYTES } else { 0 }),
             card: scratch.start,
@@ -112,12 +113,12 @@ fn ring_descriptors(rig: &Rig, host: &HostMemory, scratch: CardRange) -> Vec<Pie
 
 /// Grants credits around a ring without Stop; what is not as it should be, if anything.
 fn check_ring(
-    bench: &Bench<'_>,
-    rig: &mut Rig,
+    bench: &TestContext<'_>,
+    rig: &mut TestChannel,
     host: &HostMemory,
     scratch: CardRange,
-    chain: Chain,
-) -> Result<Option<String>, Problem> {
+    chain: ChainLayout,
+) -> Result<Option<String>, TestError> {
     const MARK: u8 = 0xC3;
     let pieces = ring_descriptors(rig, host, scratch);
     host.memory().fill(0, RING * BYTES, MARK)?;
@@ -128,7 +129,7 @@ fn check_ring(
         return Ok(Some(format!("before any credit {wrong}")));
     }
     let mut granted = 0_u32;
-    for grant in GRANTS {
+    for grant in CREDIT_GRANTS {
         rig.grant(grant)?;
         granted += u32::from(grant);
         // What is missing then is found below.
@@ -140,7 +141,7 @@ fn check_ring(
             if status.has_error(rig.name.direction) {
                 rig.finish()?;
             }
-            Ok::<_, Problem>(None)
+            Ok::<_, TestError>(None)
         })?;
         // It must not go on either.
         bench.pause(STOP_CONFIRM_NS);
@@ -168,7 +169,7 @@ fn check_ring(
 }
 
 /// What is wrong with the completed count, if it is not `expected`.
-fn check_count(rig: &Rig, expected: u32) -> Result<Option<String>, Problem> {
+fn check_count(rig: &TestChannel, expected: u32) -> Result<Option<String>, TestError> {
     let found = rig.completed()?;
     Ok((found != expected).then(|| format!("{found} descriptors are done instead of {expected}")))
 }

@@ -2,12 +2,12 @@
 
 use fpga_registers::CardAddr;
 
-use super::bench::{Bench, HostMemory, Recorder, held, skipped_channels};
+use super::context::{HostMemory, ResultRecorder, TestContext, skip_reason, skipped_channels};
 use super::memory::{pieces, read, write};
 use super::pattern::{Expected, GUARD_BYTE, Pattern, compare};
-use super::problem::{Problem, Verdict};
+use super::problem::{TestError, Verdict};
 use super::registers::granularity;
-use super::rig::{Chain, Piece, Rig, record_all};
+use super::test_channel::{ChainLayout, DescriptorSpec, TestChannel, record_all};
 use crate::Direction;
 use crate::name::ChannelName;
 
@@ -19,17 +19,17 @@ const BLOCKS: [u32; 3] = [1, 16, 64];
 const LONG: [usize; 2] = [4097, 8192];
 const LONG_DESCRIPTORS: usize = 80;
 
-pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     recorder.test(bench, "descriptors.count", |bench| count(bench));
     recorder.test(bench, "descriptors.small", |bench| small(bench));
 }
 
-pub(super) fn run_long(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn run_long(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     recorder.test(bench, "descriptors.long", |bench| long(bench));
 }
 
 /// Bytes of a small descriptor: 16, or what the card's alignment wants.
-fn small_bytes(bench: &Bench<'_>) -> usize {
+fn small_bytes(bench: &TestContext<'_>) -> usize {
     let (address, length) = granularity(bench);
     16_usize.next_multiple_of(address).next_multiple_of(length)
 }
@@ -41,10 +41,10 @@ fn small_descriptors(
     size: usize,
     count: usize,
     room: usize,
-) -> Vec<Piece> {
+) -> Vec<DescriptorSpec> {
     let places = (room / size).max(1);
     (0..count)
-        .map(|n| Piece {
+        .map(|n| DescriptorSpec {
             host: host.at(n * size),
             // Inside scratch memory, whose end is an address.
             card: CardAddr::new(card.get() + (n % places * size) as u64),
@@ -53,18 +53,18 @@ fn small_descriptors(
         .collect()
 }
 
-fn count(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn count(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {
-        return Ok(held("every channel"));
+        return Ok(skip_reason("every channel"));
     }
     let size = small_bytes(bench);
     for rig in &mut rigs {
         for (first, count) in CHAINS {
-            let pieces = small_descriptors(&host, scratch.start, size, count, bench.longest());
-            let post = rig.write(&pieces, Chain { first, ..Chain::default() })?;
+            let pieces = small_descriptors(&host, scratch.start, size, count, bench.max_transfer_length());
+            let post = rig.write(&pieces, ChainLayout { first, ..ChainLayout::default() })?;
             rig.start(post, record_all())?;
             // A count that belongs to an ended run: read before anything starts another one.
             rig.finish()?;
@@ -87,25 +87,25 @@ fn count(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 }
 
 /// Many small descriptors in one run: blocks of 64, and of fewer, across pages of descriptors.
-fn small(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn small(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let (out, back) = (bench.host()?, bench.host()?);
     let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
-        return Ok(held("every channel of one direction"));
+        return Ok(skip_reason("every channel of one direction"));
     };
     let size = small_bytes(bench);
-    let most = bench.longest() / size;
+    let most = bench.max_transfer_length() / size;
     let mut runs = 0;
     for (first, count) in CHAINS {
         let count = count.min(most);
         for block in BLOCKS {
-            let chain = Chain { first, block, circular: false };
+            let chain = ChainLayout { first, block, circular: false };
             let mut expected = vec![0; count * size];
             Pattern::Random.fill(bench.options.seed ^ u64::from(block), scratch.start, &mut expected);
             out.memory().write(0, &expected)?;
             back.memory().fill(0, expected.len(), GUARD_BYTE)?;
             for (rig, host) in [(&mut h2c, &out), (&mut c2h, &back)] {
-                let pieces = small_descriptors(host, scratch.start, size, count, bench.longest());
+                let pieces = small_descriptors(host, scratch.start, size, count, bench.max_transfer_length());
                 rig.transfer_as(&pieces, chain, record_all())?;
             }
             let mut found = vec![0; expected.len()];
@@ -129,12 +129,12 @@ fn small(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 }
 
 /// Descriptors above 4 KiB in more than one adjacent block: some IP builds stall on them, or stop with a magic error.
-fn long(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn long(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let (address, length) = granularity(bench);
     let sizes: Vec<usize> = LONG
         .into_iter()
-        .filter(|size| *size <= bench.longest() && size % address == 0 && size % length == 0)
+        .filter(|size| *size <= bench.max_transfer_length() && size % address == 0 && size % length == 0)
         .collect();
     if sizes.is_empty() {
         return Ok(Verdict::Skip(
@@ -145,7 +145,7 @@ fn long(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     let (out, back) = (bench.host()?, bench.host()?);
     let (mut rigs, busy) = bench.free()?;
     let Some(at) = rigs.iter().position(|rig| rig.name.direction == Direction::H2c) else {
-        return Ok(held("every H2C channel"));
+        return Ok(skip_reason("every H2C channel"));
     };
     // What the C2H channels read.
     let mut expected = vec![0; sizes.iter().copied().max().unwrap_or(0)];
@@ -182,13 +182,13 @@ fn long(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 
 /// One run of long descriptors, all from or to the same card memory.
 fn long_run(
-    rig: &mut Rig,
+    rig: &mut TestChannel,
     (out, back): (&HostMemory, &HostMemory),
     card: CardAddr,
     data: &[u8],
     block: u32,
     count: usize,
-) -> Result<(), Problem> {
+) -> Result<(), TestError> {
     let host = if rig.name.direction == Direction::H2c { out } else { back };
     // All of them write the same bytes to the same place, or read them to places of their own.
     let step = match rig.name.direction {
@@ -200,9 +200,9 @@ fn long_run(
         host.memory().write(0, data)?;
     }
     let count = host.len().checked_div(step).map_or(count, |room| count.min(room));
-    let all: Vec<Piece> =
+    let all: Vec<DescriptorSpec> =
         (0..count).flat_map(|n| pieces(host, n * step, card, data.len(), data.len())).collect();
-    rig.transfer_as(&all, Chain { first: 0, block, circular: false }, record_all())?;
+    rig.transfer_as(&all, ChainLayout { first: 0, block, circular: false }, record_all())?;
     if step == 0 {
         return Ok(());
     }
@@ -221,20 +221,20 @@ fn judge(
     size: usize,
     block: u32,
     count: usize,
-    tried: Result<(), Problem>,
-) -> Result<Option<Verdict>, Problem> {
+    tried: Result<(), TestError>,
+) -> Result<Option<Verdict>, TestError> {
     let problem = match tried {
         Ok(()) => return Ok(None),
-        Err(Problem::Stuck { channel, waited_ms, status, .. }) => {
+        Err(TestError::Stuck { channel, waited_ms, status, .. }) => {
             let hint = ". Several blocks of descriptors above 4 KiB do that on some IP builds: keep ChannelOptions::long_blocks off \
                         (the default)";
-            return Err(Problem::Stuck { channel, waited_ms, status, hint });
+            return Err(TestError::Stuck { channel, waited_ms, status, hint });
         }
         Err(
-            problem @ (Problem::Engine { .. }
-            | Problem::Slow { .. }
-            | Problem::Silent { .. }
-            | Problem::Mismatch(_)),
+            problem @ (TestError::Engine { .. }
+            | TestError::Slow { .. }
+            | TestError::Silent { .. }
+            | TestError::Mismatch(_)),
         ) => problem.to_string(),
         Err(problem) => return Err(problem),
     };

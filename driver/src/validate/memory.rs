@@ -2,10 +2,10 @@
 
 use fpga_registers::CardAddr;
 
-use super::bench::{Bench, HostMemory, Recorder, held};
+use super::context::{HostMemory, ResultRecorder, TestContext, skip_reason};
 use super::pattern::{Expected, compare};
-use super::problem::{Problem, Verdict};
-use super::rig::{Piece, Rig};
+use super::problem::{TestError, Verdict};
+use super::test_channel::{DescriptorSpec, TestChannel};
 use crate::Direction;
 
 /// Bytes of one descriptor: below what the long-descriptor quirk is about.
@@ -18,10 +18,10 @@ pub(super) fn pieces(
     card: CardAddr,
     length: usize,
     step: usize,
-) -> Vec<Piece> {
+) -> Vec<DescriptorSpec> {
     (0..length)
         .step_by(step.max(1))
-        .map(|done| Piece {
+        .map(|done| DescriptorSpec {
             host: host.at(offset + done),
             // Inside scratch memory, whose end is an address.
             card: CardAddr::new(card.get() + done as u64),
@@ -31,7 +31,12 @@ pub(super) fn pieces(
 }
 
 /// Writes `bytes` to card memory at `card`.
-pub(super) fn write(rig: &mut Rig, host: &HostMemory, card: CardAddr, bytes: &[u8]) -> Result<(), Problem> {
+pub(super) fn write(
+    rig: &mut TestChannel,
+    host: &HostMemory,
+    card: CardAddr,
+    bytes: &[u8],
+) -> Result<(), TestError> {
     let mut card = card.get();
     for part in bytes.chunks(host.len().max(1)) {
         host.memory().write(0, part)?;
@@ -42,7 +47,12 @@ pub(super) fn write(rig: &mut Rig, host: &HostMemory, card: CardAddr, bytes: &[u
 }
 
 /// Reads card memory at `card`.
-pub(super) fn read(rig: &mut Rig, host: &HostMemory, card: CardAddr, into: &mut [u8]) -> Result<(), Problem> {
+pub(super) fn read(
+    rig: &mut TestChannel,
+    host: &HostMemory,
+    card: CardAddr,
+    into: &mut [u8],
+) -> Result<(), TestError> {
     let mut card = card.get();
     for part in into.chunks_mut(host.len().max(1)) {
         rig.transfer(&pieces(host, 0, CardAddr::new(card), part.len(), STEP))?;
@@ -52,7 +62,7 @@ pub(super) fn read(rig: &mut Rig, host: &HostMemory, card: CardAddr, into: &mut 
     Ok(())
 }
 
-pub(super) fn save(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn save(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     bench.no_scratch = "card memory could not be saved, so it is not written to".to_owned();
     recorder.test(bench, "memory.save", |bench| {
         if bench.card.info().xdma.stream {
@@ -78,7 +88,9 @@ pub(super) fn save(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
             }
         }
         let host = bench.host()?;
-        let Some(mut rig) = bench.any(Direction::C2h)? else { return Ok(held("the last C2H channel")) };
+        let Some(mut rig) = bench.any(Direction::C2h)? else {
+            return Ok(skip_reason("the last C2H channel"));
+        };
         let mut saved = vec![0; usize::try_from(range.length).unwrap_or(0)];
         read(&mut rig, &host, range.start, &mut saved)?;
         bench.saved = saved;
@@ -87,13 +99,13 @@ pub(super) fn save(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     });
 }
 
-pub(super) fn restore(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn restore(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     let Some(range) = bench.scratch else { return };
     recorder.run_restoring_test(bench, "memory.restore", |bench| {
         let what = format!("{} bytes at {}", range.length, range.start);
-        let lost = |problem: Problem| match problem {
-            Problem::Gone | Problem::Stuck { .. } => problem,
-            other => Problem::Restore { what: what.clone(), why: other.to_string() },
+        let lost = |problem: TestError| match problem {
+            TestError::Gone | TestError::Stuck { .. } => problem,
+            other => TestError::Restore { what: what.clone(), why: other.to_string() },
         };
         let host = bench.host()?;
         let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {

@@ -2,10 +2,10 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let transport = fpga_driver::sim::World::builder().cards(1).build()?.transport(0);
+//! # let backend = fpga_driver::sim::SimNetwork::builder().cards(1).build()?.backend(0);
 //! use fpga_driver::{Card, validate};
 //!
-//! let card = Card::open(transport)?;
+//! let card = Card::open(backend)?;
 //! let report = validate::run(&card, validate::ValidateOptions::default(), &mut |test| println!("{test}"));
 //! assert!(!report.has_failed());
 //! # Ok(())
@@ -22,7 +22,7 @@
 //! | `transfer.*` | every channel: sizes, offsets, patterns, with guard bytes around; all channels at once |
 //! | `descriptors.*` | completed counts, long chains of small descriptors, several blocks of long ones |
 //! | `writeback`, `interrupts.*` | completion by write-back, by interrupt, and by both together |
-//! | `credits.*` | descriptor credit mode: what [`RunMode::CreditRing`](crate::RunMode::CreditRing) needs |
+//! | `credits.*` | descriptor credit mode: what [`RunMode::Credit`](crate::RunMode::Credit) needs |
 //! | `abort` | stopping a run |
 //! | `cdma.*`, `ni.*` | the copy engine; the network interface |
 //! | `streams.packets` | on a card with AXI4-Stream channels: packets through each of them, where it is asked for ([`ValidateOptions::streams`]) |
@@ -42,20 +42,20 @@
 //! [`Endpoint`](crate::Endpoint) keeps for itself: programs mostly fill memory from the start. Where the size of the memory is
 //! not known (no network interface), a range has to be given.
 
-mod bench;
 mod cdma;
 mod completion;
+mod context;
 mod credits;
 mod descriptors;
-mod disturbs;
 mod memory;
 mod network;
 mod pattern;
 mod problem;
 mod registers;
 mod result;
-mod rig;
+mod side_effects;
 mod streams;
+mod test_channel;
 mod transfers;
 
 use core::time::Duration;
@@ -63,11 +63,11 @@ use core::time::Duration;
 use crate::card::Card;
 use crate::range::CardRange;
 
-pub use disturbs::disturbs;
 pub use fpga_pci::host::Status;
 pub use result::{Report, TestResult};
+pub use side_effects::side_effects;
 
-use bench::{Bench, Recorder};
+use context::{ResultRecorder, TestContext};
 
 /// Bytes of card memory used by default.
 pub const SCRATCH_BYTES: u64 = 2 << 20;
@@ -141,8 +141,8 @@ pub fn run_until_stopped(
     go_on: &dyn Fn() -> bool,
     report: &mut dyn FnMut(&TestResult),
 ) -> Report {
-    let mut bench = Bench::new(card, options);
-    let mut recorder = Recorder::new(card, go_on, report);
+    let mut bench = TestContext::new(card, options);
+    let mut recorder = ResultRecorder::new(card, go_on, report);
     registers::run(&mut bench, &mut recorder);
     memory::save(&mut bench, &mut recorder);
     transfers::run(&mut bench, &mut recorder);

@@ -7,10 +7,10 @@ use fpga_protocol::sender::TransferError;
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 
-use super::bench::{Bench, Recorder, held};
+use super::context::{ResultRecorder, TestContext, skip_reason};
 use super::memory::{read, write};
 use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
-use super::problem::{Problem, Verdict};
+use super::problem::{TestError, Verdict};
 use crate::Direction;
 use crate::cdma::CdmaError;
 use crate::endpoint::{Endpoint, EndpointError, EndpointOptions, RESERVED_CARD_BYTES, SendOptions};
@@ -24,7 +24,7 @@ const BYTES: usize = 40_003;
 /// data realignment (1024 bits at most).
 const OFFSET: u64 = 3 * 128;
 
-pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     recorder.test(bench, "ni.identity", |bench| identity(bench));
     recorder.test(bench, "ni.loopback", |bench| loopback(bench));
 }
@@ -33,14 +33,14 @@ fn absent() -> Verdict {
     Verdict::Skip("the card has no network interface of ours, or it was opened without".to_owned())
 }
 
-fn identity(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn identity(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let info = bench.card.info();
     let (Some(identity), Some(ni), Some(bar)) = (&info.identity, &info.ni, bench.card.user_bar()) else {
         return Ok(absent());
     };
     let again = match Identity::read(bar, bar.size()) {
         Ok(identity) => identity,
-        Err(ReadError::Access { error, .. }) if error.is_gone() => return Err(Problem::Gone),
+        Err(ReadError::Access { error, .. }) if error.is_gone() => return Err(TestError::Gone),
         Err(error) => {
             alive(bench)?;
             return Ok(Verdict::Fail(error.to_string()));
@@ -84,7 +84,7 @@ fn identity(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 }
 
 /// A transfer from the node to itself: the way out, the network, the way in, the registry.
-fn loopback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn loopback(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     if bench.card.info().ni.is_none() {
         return Ok(absent());
     }
@@ -101,36 +101,36 @@ fn loopback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     let start = CardAddr::new(target.get() - GUARD as u64);
     {
         let host = bench.host()?;
-        let Some(mut h2c) = bench.any(Direction::H2c)? else { return Ok(held("every H2C channel")) };
+        let Some(mut h2c) = bench.any(Direction::H2c)? else { return Ok(skip_reason("every H2C channel")) };
         write(&mut h2c, &host, source, &data)?;
         write(&mut h2c, &host, start, &expected)?;
     }
     let mut options = EndpointOptions { chain: Some(chain), ..EndpointOptions::default() };
     options.give_up = options.give_up.min(bench.options.timeout);
     match send(bench, &options, source, target) {
-        Ok(Sent::Arrived) => {}
-        Ok(Sent::Lost) => {
+        Ok(LoopbackOutcome::Arrived) => {}
+        Ok(LoopbackOutcome::Lost) => {
             return Ok(Verdict::Warn(
                 "nothing came back from the network: it does not return a node's packets to itself (usual behind a switch), or \
                  the link is down; test with a second card (`fpgactl transfer`)"
                     .to_owned(),
             ));
         }
-        Ok(Sent::Failed(why)) => return Ok(Verdict::Fail(why)),
+        Ok(LoopbackOutcome::Failed(why)) => return Ok(Verdict::Fail(why)),
         Err(EndpointError::Cdma(CdmaError::NoScatterGather { .. })) => {
             return Ok(Verdict::Skip(
                 "the copy engine has no scatter-gather, which the interface needs (see cdma.scatter_gather)"
                     .to_owned(),
             ));
         }
-        Err(EndpointError::Resource(ResourceError::InUse { what, .. })) => return Ok(held(what)),
+        Err(EndpointError::Resource(ResourceError::InUse { what, .. })) => return Ok(skip_reason(what)),
         Err(error) => {
             alive(bench)?;
             return Ok(Verdict::Fail(error.to_string()));
         }
     }
     let host = bench.host()?;
-    let Some(mut c2h) = bench.any(Direction::C2h)? else { return Ok(held("every C2H channel")) };
+    let Some(mut c2h) = bench.any(Direction::C2h)? else { return Ok(skip_reason("every C2H channel")) };
     if let Some(place) = expected.get_mut(GUARD..GUARD + BYTES) {
         place.copy_from_slice(&data);
     }
@@ -153,7 +153,7 @@ fn places(scratch: CardRange) -> Option<(CardAddr, CardAddr, CardAddr)> {
 }
 
 /// What became of the transfer.
-enum Sent {
+enum LoopbackOutcome {
     Arrived,
     /// The network never answered.
     Lost,
@@ -162,50 +162,50 @@ enum Sent {
 }
 
 fn send(
-    bench: &Bench<'_>,
+    bench: &TestContext<'_>,
     options: &EndpointOptions,
     source: CardAddr,
     target: CardAddr,
-) -> Result<Sent, EndpointError> {
+) -> Result<LoopbackOutcome, EndpointError> {
     let mut endpoint = Endpoint::open_with(bench.card, options)?;
     let node = endpoint.node();
     let region = endpoint.open_region(node, CardRange::new(target, BYTES as u64))?;
     let began = bench.now();
     let ticket = match endpoint.send(source, &region.remote, 0, BYTES as u64, SendOptions::default()) {
         Ok(ticket) => ticket,
-        Err(error) => return Ok(Sent::Failed(error.to_string())),
+        Err(error) => return Ok(LoopbackOutcome::Failed(error.to_string())),
     };
     // Longer than silence is borne.
     let patience = options.give_up + bench.options.timeout;
     let done = match endpoint.wait(ticket, patience) {
         Ok(done) => done,
-        Err(EndpointError::TimedOut { .. }) => return Ok(Sent::Lost),
+        Err(EndpointError::TimedOut { .. }) => return Ok(LoopbackOutcome::Lost),
         Err(error) => return Err(error),
     };
     let closed = endpoint.close_region(&region);
     match done.result {
         Ok(()) => {}
-        Err(TransferError::Unanswered { .. }) => return Ok(Sent::Lost),
-        Err(error) => return Ok(Sent::Failed(error.to_string())),
+        Err(TransferError::Unanswered { .. }) => return Ok(LoopbackOutcome::Lost),
+        Err(error) => return Ok(LoopbackOutcome::Failed(error.to_string())),
     }
     let mut backoff = fpga_pci::Backoff::new();
     while endpoint.next_notification().is_none() {
         if Duration::from_nanos(bench.now().saturating_sub(began)) > patience * 2 {
-            return Ok(Sent::Lost);
+            return Ok(LoopbackOutcome::Lost);
         }
         if endpoint.poll()? == 0 {
-            bench.card.rest(&mut backoff);
+            bench.card.back_off(&mut backoff);
         } else {
             backoff.reset();
         }
     }
-    closed.map(|()| Sent::Arrived)
+    closed.map(|()| LoopbackOutcome::Arrived)
 }
 
 /// An error of the endpoint's may be the card's end.
-fn alive(bench: &Bench<'_>) -> Result<(), Problem> {
+fn alive(bench: &TestContext<'_>) -> Result<(), TestError> {
     match IrqBlock::IDENTIFIER.read(&bench.card.shared.dma_bar, IRQ_BASE)?.into_bits() {
-        u32::MAX => Err(Problem::Gone),
+        u32::MAX => Err(TestError::Gone),
         _ => Ok(()),
     }
 }

@@ -21,7 +21,7 @@ pub(super) enum Verdict {
 
 /// Why a test did not come to its end.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Problem {
+pub(super) enum TestError {
     /// What the test needs is not there.
     #[error("{0}")]
     Untested(String),
@@ -42,7 +42,7 @@ pub(super) enum Problem {
         "{channel} stopped with an error: {what}{place}; check that card memory answers there (poisoned or unmapped address, \
          IOMMU log, AER)"
     )]
-    Engine { channel: ChannelName, what: String, place: Place },
+    Engine { channel: ChannelName, what: String, place: EnginePosition },
     /// A run does not end. The engine was stopped.
     #[error(
         "{channel} did not finish within {waited_ms} ms ({completed} of {posted} descriptors reported, status {status}); the \
@@ -73,9 +73,9 @@ pub(super) enum Problem {
 
 /// Which descriptor an engine stood at, as far as its count tells.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place(pub(super) Option<(u32, Iova, CardAddr, u32)>);
+pub(super) struct EnginePosition(pub(super) Option<(u32, Iova, CardAddr, u32)>);
 
-impl core::fmt::Display for Place {
+impl core::fmt::Display for EnginePosition {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.0 {
             Some((index, host, card, length)) => {
@@ -86,13 +86,13 @@ impl core::fmt::Display for Place {
     }
 }
 
-impl From<MmioError> for Problem {
+impl From<MmioError> for TestError {
     fn from(error: MmioError) -> Self {
         if error.is_gone() { Self::Gone } else { Self::Mmio(error) }
     }
 }
 
-impl From<CdmaError> for Problem {
+impl From<CdmaError> for TestError {
     fn from(error: CdmaError) -> Self {
         match error {
             CdmaError::Gone { .. } => Self::Gone,
@@ -102,7 +102,7 @@ impl From<CdmaError> for Problem {
     }
 }
 
-impl From<StreamError> for Problem {
+impl From<StreamError> for TestError {
     fn from(error: StreamError) -> Self {
         match error {
             StreamError::Channel(ChannelError::Gone { .. }) => Self::Gone,
@@ -111,7 +111,7 @@ impl From<StreamError> for Problem {
     }
 }
 
-impl From<ResourceError> for Problem {
+impl From<ResourceError> for TestError {
     fn from(error: ResourceError) -> Self {
         match error {
             ResourceError::Mmio { source, .. } if source.is_gone() => Self::Gone,

@@ -8,10 +8,10 @@ use fpga_registers::xdma::{
 };
 use fpga_registers::{BarOffset, RegisterIo};
 
-use super::bench::{Bench, Recorder, Taken, list, skipped_channels};
-use super::problem::{Problem, Verdict};
+use super::context::{Availability, ResultRecorder, TestContext, list, skipped_channels};
+use super::problem::{TestError, Verdict};
 
-pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     recorder.test(bench, "config.space", |bench| config_space(bench));
     recorder.test(bench, "config.bars", |bench| Ok(bars(bench)));
     recorder.test(bench, "registers.identifiers", |bench| identifiers(bench));
@@ -20,7 +20,7 @@ pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     recorder.test(bench, "registers.alignments", |bench| alignments(bench));
 }
 
-fn config_space(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn config_space(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let transport = &*bench.card.shared.transport;
     let read = || -> Result<_, fpga_pci::ConfigError> {
         let ids = config::identity(transport)?;
@@ -30,7 +30,7 @@ fn config_space(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     };
     let ((vendor, device), enabled, capabilities, msix) = match read() {
         Ok(found) => found,
-        Err(fpga_pci::ConfigError::Gone) => return Err(Problem::Gone),
+        Err(fpga_pci::ConfigError::Gone) => return Err(TestError::Gone),
         Err(error) => return Ok(Verdict::Fail(error.to_string())),
     };
     let known = bench.card.info().ids;
@@ -60,7 +60,7 @@ fn config_space(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     })
 }
 
-fn bars(bench: &Bench<'_>) -> Verdict {
+fn bars(bench: &TestContext<'_>) -> Verdict {
     let roles = bench.card.info().roles;
     let name = |role, bar: fpga_pci::BarInfo| format!("{role} BAR {} ({:#x} bytes)", bar.index, bar.size);
     let mut found = vec![name("DMA", roles.dma)];
@@ -86,7 +86,7 @@ fn identifier(
     target: Target,
     channel: Option<(u8, bool)>,
     wrong: &mut Vec<String>,
-) -> Result<Identifier, Problem> {
+) -> Result<Identifier, TestError> {
     let word = io.read32(at)?;
     let id = Identifier::from_bits(word);
     let right = id.is(target)
@@ -97,7 +97,7 @@ fn identifier(
     Ok(id)
 }
 
-fn identifiers(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn identifiers(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let bar = &bench.card.shared.dma_bar;
     let xdma = bench.card.info().xdma;
     let mut wrong = Vec::new();
@@ -110,7 +110,7 @@ fn identifiers(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         ids.push(identifier(bar, base, name, target, None, &mut wrong)?);
     }
     if ids.iter().all(|id| id.into_bits() == u32::MAX) {
-        return Err(Problem::Gone);
+        return Err(TestError::Gone);
     }
     for name in xdma.channels() {
         let (direction, number) = (name.direction, name.number);
@@ -152,7 +152,7 @@ fn identifiers(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 }
 
 /// The bit that the vendor's own test toggles: relaxed ordering, at 0x301C.
-fn scratch(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn scratch(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let bar = &bench.card.shared.dma_bar;
     let register = ConfigBlock::PCIE_CONTROL;
     let before = register.read(bar, CONFIG_BASE)?;
@@ -162,7 +162,7 @@ fn scratch(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     register.write(bar, CONFIG_BASE, before)?;
     let after = register.read(bar, CONFIG_BASE)?;
     if [toggled, after].map(PcieControl::into_bits) == [u32::MAX; 2] {
-        return Err(Problem::Gone);
+        return Err(TestError::Gone);
     }
     if toggled.relaxed_ordering() == before.relaxed_ordering() {
         return Ok(Verdict::Fail(
@@ -211,7 +211,7 @@ fn alias(
     Ok(wrong)
 }
 
-fn masks(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn masks(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let bar = &bench.card.shared.dma_bar;
     let h2c = bench.card.info().xdma.h2c_channels;
     let (mut wrong, mut busy, mut lines) = (Vec::new(), Vec::new(), Vec::new());
@@ -225,7 +225,7 @@ fn masks(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     ]
     .map(ChannelInterrupts::into_bits);
     for name in bench.card.info().xdma.channels() {
-        let Taken::Free(rig) = bench.take(name)? else {
+        let Availability::Free(rig) = bench.take(name)? else {
             busy.push(name);
             continue;
         };
@@ -271,14 +271,14 @@ fn masks(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     })
 }
 
-fn alignments(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn alignments(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let bar = &bench.card.shared.dma_bar;
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     let mut silent = Vec::new();
     for name in bench.card.info().xdma.channels() {
         let word = ChannelBlock::ALIGNMENTS.read(bar, channel_base(name.direction, name.number))?;
         if word.into_bits() == u32::MAX {
-            return Err(Problem::Gone);
+            return Err(TestError::Gone);
         }
         if word.into_bits() == 0 {
             silent.push(name);
@@ -306,7 +306,7 @@ fn alignments(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 }
 
 /// Alignment rules of addresses and lengths, in bytes, as every transfer here keeps them.
-pub(super) fn granularity(bench: &Bench<'_>) -> (usize, usize) {
+pub(super) fn granularity(bench: &TestContext<'_>) -> (usize, usize) {
     let word = bench.card.info().xdma.alignments;
     (usize::from(word.address_alignment()).max(1), usize::from(word.length_granularity()).max(1))
 }

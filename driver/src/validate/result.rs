@@ -70,7 +70,7 @@ impl Report {
     }
 
     /// Whether descriptor credit mode works on every channel that was tested: then
-    /// [`RunMode::CreditRing`](crate::RunMode::CreditRing) can be trusted.
+    /// [`RunMode::Credit`](crate::RunMode::Credit) can be trusted.
     #[must_use]
     pub fn supports_credit_mode(&self) -> bool {
         self.passed("credits.enable") && self.passed("credits.run")

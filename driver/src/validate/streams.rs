@@ -3,9 +3,9 @@
 //! A C2H channel that nothing arrives at stays busy until the card is reset (see [`stream`](crate::stream)), so this is done where it
 //! is asked for only, and last. A packet is sent and one is received, one at a time: behind a loopback it is the same one.
 
-use super::bench::{Bench, Recorder, held};
+use super::context::{ResultRecorder, TestContext, skip_reason};
 use super::pattern::Pattern;
-use super::problem::{Problem, Verdict};
+use super::problem::{TestError, Verdict};
 use crate::channel::WaitOptions;
 use crate::error::ResourceError;
 use crate::name::ChannelName;
@@ -15,23 +15,23 @@ use crate::{Card, CardAddr, Direction};
 /// Bytes of the packets: a byte, beats and parts of them, pages.
 const LENGTHS: [usize; 7] = [1, 63, 64, 65, 4096, 5000, 30_000];
 /// Room for a packet of somebody else's.
-const ROOM: usize = 1 << 20;
+const MAX_PACKET_BYTES: usize = 1 << 20;
 
-pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     if bench.card.info().xdma.stream {
         recorder.test(bench, "streams.packets", |bench| packets(bench));
     }
 }
 
 /// What was found behind a C2H channel.
-enum Found {
+enum LoopbackKind {
     Loopback,
     Source { shortest: usize, longest: usize },
     Nothing { wedged: bool },
     Held,
 }
 
-fn packets(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn packets(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     if !bench.options.streams {
         return Ok(Verdict::Skip(
             "a stream channel that nothing arrives at stays busy until the card is reset: ask for it (--streams) if every C2H channel \
@@ -43,31 +43,31 @@ fn packets(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     let (mut passed, mut quiet) = (0, false);
     for name in bench.channels(Direction::C2h) {
         match one(bench, name)? {
-            Found::Loopback => {
+            LoopbackKind::Loopback => {
                 passed += 1;
                 words.push(format!(
                     "{name}: loopback, {} packets of 1 to 30000 bytes came back equal",
                     LENGTHS.len()
                 ));
             }
-            Found::Source { shortest, longest } => {
+            LoopbackKind::Source { shortest, longest } => {
                 passed += 1;
                 words.push(format!(
                     "{name}: a source, {} packets of {shortest} to {longest} bytes",
                     LENGTHS.len()
                 ));
             }
-            Found::Nothing { wedged } => {
+            LoopbackKind::Nothing { wedged } => {
                 quiet |= wedged;
                 let state = if wedged { ", and it stays busy until `fpgactl reset --level bus`" } else { "" };
                 words.push(format!("{name}: nothing arrives{state}"));
             }
-            Found::Held => words.push(format!("{name}: in use, not tested")),
+            LoopbackKind::Held => words.push(format!("{name}: in use, not tested")),
         }
     }
     let words = words.join("; ");
     Ok(match (passed, quiet) {
-        (0, false) if words.is_empty() => held("every C2H channel"),
+        (0, false) if words.is_empty() => skip_reason("every C2H channel"),
         (_, true) => Verdict::Warn(words),
         (0, false) => Verdict::Skip(words),
         _ => Verdict::Pass(words),
@@ -75,7 +75,7 @@ fn packets(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 }
 
 /// A channel that somebody holds is left alone.
-fn free<T>(taken: Result<T, ResourceError>) -> Result<Option<T>, Problem> {
+fn free<T>(taken: Result<T, ResourceError>) -> Result<Option<T>, TestError> {
     match taken {
         Ok(channel) => Ok(Some(channel)),
         Err(ResourceError::InUse { .. } | ResourceError::NoSuchChannel { .. }) => Ok(None),
@@ -83,23 +83,25 @@ fn free<T>(taken: Result<T, ResourceError>) -> Result<Option<T>, Problem> {
     }
 }
 
-fn one(bench: &Bench<'_>, name: ChannelName) -> Result<Found, Problem> {
+fn one(bench: &TestContext<'_>, name: ChannelName) -> Result<LoopbackKind, TestError> {
     let card: &Card = bench.card;
     // Nothing is posted but single buffers, in runs that end: where packets come, the channel is idle afterwards.
-    let options = C2hStreamOptions::default().buffers(2).run_mode(crate::RunMode::StopRuns);
-    let Some(mut rx) = free(card.c2h_stream_with(name.number, options))? else { return Ok(Found::Held) };
+    let options = C2hStreamOptions::default().buffers(2).run_mode(crate::RunMode::Batch);
+    let Some(mut rx) = free(card.c2h_stream_with(name.number, options))? else {
+        return Ok(LoopbackKind::Held);
+    };
     let mut tx = free(card.h2c_stream(name.number))?;
     let wait = WaitOptions::default().timeout(bench.options.timeout);
     let (mut equal, mut shortest, mut longest) = (true, usize::MAX, 0);
     for (seed, length) in LENGTHS.into_iter().enumerate() {
         let mut expected = vec![0; length];
         Pattern::Random.fill(bench.options.seed, CardAddr::new(seed as u64), &mut expected);
-        let sent = card.buffer_from(&expected).map_err(Problem::from)?;
+        let sent = card.buffer_from(&expected).map_err(TestError::from)?;
         if let Some(tx) = &mut tx {
             tx.submit(sent).map_err(|refused| StreamError::Submit(refused.error))?;
             tx.poll().map_err(StreamError::from)?;
         }
-        let buffer = card.buffer(ROOM).map_err(Problem::from)?;
+        let buffer = card.buffer(MAX_PACKET_BYTES).map_err(TestError::from)?;
         let received = match rx.receive_with(buffer, wait) {
             Ok(buffer) => buffer,
             Err(failed) if failed.error.is_timeout() => return nothing(&mut rx, tx),
@@ -108,15 +110,17 @@ fn one(bench: &Bench<'_>, name: ChannelName) -> Result<Found, Problem> {
         equal &= received.to_vec() == expected;
         (shortest, longest) = (shortest.min(received.len()), longest.max(received.len()));
     }
-    Ok(if equal { Found::Loopback } else { Found::Source { shortest, longest } })
+    Ok(if equal { LoopbackKind::Loopback } else { LoopbackKind::Source { shortest, longest } })
 }
 
 /// Stops what waits in vain, if that is possible.
-fn nothing(rx: &mut C2hStream, tx: Option<H2cStream>) -> Result<Found, Problem> {
+fn nothing(rx: &mut C2hStream, tx: Option<H2cStream>) -> Result<LoopbackKind, TestError> {
     drop(tx);
     match rx.abort() {
-        Ok(_) => Ok(Found::Nothing { wedged: false }),
-        Err(StreamError::Channel(crate::ChannelError::Wedged { .. })) => Ok(Found::Nothing { wedged: true }),
+        Ok(_) => Ok(LoopbackKind::Nothing { wedged: false }),
+        Err(StreamError::Channel(crate::ChannelError::Wedged { .. })) => {
+            Ok(LoopbackKind::Nothing { wedged: true })
+        }
         Err(error) => Err(error.into()),
     }
 }

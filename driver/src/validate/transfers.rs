@@ -2,12 +2,14 @@
 
 use fpga_registers::CardAddr;
 
-use super::bench::{Bench, HostMemory, Recorder, Taken, held, list, skipped_channels};
+use super::context::{
+    Availability, HostMemory, ResultRecorder, TestContext, list, skip_reason, skipped_channels,
+};
 use super::memory::{pieces, read, write};
 use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
-use super::problem::{Problem, Verdict};
+use super::problem::{TestError, Verdict};
 use super::registers::granularity;
-use super::rig::{Chain, Rig, record_all};
+use super::test_channel::{ChainLayout, TestChannel, record_all};
 use crate::Direction;
 use crate::name::ChannelName;
 
@@ -64,24 +66,24 @@ fn cases(room: usize, (address, length): (usize, usize)) -> Vec<Case> {
     cases
 }
 
-pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
     for direction in Direction::ALL {
         for name in bench.channels(direction) {
             recorder.test(bench, format!("transfer.{name}"), |bench| one_channel(bench, name));
         }
     }
-    recorder.test(bench, "transfer.together", |bench| together(bench));
+    recorder.test(bench, "transfer.together", |bench| test_all_channels(bench));
 }
 
-fn one_channel(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Problem> {
+fn one_channel(bench: &TestContext<'_>, name: ChannelName) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let (out, back) = (bench.host()?, bench.host()?);
-    let Taken::Free(mut tested) = bench.take(name)? else { return Ok(held(name)) };
+    let Availability::Free(mut tested) = bench.take(name)? else { return Ok(skip_reason(name)) };
     let other = if name.direction == Direction::H2c { Direction::C2h } else { Direction::H2c };
     let Some(mut other) = bench.any(other)? else {
-        return Ok(held(format_args!("every {other} channel, which the check of {name} needs,")));
+        return Ok(skip_reason(format_args!("every {other} channel, which the check of {name} needs,")));
     };
-    let room = bench.longest() + 2 * GUARD;
+    let room = bench.max_transfer_length() + 2 * GUARD;
     let cases = cases(room, granularity(bench));
     let mut moved = 0_u64;
     for case in &cases {
@@ -100,7 +102,7 @@ fn one_channel(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Problem>
 }
 
 /// The bytes that belong into card memory at `start`, guards around.
-fn guarded(bench: &Bench<'_>, case: &Case, start: CardAddr) -> Vec<u8> {
+fn guarded(bench: &TestContext<'_>, case: &Case, start: CardAddr) -> Vec<u8> {
     let mut bytes = vec![GUARD_BYTE; case.size + 2 * GUARD];
     if let Some(data) = bytes.get_mut(GUARD..GUARD + case.size) {
         case.pattern.fill(bench.options.seed, CardAddr::new(start.get() + GUARD as u64), data);
@@ -115,20 +117,24 @@ const fn place(scratch: CardAddr, case: &Case) -> CardAddr {
 
 /// Host to card by the channel under test; what is in the card, with the bytes around it, comes back by another one.
 fn to_card(
-    bench: &Bench<'_>,
-    tested: &mut Rig,
-    other: &mut Rig,
+    bench: &TestContext<'_>,
+    tested: &mut TestChannel,
+    other: &mut TestChannel,
     (out, back): (&HostMemory, &HostMemory),
     scratch: CardAddr,
     case: &Case,
-) -> Result<(), Problem> {
+) -> Result<(), TestError> {
     let start = place(scratch, case);
     let expected = guarded(bench, case, start);
     write(tested, back, start, &vec![GUARD_BYTE; expected.len()])?;
     let data = expected.get(GUARD..GUARD + case.size).unwrap_or_default();
     out.memory().write(case.host, data)?;
     let at = CardAddr::new(start.get() + GUARD as u64);
-    tested.transfer_as(&pieces(out, case.host, at, case.size, case.step), Chain::default(), record_all())?;
+    tested.transfer_as(
+        &pieces(out, case.host, at, case.size, case.step),
+        ChainLayout::default(),
+        record_all(),
+    )?;
     let mut found = vec![0; expected.len()];
     read(other, back, start, &mut found)?;
     let expected = Expected { bytes: &expected, guard: GUARD, card: start };
@@ -137,13 +143,13 @@ fn to_card(
 
 /// Card to host by the channel under test, with the bytes of host memory around it.
 fn to_host(
-    bench: &Bench<'_>,
-    tested: &mut Rig,
-    other: &mut Rig,
+    bench: &TestContext<'_>,
+    tested: &mut TestChannel,
+    other: &mut TestChannel,
     (out, back): (&HostMemory, &HostMemory),
     scratch: CardAddr,
     case: &Case,
-) -> Result<(), Problem> {
+) -> Result<(), TestError> {
     let start = place(scratch, case);
     let expected = guarded(bench, case, start);
     let data = expected.get(GUARD..GUARD + case.size).unwrap_or_default();
@@ -151,7 +157,7 @@ fn to_host(
     write(other, out, at, data)?;
     back.memory().fill(case.host, expected.len(), GUARD_BYTE)?;
     let pieces = pieces(back, case.host + GUARD, at, case.size, case.step);
-    tested.transfer_as(&pieces, Chain::default(), record_all())?;
+    tested.transfer_as(&pieces, ChainLayout::default(), record_all())?;
     let mut found = vec![0; expected.len()];
     back.memory().read(case.host, &mut found)?;
     let expected = Expected { bytes: &expected, guard: GUARD, card: start };
@@ -159,18 +165,18 @@ fn to_host(
 }
 
 /// All free H2C channels at once, each to a place of its own; then all free C2H channels, while the H2C channels go on.
-fn together(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+fn test_all_channels(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let (out, back) = (bench.host()?, bench.host()?);
     let (rigs, busy) = bench.free()?;
-    let (mut h2c, mut c2h): (Vec<Rig>, Vec<Rig>) =
+    let (mut h2c, mut c2h): (Vec<TestChannel>, Vec<TestChannel>) =
         rigs.into_iter().partition(|rig| rig.name.direction == Direction::H2c);
     if h2c.is_empty() || c2h.is_empty() {
-        return Ok(held("every channel of one direction"));
+        return Ok(skip_reason("every channel of one direction"));
     }
     let (address, _) = granularity(bench);
     let lanes = h2c.len().max(c2h.len());
-    let size = (bench.longest() / lanes).min(256 << 10) / 256 * 256 / address * address;
+    let size = (bench.max_transfer_length() / lanes).min(256 << 10) / 256 * 256 / address * address;
     let place = |lane: usize| CardAddr::new(scratch.start.get() + (lane * size) as u64);
     let mut expected = vec![0; lanes * size];
     for (lane, bytes) in expected.chunks_mut(size.max(1)).enumerate() {
@@ -183,7 +189,7 @@ fn together(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     for round in 0..lanes.div_ceil(h2c.len()) {
         let first = round * h2c.len();
         start_all(&mut h2c, first, lanes, |lane| pieces(&out, lane * size, place(lane), size, 4096))?;
-        h2c.iter_mut().take(lanes - first).try_for_each(Rig::finish)?;
+        h2c.iter_mut().take(lanes - first).try_for_each(TestChannel::finish)?;
     }
     for round in 0..lanes.div_ceil(c2h.len()) {
         let first = round * c2h.len();
@@ -191,8 +197,8 @@ fn together(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         let again = h2c.len().min(lanes);
         start_all(&mut h2c, 0, again, |lane| pieces(&out, lane * size, place(lane), size, 4096))?;
         start_all(&mut c2h, first, lanes, |lane| pieces(&back, lane * size, place(lane), size, 4096))?;
-        c2h.iter_mut().take(lanes - first).try_for_each(Rig::finish)?;
-        h2c.iter_mut().take(again).try_for_each(Rig::finish)?;
+        c2h.iter_mut().take(lanes - first).try_for_each(TestChannel::finish)?;
+        h2c.iter_mut().take(again).try_for_each(TestChannel::finish)?;
     }
     let mut found = vec![0; expected.len()];
     back.memory().read(0, &mut found)?;
@@ -204,13 +210,13 @@ fn together(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 
 /// Starts the lanes from `first` on, as many as there are channels.
 fn start_all(
-    rigs: &mut [Rig],
+    rigs: &mut [TestChannel],
     first: usize,
     lanes: usize,
-    pieces: impl Fn(usize) -> Vec<super::rig::Piece>,
-) -> Result<(), Problem> {
+    pieces: impl Fn(usize) -> Vec<super::test_channel::DescriptorSpec>,
+) -> Result<(), TestError> {
     for (rig, lane) in rigs.iter_mut().zip(first..lanes) {
-        let post = rig.write(&pieces(lane), Chain::default())?;
+        let post = rig.write(&pieces(lane), ChainLayout::default())?;
         rig.start(post, record_all())?;
     }
     Ok(())

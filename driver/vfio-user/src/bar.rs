@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use fpga_registers::BarOffset;
 
+use super::connection::ServerConnection;
 use super::error::protocol;
-use super::link::Link;
 use super::wire::{RegionAccess, Reply, Request, region};
-use fpga_pci::mmio::{MappedBar, Presence, check_access};
+use fpga_pci::mmio::{Liveness, MappedBar, check_access};
 use fpga_pci::{ConfigError, Mmio, MmioError, ServerError, config};
 
 /// A part of the device as the server numbers it.
 pub(super) struct Region {
-    pub(super) link: Arc<Link>,
+    pub(super) link: Arc<ServerConnection>,
     pub(super) index: u32,
     pub(super) size: u64,
     /// Most bytes of one message.
@@ -91,7 +91,7 @@ impl config::ConfigSpace for ConfigRegion {
 }
 
 /// For mapped parts: whether the device still answers, and whether it was reset.
-impl Presence for ConfigRegion {
+impl Liveness for ConfigRegion {
     fn is_present(&self) -> bool {
         config::answers(self) == Ok(true)
     }

@@ -7,8 +7,8 @@ use core::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::connection::ServerConnection;
 use super::error::protocol;
-use super::link::Link;
 use super::wire::{InfoRequest, IrqAction, IrqData, IrqInfo, Reply, Request, SetIrqs, irq, irq_flags};
 use fpga_pci::interrupt::Unmask;
 use fpga_pci::{DeviceEvents, Interrupt, InterruptError, ServerError};
@@ -30,7 +30,7 @@ pub(super) struct Interrupts {
 
 impl Interrupts {
     /// Finds the best kind that the device has, and arms its events.
-    pub(super) fn find(link: &Link, kinds: u32, max_fds: usize) -> Result<Self, InterruptError> {
+    pub(super) fn find(link: &ServerConnection, kinds: u32, max_fds: usize) -> Result<Self, InterruptError> {
         let peer = |source| InterruptError::Server { count: 0, source };
         let vectors = |index: u32| -> Result<u32, ServerError> {
             if index >= kinds {
@@ -77,7 +77,11 @@ impl Interrupts {
     }
 
     /// Enables vectors `0..count`, as many with a message as the server takes descriptors.
-    pub(super) fn enable(&self, link: &Arc<Link>, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
+    pub(super) fn enable(
+        &self,
+        link: &Arc<ServerConnection>,
+        count: u32,
+    ) -> Result<Vec<Interrupt>, InterruptError> {
         let mut on = self.on();
         if *on {
             return Err(InterruptError::AlreadyEnabled);
@@ -88,7 +92,7 @@ impl Interrupts {
         let made: Result<Vec<_>, _> = (0..count).map(|_| Ok(Interrupt::pair()?.0)).collect();
         let mut interrupts: Vec<Interrupt> = made?;
         if index == irq::INTX {
-            let line: Arc<dyn Unmask> = Arc::new(Line(Arc::clone(link)));
+            let line: Arc<dyn Unmask> = Arc::new(IntxLine(Arc::clone(link)));
             interrupts = interrupts.into_iter().map(|interrupt| interrupt.level(Arc::clone(&line))).collect();
         }
         let mut start = 0;
@@ -106,7 +110,7 @@ impl Interrupts {
     }
 
     /// Disables all vectors.
-    pub(super) fn disable(&self, link: &Link) -> Result<(), InterruptError> {
+    pub(super) fn disable(&self, link: &ServerConnection) -> Result<(), InterruptError> {
         let mut on = self.on();
         if let (true, Some((index, _))) = (*on, self.used) {
             off(link, index).map_err(|source| InterruptError::Server { count: 0, source })?;
@@ -117,7 +121,7 @@ impl Interrupts {
 
     /// Servers differ in whether event descriptors survive a reset. After this those of the vectors have not, and those of
     /// the events have.
-    pub(super) fn after_reset(&self, link: &Link) -> Result<(), InterruptError> {
+    pub(super) fn after_reset(&self, link: &ServerConnection) -> Result<(), InterruptError> {
         self.disable(link)?;
         for (index, interrupt) in &self.armed {
             trigger(link, *index, 0, &[interrupt.as_fd()])
@@ -128,15 +132,15 @@ impl Interrupts {
 }
 
 /// The legacy line of a served device.
-struct Line(Arc<Link>);
+struct IntxLine(Arc<ServerConnection>);
 
-impl fmt::Debug for Line {
+impl fmt::Debug for IntxLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Line")
     }
 }
 
-impl Unmask for Line {
+impl Unmask for IntxLine {
     fn unmask(&self) {
         let (data, action) = (IrqData::None, IrqAction::Unmask);
         // Whoever waits for the line finds out by the deadline; a connection that has ended says so at the next access.
@@ -147,7 +151,7 @@ impl Unmask for Line {
     }
 }
 
-fn ask(link: &Link, index: u32) -> Result<IrqInfo, ServerError> {
+fn ask(link: &ServerConnection, index: u32) -> Result<IrqInfo, ServerError> {
     link.ask(&Request::DeviceGetIrqInfo(InfoRequest { argsz: 16, index }), &[], |reply, _| match reply {
         Reply::DeviceGetIrqInfo(info) if info.index == index => Ok(info),
         _ => Err(protocol("a reply about another interrupt type")),
@@ -155,7 +159,12 @@ fn ask(link: &Link, index: u32) -> Result<IrqInfo, ServerError> {
 }
 
 /// Has `files` signalled by the interrupts from `start` on.
-fn trigger(link: &Link, index: u32, start: u32, files: &[BorrowedFd<'_>]) -> Result<(), ServerError> {
+fn trigger(
+    link: &ServerConnection,
+    index: u32,
+    start: u32,
+    files: &[BorrowedFd<'_>],
+) -> Result<(), ServerError> {
     let (data, action) = (IrqData::EventFds, IrqAction::Trigger);
     // A message takes far fewer descriptors.
     let count = u32::try_from(files.len()).unwrap_or(u32::MAX);
@@ -163,12 +172,12 @@ fn trigger(link: &Link, index: u32, start: u32, files: &[BorrowedFd<'_>]) -> Res
 }
 
 /// Has nobody signalled any more.
-fn off(link: &Link, index: u32) -> Result<(), ServerError> {
+fn off(link: &ServerConnection, index: u32) -> Result<(), ServerError> {
     let (data, action) = (IrqData::None, IrqAction::Trigger);
     set(link, SetIrqs { data, action, index, start: 0, count: 0 }, &[])
 }
 
-fn set(link: &Link, irqs: SetIrqs<'_>, files: &[BorrowedFd<'_>]) -> Result<(), ServerError> {
+fn set(link: &ServerConnection, irqs: SetIrqs<'_>, files: &[BorrowedFd<'_>]) -> Result<(), ServerError> {
     link.ask(&Request::DeviceSetIrqs(irqs), files, |reply, _| match reply {
         Reply::DeviceSetIrqs => Ok(()),
         _ => Err(protocol("a reply to another command")),

@@ -9,20 +9,20 @@
 //! | [`wire`] | every message, typed, for client and server; bytes in, bytes out, no I/O |
 //! | [`socket`] | whole messages over a socket, with their file descriptors, each by a deadline |
 //!
-//! [`VfioUserBackend`] is the client: a [`Transport`](fpga_pci::Transport) like any other. The server's word is not taken
+//! [`VfioUserBackend`] is the client: a [`Backend`](fpga_pci::Backend) like any other. The server's word is not taken
 //! for anything that could hurt: what it says is checked, what it does not say in time ends the connection, and a file
 //! of its own is only mapped if it is sealed against being cut.
 
+mod backend;
 mod bar;
+mod connection;
 mod error;
 mod interrupts;
-mod link;
 mod memory;
 mod open;
 pub mod socket;
-mod transport;
 pub mod wire;
 
+pub use backend::VfioUserBackend;
 pub use error::VfioUserOpenError;
 pub use open::VfioUserOptions;
-pub use transport::VfioUserBackend;

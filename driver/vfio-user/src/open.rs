@@ -10,9 +10,9 @@ use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
 use super::bar::{ConfigRegion, Region, bar_region};
+use super::connection::ServerConnection;
 use super::error::{VfioUserOpenError, protocol};
 use super::interrupts::Interrupts;
-use super::link::Link;
 use super::socket::Connection;
 use super::wire::{
     Capabilities, DeviceInfo, InfoRequest, MAJOR, MAX_DATA, MAX_FDS, MINOR, RegionInfo, Reply, Request,
@@ -72,8 +72,8 @@ pub(super) struct SharedRegion {
 }
 
 /// What the server said about its device.
-pub(super) struct Described {
-    pub(super) link: Arc<Link>,
+pub(super) struct DeviceDescription {
+    pub(super) link: Arc<ServerConnection>,
     pub(super) capabilities: Capabilities,
     pub(super) device: DeviceInfo,
     pub(super) config: ConfigRegion,
@@ -92,10 +92,10 @@ pub(super) fn describe(
     connection: Connection,
     socket: &Path,
     options: &VfioUserOptions,
-) -> Result<Described, VfioUserOpenError> {
+) -> Result<DeviceDescription, VfioUserOpenError> {
     let peer = |source: ServerError| VfioUserOpenError::Server { socket: socket.to_owned(), source };
     let not_pci = |what: &'static str| VfioUserOpenError::NotPci { socket: socket.to_owned(), what };
-    let link = Arc::new(Link::new(connection, options.deadline));
+    let link = Arc::new(ServerConnection::new(connection, options.deadline));
     let capabilities = negotiate(&link, socket)?;
     let device = device_info(&link).map_err(peer)?;
     if device.flags & device_flags::PCI == 0 {
@@ -139,11 +139,11 @@ pub(super) fn describe(
         InterruptError::Server { source, .. } => peer(source),
         other => VfioUserOpenError::Interrupts(other),
     })?;
-    Ok(Described { link, capabilities, device, config, bars, shared, interrupts })
+    Ok(DeviceDescription { link, capabilities, device, config, bars, shared, interrupts })
 }
 
 /// Agrees on a version, and finds out what the server is able to do.
-fn negotiate(link: &Link, socket: &Path) -> Result<Capabilities, VfioUserOpenError> {
+fn negotiate(link: &ServerConnection, socket: &Path) -> Result<Capabilities, VfioUserOpenError> {
     let capabilities = Capabilities {
         max_msg_fds: u32::try_from(MAX_FDS).ok(),
         max_data_xfer_size: Some(MAX_DATA),
@@ -194,7 +194,7 @@ fn negotiate(link: &Link, socket: &Path) -> Result<Capabilities, VfioUserOpenErr
     Ok(version.capabilities)
 }
 
-fn device_info(link: &Link) -> Result<DeviceInfo, ServerError> {
+fn device_info(link: &ServerConnection) -> Result<DeviceInfo, ServerError> {
     link.ask(&Request::DeviceGetInfo(InfoRequest { argsz: 16, index: 0 }), &[], |reply, _| match reply {
         Reply::DeviceGetInfo(info) => Ok(info),
         _ => Err(protocol("a reply to another command")),
@@ -202,7 +202,7 @@ fn device_info(link: &Link) -> Result<DeviceInfo, ServerError> {
 }
 
 /// A region, and the file that it may be mapped from.
-fn region_info(link: &Link, index: u32) -> Result<(RegionInfo, Option<OwnedFd>), ServerError> {
+fn region_info(link: &ServerConnection, index: u32) -> Result<(RegionInfo, Option<OwnedFd>), ServerError> {
     let ask = |argsz| {
         link.ask(&Request::DeviceGetRegionInfo(InfoRequest { argsz, index }), &[], |reply, fds| match reply {
             Reply::DeviceGetRegionInfo(info) if info.index == index => Ok((info, fds.pop())),

@@ -22,16 +22,16 @@ const DMA_BAR: u8 = 1;
 const NOW: Nanos = Nanos::new(1);
 
 /// Flat memory without permissions.
-struct Flat(Vec<u8>);
+struct FlatMemory(Vec<u8>);
 
-impl Flat {
+impl FlatMemory {
     fn range(at: Iova, length: usize) -> Option<core::ops::Range<usize>> {
         let start = usize::try_from(at.get().wrapping_sub(HOST)).ok()?;
         Some(start..start.checked_add(length)?)
     }
 }
 
-impl DmaSpace for Flat {
+impl DmaSpace for FlatMemory {
     #[inline]
     fn read(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
         let from = Self::range(at, into.len()).and_then(|range| self.0.get(range));
@@ -64,7 +64,7 @@ fn copy_all<const LENGTH: usize>(from: &[u8], into: &mut [u8]) {
     }
 }
 
-impl HostPort for Flat {
+impl HostPort for FlatMemory {
     fn interrupt(&mut self, _interrupt: Interrupt) {}
 }
 
@@ -101,7 +101,7 @@ impl Direction {
 /// descriptor asks for a write-back.
 struct Rig {
     card: Card,
-    host: Flat,
+    host: FlatMemory,
     direction: Direction,
 }
 
@@ -109,7 +109,7 @@ impl Rig {
     fn new(direction: Direction, length: u64, flagged: u64) -> Self {
         #[expect(clippy::expect_used, reason = "without a card there is nothing to measure")]
         let card = Card::new(CardDescription::default()).expect("the built-in card");
-        let mut host = Flat(vec![1; usize::try_from(DATA - HOST + SPAN).unwrap_or(0)]);
+        let mut host = FlatMemory(vec![1; usize::try_from(DATA - HOST + SPAN).unwrap_or(0)]);
         for index in 0..RING {
             let next = (index + 1) % RING;
             let adjacent = 63 - next % 64;
@@ -207,9 +207,9 @@ fn measure(direction: Direction, length: u32, flagged: u64) {
 fn idle() {
     let mut rig = Rig::new(Direction::ToCard, 64, 1);
     while rig.step() {}
-    const LOOKS: u32 = 100_000;
-    let stepped = best(40, LOOKS, || (0..LOOKS).for_each(|_| assert!(!black_box(&mut rig).step())));
-    let bursts = best(40, LOOKS, || (0..LOOKS).for_each(|_| assert!(!black_box(&mut rig).work())));
+    const MAX_POLLS: u32 = 100_000;
+    let stepped = best(40, MAX_POLLS, || (0..MAX_POLLS).for_each(|_| assert!(!black_box(&mut rig).step())));
+    let bursts = best(40, MAX_POLLS, || (0..MAX_POLLS).for_each(|_| assert!(!black_box(&mut rig).work())));
     println!("idle round: {stepped:.2} ns stepped, {bursts:.2} ns in bursts");
 }
 

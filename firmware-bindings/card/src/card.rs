@@ -6,16 +6,16 @@ use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
-use crate::fault_plan::{Plan, Presence, StreamWritebackFault};
+use crate::fault_plan::{Liveness, Plan, StreamWritebackFault};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
+use crate::interrupt_messages::DeliveryContext;
 use crate::irq::USER_INTERRUPTS;
-use crate::messages::Way;
 use crate::ni::Ni;
-use crate::pace::Pace;
+use crate::pacer::LinkPacer;
+use crate::scheduler::EngineScheduler;
 use crate::space::CardSpace;
 use crate::stream::Streams;
-use crate::turns::Turns;
 use crate::validate::Problem;
 use crate::xdma::Xdma;
 use fpga_firmware::generated as contract;
@@ -42,8 +42,8 @@ pub struct Card {
     pub(crate) faults: FaultLog,
     log: AccessLog,
     pub(crate) now: Nanos,
-    pub(crate) turns: Turns,
-    pub(crate) pace: Pace,
+    pub(crate) turns: EngineScheduler,
+    pub(crate) pace: LinkPacer,
     /// Quirk: the next read of the DMA BAR fails.
     read_fails: bool,
     /// Lines of `usr_irq_req` that somebody outside holds up.
@@ -52,7 +52,7 @@ pub struct Card {
     user_pulses: u32,
     /// What is to go wrong.
     pub(crate) plan: Plan,
-    pub(crate) presence: Presence,
+    pub(crate) presence: Liveness,
 }
 
 impl Card {
@@ -75,13 +75,13 @@ impl Card {
             faults: FaultLog::new(),
             log: AccessLog::Off,
             now: Nanos::ZERO,
-            turns: Turns::new(),
-            pace: Pace::new(&description),
+            turns: EngineScheduler::new(),
+            pace: LinkPacer::new(&description),
             read_fails: false,
             user_lines: 0,
             user_pulses: 0,
             plan: Plan::new(&plan),
-            presence: Presence::Present,
+            presence: Liveness::Present,
             description,
         })
     }
@@ -297,14 +297,14 @@ impl Card {
     }
 
     fn reset_logic(&mut self) {
-        self.presence = Presence::Present;
+        self.presence = Liveness::Present;
         self.xdma.reset();
         self.streams.reset();
         self.cdma.reset();
         self.ni.reset(self.now);
         self.space.clear_windows();
         self.faults.note_reset();
-        self.turns = Turns::new();
+        self.turns = EngineScheduler::new();
         self.pace.reset();
         self.read_fails = false;
         // User logic's lines are as they were.
@@ -484,7 +484,7 @@ impl Card {
     fn decode(&self, bar: u8, offset: u64, length: usize) -> Option<BarRole> {
         let layout = self.config.bars().iter().find(|layout| layout.index == bar)?;
         let end = offset.checked_add(length as u64)?;
-        let answers = self.config.memory_decoding() && self.presence == Presence::Present;
+        let answers = self.config.memory_decoding() && self.presence == Liveness::Present;
         (answers && end <= layout.size).then_some(layout.role)
     }
 
@@ -551,7 +551,7 @@ impl Card {
     #[inline]
     pub(crate) fn deliver(&mut self, host: &mut dyn HostPort) -> bool {
         let Self { config, counters, plan, faults, now, .. } = self;
-        self.xdma.messages.deliver(Way { config, counters, plan, faults, now: *now }, host)
+        self.xdma.messages.deliver(DeliveryContext { config, counters, plan, faults, now: *now }, host)
     }
 
     fn record(&mut self, target: AccessTarget, offset: u64, bytes: &[u8], write: bool) {

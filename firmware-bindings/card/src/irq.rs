@@ -6,7 +6,7 @@
 
 use crate::config_space::{ConfigSpace, InterruptMethod};
 use crate::fault_log::FaultLog;
-use crate::messages::Messages;
+use crate::interrupt_messages::InterruptMessages;
 use crate::offsets::irq as at;
 
 /// Interrupt inputs for user logic, `usr_irq_req` (PG195: up to 16).
@@ -107,7 +107,7 @@ impl IrqBlock {
         user: u32,
         channel: u32,
         config: &mut ConfigSpace,
-        messages: &mut Messages,
+        messages: &mut InterruptMessages,
         faults: &mut FaultLog,
     ) -> Sampled {
         self.user_source = user;

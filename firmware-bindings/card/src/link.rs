@@ -10,7 +10,7 @@ use fpga_protocol::time::Nanos;
 use fpga_registers::Iova;
 
 /// What a turn of an engine may touch.
-pub(crate) struct Lanes<'a, H: HostPort + ?Sized + 'a> {
+pub(crate) struct EngineContext<'a, H: HostPort + ?Sized + 'a> {
     pub(crate) upstream: Upstream<'a, H>,
     pub(crate) space: &'a mut CardSpace,
     pub(crate) streams: &'a mut Streams,

@@ -11,7 +11,7 @@ pub(crate) fn key_on_line(text: &str, line: usize) -> Option<String> {
 /// name an item of a list: `list[2]`.
 pub(crate) fn locate_key(text: &str, path: &str) -> Option<(usize, usize)> {
     let mut parts = path.split('.');
-    let mut wanted = Wanted::new(parts.next()?);
+    let mut wanted = KeyPart::new(parts.next()?);
     let mut least_indent = 0;
     let mut found = None;
     for (index, line) in text.lines().enumerate() {
@@ -38,7 +38,7 @@ pub(crate) fn locate_key(text: &str, path: &str) -> Option<(usize, usize)> {
             least_indent = indent + 1;
             content = rest.trim_start();
             indent = line.len() - content.len();
-            wanted = Wanted::new(next);
+            wanted = KeyPart::new(next);
         }
         if wanted.items.is_none() && wanted.is_key_of(content) {
             found = Some((index + 1, indent + 1));
@@ -48,7 +48,7 @@ pub(crate) fn locate_key(text: &str, path: &str) -> Option<(usize, usize)> {
                 continue;
             }
             let Some(next) = parts.next() else { break };
-            wanted = Wanted::new(next);
+            wanted = KeyPart::new(next);
         } else if wanted.items.is_none() && wanted.in_flow(content) {
             found = Some((index + 1, indent + 1));
             break;
@@ -58,7 +58,7 @@ pub(crate) fn locate_key(text: &str, path: &str) -> Option<(usize, usize)> {
 }
 
 /// A part of a dotted key.
-struct Wanted<'a> {
+struct KeyPart<'a> {
     key: &'a str,
     /// The item that is wanted, if the key is that of a list.
     item: Option<usize>,
@@ -67,7 +67,7 @@ struct Wanted<'a> {
     item_indent: Option<usize>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> KeyPart<'a> {
     fn new(part: &'a str) -> Self {
         let (key, item) = match part.split_once('[') {
             Some((key, item)) => (key, item.trim_end_matches(']').parse().ok()),

@@ -28,7 +28,7 @@ pub(crate) const fn payload_size(packet_size: u32, mask_bits: u16) -> u64 {
 
 /// Which RAM an address lies in, and where.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum MemoryLocation {
     Memory { offset: u64 },
     Window { index: usize, offset: usize },
 }
@@ -184,12 +184,12 @@ impl CardSpace {
         }
     }
 
-    fn place(&self, at: u64) -> Result<Place, AxiError> {
+    fn place(&self, at: u64) -> Result<MemoryLocation, AxiError> {
         self.hooks.answer(at)?;
         if let Some(offset) = at.checked_sub(self.base)
             && offset < self.memory.size()
         {
-            return Ok(Place::Memory { offset });
+            return Ok(MemoryLocation::Memory { offset });
         }
         let offset = at.checked_sub(self.window_base).ok_or(AxiError::Decode)?;
         let index = usize::try_from(offset / self.stride).map_err(|_| AxiError::Decode)?;
@@ -197,7 +197,7 @@ impl CardSpace {
             return Err(AxiError::Decode);
         }
         let offset = usize::try_from(offset % self.stride).map_err(|_| AxiError::Decode)?;
-        Ok(Place::Window { index, offset })
+        Ok(MemoryLocation::Window { index, offset })
     }
 
     /// Card memory for accesses without anything special about them; `None` while a fault hook is set.
@@ -214,8 +214,8 @@ impl CardSpace {
     pub(crate) fn slice(&self, at: CardAddr, most: usize) -> Result<&[u8], AxiError> {
         let most = self.hooks.until_next(at.get(), most);
         match self.place(at.get())? {
-            Place::Memory { offset } => self.memory.slice(offset, most),
-            Place::Window { index, offset } => self
+            MemoryLocation::Memory { offset } => self.memory.slice(offset, most),
+            MemoryLocation::Window { index, offset } => self
                 .windows
                 .get(index)
                 .and_then(|ram| ram.get(offset..ram.len().min(offset.saturating_add(most)))),
@@ -233,12 +233,12 @@ impl CardSpace {
     ) -> Result<Result<usize, E>, AxiError> {
         let most = self.hooks.until_next(at.get(), most);
         match self.place(at.get())? {
-            Place::Memory { offset } => {
+            MemoryLocation::Memory { offset } => {
                 let into = self.memory.slice_mut(offset, most).ok_or(AxiError::Decode)?;
                 let count = into.len();
                 Ok(fill(into).map(|()| count))
             }
-            Place::Window { index, offset } => {
+            MemoryLocation::Window { index, offset } => {
                 let ram = self.windows.get_mut(index).ok_or(AxiError::Decode)?;
                 let end = ram.len().min(offset.saturating_add(most));
                 let into = ram.get_mut(offset..end).ok_or(AxiError::Decode)?;
@@ -296,7 +296,9 @@ impl CardSpace {
         let count = self.slice(from, most).map_err(|error| (error, false))?.len();
         let source = self.place(from.get()).map_err(|error| (error, false))?;
         let target = self.place(to.get()).map_err(|error| (error, true))?;
-        if let (Place::Memory { offset: source }, Place::Memory { offset: target }) = (source, target) {
+        if let (MemoryLocation::Memory { offset: source }, MemoryLocation::Memory { offset: target }) =
+            (source, target)
+        {
             let page = PAGE as u64;
             let same_page = source / page == target / page;
             // Between pages a unit of work ends at the end of either page; within one, the whole of it is read before

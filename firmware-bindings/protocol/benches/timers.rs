@@ -15,7 +15,7 @@ use fpga_protocol::timers::Timers;
 
 const RUNNING: u32 = 1_000_000;
 /// 100 Gbit/s in packets of 512 bytes.
-const STEP: u64 = 41;
+const PACKET_TIME: u64 = 41;
 const TIMEOUT: u64 = 100_000_000;
 /// Bytes of a line of the cache, in words of 32 bits.
 const LINE: usize = 16;
@@ -46,7 +46,7 @@ impl Sender {
         let mut now = 0;
         for timer in 0..RUNNING {
             timers.start(timer, Nanos::new(now + TIMEOUT));
-            now += STEP;
+            now += PACKET_TIME;
         }
         Self { timers, now, order, at: 0 }
     }
@@ -56,7 +56,7 @@ impl Sender {
     fn restart(&mut self) {
         let timer = self.order[self.at];
         self.at = if self.at + 1 == self.order.len() { 0 } else { self.at + 1 };
-        self.now += STEP;
+        self.now += PACKET_TIME;
         self.timers.stop(timer);
         self.timers.start(timer, Nanos::new(self.now + TIMEOUT));
         // As a sender does: a look at what has run out, which is nothing.

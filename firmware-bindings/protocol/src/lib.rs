@@ -26,11 +26,11 @@
 
 extern crate alloc;
 
-mod aside;
 pub mod feedback;
 mod free;
 mod list;
 pub mod mirror;
+mod non_state;
 pub mod op_table;
 pub mod receiver;
 pub mod scheme;

@@ -1,6 +1,6 @@
 //! Intrusive doubly linked lists over slot numbers: constant-time append and removal, no allocation.
 //!
-//! One [`Links`] holds the links of every slot of a table; any number of [`List`]s share it, and a slot is in at
+//! One [`ListLinks`] holds the links of every slot of a table; any number of [`List`]s share it, and a slot is in at
 //! most one of them at a time.
 
 use alloc::boxed::Box;
@@ -11,20 +11,20 @@ use fpga_registers::cast::index;
 pub(crate) const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct ListLink {
     previous: u32,
     next: u32,
 }
 
 /// The links of all slots of one table.
 #[derive(Clone, Debug)]
-pub(crate) struct Links(Box<[Link]>);
+pub(crate) struct ListLinks(Box<[ListLink]>);
 
-impl Links {
-    pub(crate) const BYTES_PER_SLOT: usize = size_of::<Link>();
+impl ListLinks {
+    pub(crate) const BYTES_PER_SLOT: usize = size_of::<ListLink>();
 
     pub(crate) fn new(slots: u32) -> Self {
-        Self(alloc::vec![Link { previous: NONE, next: NONE }; index(slots)].into_boxed_slice())
+        Self(alloc::vec![ListLink { previous: NONE, next: NONE }; index(slots)].into_boxed_slice())
     }
 
     /// The slot after this one in its list.
@@ -49,7 +49,7 @@ impl List {
     }
 
     /// The slots of this list, first to last.
-    pub(crate) fn iter(&self, links: &Links) -> impl Iterator<Item = u32> {
+    pub(crate) fn iter(&self, links: &ListLinks) -> impl Iterator<Item = u32> {
         core::iter::successors(self.head(), |slot| links.next(*slot))
     }
 
@@ -57,14 +57,14 @@ impl List {
         (self.head != NONE).then_some(self.head)
     }
 
-    pub(crate) fn push_back(&mut self, links: &mut Links, slot: u32) {
+    pub(crate) fn push_back(&mut self, links: &mut ListLinks, slot: u32) {
         self.insert_sorted(links, slot, |_| false);
     }
 
     /// Inserts a slot before all those at the end that it `precedes`.
     pub(crate) fn insert_sorted(
         &mut self,
-        links: &mut Links,
+        links: &mut ListLinks,
         slot: u32,
         mut precedes: impl FnMut(u32) -> bool,
     ) {
@@ -73,7 +73,7 @@ impl List {
             next = previous;
             previous = links.0[index(previous)].previous;
         }
-        links.0[index(slot)] = Link { previous, next };
+        links.0[index(slot)] = ListLink { previous, next };
         match previous {
             NONE => self.head = slot,
             before => links.0[index(before)].next = slot,
@@ -86,8 +86,8 @@ impl List {
     }
 
     /// Takes out a slot that is in this list.
-    pub(crate) fn remove(&mut self, links: &mut Links, slot: u32) {
-        let Link { previous, next } = links.0[index(slot)];
+    pub(crate) fn remove(&mut self, links: &mut ListLinks, slot: u32) {
+        let ListLink { previous, next } = links.0[index(slot)];
         match previous {
             NONE => self.head = next,
             before => links.0[index(before)].next = next,
@@ -96,11 +96,11 @@ impl List {
             NONE => self.tail = previous,
             after => links.0[index(after)].previous = previous,
         }
-        links.0[index(slot)] = Link { previous: NONE, next: NONE };
+        links.0[index(slot)] = ListLink { previous: NONE, next: NONE };
         self.len -= 1;
     }
 
-    pub(crate) fn pop_front(&mut self, links: &mut Links) -> Option<u32> {
+    pub(crate) fn pop_front(&mut self, links: &mut ListLinks) -> Option<u32> {
         let head = self.head()?;
         self.remove(links, head);
         Some(head)

@@ -3,7 +3,7 @@
 /// Which queue a command joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Class {
+pub enum TransferClass {
     /// One segment, served first.
     Regular,
     /// Cut into segments at the head of its destination's queue.
@@ -12,8 +12,8 @@ pub enum Class {
 
 /// Classifies a transfer of `length` bytes: longer than `threshold` is big (spec 2.1.1).
 #[must_use]
-pub fn classify(length: u64, threshold: u32) -> Class {
-    if length > u64::from(threshold) { Class::Big } else { Class::Regular }
+pub fn classify(length: u64, threshold: u32) -> TransferClass {
+    if length > u64::from(threshold) { TransferClass::Big } else { TransferClass::Regular }
 }
 
 /// Segments of a transfer: ceil(length / segment size); `None` beyond 2^32 - 1 or for a segment size of zero.
@@ -47,9 +47,9 @@ mod tests {
 
     #[test]
     fn classify_threshold_itself_is_regular() {
-        assert_eq!(classify(16384, 16384), Class::Regular);
-        assert_eq!(classify(16385, 16384), Class::Big);
-        assert_eq!(classify(0, 0), Class::Regular);
+        assert_eq!(classify(16384, 16384), TransferClass::Regular);
+        assert_eq!(classify(16385, 16384), TransferClass::Big);
+        assert_eq!(classify(0, 0), TransferClass::Regular);
     }
 
     #[test]

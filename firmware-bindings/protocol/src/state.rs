@@ -28,7 +28,7 @@
 /// One table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Table {
+pub struct StateTable {
     /// Its name.
     pub name: &'static str,
     /// Entries.
@@ -37,7 +37,7 @@ pub struct Table {
     pub bytes: u64,
 }
 
-impl Table {
+impl StateTable {
     pub(crate) const fn new(name: &'static str, entries: u64, bytes: usize) -> Self {
         Self { name, entries, bytes: bytes as u64 }
     }

@@ -12,17 +12,17 @@
 //!
 //! With a million timers that line comes from memory, and so does every one that a slot's time asks for. What is in a slot is
 //! therefore not linked from timer to timer, where each would have to arrive before the next is known, but written down in
-//! sheets of a cache line, fifteen numbers each: the timers of a sheet are asked for together, and memory answers at once.
+//! chunks of a cache line, fifteen numbers each: the timers of a chunk are asked for together, and memory answers at once.
 //!
-//! State per timer: 128 bits (the deadline, and where its number is written), and 34 2/15 bits of a sheet where there are many;
-//! [`Timers::BYTES_PER_TIMER`] is asserted. Up to 754 timers have a sheet each, because each may be in another slot.
+//! State per timer: 128 bits (the deadline, and where its number is written), and 34 2/15 bits of a chunk where there are many;
+//! [`Timers::BYTES_PER_TIMER`] is asserted. Up to 754 timers have a chunk each, because each may be in another slot.
 
 use alloc::boxed::Box;
 
 use crate::time::Nanos;
 use fpga_registers::cast::{index, low32};
 
-/// "No timer", "no sheet".
+/// "No timer", "no chunk".
 const NONE: u32 = u32::MAX;
 /// Bits of time that one level resolves.
 const BITS: u32 = 6;
@@ -31,60 +31,60 @@ const SLOT_MASK: u64 = (1 << BITS) - 1;
 /// Enough for 64 bits of time.
 const LEVELS: usize = 11;
 /// Not running.
-const NEVER: u64 = u64::MAX;
+const STOPPED: u64 = u64::MAX;
 /// In no slot.
 const OUTSIDE: u16 = u16::MAX;
-/// Numbers on a sheet: with the link to the next one a line of the cache.
-const SHEET: usize = 15;
+/// Numbers on a chunk: with the link to the next one a line of the cache.
+const TIMERS_PER_CHUNK: usize = 15;
 
 /// What starting and stopping touch.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct Timer {
-    /// [`NEVER`] if it does not run. Never earlier than the slot that it is in.
+    /// [`STOPPED`] if it does not run. Never earlier than the slot that it is in.
     deadline: u64,
-    /// The sheet that it is written on, and where there.
-    sheet: u32,
+    /// The chunk that it is written on, and where there.
+    chunk: u32,
     line: u16,
     /// The slot, level by level; [`OUTSIDE`] if it is in none.
     slot: u16,
 }
 
-const IDLE: Timer = Timer { deadline: NEVER, sheet: NONE, line: 0, slot: OUTSIDE };
+const IDLE: Timer = Timer { deadline: STOPPED, chunk: NONE, line: 0, slot: OUTSIDE };
 
 /// Timers of one slot.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Sheet {
-    timers: [u32; SHEET],
-    /// The slot's next sheet; of a sheet that is not in use, the next such one.
+struct TimerChunk {
+    timers: [u32; TIMERS_PER_CHUNK],
+    /// The slot's next chunk; of a chunk that is not in use, the next such one.
     next: u32,
 }
 
-const BLANK: Sheet = Sheet { timers: [NONE; SHEET], next: NONE };
+const BLANK: TimerChunk = TimerChunk { timers: [NONE; TIMERS_PER_CHUNK], next: NONE };
 
-/// A slot's list. All its sheets are full but the first.
+/// A slot's list. All its chunks are full but the first.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct TimerSlot {
     /// When its time comes; of no meaning while it is empty.
     begin: u64,
-    /// The first sheet.
-    sheet: u32,
+    /// The first chunk.
+    chunk: u32,
     /// Timers on that.
     lines: u32,
 }
 
-const EMPTY: Slot = Slot { begin: 0, sheet: NONE, lines: 0 };
+const EMPTY: TimerSlot = TimerSlot { begin: 0, chunk: NONE, lines: 0 };
 
 /// The wheel; see the module's description. Timers are named by number, from 0.
 #[derive(Clone, Debug)]
 pub struct Timers {
     timers: Box<[Timer]>,
-    sheets: Box<[Sheet]>,
-    /// The first sheet that is not in use.
+    chunks: Box<[TimerChunk]>,
+    /// The first chunk that is not in use.
     blank: u32,
     /// Level by level.
-    slots: Box<[Slot]>,
+    slots: Box<[TimerSlot]>,
     /// Per level, a bit for every slot that is not empty. They all lie ahead: the first is the next.
     occupied: [u64; LEVELS],
     /// All slots before this time are empty.
@@ -93,27 +93,27 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Memory of one timer of very many, rounded up: itself and its line of a sheet. Of few, see [`Timers::memory`].
-    pub const BYTES_PER_TIMER: usize = Self::BYTES + size_of::<Sheet>().div_ceil(SHEET);
+    /// Memory of one timer of very many, rounded up: itself and its line of a chunk. Of few, see [`Timers::memory`].
+    pub const BYTES_PER_TIMER: usize = Self::BYTES + size_of::<TimerChunk>().div_ceil(TIMERS_PER_CHUNK);
     /// Of which it has so many by itself.
     pub(crate) const BYTES: usize = size_of::<Timer>();
-    /// Bytes of a sheet, and of the beginning of a slot's list.
-    pub(crate) const LIST_BYTES: [usize; 2] = [size_of::<Sheet>(), size_of::<Slot>()];
+    /// Bytes of a chunk, and of the beginning of a slot's list.
+    pub(crate) const LIST_BYTES: [usize; 2] = [size_of::<TimerChunk>(), size_of::<TimerSlot>()];
 
     /// `count` timers, none of them running. Everything is allocated here. The last number, `u32::MAX`, names none.
     #[must_use]
     pub fn new(count: u32) -> Self {
-        // In each slot one sheet is not full, and none is blank.
+        // In each slot one chunk is not full, and none is blank.
         let count = index(count);
-        let sheets = count.min(count / SHEET + LEVELS * SLOTS);
-        let mut blank: Box<[Sheet]> = alloc::vec![BLANK; sheets].into_boxed_slice();
-        for (next, sheet) in (1..).zip(blank.iter_mut()) {
-            sheet.next = if index(next) < sheets { next } else { NONE };
+        let chunks = count.min(count / TIMERS_PER_CHUNK + LEVELS * SLOTS);
+        let mut blank: Box<[TimerChunk]> = alloc::vec![BLANK; chunks].into_boxed_slice();
+        for (next, chunk) in (1..).zip(blank.iter_mut()) {
+            chunk.next = if index(next) < chunks { next } else { NONE };
         }
         Self {
             timers: alloc::vec![IDLE; count].into_boxed_slice(),
-            sheets: blank,
-            blank: if sheets == 0 { NONE } else { 0 },
+            chunks: blank,
+            blank: if chunks == 0 { NONE } else { 0 },
             slots: alloc::vec![EMPTY; LEVELS * SLOTS].into_boxed_slice(),
             occupied: [0; LEVELS],
             reached: 0,
@@ -122,16 +122,16 @@ impl Timers {
     }
 
     /// Sheets that there are, and beginnings of lists: what there is beside the timers themselves.
-    pub(crate) const fn lists(&self) -> [u64; 2] {
-        [self.sheets.len() as u64, self.slots.len() as u64]
+    pub(crate) const fn chunk_count(&self) -> [u64; 2] {
+        [self.chunks.len() as u64, self.slots.len() as u64]
     }
 
     /// Bytes of all of it.
     #[must_use]
     pub const fn memory(&self) -> u64 {
-        let [sheets, slots] = self.lists();
-        let [sheet, slot] = Self::LIST_BYTES;
-        self.timers.len() as u64 * Self::BYTES as u64 + sheets * sheet as u64 + slots * slot as u64
+        let [chunks, slots] = self.chunk_count();
+        let [chunk, slot] = Self::LIST_BYTES;
+        self.timers.len() as u64 * Self::BYTES as u64 + chunks * chunk as u64 + slots * slot as u64
     }
 
     /// Timers that run.
@@ -152,14 +152,14 @@ impl Timers {
     pub fn start(&mut self, timer: u32, deadline: Nanos) {
         let Some(entry) = self.timers.get_mut(index(timer)) else { return };
         let deadline = deadline.get();
-        self.running += u32::from(entry.deadline == NEVER);
-        self.running -= u32::from(deadline == NEVER);
+        self.running += u32::from(entry.deadline == STOPPED);
+        self.running -= u32::from(deadline == STOPPED);
         entry.deadline = deadline;
         match self.slots.get(usize::from(entry.slot)) {
-            None => self.enter(timer, deadline),
+            None => self.insert(timer, deadline),
             Some(slot) if deadline < slot.begin => {
-                self.leave(timer);
-                self.enter(timer, deadline);
+                self.remove(timer);
+                self.insert(timer, deadline);
             }
             Some(_) => {}
         }
@@ -169,9 +169,9 @@ impl Timers {
     #[inline]
     pub fn stop(&mut self, timer: u32) {
         if let Some(entry) = self.timers.get_mut(index(timer))
-            && entry.deadline != NEVER
+            && entry.deadline != STOPPED
         {
-            entry.deadline = NEVER;
+            entry.deadline = STOPPED;
             self.running -= 1;
         }
     }
@@ -201,15 +201,15 @@ impl Timers {
             // Only a slot of level 0 can hold what has run out; one above is emptied in one go, because what is left in it
             // would not be found where it belongs from now on.
             if at >= SLOTS {
-                self.spread(at);
+                self.redistribute(at);
                 continue;
             }
             while let Some(timer) = self.take(at) {
                 let deadline = self.timers[index(timer)].deadline;
                 if deadline > self.reached {
-                    self.enter(timer, deadline);
+                    self.insert(timer, deadline);
                 } else {
-                    self.timers[index(timer)].deadline = NEVER;
+                    self.timers[index(timer)].deadline = STOPPED;
                     self.running -= 1;
                     return Some(timer);
                 }
@@ -239,90 +239,92 @@ impl Timers {
     }
 
     #[inline]
-    fn enter(&mut self, timer: u32, deadline: u64) {
-        if deadline == NEVER {
+    fn insert(&mut self, timer: u32, deadline: u64) {
+        if deadline == STOPPED {
             return;
         }
         let (at, begin) = self.slot_of(deadline.max(self.reached));
         let slot = &mut self.slots[at];
-        if slot.sheet == NONE || index(slot.lines) == SHEET {
-            let sheet = self.blank;
-            self.blank = core::mem::replace(&mut self.sheets[index(sheet)].next, slot.sheet);
-            *slot = Slot { begin, sheet, lines: 0 };
+        if slot.chunk == NONE || index(slot.lines) == TIMERS_PER_CHUNK {
+            let chunk = self.blank;
+            self.blank = core::mem::replace(&mut self.chunks[index(chunk)].next, slot.chunk);
+            *slot = TimerSlot { begin, chunk, lines: 0 };
             self.occupied[at / SLOTS] |= 1 << (at % SLOTS);
         }
         let line = slot.lines;
         slot.lines += 1;
-        self.sheets[index(slot.sheet)].timers[index(line)] = timer;
+        self.chunks[index(slot.chunk)].timers[index(line)] = timer;
         #[expect(clippy::cast_possible_truncation, reason = "fifteen lines, 704 slots")]
-        let entry = Timer { deadline, sheet: slot.sheet, line: line as u16, slot: at as u16 };
+        let entry = Timer { deadline, chunk: slot.chunk, line: line as u16, slot: at as u16 };
         self.timers[index(timer)] = entry;
     }
 
-    /// Takes a timer out of the slot that it is in. The last of the first sheet takes its place: only that one is not full.
-    fn leave(&mut self, timer: u32) {
-        let Timer { sheet, line, slot, .. } = self.timers[index(timer)];
+    /// Takes a timer out of the slot that it is in. The last of the first chunk takes its place: only that one is not full.
+    fn remove(&mut self, timer: u32) {
+        let Timer { chunk, line, slot, .. } = self.timers[index(timer)];
         let Some(last) = self.take(usize::from(slot)) else { return };
         if last != timer {
-            self.sheets[index(sheet)].timers[usize::from(line)] = last;
+            self.chunks[index(chunk)].timers[usize::from(line)] = last;
             let entry = &mut self.timers[index(last)];
-            (entry.sheet, entry.line, entry.slot) = (sheet, line, slot);
+            (entry.chunk, entry.line, entry.slot) = (chunk, line, slot);
             self.timers[index(timer)].slot = OUTSIDE;
         }
     }
 
-    /// Takes one timer out of slot `at`: the last on its first sheet.
+    /// Takes one timer out of slot `at`: the last on its first chunk.
     fn take(&mut self, at: usize) -> Option<u32> {
         let slot = &mut self.slots[at];
-        if slot.sheet == NONE {
+        if slot.chunk == NONE {
             return None;
         }
         slot.lines -= 1;
-        let timer = self.sheets[index(slot.sheet)].timers[index(slot.lines)];
+        let timer = self.chunks[index(slot.chunk)].timers[index(slot.lines)];
         if slot.lines == 0 {
-            self.turn(at);
+            self.drop_chunk(at);
         }
         self.timers[index(timer)].slot = OUTSIDE;
         Some(timer)
     }
 
-    /// The first sheet of slot `at` is blank again; the next, which is full, is the first.
-    fn turn(&mut self, at: usize) {
+    /// The first chunk of slot `at` is blank again; the next, which is full, is the first.
+    fn drop_chunk(&mut self, at: usize) {
         let slot = &mut self.slots[at];
-        let next = core::mem::replace(&mut self.sheets[index(slot.sheet)].next, self.blank);
-        self.blank = core::mem::replace(&mut slot.sheet, next);
+        let next = core::mem::replace(&mut self.chunks[index(slot.chunk)].next, self.blank);
+        self.blank = core::mem::replace(&mut slot.chunk, next);
         #[expect(clippy::cast_possible_truncation, reason = "fifteen")]
-        let full = SHEET as u32;
+        let full = TIMERS_PER_CHUNK as u32;
         slot.lines = full;
         if next == NONE {
             self.occupied[at / SLOTS] &= !(1 << (at % SLOTS));
         }
     }
 
-    /// The timers of slot `at`, whose time has come, to where they belong from now on: sheet by sheet, so that what is in memory is
+    /// The timers of slot `at`, whose time has come, to where they belong from now on: chunk by chunk, so that what is in memory is
     /// asked for before the first answer is needed.
-    fn spread(&mut self, at: usize) {
+    fn redistribute(&mut self, at: usize) {
         loop {
-            let Slot { sheet, lines, .. } = self.slots[at];
-            if sheet == NONE {
+            let TimerSlot { chunk, lines, .. } = self.slots[at];
+            if chunk == NONE {
                 break;
             }
-            let Sheet { timers, .. } = self.sheets[index(sheet)];
-            self.turn(at);
-            let mut deadlines = [NEVER; SHEET];
+            let TimerChunk { timers, .. } = self.chunks[index(chunk)];
+            self.drop_chunk(at);
+            let mut deadlines = [STOPPED; TIMERS_PER_CHUNK];
             for (timer, deadline) in timers.iter().zip(&mut deadlines).take(index(lines)) {
                 *deadline = self.timers[index(*timer)].deadline;
             }
             for (timer, deadline) in timers.iter().zip(deadlines).take(index(lines)) {
                 self.timers[index(*timer)].slot = OUTSIDE;
-                self.enter(*timer, deadline);
+                self.insert(*timer, deadline);
             }
         }
     }
 }
 
-const _: () =
-    assert!(size_of::<Timer>() * 8 == 128 && size_of::<Sheet>() == 64, "the module's description says so");
+const _: () = assert!(
+    size_of::<Timer>() * 8 == 128 && size_of::<TimerChunk>() == 64,
+    "the module's description says so"
+);
 
 #[cfg(test)]
 mod tests {

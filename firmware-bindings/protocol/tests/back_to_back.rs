@@ -7,17 +7,17 @@
 
 mod common;
 
-use common::{KEY, LIFE, RECEIVER, SENDER, pattern};
+use common::{INCARNATION, KEY, RECEIVER, SENDER, pattern};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, OpNumber};
 use fpga_firmware::wire::{Arrived, Common, Control, DataHeader, Flags, Packet, StartFields};
-use fpga_netmodel::{Network, Order};
+use fpga_netmodel::{DeliveryPath, Order};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Mirror;
 use fpga_protocol::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
 use fpga_protocol::sender::{
-    Answer, Command, Completion, Notify, Sender, SenderConfig, Timeout, Transmit, TransmitKind,
+    Answer, Command, Completion, Notify, Sender, SenderConfig, TimeoutPolicy, Transmit, TransmitKind,
 };
 use fpga_registers::CardAddr;
 
@@ -49,12 +49,12 @@ struct Faults {
     doubled: u32,
 }
 
-struct World {
+struct Testbed {
     sender: Sender,
     receiver: Receiver,
     memory: Bytes,
-    there: Network<Vec<u8>>,
-    back: Network<Control>,
+    there: DeliveryPath<Vec<u8>>,
+    back: DeliveryPath<Control>,
     mirror: Mirror,
     now: Nanos,
     completions: Vec<Completion>,
@@ -64,7 +64,7 @@ struct World {
     dice: u64,
 }
 
-impl World {
+impl Testbed {
     fn new(sender: SenderConfig, receiver: ReceiverConfig, depth: usize, seed: u64, faults: Faults) -> Self {
         let order = || Order::Random { depth, patience: Nanos::from_micros(5) };
         let mut receiver = Receiver::new(receiver).unwrap();
@@ -85,11 +85,11 @@ impl World {
         let mut mirror = Mirror::new(entries, receiver.config().escape_slots);
         mirror.track_masks(receiver.config().packet_events);
         Self {
-            sender: Sender::new(sender, LIFE).unwrap(),
+            sender: Sender::new(sender, INCARNATION).unwrap(),
             receiver,
             memory: Bytes { bytes: vec![0; 1 << 22], closed: Vec::new() },
-            there: Network::new(order(), 4096, seed).unwrap(),
-            back: Network::new(order(), 4096, seed + 1).unwrap(),
+            there: DeliveryPath::new(order(), 4096, seed).unwrap(),
+            back: DeliveryPath::new(order(), 4096, seed + 1).unwrap(),
             mirror,
             now: Nanos::ZERO,
             completions: Vec::new(),
@@ -131,7 +131,7 @@ impl World {
         let common = Common {
             source: SENDER,
             destination: transmit.node,
-            incarnation: LIFE,
+            incarnation: INCARNATION,
             flags: transmit.notice_flags(),
         };
         let mut buffer = [0; 8192];
@@ -228,7 +228,7 @@ impl World {
             transfer,
             segment,
             tries,
-            life,
+            peer_incarnation: life,
         };
         match control {
             Control::Ack(ack) => {
@@ -303,21 +303,21 @@ const SIZES: [u64; 9] = [0, 1, 511, 512, 513, 16 << 10, (16 << 10) + 1, (64 << 1
 fn back_to_back_every_size_in_random_order_arrives() {
     for (seed, length) in (0..).zip(SIZES) {
         for notify in [Notify::Receiver, Notify::Sender] {
-            let mut world =
-                World::new(SenderConfig::default(), receiver_config(), 64, seed, Faults::default());
-            world.submit(13, length, notify);
-            world.run();
-            assert_eq!(world.completions.len(), 1, "exactly one local completion");
-            let completion = world.completions[0];
+            let mut network =
+                Testbed::new(SenderConfig::default(), receiver_config(), 64, seed, Faults::default());
+            network.submit(13, length, notify);
+            network.run();
+            assert_eq!(network.completions.len(), 1, "exactly one local completion");
+            let completion = network.completions[0];
             assert_eq!(completion.result, Ok(()));
             let segments = u32::try_from(length.div_ceil(16 << 10)).unwrap();
             assert_eq!(completion.segments, segments);
             assert_eq!(u64::from(completion.silent_segments), u64::from(segments).saturating_sub(1));
-            assert_eq!(world.silent, u64::from(completion.silent_segments));
+            assert_eq!(network.silent, u64::from(completion.silent_segments));
             assert_eq!(completion.packets, length.div_ceil(512));
-            assert_eq!(world.notices, u32::from(length != 0), "exactly one notice");
-            assert_eq!(world.receiver.transfers_in_progress(), 0);
-            world.check(13, length);
+            assert_eq!(network.notices, u32::from(length != 0), "exactly one notice");
+            assert_eq!(network.receiver.transfers_in_progress(), 0);
+            network.check(13, length);
         }
     }
 }
@@ -329,7 +329,7 @@ fn back_to_back_small_tables_with_loss_and_copies_deliver_all() {
         sender.op_entries = 64;
         sender.generation_bits = 4;
         sender.packet_lifetime = Nanos::from_micros(300);
-        sender.retry.timeout = Timeout::Fixed { timeout: Nanos::from_micros(200), max_tries: 60 };
+        sender.retry.timeout = TimeoutPolicy::Fixed { timeout: Nanos::from_micros(200), max_tries: 60 };
         sender.live_per_destination = 8;
         let mut receiver = receiver_config();
         receiver.registry_entries = 3;
@@ -339,31 +339,31 @@ fn back_to_back_small_tables_with_loss_and_copies_deliver_all() {
         receiver.tombstones = 3;
         receiver.registry_timeout = Nanos::from_millis(100);
         let faults = Faults { lost: 20, doubled: 30 };
-        let mut world = World::new(sender, receiver, 24, seed, faults);
+        let mut network = Testbed::new(sender, receiver, 24, seed, faults);
         let mut offset = 0;
         let mut total = 0;
         for n in 0..40u64 {
             let length =
                 [1, 100, 513, 20_000, 40_000, 512, 7000][usize::try_from((n * 5 + seed) % 7).unwrap()];
-            world.submit(offset, length, if n % 3 == 0 { Notify::Sender } else { Notify::Receiver });
+            network.submit(offset, length, if n % 3 == 0 { Notify::Sender } else { Notify::Receiver });
             offset += length;
             total += 1;
         }
-        world.run();
-        assert_eq!(world.completions.len(), total);
-        assert!(world.completions.iter().all(|c| c.result == Ok(())));
+        network.run();
+        assert_eq!(network.completions.len(), total);
+        assert!(network.completions.iter().all(|c| c.result == Ok(())));
         // Arrival notices of the sender are not acknowledged; one that was not followed by other traffic is told when the
         // record runs out.
-        world.now = world.now.saturating_add(Nanos::from_secs(1));
-        world.receiver.handle_timeout(world.now);
-        world.outputs();
-        assert_eq!(world.notices as usize, total);
-        world.check(0, offset);
-        let counters = world.receiver.counters();
+        network.now = network.now.saturating_add(Nanos::from_secs(1));
+        network.receiver.handle_timeout(network.now);
+        network.outputs();
+        assert_eq!(network.notices as usize, total);
+        network.check(0, offset);
+        let counters = network.receiver.counters();
         assert!(
             counters.duplicates > 0 && counters.registry_full > 0 && counters.escape_hits > 0,
             "{counters:?}"
         );
-        assert!(world.sender.counters().retransmits > 0);
+        assert!(network.sender.counters().retransmits > 0);
     }
 }

@@ -193,12 +193,12 @@ fn receiver_write_outside_windows_is_refused() {
 }
 
 /// Memory that refuses writes from `at` on.
-struct Refusing {
+struct FailingMemory {
     at: u64,
     writes: usize,
 }
 
-impl ReceiveMemory for Refusing {
+impl ReceiveMemory for FailingMemory {
     fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
         if at.get() >= self.at {
             return Err(MemoryFault { address: at, length: bytes.len() as u64 });
@@ -214,7 +214,7 @@ fn receiver_memory_fault_neither_marks_nor_acknowledges() {
     let shape = Shape::single(0, 3);
     for good in 0..3u16 {
         let mut rig = Rig::new(config());
-        let mut memory = Refusing { at: BASE + u64::from(good) * 64, writes: 0 };
+        let mut memory = FailingMemory { at: BASE + u64::from(good) * 64, writes: 0 };
         for index in 0..3 {
             let (header, payload) = shape.packet(index);
             rig.receiver.handle_packet(rig.now, &header, &payload, &mut memory);

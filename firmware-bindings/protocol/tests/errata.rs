@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{BASE, KEY, LIFE, Rig, SENDER, Shape, acks, config, dones, events, nacks};
+use common::{BASE, INCARNATION, KEY, Rig, SENDER, Shape, acks, config, dones, events, nacks};
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
@@ -208,7 +208,7 @@ fn incarnation_former_transfer_awaiting_arrived_is_notified() {
     rig.advance(rig.receiver.config().packet_lifetime);
     let outputs = rig.deliver(&next);
     let lives: Vec<_> = events(&outputs, EventKind::Notice).iter().map(|event| event.incarnation).collect();
-    assert_eq!(lives, [LIFE, Incarnation::new(77)]);
+    assert_eq!(lives, [INCARNATION, Incarnation::new(77)]);
 }
 
 #[test]

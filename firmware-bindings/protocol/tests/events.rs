@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BASE, KEY, LIFE, Rig, SENDER, Shape, acks, config, events};
+use common::{BASE, INCARNATION, KEY, Rig, SENDER, Shape, acks, config, events};
 use fpga_firmware::event::{Event, EventKind, Registration};
 use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::ids::{OpNumber, TransferId};
@@ -13,7 +13,13 @@ use fpga_registers::CardAddr;
 
 /// An event about a segment of the transfer, as all of them begin.
 fn about(kind: EventKind, time: u64, transfer: u32) -> Event {
-    Event { node: SENDER, incarnation: LIFE, transfer: TransferId::new(transfer), time, ..Event::new(kind) }
+    Event {
+        node: SENDER,
+        incarnation: INCARNATION,
+        transfer: TransferId::new(transfer),
+        time,
+        ..Event::new(kind)
+    }
 }
 
 #[test]

@@ -14,11 +14,11 @@ use fpga_protocol::Nanos;
 use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, Transmit};
 use fpga_registers::CardAddr;
 
-const LIFE: Incarnation = Incarnation::new(1);
+const INCARNATION: Incarnation = Incarnation::new(1);
 
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         (self.0 >> 33) % sides
@@ -54,10 +54,10 @@ fn sender(load: Load) -> Sender {
     config.live_per_destination = 4096;
     config.segment_size = load.segment;
     config.big_threshold = load.segment;
-    Sender::new(config, LIFE).unwrap()
+    Sender::new(config, INCARNATION).unwrap()
 }
 
-fn submit(sender: &mut Sender, dice: &mut Dice, length: u64) -> (Ticket, NodeId) {
+fn submit(sender: &mut Sender, dice: &mut TestRng, length: u64) -> (Ticket, NodeId) {
     let node = NodeId::new(u32::try_from(1 + dice.roll(3)).unwrap());
     let command = Command {
         source: CardAddr::new(0x1000),
@@ -74,7 +74,7 @@ fn submit(sender: &mut Sender, dice: &mut Dice, length: u64) -> (Ticket, NodeId)
 
 /// Whom big segments pass.
 #[derive(Default)]
-struct Watch {
+struct PassCounter {
     segment: u64,
     waiting: Vec<Waiting>,
     /// Destinations of which a regular command is half sent.
@@ -85,7 +85,7 @@ struct Watch {
     most: u64,
 }
 
-impl Watch {
+impl PassCounter {
     /// A window leaves while the destinations in `taking` take packets.
     fn see(&mut self, transmit: &Transmit, taking: &[NodeId], yielded: u64) {
         let Self { waiting, half, .. } = self;
@@ -116,12 +116,12 @@ type Sent = (NodeId, u8, OpNumber, bool, (TransferId, SegmentIndex));
 /// Serves random commands until some hundred segments have arrived; returns the most big segments that went before a regular
 /// command.
 fn max_passed(load: Load) -> u64 {
-    let mut dice = Dice(load.seed);
+    let mut dice = TestRng(load.seed);
     let mut sender = sender(load);
     let (segment, share) = (u64::from(load.segment), sender.config().ops_per_destination);
     let share = if share == 0 { load.entries - load.entries / 4 } else { share };
     let mut now = Nanos::ZERO;
-    let mut watch = Watch { segment, ..Watch::default() };
+    let mut watch = PassCounter { segment, ..PassCounter::default() };
     let mut out: Vec<Sent> = Vec::new();
     while sender.counters().segments < 400 || watch.regulars < 100 {
         if dice.roll(3) == 0 && sender.queues().map(|queue| queue.regular + queue.big).sum::<u32>() < 20 {
@@ -152,7 +152,15 @@ fn max_passed(load: Load) -> u64 {
             let (node, tries, op, start, (transfer, segment)) =
                 out.remove(usize::try_from(dice.roll(out.len() as u64)).unwrap());
             let life = Incarnation::new(0);
-            let answer = Answer { node, incarnation: LIFE, op, transfer, segment, tries, life };
+            let answer = Answer {
+                node,
+                incarnation: INCARNATION,
+                op,
+                transfer,
+                segment,
+                tries,
+                peer_incarnation: life,
+            };
             if start && load.busy != 0 && dice.roll(load.busy) == 0 {
                 sender.handle_nack(now, answer, NackReason::Busy);
             } else {

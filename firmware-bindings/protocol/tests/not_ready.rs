@@ -7,7 +7,7 @@ use fpga_protocol::Nanos;
 use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, TransferError, Transmit};
 use fpga_registers::CardAddr;
 
-const LIFE: Incarnation = Incarnation::new(1);
+const INCARNATION: Incarnation = Incarnation::new(1);
 const NODE: NodeId = NodeId::new(1);
 
 fn at(micros: u64) -> Nanos {
@@ -15,7 +15,7 @@ fn at(micros: u64) -> Nanos {
 }
 
 fn sender() -> Sender {
-    Sender::new(SenderConfig::default(), LIFE).unwrap()
+    Sender::new(SenderConfig::default(), INCARNATION).unwrap()
 }
 
 /// A transfer of one packet.
@@ -36,12 +36,12 @@ fn submit(sender: &mut Sender, now: Nanos, notify: Notify) -> Ticket {
 fn answer(transmit: &Transmit) -> Answer {
     Answer {
         node: NODE,
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         op: transmit.ops.as_slice()[0],
         transfer: transmit.transfer,
         segment: transmit.segment,
         tries: transmit.tries,
-        life: Incarnation::new(0),
+        peer_incarnation: Incarnation::new(0),
     }
 }
 

@@ -10,14 +10,14 @@ use fpga_protocol::op_table::{OpState, OpTable, OpTableConfig, OpTableError};
 use proptest::prelude::*;
 
 /// A number rests for twice this: a packet wanders, and so does its answer.
-const LIFETIME: u64 = 100;
-const REST: u64 = 2 * LIFETIME;
+const PACKET_LIFETIME: u64 = 100;
+const REUSE_DELAY: u64 = 2 * PACKET_LIFETIME;
 
 fn table(entries: u32, bits: u8) -> OpTable {
     let mut config = OpTableConfig::default();
     config.entries = entries;
     config.generation_bits = bits;
-    config.packet_lifetime = Nanos::new(LIFETIME);
+    config.packet_lifetime = Nanos::new(PACKET_LIFETIME);
     OpTable::new(config).unwrap()
 }
 
@@ -45,7 +45,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct ModelSlot {
     packet: u16,
     tries: u8,
     state: OpState,
@@ -58,7 +58,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..400), entries in 1u32..6, bits in 1u8..4,
     ) {
         let mut table = table(entries, bits);
-        let mut live: HashMap<OpNumber, Known> = HashMap::new();
+        let mut live: HashMap<OpNumber, ModelSlot> = HashMap::new();
         let mut released: HashMap<OpNumber, u64> = HashMap::new();
         let mut now = 0u64;
         let mut packet = 0u16;
@@ -74,11 +74,11 @@ proptest! {
                     let taken = table.take(at, 3, packet, Nanos::new(now + wait));
                     prop_assert_eq!(taken.is_some(), available > 0);
                     if let Some(number) = taken {
-                        prop_assert!(released.get(&number).is_none_or(|then| now >= then + REST));
-                        let known = Known { packet, tries: 1, state: OpState::InFlight, deadline: now + wait };
+                        prop_assert!(released.get(&number).is_none_or(|then| now >= then + REUSE_DELAY));
+                        let known = ModelSlot { packet, tries: 1, state: OpState::InFlight, deadline: now + wait };
                         prop_assert!(live.insert(number, known).is_none());
                     } else {
-                        prop_assert_eq!(table.in_use() + table.resting(), entries);
+                        prop_assert_eq!(table.in_use() + table.in_reuse_delay(), entries);
                     }
                 }
                 Step::Acknowledge(n) => if let Some(number) = pick(n) {
@@ -183,7 +183,7 @@ fn op_table_16_generation_bits_never_wait_at_link_rate() {
         let now = Nanos::new(n * 10);
         let number = table.take(now, 0, 0, Nanos::MAX).unwrap();
         table.acknowledge(now, number);
-        assert_eq!(table.resting(), 0);
+        assert_eq!(table.in_reuse_delay(), 0);
     }
 }
 
@@ -206,10 +206,10 @@ fn op_table_next_reusable_is_earliest() {
         let number = table.take(Nanos::new(taken), 0, 0, Nanos::MAX).unwrap();
         table.acknowledge(Nanos::new(released), number).unwrap();
     }
-    assert_eq!((table.resting(), table.next_reusable()), (2, Some(Nanos::new(10 + REST))));
-    assert_eq!(table.available(Nanos::new(10 + REST)), 1);
-    assert_eq!(table.next_reusable(), Some(Nanos::new(30 + REST)));
-    assert_eq!(table.available(Nanos::new(30 + REST)), 2);
+    assert_eq!((table.in_reuse_delay(), table.next_reusable()), (2, Some(Nanos::new(10 + REUSE_DELAY))));
+    assert_eq!(table.available(Nanos::new(10 + REUSE_DELAY)), 1);
+    assert_eq!(table.next_reusable(), Some(Nanos::new(30 + REUSE_DELAY)));
+    assert_eq!(table.available(Nanos::new(30 + REUSE_DELAY)), 2);
     assert_eq!(table.next_reusable(), None);
 }
 

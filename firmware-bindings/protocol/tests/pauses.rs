@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{BASE, KEY, LIFE, RECEIVER, Rig, SENDER, config, events, pattern};
+use common::{BASE, INCARNATION, KEY, RECEIVER, Rig, SENDER, config, events, pattern};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::ids::OpNumber;
 use fpga_firmware::wire::{Common, Control, DataHeader, Flags, StartFields};
@@ -35,7 +35,7 @@ impl Pair {
         sender.segment_size = 4 * 64;
         sender.big_threshold = 4 * 64;
         change(&mut sender);
-        let sender = Sender::new(sender, LIFE).unwrap();
+        let sender = Sender::new(sender, INCARNATION).unwrap();
         Self { sender, rig: Rig::new(receiver), notices: 0, waiting: Vec::new(), late: 0 }
     }
 
@@ -102,7 +102,15 @@ impl Pair {
                 _ => continue,
             };
             let life = common.incarnation;
-            let answer = Answer { node: RECEIVER, incarnation: LIFE, op, transfer, segment, tries, life };
+            let answer = Answer {
+                node: RECEIVER,
+                incarnation: INCARNATION,
+                op,
+                transfer,
+                segment,
+                tries,
+                peer_incarnation: life,
+            };
             match control {
                 Control::Ack(_) => self.sender.handle_ack(now, answer),
                 Control::Nack(nack) => self.sender.handle_nack(now, answer, nack.reason),
@@ -136,8 +144,12 @@ impl Pair {
 }
 
 fn packets(transmit: &Transmit) -> Vec<Packet> {
-    let common =
-        Common { source: SENDER, destination: RECEIVER, incarnation: LIFE, flags: Flags::NOTIFY_RECEIVER };
+    let common = Common {
+        source: SENDER,
+        destination: RECEIVER,
+        incarnation: INCARNATION,
+        flags: Flags::NOTIFY_RECEIVER,
+    };
     (transmit.first_packet..)
         .zip(transmit.ops.as_slice())
         .map(|(packet, op)| {

@@ -7,12 +7,12 @@ use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{
-    Answer, Command, ConfigError, MARGIN, Notify, SEGMENT_SPAN, Sender, SenderConfig, SenderCounters,
-    SubmitError, Ticket, Timeout, TransferError, Transmit, TransmitKind,
+    Answer, Command, ConfigError, Notify, REGISTRY_TIMEOUT_MARGIN, SEGMENT_SPAN, Sender, SenderConfig,
+    SenderCounters, SubmitError, Ticket, TimeoutPolicy, TransferError, Transmit, TransmitKind,
 };
 use fpga_registers::CardAddr;
 
-const LIFE: Incarnation = Incarnation::new(1);
+const INCARNATION: Incarnation = Incarnation::new(1);
 
 fn at(micros: u64) -> Nanos {
     Nanos::from_micros(micros)
@@ -34,7 +34,7 @@ fn command(node: u32, length: u64) -> Command {
 fn sender(change: impl FnOnce(&mut SenderConfig)) -> Sender {
     let mut config = SenderConfig::default();
     change(&mut config);
-    Sender::new(config, LIFE).unwrap()
+    Sender::new(config, INCARNATION).unwrap()
 }
 
 fn submit(sender: &mut Sender, node: u32, length: u64) -> Ticket {
@@ -44,12 +44,12 @@ fn submit(sender: &mut Sender, node: u32, length: u64) -> Ticket {
 fn answer(transmit: &Transmit, op: OpNumber) -> Answer {
     Answer {
         node: transmit.node,
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         op,
         transfer: transmit.transfer,
         segment: transmit.segment,
         tries: transmit.tries,
-        life: Incarnation::new(0),
+        peer_incarnation: Incarnation::new(0),
     }
 }
 
@@ -78,14 +78,17 @@ fn sender_threshold_segment_and_mask_must_fit() {
     assert_eq!(refused(|c| c.packet_size_log2 = 13), ConfigError::PacketSize { log2: 13 });
     assert_eq!(refused(|c| c.mask_bits = 257), ConfigError::MaskBits { found: 257 });
     assert!(matches!(refused(|c| c.op_entries = 0), ConfigError::Size { name: "op_entries", .. }));
-    assert!(matches!(Sender::new(SenderConfig::default(), LIFE).map(|s| s.config().packet_size()), Ok(512)));
+    assert!(matches!(
+        Sender::new(SenderConfig::default(), INCARNATION).map(|s| s.config().packet_size()),
+        Ok(512)
+    ));
 }
 
 #[test]
 fn registry_timeout_longer_than_time_to_give_up_by_packet_lifetimes() {
     let mut config = SenderConfig::default();
     (config.retry.give_up, config.packet_lifetime) = (at(700), at(10));
-    assert_eq!(config.min_registry_timeout(), at(700 + 10 * MARGIN));
+    assert_eq!(config.min_registry_timeout(), at(700 + 10 * REGISTRY_TIMEOUT_MARGIN));
 }
 
 #[test]
@@ -274,7 +277,7 @@ fn sender_keeps_eighth_of_op_table_for_regular_commands() {
 
 #[test]
 fn an_unreachable_node_blocks_nobody() {
-    let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1000), max_tries: 3 });
+    let mut sender = sender(|c| c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(1000), max_tries: 3 });
     for _ in 0..20 {
         submit(&mut sender, 1, 100_000);
         submit(&mut sender, 1, 100);
@@ -310,7 +313,7 @@ fn an_unreachable_node_blocks_nobody() {
 
 #[test]
 fn sender_retransmission_is_single_packet_with_same_op_number() {
-    let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1000), max_tries: 8 });
+    let mut sender = sender(|c| c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(1000), max_tries: 8 });
     submit(&mut sender, 1, 2000);
     let first = sender.poll_transmit(at(0)).unwrap();
     for packet in [0, 1, 3] {
@@ -335,7 +338,7 @@ fn sender_retransmission_is_single_packet_with_same_op_number() {
 
 #[test]
 fn sender_busy_answer_does_not_count_as_silence() {
-    let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1000), max_tries: 2 });
+    let mut sender = sender(|c| c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(1000), max_tries: 2 });
     submit(&mut sender, 1, 100);
     let mut transmit = sender.poll_transmit(at(0)).unwrap();
     let mut now = at(0);
@@ -409,7 +412,7 @@ fn sender_new_receiver_incarnation_ends_started_transfers() {
     let second = sender.poll_transmit(at(0)).unwrap();
     let elsewhere = sender.poll_transmit(at(0)).unwrap();
     let in_life = |life, transmit: &Transmit, packet: usize| Answer {
-        life: Incarnation::new(life),
+        peer_incarnation: Incarnation::new(life),
         ..answer(transmit, transmit.ops.as_slice()[packet])
     };
     sender.handle_ack(at(1), in_life(7, &first, 0));
@@ -571,10 +574,10 @@ fn counters_plus_sums_every_field() {
         (first..).step_by(2).zip(fields).for_each(|(value, field)| *field = value);
         counters
     };
-    let doubled = counters(1).plus(&counters(1));
+    let doubled = counters(1).merged(&counters(1));
     assert_eq!((doubled.packets, doubled.retransmits, doubled.failed), (2, 6, 50));
-    assert_eq!(counters(0).plus(&counters(2)), doubled);
-    assert_eq!(doubled.plus(&SenderCounters::default()), doubled);
+    assert_eq!(counters(0).merged(&counters(2)), doubled);
+    assert_eq!(doubled.merged(&SenderCounters::default()), doubled);
 }
 
 /// Searches through all states of a sender tell them apart by their hashes.
@@ -582,7 +585,8 @@ fn counters_plus_sums_every_field() {
 fn hash_segments_with_different_knowledge_differ() {
     // Two packets are acknowledged, the first one at another time: nothing else differs afterwards.
     let hash_of = |first: u64| {
-        let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1000), max_tries: 8 });
+        let mut sender =
+            sender(|c| c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(1000), max_tries: 8 });
         submit(&mut sender, 1, 2000);
         let transmit = sender.poll_transmit(at(0)).unwrap();
         sender.handle_ack(at(first), answer(&transmit, transmit.ops.as_slice()[0]));

@@ -5,12 +5,13 @@ use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{
-    Answer, Command, ConfigError, Notify, RoundTrip, Sender, SenderConfig, Timeout, TransferError, Transmit,
+    Answer, Command, ConfigError, Notify, RoundTrip, Sender, SenderConfig, TimeoutPolicy, TransferError,
+    Transmit,
 };
 use fpga_registers::CardAddr;
 use proptest::prelude::*;
 
-const LIFE: Incarnation = Incarnation::new(1);
+const INCARNATION: Incarnation = Incarnation::new(1);
 const NODE: NodeId = NodeId::new(1);
 
 fn at(micros: u64) -> Nanos {
@@ -20,7 +21,7 @@ fn at(micros: u64) -> Nanos {
 fn sender(change: impl FnOnce(&mut SenderConfig)) -> Sender {
     let mut config = SenderConfig::default();
     change(&mut config);
-    Sender::new(config, LIFE).unwrap()
+    Sender::new(config, INCARNATION).unwrap()
 }
 
 fn submit(sender: &mut Sender, now: Nanos, length: u64) {
@@ -40,12 +41,12 @@ fn submit(sender: &mut Sender, now: Nanos, length: u64) {
 fn answer(transmit: &Transmit, packet: usize) -> Answer {
     Answer {
         node: NODE,
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         op: transmit.ops.as_slice()[packet],
         transfer: transmit.transfer,
         segment: transmit.segment,
         tries: transmit.tries,
-        life: Incarnation::new(0),
+        peer_incarnation: Incarnation::new(0),
     }
 }
 
@@ -80,7 +81,7 @@ fn timeout_first_is_initial_then_adapts() {
     let (when, _) = next_try(&mut sender);
     assert_eq!(when, at(1000));
     sender.handle_ack(at(1020), Answer { tries: 2, ..answer(&first, 0) });
-    assert_eq!(trip(&sender), RoundTrip { samples: 1, mean: at(20), deviation: at(10), longest: at(20) });
+    assert_eq!(trip(&sender), RoundTrip { samples: 1, mean: at(20), deviation: at(10), max_sample: at(20) });
     submit(&mut sender, at(2000), 100);
     let _ = sender.poll_transmit(at(2000)).unwrap();
     // Eight times the only one so far.
@@ -150,7 +151,7 @@ fn e2_2_answer_to_earlier_try_gives_no_sample() {
 #[test]
 fn e2_2_try_count_at_limit_gives_no_sample() {
     let mut sender = sender(|c| {
-        c.retry.timeout = Timeout::Fixed { timeout: at(10), max_tries: 0 };
+        c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(10), max_tries: 0 };
         c.retry.give_up = at(100_000);
     });
     submit(&mut sender, at(0), 100);
@@ -170,7 +171,7 @@ fn e2_2_try_count_at_limit_gives_no_sample() {
 fn busy_refusals_in_row_double_wait_to_limit() {
     let mut sender = sender(|c| {
         (c.retry.busy_backoff, c.retry.busy_backoff_max) = (at(20), at(1_000));
-        c.retry.timeout = Timeout::Fixed { timeout: at(50_000), max_tries: 0 };
+        c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(50_000), max_tries: 0 };
     });
     submit(&mut sender, at(0), 100);
     let mut transmit = sender.poll_transmit(at(0)).unwrap();
@@ -192,7 +193,7 @@ fn busy_refusals_in_row_double_wait_to_limit() {
 /// A limit of tries counts those in a row that nothing was heard of: a refusal is a word.
 #[test]
 fn busy_refusal_resets_silent_try_count() {
-    let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1_000), max_tries: 3 });
+    let mut sender = sender(|c| c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(1_000), max_tries: 3 });
     submit(&mut sender, at(0), 100);
     let mut transmit = sender.poll_transmit(at(0)).unwrap();
     let mut now = at(0);
@@ -367,12 +368,12 @@ fn refused_first_packet_is_not_forgotten() {
 #[test]
 fn zero_time_policies_are_refused() {
     for change in [
-        |c: &mut SenderConfig| c.retry.timeout = Timeout::Fixed { timeout: Nanos::ZERO, max_tries: 1 },
+        |c: &mut SenderConfig| c.retry.timeout = TimeoutPolicy::Fixed { timeout: Nanos::ZERO, max_tries: 1 },
         |c: &mut SenderConfig| {
-            c.retry.timeout = Timeout::Adaptive { initial: Nanos::ZERO, least: at(1), most: at(1) };
+            c.retry.timeout = TimeoutPolicy::Adaptive { initial: Nanos::ZERO, least: at(1), most: at(1) };
         },
         |c: &mut SenderConfig| {
-            c.retry.timeout = Timeout::Adaptive { initial: at(1), least: at(1), most: Nanos::ZERO };
+            c.retry.timeout = TimeoutPolicy::Adaptive { initial: at(1), least: at(1), most: Nanos::ZERO };
         },
         |c: &mut SenderConfig| c.retry.give_up = Nanos::ZERO,
     ] {
@@ -384,7 +385,7 @@ fn zero_time_policies_are_refused() {
 
 #[test]
 fn fixed_timeout_without_try_limit_ends_at_give_up_time() {
-    let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(10), max_tries: 0 });
+    let mut sender = sender(|c| c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(10), max_tries: 0 });
     submit(&mut sender, at(0), 100);
     let _ = sender.poll_transmit(at(0)).unwrap();
     let end = loop {

@@ -3,7 +3,7 @@
 use fpga_registers::CardAddr;
 
 use super::{CRC_LENGTH, Common, EncodeError, NackReason, PacketKind, WireError, exact, finish};
-use crate::bytes::{Image, u8_at, u16_at, u32_at, u64_at};
+use crate::bytes::{ByteImage, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::layout::{ack, arrived, hello, segment_done};
 use crate::generated::{Capabilities, SEGMENT_PACKETS_MAX, WIRE_VERSION};
 use crate::geometry::{packet_size, range_end};
@@ -137,7 +137,7 @@ impl Answer {
     }
 
     fn encode(&self, kind: PacketKind, buffer: &mut [u8]) -> Result<usize, EncodeError> {
-        write(&self.common, kind, buffer, |image: &mut Image<{ ack::LAYOUT_SIZE }>| {
+        write(&self.common, kind, buffer, |image: &mut ByteImage<{ ack::LAYOUT_SIZE }>| {
             image.put::<{ ack::OP }, _>(self.op.get());
             image.put::<{ ack::TRANSFER }, _>(self.transfer.get());
             image.put::<{ ack::SEGMENT }, _>(self.segment);
@@ -154,13 +154,13 @@ fn write<const LENGTH: usize>(
     common: &Common,
     kind: PacketKind,
     buffer: &mut [u8],
-    fill: impl FnOnce(&mut Image<LENGTH>),
+    fill: impl FnOnce(&mut ByteImage<LENGTH>),
 ) -> Result<usize, EncodeError> {
     common.check(kind)?;
     let available = buffer.len();
     let needed = LENGTH + CRC_LENGTH;
     let head = buffer.first_chunk_mut::<LENGTH>().ok_or(EncodeError::BufferTooSmall { needed, available })?;
-    let mut image = Image::new();
+    let mut image = ByteImage::new();
     common.put(kind, &mut image);
     fill(&mut image);
     image.store(head);
@@ -185,7 +185,7 @@ impl SegmentDone {
             &self.common,
             PacketKind::SegmentDone,
             buffer,
-            |image: &mut Image<{ segment_done::LAYOUT_SIZE }>| {
+            |image: &mut ByteImage<{ segment_done::LAYOUT_SIZE }>| {
                 image.put::<{ segment_done::TRANSFER }, _>(self.transfer.get());
                 image.put::<{ segment_done::SEGMENT }, _>(self.segment);
                 image.put::<{ segment_done::PEER_INCARNATION }, _>(self.peer_incarnation.get());
@@ -220,7 +220,7 @@ impl Arrived {
 
     fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         self.check()?;
-        write(&self.common, PacketKind::Arrived, buffer, |image: &mut Image<{ arrived::LAYOUT_SIZE }>| {
+        write(&self.common, PacketKind::Arrived, buffer, |image: &mut ByteImage<{ arrived::LAYOUT_SIZE }>| {
             image.put::<{ arrived::TRANSFER }, _>(self.transfer.get());
             image.put::<{ arrived::ADDRESS }, _>(self.address.get());
             image.put::<{ arrived::LENGTH }, _>(self.length);
@@ -257,7 +257,7 @@ impl Hello {
 
     fn encode(&self, kind: PacketKind, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         self.check()?;
-        write(&self.common, kind, buffer, |image: &mut Image<{ hello::LAYOUT_SIZE }>| {
+        write(&self.common, kind, buffer, |image: &mut ByteImage<{ hello::LAYOUT_SIZE }>| {
             image.put::<{ hello::PACKET_SIZE_LOG2 }, _>(self.packet_size_log2);
             image.put::<{ hello::WIRE_VERSION }, _>(self.wire_version);
             image.put::<{ hello::MASK_BITS }, _>(self.mask_bits);

@@ -5,7 +5,7 @@ use fpga_registers::CardAddr;
 use super::{
     CRC_LENGTH, Common, DATA_HEADER_LENGTH, EncodeError, PacketKind, START_HEADER_LENGTH, WireError,
 };
-use crate::bytes::{Image, u8_at, u16_at, u32_at, u64_at};
+use crate::bytes::{ByteImage, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::layout::{common, data as at, start};
 use crate::geometry::{Geometry, check_index, packet_size, range_end};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
@@ -182,7 +182,7 @@ impl DataHeader {
             return Err(too_small);
         }
         if let Some(fields) = &self.start {
-            let mut image = Image::new();
+            let mut image = ByteImage::new();
             self.put(payload_length, &mut image);
             image.put::<{ start::BASE }, _>(fields.base.get());
             image.put::<{ start::SEGMENT_LENGTH }, _>(fields.segment_length);
@@ -191,7 +191,7 @@ impl DataHeader {
             image.put::<{ start::TRANSFER_LENGTH }, _>(fields.transfer_length);
             image.store(buffer.first_chunk_mut::<START_HEADER_LENGTH>().ok_or(too_small)?);
         } else {
-            let mut image = Image::new();
+            let mut image = ByteImage::new();
             self.put(payload_length, &mut image);
             image.store(buffer.first_chunk_mut::<DATA_HEADER_LENGTH>().ok_or(too_small)?);
         }
@@ -199,7 +199,7 @@ impl DataHeader {
     }
 
     #[inline]
-    fn put<const LENGTH: usize>(&self, payload_length: usize, image: &mut Image<LENGTH>) {
+    fn put<const LENGTH: usize>(&self, payload_length: usize, image: &mut ByteImage<LENGTH>) {
         self.common.put(self.kind(), image);
         image.put::<{ at::TRANSFER }, _>(self.transfer.get());
         image.put::<{ at::OLDEST_LIVE }, _>(self.oldest_live.get());

@@ -1,7 +1,7 @@
 //! Packets about links (document 002): who asks how the links on a way do, and what is said of them.
 
 use super::{CRC_LENGTH, Common, EncodeError, PacketKind, WireError, exact, finish};
-use crate::bytes::{Image, u16_at, u32_at};
+use crate::bytes::{ByteImage, u16_at, u32_at};
 use crate::generated::LINK_WHOLE;
 use crate::generated::layout::{
     link_active as active_at, link_inquiry as inquiry_at, link_passive as passive_at, link_slow as slow_at,
@@ -10,7 +10,7 @@ use crate::ids::NodeId;
 
 /// How a link does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LinkState {
+pub struct LinkLoad {
     /// Which: a number that is the link's alone in its network.
     pub link: u32,
     /// Rate at which it takes packets away, in parts of its own: 0 to [`LINK_WHOLE`].
@@ -34,7 +34,7 @@ pub enum LinkFeedback {
         /// The receiver that the inquiry was for.
         receiver: NodeId,
         /// The link.
-        state: LinkState,
+        state: LinkLoad,
     },
     /// To the controller: from a hop by itself, or from a sender that has heard of a congested link.
     Active {
@@ -43,7 +43,7 @@ pub enum LinkFeedback {
         /// To whom.
         receiver: NodeId,
         /// The link.
-        state: LinkState,
+        state: LinkLoad,
     },
     /// From the controller to a sender: there is no way round.
     Slow {
@@ -63,7 +63,7 @@ pub struct LinkPacket {
 
 impl LinkFeedback {
     /// Nodes that it names, and the state.
-    const fn content(&self) -> ([Option<NodeId>; 2], Option<LinkState>) {
+    const fn content(&self) -> ([Option<NodeId>; 2], Option<LinkLoad>) {
         match *self {
             Self::Inquiry { .. } => ([None; 2], None),
             Self::Passive { receiver, state, .. } => ([Some(receiver), None], Some(state)),
@@ -78,7 +78,7 @@ impl LinkFeedback {
             return Err(WireError::ReservedNode { from: common.source, to: NodeId::ANY });
         }
         match state {
-            Some(LinkState { link, rate, queue }) if rate > LINK_WHOLE || queue > LINK_WHOLE => {
+            Some(LinkLoad { link, rate, queue }) if rate > LINK_WHOLE || queue > LINK_WHOLE => {
                 Err(WireError::LinkState { link, rate, queue })
             }
             _ => Ok(()),
@@ -113,7 +113,7 @@ impl LinkPacket {
             }
             PacketKind::LinkPassive => {
                 let bytes: &[u8; passive_at::LAYOUT_SIZE] = exact(kind, body)?;
-                let state = LinkState {
+                let state = LinkLoad {
                     link: u32_at::<{ passive_at::LINK }, _>(bytes),
                     rate: u16_at::<{ passive_at::RATE }, _>(bytes),
                     queue: u16_at::<{ passive_at::QUEUE }, _>(bytes),
@@ -124,7 +124,7 @@ impl LinkPacket {
             }
             PacketKind::LinkActive => {
                 let bytes: &[u8; active_at::LAYOUT_SIZE] = exact(kind, body)?;
-                let state = LinkState {
+                let state = LinkLoad {
                     link: u32_at::<{ active_at::LINK }, _>(bytes),
                     rate: u16_at::<{ active_at::RATE }, _>(bytes),
                     queue: u16_at::<{ active_at::QUEUE }, _>(bytes),
@@ -153,12 +153,12 @@ impl LinkPacket {
         self.word.check(&self.common)?;
         match self.word {
             LinkFeedback::Inquiry { number } => {
-                let mut image = Image::<{ inquiry_at::LAYOUT_SIZE }>::new();
+                let mut image = ByteImage::<{ inquiry_at::LAYOUT_SIZE }>::new();
                 image.put::<{ inquiry_at::NUMBER }, _>(number);
                 self.write(image, buffer)
             }
             LinkFeedback::Passive { number, receiver, state } => {
-                let mut image = Image::<{ passive_at::LAYOUT_SIZE }>::new();
+                let mut image = ByteImage::<{ passive_at::LAYOUT_SIZE }>::new();
                 image.put::<{ passive_at::NUMBER }, _>(number);
                 image.put::<{ passive_at::RECEIVER }, _>(receiver.get());
                 image.put::<{ passive_at::LINK }, _>(state.link);
@@ -167,7 +167,7 @@ impl LinkPacket {
                 self.write(image, buffer)
             }
             LinkFeedback::Active { sender, receiver, state } => {
-                let mut image = Image::<{ active_at::LAYOUT_SIZE }>::new();
+                let mut image = ByteImage::<{ active_at::LAYOUT_SIZE }>::new();
                 image.put::<{ active_at::SENDER }, _>(sender.get());
                 image.put::<{ active_at::RECEIVER }, _>(receiver.get());
                 image.put::<{ active_at::LINK }, _>(state.link);
@@ -176,7 +176,7 @@ impl LinkPacket {
                 self.write(image, buffer)
             }
             LinkFeedback::Slow { receiver } => {
-                let mut image = Image::<{ slow_at::LAYOUT_SIZE }>::new();
+                let mut image = ByteImage::<{ slow_at::LAYOUT_SIZE }>::new();
                 image.put::<{ slow_at::RECEIVER }, _>(receiver.get());
                 self.write(image, buffer)
             }
@@ -185,7 +185,7 @@ impl LinkPacket {
 
     fn write<const LENGTH: usize>(
         &self,
-        mut image: Image<LENGTH>,
+        mut image: ByteImage<LENGTH>,
         buffer: &mut [u8],
     ) -> Result<usize, EncodeError> {
         self.common.put(self.kind(), &mut image);

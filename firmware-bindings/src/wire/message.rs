@@ -8,7 +8,7 @@ mod answer;
 use fpga_registers::CardAddr;
 
 use super::{CRC_LENGTH, Common, EncodeError, PacketKind, WireError, exact, finish, finish_copy};
-use crate::bytes::{Image, u8_at, u16_at, u32_at, u64_at};
+use crate::bytes::{ByteImage, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::Scheme;
 use crate::generated::layout::{
     message_data as data_at, message_request as request_at, message_start as start_at,
@@ -205,7 +205,7 @@ impl MessageHeader {
         Ok(())
     }
 
-    fn put<const LENGTH: usize>(&self, payload: usize, image: &mut Image<LENGTH>) {
+    fn put<const LENGTH: usize>(&self, payload: usize, image: &mut ByteImage<LENGTH>) {
         self.common.put(self.kind(), image);
         image.put::<{ data_at::MESSAGE }, _>(self.message.get());
         image.put::<{ data_at::CONTEXT }, _>(self.context.unwrap_or(NO_CONTEXT));
@@ -229,7 +229,7 @@ impl MessageHeader {
             return Err(too_small);
         }
         if let Some(fields) = &self.announcement {
-            let mut image = Image::<{ start_at::LAYOUT_SIZE }>::new();
+            let mut image = ByteImage::<{ start_at::LAYOUT_SIZE }>::new();
             self.put(payload.len(), &mut image);
             image.put::<{ start_at::LENGTH }, _>(fields.length);
             image.put::<{ start_at::BASE }, _>(fields.base.get());
@@ -241,7 +241,7 @@ impl MessageHeader {
             image.put::<{ start_at::LEFT }, _>(fields.left);
             image.store(buffer.first_chunk_mut().ok_or(too_small)?);
         } else {
-            let mut image = Image::<{ data_at::LAYOUT_SIZE }>::new();
+            let mut image = ByteImage::<{ data_at::LAYOUT_SIZE }>::new();
             self.put(payload.len(), &mut image);
             image.store(buffer.first_chunk_mut().ok_or(too_small)?);
         }
@@ -331,7 +331,7 @@ impl MessageRequest {
     fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         self.check()?;
         let fields = &self.announcement;
-        let mut image = Image::<{ request_at::LAYOUT_SIZE }>::new();
+        let mut image = ByteImage::<{ request_at::LAYOUT_SIZE }>::new();
         image.put::<{ request_at::MESSAGE }, _>(self.message.get());
         image.put::<{ request_at::LENGTH }, _>(fields.length);
         image.put::<{ request_at::BASE }, _>(fields.base.get());
@@ -376,7 +376,7 @@ impl ReadRequest {
 
     fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         self.check()?;
-        let mut image = Image::<{ read_at::LAYOUT_SIZE }>::new();
+        let mut image = ByteImage::<{ read_at::LAYOUT_SIZE }>::new();
         image.put::<{ read_at::READ }, _>(self.read.get());
         image.put::<{ read_at::FROM }, _>(self.source.get());
         image.put::<{ read_at::FROM_KEY }, _>(self.source_key);
@@ -391,7 +391,7 @@ impl ReadRequest {
 fn write<const LENGTH: usize>(
     common: &Common,
     kind: PacketKind,
-    mut image: Image<LENGTH>,
+    mut image: ByteImage<LENGTH>,
     buffer: &mut [u8],
 ) -> Result<usize, EncodeError> {
     common.check(kind)?;

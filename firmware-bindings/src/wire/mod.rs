@@ -55,7 +55,7 @@ mod message;
 pub use control::{Ack, Arrived, Control, Hello, Nack, SegmentDone};
 pub use data::{Data, DataHeader, SegmentName, StartFields};
 pub use error::{EncodeError, WireError};
-pub use link::{LinkFeedback, LinkPacket, LinkState};
+pub use link::{LinkFeedback, LinkLoad, LinkPacket};
 pub use message::{
     Announcement, AnswerBody, MESSAGE_PACKETS_MAX, Message, MessageAnswer, MessageBytes, MessageHeader,
     MessageRequest, ReadRequest,
@@ -63,7 +63,7 @@ pub use message::{
 
 pub use crate::generated::{Flags, LINK_WHOLE, NackReason, PacketKind, WIRE_VERSION};
 
-use crate::bytes::{Image, u8_at, u16_at, u32_at};
+use crate::bytes::{ByteImage, u8_at, u16_at, u32_at};
 use crate::crc::{crc32c, crc32c_after};
 use crate::generated::layout::{ack, arrived, common, data as data_at, hello, segment_done, start};
 use crate::generated::{PACKET_SIZE_LOG2_MAX, layout};
@@ -126,7 +126,7 @@ impl Common {
     }
 
     #[inline]
-    fn put<const LENGTH: usize>(&self, kind: PacketKind, image: &mut Image<LENGTH>) {
+    fn put<const LENGTH: usize>(&self, kind: PacketKind, image: &mut ByteImage<LENGTH>) {
         image.put::<{ common::VERSION }, _>(WIRE_VERSION);
         image.put::<{ common::KIND }, _>(kind.value());
         image.put::<{ common::FLAGS }, _>(self.flags.bits());

@@ -3,7 +3,7 @@
 use fpga_firmware::generated::{Capabilities, Scheme};
 use fpga_firmware::wire::{
     Ack, Announcement, AnswerBody, Arrived, Common, Control, DataHeader, Flags, Hello, LinkFeedback,
-    LinkPacket, LinkState, Message, MessageAnswer, MessageHeader, MessageRequest, Nack, NackReason,
+    LinkLoad, LinkPacket, Message, MessageAnswer, MessageHeader, MessageRequest, Nack, NackReason,
     PacketKind, ReadRequest, SegmentDone, StartFields,
 };
 use fpga_firmware::{Incarnation, MessageId, NodeId, OpNumber, TransferId};
@@ -412,7 +412,7 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
         wanted: [1, 1 << 63],
     };
     let receiver = NodeId::new(0x7172_7374);
-    let state = LinkState { link: 0x8182_8384, rate: 1000, queue: 751 };
+    let state = LinkLoad { link: 0x8182_8384, rate: 1000, queue: 751 };
     let link = |word| Sample::Link(LinkPacket { common, word });
     match kind {
         PacketKind::LinkInquiry => link(LinkFeedback::Inquiry { number: 0x6162_6364 }),

@@ -173,5 +173,5 @@ pub fn rest(register: AccessKind, fields: &[MapField], field: &MapField) -> Resu
 }
 
 fn refused(named: Named<'_>, why: &'static str) -> NameError {
-    NameError::Access { name: named.to_string(), access: named.access().abbreviation(), why }
+    NameError::Access { name: named.to_string(), access: named.access().abbreviation(), reason: why }
 }

@@ -15,21 +15,21 @@ use crate::name::{in_order, is_name, nearest};
 use crate::schema::{Block, Enumeration, File, Register, SCHEMA_VERSION, Variant};
 
 /// Most registers of a map: a mebibyte of them.
-const MOST: usize = 1 << 18;
+const MAX_REGISTERS: usize = 1 << 18;
 /// No BAR is larger than this.
-const FARTHEST: u64 = 1 << 40;
+const MAX_BAR_SIZE: u64 = 1 << 40;
 
 /// What is wrong, with what, and where in the file.
-struct Wrong {
+struct Diagnostic {
     way: Vec<Step>,
     what: String,
     problem: Problem,
 }
 
-fn wrong(way: &[Step], at: &str, what: impl Into<String>, problem: Problem) -> Wrong {
+fn wrong(way: &[Step], at: &str, what: impl Into<String>, problem: Problem) -> Diagnostic {
     let mut way = way.to_vec();
     way.push(key(at));
-    Wrong { way, what: what.into(), problem }
+    Diagnostic { way, what: what.into(), problem }
 }
 
 /// The map that a text makes.
@@ -51,7 +51,7 @@ pub(crate) fn check(path: &Path, text: &str) -> Result<(File, RegisterMap), MapE
         let message = message.strip_prefix(&format!("{key}: ")).unwrap_or(&message).to_owned();
         MapError::Syntax { file: path.to_owned(), line, column, key, message }
     })?;
-    let map = assemble(&file).map_err(|Wrong { way, what, problem }| {
+    let map = assemble(&file).map_err(|Diagnostic { way, what, problem }| {
         let Place { line, column } = locate(text, &way);
         MapError::Invalid { file: path.to_owned(), line, column, key: dotted(&way), what, problem }
     })?;
@@ -116,7 +116,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-fn assemble(file: &File) -> Result<RegisterMap, Wrong> {
+fn assemble(file: &File) -> Result<RegisterMap, Diagnostic> {
     if file.schema_version != SCHEMA_VERSION {
         return Err(wrong(&[], "schema_version", "the file", Problem::Version(file.schema_version)));
     }
@@ -143,7 +143,7 @@ fn assemble(file: &File) -> Result<RegisterMap, Wrong> {
     Ok(map)
 }
 
-fn enumerations<'a>(file: &'a File, map: &mut RegisterMap) -> Result<EnumIndex<'a>, Wrong> {
+fn enumerations<'a>(file: &'a File, map: &mut RegisterMap) -> Result<EnumIndex<'a>, Diagnostic> {
     let mut index = EnumIndex::new();
     for (number, enumeration) in file.enums.iter().enumerate() {
         let way = [key("enums"), Step::Item(number)];
@@ -181,7 +181,7 @@ fn enumerations<'a>(file: &'a File, map: &mut RegisterMap) -> Result<EnumIndex<'
 }
 
 /// Checks every register by itself; the shape of each.
-fn shapes(sources: &Sources<'_>, enums: &EnumIndex<'_>, map: &mut RegisterMap) -> Result<(), Wrong> {
+fn shapes(sources: &Sources<'_>, enums: &EnumIndex<'_>, map: &mut RegisterMap) -> Result<(), Diagnostic> {
     let file = sources.file;
     let variants = |name: &str| match enums.get(&name.to_ascii_lowercase()) {
         Some((_, found)) => Ok(found.variants.as_slice()),
@@ -201,7 +201,7 @@ fn shapes(sources: &Sources<'_>, enums: &EnumIndex<'_>, map: &mut RegisterMap) -
                 let mut way = sources.way(source);
                 way.extend(fault.way);
                 let field = fault.field.map_or_else(String::new, |field| format!(".{field}"));
-                Wrong {
+                Diagnostic {
                     way,
                     what: format!("{}.{}{field}", block.name, register.name),
                     problem: fault.problem,
@@ -242,7 +242,7 @@ pub(crate) fn effective(file: &File) -> Vec<Vec<&Register>> {
     all.iter().map(|own| own.iter().filter_map(|source| sources.get(*source as usize)).collect()).collect()
 }
 
-fn inherited(sources: &Sources<'_>) -> Result<Vec<Vec<u32>>, Wrong> {
+fn inherited(sources: &Sources<'_>) -> Result<Vec<Vec<u32>>, Diagnostic> {
     let file = sources.file;
     let mut numbers: HashMap<String, usize> = HashMap::new();
     for (number, block) in file.blocks.iter().enumerate() {
@@ -287,13 +287,13 @@ fn inherited(sources: &Sources<'_>) -> Result<Vec<Vec<u32>>, Wrong> {
             let mut own = base.and_then(|base| all.get(*base)).cloned().flatten().unwrap_or_default();
             own.extend(sources.of(number).map(narrow));
             total += own.len();
-            if total > MOST {
+            if total > MAX_REGISTERS {
                 let way = [key("blocks"), Step::Item(number)];
                 return Err(wrong(
                     &way,
                     "registers",
                     format!("block {}", block.name),
-                    Problem::TooMany(MOST),
+                    Problem::TooMany(MAX_REGISTERS),
                 ));
             }
             if let Some(place) = all.get_mut(number) {
@@ -316,7 +316,7 @@ struct Layout<'a> {
 
 impl Layout<'_> {
     /// `own` are the registers that it has.
-    fn block(&mut self, number: usize, block: &Block, own: &[u32]) -> Result<(), Wrong> {
+    fn block(&mut self, number: usize, block: &Block, own: &[u32]) -> Result<(), Diagnostic> {
         let way = [key("blocks"), Step::Item(number)];
         let what = format!("block {}", block.name);
         let fail = |at: &str, problem| Err(wrong(&way, at, what.clone(), problem));
@@ -361,9 +361,9 @@ impl Layout<'_> {
             .and_then(|before| before.checked_add(least))
             .and_then(|length| length.checked_add(block.offset))
             .unwrap_or(u64::MAX);
-        if end > FARTHEST {
+        if end > MAX_BAR_SIZE {
             let at = if block.count.is_some() { "count" } else { "offset" };
-            return fail(at, Problem::Outside { end, limit: FARTHEST, of: "farther than any BAR goes" });
+            return fail(at, Problem::Outside { end, limit: MAX_BAR_SIZE, of: "farther than any BAR goes" });
         }
         if least > 0 && block.size.is_some() {
             self.spans.push((block.offset, end, number));
@@ -371,8 +371,11 @@ impl Layout<'_> {
         let words = registers()
             .map(|(_, register)| u64::from(register.elements()) * (register.element_size() / WORD));
         let words = words.sum::<u64>().saturating_mul(count.into());
-        if words > (MOST - self.placed.len().min(MOST)) as u64 {
-            return fail(if block.count.is_some() { "count" } else { "registers" }, Problem::TooMany(MOST));
+        if words > (MAX_REGISTERS - self.placed.len().min(MAX_REGISTERS)) as u64 {
+            return fail(
+                if block.count.is_some() { "count" } else { "registers" },
+                Problem::TooMany(MAX_REGISTERS),
+            );
         }
         self.placed.reserve_exact(usize::try_from(words).unwrap_or_default());
         for element in 0..count {
@@ -408,7 +411,7 @@ impl Layout<'_> {
         }
     }
 
-    fn finish(mut self, map: &mut RegisterMap) -> Result<(), Wrong> {
+    fn finish(mut self, map: &mut RegisterMap) -> Result<(), Diagnostic> {
         self.spans.sort_unstable();
         for pair in self.spans.windows(2) {
             let [first, second] = pair else { continue };

@@ -440,7 +440,7 @@ fn write_field(
 ) -> Result<(), BindingsError> {
     let access = field.access.unwrap_or(register).kind();
     let bits = field.bits;
-    let (low, most, mask) = (bits.low(), bits.most(), bits.mask());
+    let (low, most, mask) = (bits.low(), bits.max_value(), bits.mask());
     let of = format!("{of}.{}", field.name);
     let text = doc(&field.doc, &format!("Bits {bits}."));
     let snake = field.name.to_snake_case();

@@ -103,7 +103,7 @@ impl Register {
                 name: name.to_string(),
                 hint,
             })?;
-            match values.iter().find(|variant| variant.value > bits.most()) {
+            match values.iter().find(|variant| variant.value > bits.max_value()) {
                 None => Ok(()),
                 Some(Variant { name: variant, value, .. }) => Err(Problem::Variant {
                     name: name.to_string(),

@@ -197,13 +197,13 @@ pub enum NameError {
         most: u32,
     },
     /// What was asked for is not possible.
-    #[error("{name} is {access}: {why}")]
+    #[error("{name} is {access}: {reason}")]
     Access {
         /// The register or field.
         name: String,
         /// Its access kind.
         access: &'static str,
         /// What keeps it from being done.
-        why: &'static str,
+        reason: &'static str,
     },
 }

@@ -255,7 +255,7 @@ impl RegisterMap {
 /// # Errors
 /// [`NameError::OutOfRange`].
 pub(crate) fn fit(named: Named<'_>, value: u64) -> Result<u32, NameError> {
-    let (bits, most) = (named.bits().width(), named.bits().most());
+    let (bits, most) = (named.bits().width(), named.bits().max_value());
     match u32::try_from(value) {
         Ok(value) if value <= most => Ok(value),
         _ => Err(NameError::OutOfRange { name: named.to_string(), value, bits, most }),

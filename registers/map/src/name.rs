@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 
 /// Longest name of one thing.
-const LONGEST: usize = 64;
+const MAX_NAME_LENGTH: usize = 64;
 /// So many names are suggested at most.
-const SUGGESTED: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 
 /// Whether it can be a name: letters, digits and underscores of ASCII, a letter first.
 pub(crate) fn is_name(text: &str) -> bool {
-    text.len() <= LONGEST
+    text.len() <= MAX_NAME_LENGTH
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
@@ -71,7 +71,7 @@ pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Vec
         return Vec::new();
     }
     // What a user types has some dozens of letters; the distance takes time by their square.
-    if wrong.len() > 4 * LONGEST {
+    if wrong.len() > 4 * MAX_NAME_LENGTH {
         return Vec::new();
     }
     let parts = wrong.matches('.').count() + 1;
@@ -94,7 +94,7 @@ pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Vec
         if found.iter().any(|(_, known, _)| *known == plain) {
             continue;
         }
-        if found.len() < SUGGESTED {
+        if found.len() < MAX_SUGGESTIONS {
             found.push((by, plain, name));
         } else if let Some(farthest) = found.iter_mut().max_by_key(|(by, _, _)| *by)
             && by < farthest.0

@@ -189,14 +189,14 @@ impl Bits {
 
     /// The largest number that fits.
     #[must_use]
-    pub const fn most(self) -> u32 {
+    pub const fn max_value(self) -> u32 {
         u32::MAX >> (31 - (self.high - self.low))
     }
 
     /// They, in place.
     #[must_use]
     pub const fn mask(self) -> u32 {
-        self.most() << self.low
+        self.max_value() << self.low
     }
 
     /// They alone of `word`, moved down to bit 0.
@@ -369,7 +369,10 @@ mod tests {
                 let bits = Bits::new(high, low).unwrap();
                 // The slow way: bit by bit.
                 let mask = (low..=high).fold(0_u32, |mask, bit| mask | 1 << bit);
-                assert_eq!((bits.mask(), bits.width(), bits.most()), (mask, high - low + 1, mask >> low));
+                assert_eq!(
+                    (bits.mask(), bits.width(), bits.max_value()),
+                    (mask, high - low + 1, mask >> low)
+                );
                 for word in [0, u32::MAX, 0xA5A5_5A5A] {
                     assert_eq!(bits.extract(word), (word & mask) >> low);
                     assert_eq!(bits.insert(word, bits.extract(!word)), word ^ mask);

@@ -3,8 +3,8 @@
 #![no_main]
 
 use fpga_firmware::crc::crc32c;
-use fpga_frames::bootstrap::wire::{HEAD, Inbox, MAX_BODY, MAX_MESSAGE};
-use fpga_frames::cells::{BLOCK, Credit, FrameHeader, Status, VERSION};
+use fpga_frames::blocks::{BLOCK, CreditBlock, FrameHeader, StatusBlock, VERSION};
+use fpga_frames::bootstrap::wire::{HEADER_LENGTH, Inbox, MAX_BODY, MAX_MESSAGE};
 use libfuzzer_sys::fuzz_target;
 
 /// The first block's stream or key, wherever it stands: a wrong one stops everything else.
@@ -19,14 +19,17 @@ fn check_blocks(bytes: &[u8]) {
     if let Ok(header) = FrameHeader::decode(bytes, bytes.len(), stream) {
         assert_eq!(header.encode()[..48], bytes[..48]);
         assert!(header.value_length <= header.max_value_length);
-        assert_eq!(header.data_length + u64::from(header.max_value_length) + BLOCK as u64, bytes.len() as u64);
+        assert_eq!(
+            header.data_length + u64::from(header.max_value_length) + BLOCK as u64,
+            bytes.len() as u64
+        );
     }
-    if let Ok(status) = Status::decode(bytes, stream) {
-        assert_eq!(Status::decode(&status.encode(), stream), Ok(status));
+    if let Ok(status) = StatusBlock::decode(bytes, stream) {
+        assert_eq!(StatusBlock::decode(&status.encode(), stream), Ok(status));
         assert!(head.is_some());
     }
-    if let Ok(credit) = Credit::decode(bytes, stream) {
-        assert_eq!(Credit::decode(&credit.encode(), stream), Ok(credit));
+    if let Ok(credit) = CreditBlock::decode(bytes, stream) {
+        assert_eq!(CreditBlock::decode(&credit.encode(), stream), Ok(credit));
         assert!(head.is_some());
     }
 }
@@ -68,16 +71,16 @@ fuzz_target!(|input: &[u8]| {
     check_blocks(bytes);
     // Magic, version, lengths and checksums stop nearly every mutation: try the same bytes with right ones.
     let mut message = bytes.to_vec();
-    if message.len() >= HEAD + 4 {
-        let body = (message.len() - HEAD - 4).min(MAX_BODY);
-        message.truncate(HEAD + body + 4);
+    if message.len() >= HEADER_LENGTH + 4 {
+        let body = (message.len() - HEADER_LENGTH - 4).min(MAX_BODY);
+        message.truncate(HEADER_LENGTH + body + 4);
         message[..8].copy_from_slice(b"FPGAFRMS");
         message[8..10].copy_from_slice(&VERSION.to_le_bytes());
         message[10] %= 7;
         message[11] = 0;
         message[12..16].copy_from_slice(&u32::try_from(body).expect("at most 512").to_le_bytes());
-        let crc = crc32c(&message[..HEAD + body]);
-        message[HEAD + body..].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32c(&message[..HEADER_LENGTH + body]);
+        message[HEADER_LENGTH + body..].copy_from_slice(&crc.to_le_bytes());
         check_messages(&message, cut);
     }
     let mut block = bytes.to_vec();

@@ -4,28 +4,28 @@
 
 use std::collections::BTreeSet;
 
-use fpga_protocol::Nanos;
-use fpga_protocol::feedback::flow;
-use fpga_protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
-use fpga_protocol::scheme::ends::{SchemeSet, Rules};
-use fpga_protocol::scheme::messages::{
-    ReadConfig, Read, Reads, Receiver, ReceiverConfig, Sender, SenderConfig,
-};
-use fpga_protocol::scheme::side::{Departure, Header, SchemeReceiver, Said, SchemeSender};
-use fpga_protocol::sender::{Command, Notify, Ticket};
 use fpga_firmware::generated::{Permissions, Scheme};
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::wire::{AnswerBody, MAX_PACKET_LENGTH, Message, Packet, finish};
+use fpga_protocol::Nanos;
+use fpga_protocol::feedback::flow;
+use fpga_protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
+use fpga_protocol::scheme::any::{SchemeConfig, SchemeSet};
+use fpga_protocol::scheme::messages::{
+    Read, ReadConfig, Reads, Receiver, ReceiverConfig, Sender, SenderConfig,
+};
+use fpga_protocol::scheme::traits::{Action, Header, OutgoingPacket, SchemeReceiver, SchemeSender};
+use fpga_protocol::sender::{Command, Notify, Ticket};
 use fpga_registers::CardAddr;
 use libfuzzer_sys::fuzz_target;
 
 /// The node under test, which sends to itself as well: one network of two sides.
 const NODE: NodeId = NodeId::new(2);
-const LIFE: Incarnation = Incarnation::new(9);
+const INCARNATION: Incarnation = Incarnation::new(9);
 const KEY: u64 = 7;
 const BASE: u64 = 0x1000;
 const LENGTH: u64 = 0x800;
-const TRIP: Nanos = Nanos::from_micros(2);
+const ROUND_TRIP: Nanos = Nanos::from_micros(2);
 const SCHEMES: [Scheme; 5] = [
     Scheme::ReceiverWindow,
     Scheme::SenderWindow,
@@ -62,7 +62,7 @@ struct Rig {
     memory: Bounded,
     now: Nanos,
     /// What was sent and not delivered, the last of it.
-    on_way: Vec<Departure>,
+    on_way: Vec<OutgoingPacket>,
     open: BTreeSet<Ticket>,
     /// Every scheme is on, and transfers choose.
     mixed: bool,
@@ -71,11 +71,11 @@ struct Rig {
 /// Small tables, so that they are full soon and message numbers come round.
 fn rig(shape: u8) -> Rig {
     let scheme = SCHEMES[usize::from(shape % 5)];
-    let rules = Rules::new(scheme, TRIP).expect("no registry");
+    let rules = SchemeConfig::new(scheme, ROUND_TRIP).expect("no registry");
     let mut sending = SenderConfig::new(NODE, rules);
-    let mut receiving = ReceiverConfig::new(NODE, LIFE, rules);
+    let mut receiving = ReceiverConfig::new(NODE, INCARNATION, rules);
     if shape & 0x10 != 0 {
-        let all = SCHEMES.iter().filter_map(|scheme| Rules::new(*scheme, TRIP));
+        let all = SCHEMES.iter().filter_map(|scheme| SchemeConfig::new(*scheme, ROUND_TRIP));
         sending.others = all.fold(SchemeSet::NONE, SchemeSet::with);
         receiving.others = sending.others;
     }
@@ -88,13 +88,13 @@ fn rig(shape: u8) -> Rig {
     sending.rest = Nanos::from_micros(700);
     receiving.tombstone = Nanos::from_micros(600);
     receiving.silence = Nanos::from_micros(500);
-    let mut reading = ReadConfig::new(NODE, LIFE);
+    let mut reading = ReadConfig::new(NODE, INCARNATION);
     (reading.slots, reading.peers) = (2, 3);
     (reading.give_up, reading.silence) = (Nanos::from_micros(300), Nanos::from_micros(500));
     reading.tombstone = Nanos::from_micros(600);
-    let mut sender = Sender::new(sending, LIFE).expect("a good configuration");
+    let mut sender = Sender::new(sending, INCARNATION).expect("a good configuration");
     if shape & 0x80 != 0 {
-        let mut config = flow::Config::new(80_000_000_000, TRIP);
+        let mut config = flow::Config::new(80_000_000_000, ROUND_TRIP);
         config.receivers = 2;
         sender.control_flow(config);
     }
@@ -117,7 +117,11 @@ impl Rig {
         let command = Command {
             source: CardAddr::new(BASE),
             node: if odd & 1 != 0 { NodeId::new(u32::from(node)) } else { NODE },
-            destination: CardAddr::new(if odd & 2 != 0 { u64::MAX - u64::from(length) } else { BASE + u64::from(place) }),
+            destination: CardAddr::new(if odd & 2 != 0 {
+                u64::MAX - u64::from(length)
+            } else {
+                BASE + u64::from(place)
+            }),
             length: if odd & 4 != 0 { u64::MAX } else { u64::from(length) * 6 },
             key: if odd & 8 != 0 { KEY + 1 } else { KEY },
             notify: if odd & 16 != 0 { Notify::Sender } else { Notify::Receiver },
@@ -159,8 +163,8 @@ impl Rig {
     }
 
     /// Whatever is sent can be encoded, and parses as what it was.
-    fn sent(&mut self, departure: Departure) {
-        let Departure { header, payload, .. } = departure;
+    fn sent(&mut self, departure: OutgoingPacket) {
+        let OutgoingPacket { header, payload, .. } = departure;
         let mut frame = [0; MAX_PACKET_LENGTH];
         let payload = &[0x5A; 64][..usize::try_from(payload).expect("64 at most")];
         let length = match &header {
@@ -186,10 +190,10 @@ impl Rig {
 
     fn outputs(&mut self) {
         for _ in 0..200 {
-            let nowhere = |header| Departure { header, source: CardAddr::new(0), payload: 0 };
+            let nowhere = |header| OutgoingPacket { header, source: CardAddr::new(0), payload: 0 };
             let departure = match self.receiver.poll_action() {
-                Some(Said::Send(header)) => Some(nowhere(header)),
-                Some(Said::Event(event)) => {
+                Some(Action::Send(header)) => Some(nowhere(header)),
+                Some(Action::Event(event)) => {
                     self.reads.handle_event(&event);
                     continue;
                 }
@@ -239,12 +243,22 @@ impl Rig {
                 (1, AnswerBody::Map { base, ahead, echo, again, here, wanted }) => {
                     AnswerBody::Map { base: base ^ wide, ahead, echo, again, here, wanted }
                 }
-                (2, AnswerBody::Map { base, ahead, echo, again, here, wanted }) => {
-                    AnswerBody::Map { base, ahead, echo: echo ^ wide, again, here: [!here[0], here[1]], wanted }
-                }
-                (3, AnswerBody::Map { base, echo, here, wanted, again, .. }) => {
-                    AnswerBody::Map { base, ahead: u16::from(value) << 8, echo, again, here, wanted: [!wanted[0], 0] }
-                }
+                (2, AnswerBody::Map { base, ahead, echo, again, here, wanted }) => AnswerBody::Map {
+                    base,
+                    ahead,
+                    echo: echo ^ wide,
+                    again,
+                    here: [!here[0], here[1]],
+                    wanted,
+                },
+                (3, AnswerBody::Map { base, echo, here, wanted, again, .. }) => AnswerBody::Map {
+                    base,
+                    ahead: u16::from(value) << 8,
+                    echo,
+                    again,
+                    here,
+                    wanted: [!wanted[0], 0],
+                },
                 (4, _) => AnswerBody::Resend { first: wide, last: u32::from(value) },
                 (5, _) => AnswerBody::Limit(wide),
                 (6, _) => AnswerBody::Received(wide),

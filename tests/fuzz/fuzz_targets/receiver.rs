@@ -2,11 +2,11 @@
 //! write by its cause, and comes to rest.
 #![no_main]
 
-use fpga_protocol::Nanos;
-use fpga_protocol::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_firmware::wire::{Arrived, Common, Control, DataHeader, Flags, Packet, StartFields, finish};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
 use fpga_registers::CardAddr;
 use libfuzzer_sys::fuzz_target;
 

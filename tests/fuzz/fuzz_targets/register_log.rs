@@ -16,8 +16,8 @@ fuzz_target!(|bytes: &[u8]| {
                 assert_eq!(again.entries().len(), log.entries().len());
                 for (one, other) in log.entries().iter().zip(again.entries()) {
                     assert_eq!(
-                        (one.time, one.way, one.bar, one.at, one.value),
-                        (other.time, other.way, other.bar, other.at, other.value)
+                        (one.time, one.direction, one.bar, one.at, one.value),
+                        (other.time, other.direction, other.bar, other.at, other.value)
                     );
                 }
             }

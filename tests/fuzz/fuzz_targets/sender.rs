@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use fpga_protocol::Nanos;
-use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, Transmit, TransmitKind};
 use fpga_firmware::event::{Event, NackReason};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, Transmit, TransmitKind};
 use fpga_registers::CardAddr;
 use libfuzzer_sys::fuzz_target;
 
-const LIFE: Incarnation = Incarnation::new(9);
+const INCARNATION: Incarnation = Incarnation::new(9);
 const SOURCE: u64 = 0x1000;
 const TARGET: u64 = 0x9000;
 
@@ -28,7 +28,7 @@ fn sender(shape: u8) -> Sender {
     config.live_per_destination = 1 + u32::from(shape >> 6);
     config.packet_lifetime = Nanos::from_micros(1);
     config.first_transfer = TransferId::new(u32::MAX - 1);
-    Sender::new(config, LIFE).expect("a good configuration")
+    Sender::new(config, INCARNATION).expect("a good configuration")
 }
 
 /// The sender, what it has sent, and which transfers have not ended.
@@ -98,12 +98,12 @@ impl Rig {
         let op = ops.get(usize::from(packet) % ops.len().max(1)).copied().unwrap_or(OpNumber::new(0));
         let answer = Answer {
             node: if odd & 1 != 0 { NodeId::new(u32::from(packet)) } else { transmit.node },
-            incarnation: if odd & 2 != 0 { Incarnation::new(u32::from(packet)) } else { LIFE },
+            incarnation: if odd & 2 != 0 { Incarnation::new(u32::from(packet)) } else { INCARNATION },
             op: if odd & 4 != 0 { OpNumber::new(u32::from(packet) << (packet & 31)) } else { op },
             transfer: if odd & 64 != 0 { TransferId::new(u32::from(packet)) } else { transmit.transfer },
             segment: transmit.segment ^ u32::from(odd >> 5 & 1),
             tries: if odd & 8 != 0 { packet } else { transmit.tries },
-            life: Incarnation::new(if odd & 16 != 0 { u32::from(packet) } else { 5 }),
+            peer_incarnation: Incarnation::new(if odd & 16 != 0 { u32::from(packet) } else { 5 }),
         };
         match what % 8 {
             0..=3 => self.sender.handle_ack(self.now, answer),

@@ -6,14 +6,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
+use fpga_pci::{Backend, DmaAccess, HugePages, ResetLevel, SharedMemory};
+use fpga_registers::{BarOffset, Iova};
 use fpga_vfio_user::socket::Connection;
 use fpga_vfio_user::wire::{
     Capabilities, Command, DeviceInfo, HEADER_LENGTH, Header, IrqInfo, Kind, RegionInfo, Reply, Request,
     Version, encode_error, encode_reply, region,
 };
-use fpga_vfio_user::{VfioUserOptions, VfioUserBackend};
-use fpga_pci::{DmaAccess, HugePages, ResetLevel, SharedMemory, Transport};
-use fpga_registers::{BarOffset, Iova};
+use fpga_vfio_user::{VfioUserBackend, VfioUserOptions};
 use libfuzzer_sys::fuzz_target;
 
 /// Long enough for a busy machine: nothing here waits for it, as the server closes when the input ends.

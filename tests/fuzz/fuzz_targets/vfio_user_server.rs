@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use fpga_sim::served::{Next, Session};
-use fpga_sim::{CardDescription, World};
+use fpga_sim::{CardDescription, SimNetwork};
 use fpga_vfio_user::socket::Connection;
 use fpga_vfio_user::wire::{Command, HEADER_LENGTH, Header, Kind, Reply, Request, Version};
 use libfuzzer_sys::fuzz_target;
@@ -70,10 +70,11 @@ fn exchange(session: &mut Session, command: Command, no_reply: bool, fds: Vec<Ow
 fuzz_target!(|input: &[u8]| {
     let mut description = CardDescription::default();
     description.memory.size = 1 << 20;
-    let world = World::builder().card(description).build().expect("a small card");
+    let network = SimNetwork::builder().card(description).build().expect("a small card");
     // Nothing is waited for: what is not on the socket by then does not come.
     let (here, there) = Connection::pair().expect("a socket pair");
-    let mut session = Session::asking(&world, 0, here, Duration::ZERO).expect("an event descriptor");
+    let mut session =
+        Session::with_client_memory(&network, 0, here, Duration::ZERO).expect("an event descriptor");
     let Some((first, mut rest)) = input.split_first() else { return };
     if first & 1 == 0 {
         let mut body = Vec::new();
@@ -91,14 +92,14 @@ fuzz_target!(|input: &[u8]| {
             break;
         }
         for _ in 0..UNITS {
-            if !world.step() {
+            if !network.step() {
                 break;
             }
         }
         rest = behind;
     }
     drop(session);
-    assert_eq!(world.mapped_bytes(0), 0);
+    assert_eq!(network.mapped_bytes(0), 0);
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     assert!(open < 64, "{open} descriptors are open");
 });

@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use fpga_driver::Transport;
+use fpga_driver::Backend;
 use fpga_driver::pci::vfio::VfioInterface;
-use fpga_tests::conformance::doors::{INLINE, Present, Served, THREADED};
-use fpga_tests::conformance::outside::Outside;
-use fpga_tests::conformance::{Build, Case, Cost, Door, Judged, Outcome, cases, judge, load, page};
+use fpga_tests::conformance::backends::{ExternalCard, INLINE, ServedCard, THREADED};
+use fpga_tests::conformance::fault_control::FaultControl;
+use fpga_tests::conformance::{
+    Build, Case, CaseResult, Cost, Outcome, TestBackend, cases, load, page, run_case,
+};
 use fpgactl::target::{self, AccessChoice, Target};
 use serde::Serialize;
 
@@ -37,16 +39,16 @@ struct Arguments {
     #[arg(long, value_name = "BUILD=CARD", value_parser = another)]
     build: Vec<(&'static Build, Target)>,
     /// The control socket of the served card that --card is, to make it fail: what `fpgactl card serve` got as --control.
-    #[arg(long, value_name = "PATH", conflicts_with = "outside")]
+    #[arg(long, value_name = "PATH", conflicts_with = "fault_control")]
     control: Option<PathBuf>,
     /// For a machine without that socket: a command that gets the card's number (0: --card, 1: the first --build) and
     /// `control REQUEST`, whose answer it prints, or `bus-error`, for an error at the port above the card.
     #[arg(long, value_name = "COMMAND")]
-    outside: Option<String>,
+    fault_control: Option<String>,
     /// What the door is called in reports; default: how the card is reached. Of a card in this process: the one door to run, inline,
     /// threaded or vfio-user; default: all.
     #[arg(long)]
-    door: Option<String>,
+    backend: Option<String>,
     /// Only cases whose name begins like this; may be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -93,7 +95,7 @@ const MIN_RATE_RATIO: f64 = 10.0;
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     schema_version: u32,
-    door: &'a str,
+    backend: &'a str,
     name: &'a str,
     status: &'static str,
     seconds: f64,
@@ -147,10 +149,10 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
         return one(arguments, out);
     }
     let present;
-    let doors: Vec<&dyn Door> = match &arguments.card {
+    let doors: Vec<&dyn TestBackend> = match &arguments.card {
         Target::Mock => {
-            let mut all: Vec<&dyn Door> = vec![&INLINE, &THREADED, &Served];
-            all.retain(|door| arguments.door.as_deref().is_none_or(|only| only == door.name()));
+            let mut all: Vec<&dyn TestBackend> = vec![&INLINE, &THREADED, &ServedCard];
+            all.retain(|door| arguments.backend.as_deref().is_none_or(|only| only == door.name()));
             if all.is_empty() {
                 Arguments::command().error(ErrorKind::InvalidValue, "this process has no such door").exit();
             }
@@ -167,41 +169,42 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
             let is_skipped = arguments.excluded.iter().any(|name| case.name.starts_with(name.as_str()));
             let judged = if is_skipped {
                 let why = "it is left out here (--leave-out)".to_owned();
-                Judged { outcome: Outcome::Skipped(why), took: Duration::ZERO, costs: Vec::new() }
+                CaseResult { outcome: Outcome::Skipped(why), took: Duration::ZERO, costs: Vec::new() }
             } else {
-                judge(case, door)
+                run_case(case, door)
             };
             passed &= !matches!(judged.outcome, Outcome::Failed(_));
-            tell(arguments, out, door.name(), case.name, &judged, judged.outcome.message())?;
+            report(arguments, out, door.name(), case.name, &judged, judged.outcome.message())?;
         }
     }
     Ok(passed)
 }
 
 /// The door to cards that are there already.
-fn there(arguments: &Arguments, card: &Target) -> Present {
-    let outside = arguments.control.clone().map(Outside::Control);
-    let outside = outside.or_else(|| arguments.outside.as_deref().map(Outside::command));
-    let door = Present::new(backend_name(arguments), !arguments.gentle, reach(card.clone())).outside(outside);
+fn there(arguments: &Arguments, card: &Target) -> ExternalCard {
+    let outside = arguments.control.clone().map(FaultControl::Control);
+    let outside = outside.or_else(|| arguments.fault_control.as_deref().map(FaultControl::command));
+    let door = ExternalCard::new(backend_name(arguments), !arguments.gentle, open_backend(card.clone()))
+        .outside(outside);
     let door = match card {
         Target::VfioUser(..) => door.passing_memory_on(),
         Target::Pci(..) => door.via_kernel(),
         _ => door,
     };
-    arguments.build.iter().fold(door, |door, (build, card)| door.with(build, reach(card.clone())))
+    arguments.build.iter().fold(door, |door, (build, card)| door.with(build, open_backend(card.clone())))
 }
 
-fn tell(
+fn report(
     arguments: &Arguments,
     out: &mut dyn Write,
-    door: &str,
+    backend: &str,
     name: &str,
-    judged: &Judged,
+    judged: &CaseResult,
     message: &str,
 ) -> io::Result<()> {
     let line = Line {
-        schema_version: 2,
-        door,
+        schema_version: 3,
+        backend,
         name,
         status: judged.outcome.word(),
         seconds: (judged.took.as_secs_f64() * 1e3).round() / 1e3,
@@ -213,7 +216,7 @@ fn tell(
         writeln!(out)?;
     } else {
         let gap = if line.message.is_empty() { "" } else { ": " };
-        writeln!(out, "{:4} {door}::{name} ({:.3} s){gap}{}", line.status, line.seconds, line.message)?;
+        writeln!(out, "{:4} {backend}::{name} ({:.3} s){gap}{}", line.status, line.seconds, line.message)?;
         for cost in line.costs {
             let Cost { work, transfers, reads, writes, interrupts } = cost;
             writeln!(
@@ -227,7 +230,7 @@ fn tell(
 }
 
 fn backend_name(arguments: &Arguments) -> String {
-    arguments.door.clone().unwrap_or_else(|| {
+    arguments.backend.clone().unwrap_or_else(|| {
         match arguments.card {
             Target::Mock | Target::MockFile(_) => "mock",
             Target::VfioUser(..) => "vfio-user",
@@ -237,9 +240,9 @@ fn backend_name(arguments: &Arguments) -> String {
     })
 }
 
-type Reach = dyn Fn() -> Result<Arc<dyn Transport>, String> + Send + Sync;
+type OpenBackend = dyn Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync;
 
-fn reach(card: Target) -> Arc<Reach> {
+fn open_backend(card: Target) -> Arc<OpenBackend> {
     Arc::new(move || target::reach(&card).map_err(|error| error.to_string()))
 }
 
@@ -248,8 +251,10 @@ fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     let began = Instant::now();
     let transport = match arguments.card {
         // By itself, as every other card works.
-        Target::Mock => fpga_tests::conformance::Door::stand(&THREADED).and_then(|stand| stand.reach()),
-        _ => reach(arguments.card.clone())(),
+        Target::Mock => {
+            fpga_tests::conformance::TestBackend::fixture(&THREADED).and_then(|stand| stand.open_backend())
+        }
+        _ => open_backend(arguments.card.clone())(),
     };
     let (name, result) = if let Some(seconds) = arguments.hammer {
         let limit = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
@@ -258,7 +263,7 @@ fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
             let _ = writeln!(io::stderr(), "hammering");
         };
         let run =
-            |transport| load::hammer(transport, arguments.seed, begun, &mut || began.elapsed() >= limit);
+            |transport| load::stress(transport, arguments.seed, begun, &mut || began.elapsed() >= limit);
         (
             "hammer",
             transport.map_err(Into::into).and_then(run).map(|done| (true, format!("{done} transfers"))),
@@ -286,7 +291,7 @@ fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
         Ok((false, said)) => (Outcome::Failed(said.clone()), said),
         Err(error) => (Outcome::Failed(error.to_string()), error.to_string()),
     };
-    let judged = Judged { outcome, took: began.elapsed(), costs: Vec::new() };
-    tell(arguments, out, &backend_name(arguments), name, &judged, &said)?;
+    let judged = CaseResult { outcome, took: began.elapsed(), costs: Vec::new() };
+    report(arguments, out, &backend_name(arguments), name, &judged, &said)?;
     Ok(judged.outcome == Outcome::Passed)
 }

@@ -1,8 +1,8 @@
 //! What goes wrong, and what a user sees of it: one row a fault. Cases run the rows, and `docs/faults.md` is printed from them, so
 //! that what is promised is what is tested.
 //!
-//! A row is either a scene of its own, three transfers under a [`Fault`], or it is shown by a case that does more than that.
-//! Either way the words come from [`Said`], [`Memory`] and [`After`], and the case holds the driver to them.
+//! A row is either a scene of its own, three transfers under a [`FaultMethod`], or it is shown by a case that does more than that.
+//! Either way the words come from [`ExpectedError`], [`MemoryOutcome`] and [`AfterFault`], and the case holds the driver to them.
 
 mod table;
 
@@ -13,17 +13,17 @@ use fpga_driver::{CdmaError, CdmaFaultCause, ChannelError, Direction, FaultCause
 
 use fpga_card::fault_plan::{FaultEntry, FaultsDescription};
 
-use super::Ability;
-use crate::tampered::Interrupts;
+use super::Capability;
+use crate::fault_injecting::InterruptFault;
 
 pub use table::TABLE;
 
 /// How a fault is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum FaultMethod {
     /// Interrupts do not arrive as they should.
-    Interrupts(Interrupts),
+    Interrupts(InterruptFault),
     /// The engine stops at its first descriptor with this bit in its status register.
     Status(StatusBit),
     /// The card reports this completed count, in the register and in the write-back.
@@ -43,7 +43,7 @@ pub enum Fault {
     /// The card is pulled out before the next access.
     Removed,
     /// The card is reset before the next access, and nobody tells the driver.
-    ResetBehind,
+    ExternalReset,
     /// The card is pulled out as its second descriptor ends.
     RemovedAtDescriptor,
     /// The card is reset as its second descriptor ends, and nobody tells the driver.
@@ -59,7 +59,7 @@ pub enum Fault {
 /// What the driver says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Said {
+pub enum ExpectedError {
     /// Error bits.
     Status,
     /// A count that cannot be.
@@ -96,7 +96,7 @@ pub enum Said {
     Validate,
 }
 
-impl Said {
+impl ExpectedError {
     /// What an error of a channel says.
     #[must_use]
     pub const fn of(error: &ChannelError) -> Option<Self> {
@@ -118,7 +118,7 @@ impl Said {
         match cause {
             FaultCause::Status(_) => Some(Self::Status),
             FaultCause::Count(_) => Some(Self::Count),
-            FaultCause::Silent(_) => Some(Self::Silent),
+            FaultCause::NoError(_) => Some(Self::Silent),
             FaultCause::Aborted => Some(Self::Aborted),
             _ => None,
         }
@@ -147,12 +147,12 @@ impl Said {
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for ExpectedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Status => "`FaultCause::Status` with the bit, the descriptor and its addresses",
             Self::Count => "`FaultCause::Count` with the count and what was posted",
-            Self::Silent => "`FaultCause::Silent` with the status register",
+            Self::Silent => "`FaultCause::NoError` with the status register",
             Self::TimedOut => "`ChannelError::TimedOut` with how far the run is",
             Self::Wedged => "`ChannelError::Wedged` with the number of buffers kept",
             Self::Gone => "`ChannelError::Gone` with the number of buffers kept",
@@ -175,7 +175,7 @@ impl fmt::Display for Said {
 
 /// What becomes of the memory of transfers in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryOutcome {
     /// All of it comes back.
     Returned,
     /// What was posted comes back too, but the engine may still write to its destinations in the card.
@@ -184,7 +184,7 @@ pub enum Memory {
     Quarantined,
 }
 
-impl fmt::Display for Memory {
+impl fmt::Display for MemoryOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Returned => "all come back",
@@ -196,7 +196,7 @@ impl fmt::Display for Memory {
 
 /// What works afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
+pub enum AfterFault {
     /// The channel, as before.
     Channel,
     /// The card, opened again.
@@ -205,7 +205,7 @@ pub enum After {
     Reset,
 }
 
-impl fmt::Display for After {
+impl fmt::Display for AfterFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Channel => "the channel, at once",
@@ -217,7 +217,7 @@ impl fmt::Display for After {
 
 /// Where a row applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum On {
+pub enum AppliesTo {
     /// Channels of this direction (`None`: both) and run mode (`None`: both).
     Channels(Option<Direction>, Option<RunMode>),
     /// The copy engine inside the card, one copy at a time.
@@ -232,7 +232,7 @@ pub enum On {
 
 /// One fault.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct FaultRow {
     /// Short name; its case is `fault.` and this.
     pub name: &'static str,
     /// Its case's name.
@@ -240,19 +240,19 @@ pub struct Row {
     /// What happens, for people.
     pub what: &'static str,
     /// How it is made; `None`: by the case named in [`case`](Self::case), which does more than a scene.
-    pub fault: Option<Fault>,
+    pub fault: Option<FaultMethod>,
     /// Where.
-    pub on: On,
+    pub on: AppliesTo,
     /// The scene waits by interrupt.
     pub by_interrupt: bool,
     /// What the driver says, in this order. Nothing: the work is done.
-    pub said: &'static [Said],
+    pub said: &'static [ExpectedError],
     /// What becomes of memory.
-    pub memory: Memory,
+    pub memory: MemoryOutcome,
     /// What works afterwards.
-    pub after: After,
+    pub after: AfterFault,
     /// What it takes of a door.
-    pub needs: &'static [Ability],
+    pub needs: &'static [Capability],
 }
 
 /// A plan of these faults.
@@ -269,6 +269,6 @@ pub fn plan(list: impl IntoIterator<Item = FaultEntry>) -> FaultsDescription {
 /// # Panics
 /// If there is none: a mistake of the case that asks.
 #[must_use]
-pub fn row(name: &str) -> &'static Row {
+pub fn row(name: &str) -> &'static FaultRow {
     TABLE.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no fault of the name {name}"))
 }

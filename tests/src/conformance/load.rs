@@ -11,22 +11,22 @@ use fpga_driver::registers::xdma::{
     SgdmaBlock, channel_base, sgdma_base,
 };
 use fpga_driver::{
-    Card, CardAddr, ChannelOptions, Direction, Iova, MemoryHandle, OpenOptions, Piece, RegisteredMemory,
-    RunMode, Transport, WaitMode,
+    Backend, Card, CardAddr, ChannelOptions, Direction, Iova, MemoryHandle, OpenOptions, RegisteredMemory,
+    RunMode, ScatterGatherEntry, WaitMode,
 };
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-use super::bench::{Opened, patient};
+use super::case_context::{Opened, long_wait};
 use crate::bytes;
-use crate::rig::{Channel, Way};
-use crate::tampered::Tampered;
+use crate::fault_injecting::FaultInjectingBackend;
+use crate::rig::{Channel, TestSetup};
 
 /// What goes wrong here is told to people.
 type Failed = Box<dyn Error>;
 
-fn opened(transport: Arc<dyn Transport>) -> Opened {
-    Opened::on(Tampered::around(transport, None), OpenOptions::default())
+fn opened(transport: Arc<dyn Backend>) -> Opened {
+    Opened::on(FaultInjectingBackend::wrap(transport, None), OpenOptions::default())
 }
 
 /// Mixed transfers on every channel of the card, and copies inside it, until `stop` says so: buffers, parts, lists, waits of every
@@ -35,8 +35,8 @@ fn opened(transport: Arc<dyn Transport>) -> Opened {
 ///
 /// # Errors
 /// Anything that should not happen to a card that is well.
-pub fn hammer(
-    transport: Arc<dyn Transport>,
+pub fn stress(
+    transport: Arc<dyn Backend>,
     seed: u64,
     begun: &mut dyn FnMut(),
     stop: &mut dyn FnMut() -> bool,
@@ -49,7 +49,7 @@ pub fn hammer(
     let room = (opened.scratch.length / names.len().max(1) as u64).min(1 << 20);
     let mut lanes = Vec::new();
     for (n, name) in names.iter().enumerate() {
-        lanes.push(Hammered::take(&opened, *name, n as u64 * room, room, false)?);
+        lanes.push(LoadedChannel::take(&opened, *name, n as u64 * room, room, false)?);
     }
     let mut begun = Some(begun);
     let (mut done, mut rounds) = (0, 0_u64);
@@ -67,8 +67,8 @@ pub fn hammer(
             let name = names.get(at).copied().ok_or("a channel")?;
             drop(lanes.swap_remove(at));
             let credits = dice.next_u64().is_multiple_of(2);
-            let lane = Hammered::take(&opened, name, at as u64 * room, room, credits);
-            lanes.push(lane.or_else(|_| Hammered::take(&opened, name, at as u64 * room, room, false))?);
+            let lane = LoadedChannel::take(&opened, name, at as u64 * room, room, credits);
+            lanes.push(lane.or_else(|_| LoadedChannel::take(&opened, name, at as u64 * room, room, false))?);
             let last = lanes.len() - 1;
             lanes.swap(at, last);
             if let Ok(mut cdma) = card.cdma()
@@ -82,7 +82,7 @@ pub fn hammer(
 }
 
 /// One channel under the hammer.
-struct Hammered {
+struct LoadedChannel {
     channel: Channel,
     memory: MemoryHandle,
     start: u64,
@@ -92,7 +92,7 @@ struct Hammered {
 /// Bytes attached.
 const ATTACHED: usize = 64 << 10;
 
-impl Hammered {
+impl LoadedChannel {
     fn take(
         opened: &Opened,
         name: fpga_driver::ChannelName,
@@ -100,10 +100,10 @@ impl Hammered {
         room: u64,
         credits: bool,
     ) -> Result<Self, Failed> {
-        let mode = if credits { RunMode::CreditRing } else { RunMode::StopRuns };
-        let way = Way { direction: name.direction, mode, threaded: false };
+        let mode = if credits { RunMode::Credit } else { RunMode::Batch };
+        let way = TestSetup { direction: name.direction, mode, threaded: false };
         let mut channel = way.take(&opened.card, name.number, way.options())?;
-        let memory = channel.attach(opened.card.area(ATTACHED)?)?;
+        let memory = channel.register_memory(opened.card.registered_memory(ATTACHED)?)?;
         Ok(Self { channel, memory, start: opened.at(offset).get(), room })
     }
 
@@ -122,7 +122,7 @@ impl Hammered {
                 0 => self.channel.submit(card.buffer(bytes)?, at).map_err(|refused| refused.error),
                 1 => self.channel.submit_at(self.memory, offset, bytes, at),
                 _ => {
-                    let piece = Piece { memory: self.memory, offset, length: bytes, card: at };
+                    let piece = ScatterGatherEntry { memory: self.memory, offset, length: bytes, card: at };
                     self.channel.submit_list(&[piece])
                 }
             };
@@ -134,9 +134,9 @@ impl Hammered {
         }
         self.channel.poll()?;
         let wait = match below(4) {
-            1 if interrupts => patient().mode(WaitMode::Interrupt),
-            2 if interrupts => patient().mode(WaitMode::Hybrid { spin: Duration::from_micros(20) }),
-            _ => patient(),
+            1 if interrupts => long_wait().mode(WaitMode::Interrupt),
+            2 if interrupts => long_wait().mode(WaitMode::Hybrid { spin: Duration::from_micros(20) }),
+            _ => long_wait(),
         };
         match (below(8), last) {
             (0, _) => drop(self.channel.abort()?),
@@ -162,7 +162,7 @@ impl Hammered {
 ///
 /// # Errors
 /// Whatever is not as it should be.
-pub fn check_after_kill(transport: Arc<dyn Transport>) -> Result<String, Failed> {
+pub fn check_after_kill(transport: Arc<dyn Backend>) -> Result<String, Failed> {
     let began = Instant::now();
     let opened = opened(transport);
     let card = &opened.card;
@@ -172,9 +172,9 @@ pub fn check_after_kill(transport: Arc<dyn Transport>) -> Result<String, Failed>
     let half = usize::try_from(opened.scratch.length / 2).unwrap_or(1).min(length);
     for (seed, name) in names.iter().enumerate().filter(|(_, name)| name.direction == Direction::H2c) {
         let data = bytes(seed as u64, half);
-        card.h2c(name.number)?.write_with(card.buffer_from(&data)?, from, patient())?;
+        card.h2c(name.number)?.write_with(card.buffer_from(&data)?, from, long_wait())?;
         for back in names.iter().filter(|name| name.direction == Direction::C2h) {
-            let buffer = card.c2h(back.number)?.read_with(card.buffer(half)?, from, patient())?;
+            let buffer = card.c2h(back.number)?.read_with(card.buffer(half)?, from, long_wait())?;
             if buffer.to_vec() != data {
                 return Err(format!("{name} to {back}: other data came back").into());
             }
@@ -183,8 +183,8 @@ pub fn check_after_kill(transport: Arc<dyn Transport>) -> Result<String, Failed>
     let mut copied = "no copy engine";
     if let Ok(mut cdma) = card.cdma() {
         cdma.copy(from, to, half as u64)?;
-        let sent = card.c2h(0)?.read_with(card.buffer(half)?, from, patient())?;
-        let buffer = card.c2h(0)?.read_with(card.buffer(half)?, to, patient())?;
+        let sent = card.c2h(0)?.read_with(card.buffer(half)?, from, long_wait())?;
+        let buffer = card.c2h(0)?.read_with(card.buffer(half)?, to, long_wait())?;
         if buffer.to_vec() != sent.to_vec() {
             return Err("the copy engine copied something else".into());
         }
@@ -225,7 +225,7 @@ impl Rates {
 ///
 /// # Errors
 /// Whatever fails meanwhile.
-pub fn rates(transport: Arc<dyn Transport>, span: Duration) -> Result<Rates, Failed> {
+pub fn rates(transport: Arc<dyn Backend>, span: Duration) -> Result<Rates, Failed> {
     let opened = opened(transport);
     // Whatever runs cold runs twice: a little of each first.
     let warm = span / 10;
@@ -246,7 +246,7 @@ fn driver_rate(opened: &Opened, span: Duration) -> Result<f64, Failed> {
     let depth = u32::try_from(DEPTH)?;
     let options = ChannelOptions::default().transfers(depth).descriptors(2 * depth);
     let mut channel = opened.card.h2c_with(0, options)?;
-    let memory = channel.attach(opened.card.area(SMALL)?)?;
+    let memory = channel.register_memory(opened.card.registered_memory(SMALL)?)?;
     let at = opened.at(0);
     let (began, mut last) = (Instant::now(), Instant::now());
     let (first, mut sent) = (channel.ended(), 0_u64);
@@ -276,7 +276,7 @@ fn register_rate(opened: &Opened, span: Duration) -> Result<f64, Failed> {
     const WRITEBACK: usize = 128;
     let bar = opened.card.dma_bar();
     let (base, sgdma) = (channel_base(Direction::H2c, 0), sgdma_base(Direction::H2c, 0));
-    let area: RegisteredMemory = opened.card.area(2 * SMALL)?;
+    let area: RegisteredMemory = opened.card.registered_memory(2 * SMALL)?;
     let at = |offset: usize| Iova::new(area.iova().get() + offset as u64);
     let descriptor = Descriptor::h2c(at(SMALL), opened.at(0), u32::try_from(SMALL)?)?;
     let last = DescriptorControl::new().with_stop(true).with_completed(true).with_eop(true);
@@ -302,7 +302,7 @@ fn register_rate(opened: &Opened, span: Duration) -> Result<f64, Failed> {
         SgdmaBlock::DESCRIPTOR_HIGH.write(bar, sgdma, high)?;
         SgdmaBlock::ADJACENT.write(bar, sgdma, Adjacent::new())?;
         ChannelBlock::CONTROL.write(bar, base, stop.with_run(true))?;
-        let limit = Instant::now() + crate::PATIENCE;
+        let limit = Instant::now() + crate::TIMEOUT;
         while area.memory().load_u32_acquire(WRITEBACK)? & 0x00FF_FFFF != 1 {
             opened.seam.relax();
             if Instant::now() > limit {

@@ -3,12 +3,12 @@
 //! | Part | What |
 //! |---|---|
 //! | [`Case`], [`cases()`] | what is expected, written against the driver's public interface |
-//! | [`Door`], [`Stand`] | a way to a card; one card behind it, for one case |
-//! | [`Ability`] | what a case needs of a door that not every door has |
-//! | [`doors`] | the doors of this process, and cards that are there already |
+//! | [`TestBackend`], [`Fixture`] | a way to a card; one card behind it, for one case |
+//! | [`Capability`] | what a case needs of a door that not every door has |
+//! | [`backends`] | the doors of this process, and cards that are there already |
 //! | [`builds`] | cards of other builds than the usual one |
-//! | [`outside`] | what is done to a card from outside the machine that uses it |
-//! | [`Bench`] | what cases share |
+//! | [`fault_control`] | what is done to a card from outside the machine that uses it |
+//! | [`CaseContext`] | what cases share |
 //! | [`faults`] | what goes wrong, what the driver says, what comes back, what works afterwards: a table |
 //! | [`page`] | that table as `docs/faults.md` |
 //! | [`load`] | mixed transfers for ever, a first look after a kill, rates |
@@ -16,13 +16,13 @@
 //! A case looks at card memory through the driver alone, so that it can be run where nothing else reaches the card. What a door
 //! cannot do it says in words; a case that finds out while it runs says so by [`Skip`].
 
-pub mod bench;
+pub mod backends;
 pub mod builds;
+pub mod case_context;
 mod cases;
-pub mod doors;
+pub mod fault_control;
 pub mod faults;
 pub mod load;
-pub mod outside;
 pub mod page;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,18 +30,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName, FaultsDescription};
-use fpga_driver::Transport;
-use fpga_driver::sim::World;
+use fpga_driver::Backend;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::sim::served::MessageCount;
 
-pub use bench::Bench;
 pub use builds::Build;
+pub use case_context::CaseContext;
 pub use cases::cases;
 
 /// What a case needs of a door beyond a card that can be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ability {
+pub enum Capability {
     /// The card's own faults can be set while it runs.
     CardFaults,
     /// What the logic behind the card's streams does can be decided while it runs.
@@ -49,7 +49,7 @@ pub enum Ability {
     /// Lines of the card's user logic (`usr_irq_req`) can be raised and lowered.
     UserLines,
     /// Accesses that the IOMMU has to refuse may be provoked.
-    RefusedDma,
+    DmaRefusal,
     /// The card can be made to leave and to come back.
     Removal,
     /// A reset of the bus.
@@ -61,24 +61,24 @@ pub enum Ability {
 }
 
 /// A way to a card.
-pub trait Door: Send + Sync {
+pub trait TestBackend: Send + Sync {
     /// Its name in reports.
     fn name(&self) -> &str;
 
     /// Why it has not this ability; `None`: it has.
-    fn lacks(&self, ability: Ability) -> Option<&'static str>;
+    fn missing_reason(&self, ability: Capability) -> Option<&'static str>;
 
     /// A card for one case.
     ///
     /// # Errors
     /// Why there is none, for people.
-    fn stand(&self) -> Result<Box<dyn Stand>, String>;
+    fn fixture(&self) -> Result<Box<dyn Fixture>, String>;
 
     /// A card of another build, for a case that is about one.
     ///
     /// # Errors
     /// Why there is none, for people.
-    fn fixture_of(&self, build: &Build) -> Result<Box<dyn Stand>, String>;
+    fn fixture_of(&self, build: &Build) -> Result<Box<dyn Fixture>, String>;
 
     /// Whether somebody (a kernel) may reset the card between its owner and the next one.
     fn resets_between_owners(&self) -> bool {
@@ -87,15 +87,15 @@ pub trait Door: Send + Sync {
 }
 
 /// One card behind a door. It is left as it was found: the next case may get the same one.
-pub trait Stand {
+pub trait Fixture {
     /// The way to the card, opened anew: nothing else of this process may hold it at that moment.
     ///
     /// # Errors
     /// Why not, for people.
-    fn reach(&self) -> Result<Arc<dyn Transport>, String>;
+    fn open_backend(&self) -> Result<Arc<dyn Backend>, String>;
 
-    /// The simulated card itself, where it lives in this process: its world and its number there.
-    fn card(&self) -> Option<(World, usize)> {
+    /// The simulated card itself, where it lives in this process: its network and its number there.
+    fn card(&self) -> Option<(SimNetwork, usize)> {
         None
     }
 
@@ -109,9 +109,9 @@ pub trait Stand {
     /// # Errors
     /// Why it cannot be made to, for people.
     fn set_faults(&self, faults: &FaultsDescription) -> Result<(), String> {
-        let (world, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
+        let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let plan = faults.plan().map_err(|(index, problem)| format!("fault {index}: {problem}"))?;
-        world
+        network
             .with_card(number, |card| card.set_fault_plan(&plan))
             .ok_or_else(|| NO_CARD_ACCESS_REASON.to_owned())
     }
@@ -121,8 +121,9 @@ pub trait Stand {
     /// # Errors
     /// Why that is not known, for people.
     fn strikes(&self) -> Result<u64, String> {
-        let (world, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
-        let strikes = world.with_card(number, |card| card.fault_progress().map(|(_, strikes)| strikes).sum());
+        let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
+        let strikes =
+            network.with_card(number, |card| card.fault_progress().map(|(_, strikes)| strikes).sum());
         strikes.ok_or_else(|| NO_CARD_ACCESS_REASON.to_owned())
     }
 
@@ -130,9 +131,9 @@ pub trait Stand {
     ///
     /// # Errors
     /// Why it cannot be done, for people.
-    fn put_back(&self) -> Result<(), String> {
-        let (world, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
-        if world.replug(number) { Ok(()) } else { Err(NO_CARD_ACCESS_REASON.to_owned()) }
+    fn replug(&self) -> Result<(), String> {
+        let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
+        if network.replug(number) { Ok(()) } else { Err(NO_CARD_ACCESS_REASON.to_owned()) }
     }
 
     /// What the card's user logic does with a line of `usr_irq_req`.
@@ -140,11 +141,11 @@ pub trait Stand {
     /// # Errors
     /// Why it cannot be made to, for people.
     fn user_line(&self, line: u8, level: UserLevel) -> Result<(), String> {
-        let (world, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
+        let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let done = match level {
-            UserLevel::High => world.set_user_interrupt(number, line, true),
-            UserLevel::Low => world.set_user_interrupt(number, line, false),
-            UserLevel::Pulse => world.pulse_user_interrupt(number, line).is_some(),
+            UserLevel::High => network.set_user_interrupt(number, line, true),
+            UserLevel::Low => network.set_user_interrupt(number, line, false),
+            UserLevel::Pulse => network.pulse_user_interrupt(number, line).is_some(),
         };
         if done { Ok(()) } else { Err(format!("there is no user interrupt {line}")) }
     }
@@ -154,9 +155,9 @@ pub trait Stand {
     /// # Errors
     /// Why it cannot be made to, for people.
     fn bus_error(&self) -> Result<(), String> {
-        let (world, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
+        let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         // What a kernel that owns error reporting does when it finds the card.
-        world.with_card(number, |card| card.set_error_reporting(true));
+        network.with_card(number, |card| card.set_error_reporting(true));
         let mut fault = FaultEntry::new(FaultName::PciError);
         fault.error = Some("completion_timeout".to_owned());
         self.set_faults(&faults::plan([fault]))
@@ -190,9 +191,9 @@ pub struct Case {
     /// Its name: theme and expectation.
     pub name: &'static str,
     /// What it needs.
-    pub needs: &'static [Ability],
+    pub needs: &'static [Capability],
     /// What it does.
-    pub run: Run,
+    pub run: CaseBody,
 }
 
 /// What a piece of work cost at the card's registers.
@@ -212,14 +213,14 @@ pub struct Cost {
 
 /// What a case does. It panics if something is not as expected.
 #[derive(Clone, Copy)]
-pub enum Run {
+pub enum CaseBody {
     /// This.
-    Code(fn(&mut Bench<'_>) -> Verdict),
+    Code(fn(&mut CaseContext<'_>) -> Verdict),
     /// Three transfers under a fault.
-    Row(&'static faults::Row),
+    Row(&'static faults::FaultRow),
 }
 
-impl core::fmt::Debug for Run {
+impl core::fmt::Debug for CaseBody {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Self::Code(_) => "Code",
@@ -237,30 +238,30 @@ impl core::fmt::Debug for Case {
 impl Case {
     /// Why this door cannot do it; `None`: it can be tried.
     #[must_use]
-    pub fn skip_reason(&self, door: &dyn Door) -> Option<&'static str> {
-        self.needs.iter().find_map(|ability| door.lacks(*ability))
+    pub fn skip_reason(&self, door: &dyn TestBackend) -> Option<&'static str> {
+        self.needs.iter().find_map(|ability| door.missing_reason(*ability))
     }
 
     /// Runs it on a card behind `door`.
     ///
     /// # Panics
     /// If the card or the driver is not as expected.
-    pub fn run(&self, door: &dyn Door) -> Verdict {
+    pub fn run(&self, door: &dyn TestBackend) -> Verdict {
         self.run_counted(door).map(drop)
     }
 
     /// Runs it, and tells what it counted.
-    fn run_counted(&self, door: &dyn Door) -> Result<Vec<Cost>, Skip> {
+    fn run_counted(&self, door: &dyn TestBackend) -> Result<Vec<Cost>, Skip> {
         if let Some(why) = self.skip_reason(door) {
             return Err(Skip(why.to_owned()));
         }
-        let stand = door.stand().unwrap_or_else(|why| panic!("{}: {why}", door.name()));
-        let bench = &mut Bench::new(door, &*stand);
+        let fixture = door.fixture().unwrap_or_else(|why| panic!("{}: {why}", door.name()));
+        let context = &mut CaseContext::new(door, &*fixture);
         match self.run {
-            Run::Code(run) => run(bench)?,
-            Run::Row(row) => cases::scene(row, bench)?,
+            CaseBody::Code(run) => run(context)?,
+            CaseBody::Row(row) => cases::scenario(row, context)?,
         }
-        Ok(bench.take_costs())
+        Ok(context.take_costs())
     }
 }
 
@@ -298,7 +299,7 @@ impl Outcome {
 
 /// One case by one door.
 #[derive(Debug)]
-pub struct Judged {
+pub struct CaseResult {
     /// How it ended.
     pub outcome: Outcome,
     /// How long it took.
@@ -308,7 +309,7 @@ pub struct Judged {
 }
 
 /// Runs one case and catches its failure: the others are still to be run.
-pub fn judge(case: &Case, door: &dyn Door) -> Judged {
+pub fn run_case(case: &Case, door: &dyn TestBackend) -> CaseResult {
     let began = std::time::Instant::now();
     let mut costs = Vec::new();
     let outcome = match catch_unwind(AssertUnwindSafe(|| case.run_counted(door))) {
@@ -323,5 +324,5 @@ pub fn judge(case: &Case, door: &dyn Door) -> Judged {
             Outcome::Failed(text.unwrap_or("a panic without a message").to_owned())
         }
     };
-    Judged { outcome, took: began.elapsed(), costs }
+    CaseResult { outcome, took: began.elapsed(), costs }
 }

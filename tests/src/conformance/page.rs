@@ -4,8 +4,8 @@ use core::fmt::Write as _;
 
 use fpga_driver::{Direction, RunMode};
 
-use super::Ability;
-use super::faults::{On, Row, TABLE};
+use super::Capability;
+use super::faults::{AppliesTo, FaultRow, TABLE};
 
 /// The page. It is committed; a test holds it against this.
 #[must_use]
@@ -24,7 +24,7 @@ pub fn faults() -> String {
             on(row),
             row.memory,
             row.after,
-            doors(row.needs),
+            backend_names(row.needs),
             row.case,
         );
     }
@@ -53,20 +53,20 @@ transfer the engine reports success. It shows in the IOMMU's log (`dmesg`), in A
 card's own fault log, and in `fpgactl validate`, which compares what has arrived.
 ";
 
-fn on(row: &Row) -> String {
+fn on(row: &FaultRow) -> String {
     match row.on {
-        On::Cdma => "CDMA".to_owned(),
-        On::CdmaRing => "CDMA ring".to_owned(),
-        On::Stream => "C2H stream".to_owned(),
-        On::Function => "function".to_owned(),
-        On::Channels(direction, mode) => {
+        AppliesTo::Cdma => "CDMA".to_owned(),
+        AppliesTo::CdmaRing => "CDMA ring".to_owned(),
+        AppliesTo::Stream => "C2H stream".to_owned(),
+        AppliesTo::Function => "function".to_owned(),
+        AppliesTo::Channels(direction, mode) => {
             let direction = match direction {
                 Some(Direction::C2h) => "C2H",
                 Some(_) => "H2C",
                 None => "H2C, C2H",
             };
             match mode {
-                Some(RunMode::CreditRing) => format!("{direction}, credit ring"),
+                Some(RunMode::Credit) => format!("{direction}, credit ring"),
                 Some(_) => format!("{direction}, stop runs"),
                 None => direction.to_owned(),
             }
@@ -74,13 +74,13 @@ fn on(row: &Row) -> String {
     }
 }
 
-fn doors(needs: &[Ability]) -> &'static str {
+fn backend_names(needs: &[Capability]) -> &'static str {
     let needs = |ability| needs.contains(&ability);
-    if needs(Ability::CardFaults) || needs(Ability::Removal) {
+    if needs(Capability::CardFaults) || needs(Capability::Removal) {
         "simulated"
-    } else if needs(Ability::RefusedDma) {
+    } else if needs(Capability::DmaRefusal) {
         "every, where bad accesses may be provoked"
-    } else if needs(Ability::BusReset) {
+    } else if needs(Capability::BusReset) {
         "every, where there is a reset"
     } else {
         "every"

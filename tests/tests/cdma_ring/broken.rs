@@ -4,22 +4,22 @@ use super::*;
 
 #[test]
 fn cdma_ring_false_registers_are_detected() {
-    let word = |bar, register: BarOffset, value| vec![Replaced { bar, at: register.get(), value }];
+    let word = |bar, register: BarOffset, value| vec![ReplacedRegister { bar, at: register.get(), value }];
     let (sr, current) = (CdmaBlock::SR.address(CDMA), CdmaBlock::CURDESC_LOW.address(CDMA));
-    for way in WAYS {
-        let world = fast_network(with_channels(1, 1));
-        let tampered = Tampered::new(world.transport(0), Vec::new());
+    for way in SETUPS {
+        let network = fast_network(with_channels(1, 1));
+        let tampered = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::open(tampered.clone()).unwrap();
         let base = u32::try_from(BASE).unwrap();
         let bypass = card.info().roles.bypass.unwrap().index;
         let mut lies = match way {
             // A pointer to nowhere, to no descriptor, to one that is not posted.
-            Way::Channel => vec![
+            DescriptorRoute::Channel => vec![
                 (word(USER_BAR, current, 0), "current-descriptor"),
                 (word(USER_BAR, current, base + 32), "current-descriptor"),
                 (word(USER_BAR, current, base + 5 * 64), "current-descriptor"),
             ],
-            Way::Bypass => {
+            DescriptorRoute::Bypass => {
                 vec![(
                     word(bypass, BarOffset::new(BASE + 2 * 64 + 0x1C), 0x0BAD_0000),
                     "no descriptor status",
@@ -35,7 +35,7 @@ fn cdma_ring_false_registers_are_detected() {
         lies.push((unmoved.concat(), "stopped before its tail"));
         for (lie, said) in lies {
             let mut ring: CdmaRing<u64> = ring(&card, way, options());
-            assert_works(&world, &mut ring, 1);
+            assert_works(&network, &mut ring, 1);
             ring.copy(at(0x20_0000), at(FAR), 8_000_000, 1).unwrap();
             ring.copy(at(0x20_0000), at(0x40_0000), 64, 2).unwrap();
             ring.poll().unwrap();
@@ -51,7 +51,7 @@ fn cdma_ring_false_registers_are_detected() {
             assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [1, 2], "{way:?} {said}");
             let fault = done[0].outcome.as_ref().unwrap_err();
             assert!(fault.to_string().contains(said), "{way:?} {said}: {fault}");
-            assert_works(&world, &mut ring, 2);
+            assert_works(&network, &mut ring, 2);
         }
         // All ones: the card is gone.
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
@@ -74,19 +74,19 @@ fn cdma_ring_false_registers_are_detected() {
         assert_eq!(drain(&mut ring).len(), 1);
         tampered.replace(Vec::new());
         drop(ring);
-        assert_works(&world, &mut self::ring(&card, way, options()), 3);
+        assert_works(&network, &mut self::ring(&card, way, options()), 3);
     }
 }
 
 /// Descriptors that a channel cannot write: it says so, and the ring goes on when it can again.
 #[test]
 fn descriptor_memory_refusing_writes_ring_reports_upload() {
-    let world = fast_network(with_channels(1, 1));
-    let card = open(&world);
-    let mut ring: CdmaRing<u64> = self::ring(&card, Way::Channel, options());
-    assert_works(&world, &mut ring, 1);
+    let network = fast_network(with_channels(1, 1));
+    let card = open(&network);
+    let mut ring: CdmaRing<u64> = self::ring(&card, DescriptorRoute::Channel, options());
+    assert_works(&network, &mut ring, 1);
     // The place of the second descriptor refuses to be written.
-    world.with_card(0, |card| card.poison(at(BASE + 64), 64));
+    network.with_card(0, |card| card.poison(at(BASE + 64), 64));
     ring.copy(at(0x20_0000), at(0x40_0000), 64, 7).unwrap();
     let mut polled = Ok(0);
     while polled.is_ok() && ring.in_flight() != 0 {
@@ -98,33 +98,33 @@ fn descriptor_memory_refusing_writes_ring_reports_upload() {
         "the guards cannot be written either: {polled:?}"
     );
     assert_eq!(ring.next_completion().unwrap().outcome.unwrap_err().cause, CdmaFaultCause::Upload);
-    world.with_card(0, |card| card.poison(at(0), 0));
+    network.with_card(0, |card| card.poison(at(0), 0));
     let (cdma, path, _) = ring.close();
     let mut ring = cdma.into_ring(path, options()).unwrap();
-    assert_works(&world, &mut ring, 2);
+    assert_works(&network, &mut ring, 2);
 }
 
 #[test]
 fn cdma_ring_removed_card_ends_copies() {
-    for way in WAYS {
+    for way in SETUPS {
         for failure in [CardFailure::AllOnes, CardFailure::Gone] {
-            let world = fast_network(with_channels(1, 1));
-            let card = open(&world);
+            let network = fast_network(with_channels(1, 1));
+            let card = open(&network);
             let mut ring: CdmaRing<u64> = ring(&card, way, options().descriptors(64));
-            assert_works(&world, &mut ring, 1);
+            assert_works(&network, &mut ring, 1);
             for n in 0..3 {
                 ring.copy(at(0x20_0000), at(FAR), 64 << 20, n).unwrap();
             }
             let ticket = ring.copy(at(0x20_0000), at(0x40_0000), 1, 3).unwrap();
             ring.poll().unwrap();
-            world.fail(0, failure);
-            let error = ring.wait(ticket, patient()).unwrap_err();
+            network.fail(0, failure);
+            let error = ring.wait(ticket, long_wait()).unwrap_err();
             assert!(error.to_string().contains("gone"), "{way:?} {failure:?}: {error}");
             assert_eq!(drain(&mut ring).iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2, 3]);
             drop((ring, card));
-            world.fail(0, CardFailure::None);
-            let card = open(&world);
-            assert_works(&world, &mut self::ring(&card, way, options().descriptors(64)), 2);
+            network.fail(0, CardFailure::None);
+            let card = open(&network);
+            assert_works(&network, &mut self::ring(&card, way, options().descriptors(64)), 2);
         }
     }
 }

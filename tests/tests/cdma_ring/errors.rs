@@ -4,18 +4,19 @@ use super::*;
 
 #[test]
 fn cdma_ring_error_at_any_position_names_copy_and_continues() {
-    for way in WAYS {
+    for way in SETUPS {
         // Without an identity nobody knows where memory ends, so that the bus has to say it.
         for decode in [false, true] {
-            let world = fast_network(with_channels(1, 1));
-            let card = open_with(&world, OpenOptions::default().network_interface(NetworkInterface::Ignored));
+            let network = fast_network(with_channels(1, 1));
+            let card =
+                open_with(&network, OpenOptions::default().network_interface(NetworkInterface::Ignored));
             let cdma = card.cdma_at(CDMA).unwrap();
             let mut ring = cdma.into_ring(path(&card, way), options().length_bits(12)).unwrap();
             for failing in 0..6_u64 {
-                let before = executed(&world);
+                let before = executed(&network);
                 let bad = if decode { at(MEMORY + 4032) } else { at(0x30_0000 + failing * 0x1_0000 + 4032) };
                 if !decode {
-                    world.with_card(0, |card| card.poison(bad, 8));
+                    network.with_card(0, |card| card.poison(bad, 8));
                 }
                 // Each copy takes two descriptors; the second one of the failing copy fails.
                 for n in 0..6 {
@@ -42,7 +43,7 @@ fn cdma_ring_error_at_any_position_names_copy_and_continues() {
                         (_, outcome) => outcome.unwrap_err(),
                     };
                     if done.payload > failing {
-                        assert_eq!((&fault.cause, fault.place), (&CdmaFaultCause::Earlier, None));
+                        assert_eq!((&fault.cause, fault.place), (&CdmaFaultCause::EarlierFault, None));
                         continue;
                     }
                     let CdmaFaultCause::Status(status) = fault.cause else { panic!("{fault}") };
@@ -53,9 +54,9 @@ fn cdma_ring_error_at_any_position_names_copy_and_continues() {
                     assert_eq!(place.length, length);
                     assert!(fault.to_string().contains("can be used again"), "{fault}");
                 }
-                assert_eq!(executed(&world) - before, failing * 2 + 1, "nothing behind it was executed");
-                world.with_card(0, |card| card.poison(at(0), 0));
-                assert_works(&world, &mut ring, failing);
+                assert_eq!(executed(&network) - before, failing * 2 + 1, "nothing behind it was executed");
+                network.with_card(0, |card| card.poison(at(0), 0));
+                assert_works(&network, &mut ring, failing);
             }
             assert_eq!(ring.overruns(), 0);
         }
@@ -64,22 +65,22 @@ fn cdma_ring_error_at_any_position_names_copy_and_continues() {
 
 #[test]
 fn cdma_ring_unfetchable_descriptors_are_reported() {
-    for way in WAYS {
-        let world = fast_network(with_channels(1, 1));
-        let card = open(&world);
+    for way in SETUPS {
+        let network = fast_network(with_channels(1, 1));
+        let card = open(&network);
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
-        assert_works(&world, &mut ring, 1);
+        assert_works(&network, &mut ring, 1);
         for n in 0..3 {
             ring.copy(at(0x20_0000), at(0x30_0000), 64, n).unwrap();
         }
         // They are written; then their memory fails: from the third on, counted from the one that worked.
         assert_eq!(ring.poll(), Ok(0));
-        if way == Way::Channel {
+        if way == DescriptorRoute::Channel {
             for _ in 0..1000 {
                 ring.relax();
             }
         }
-        world.with_card(0, |card| card.poison(at(BASE + 2 * 64), 64));
+        network.with_card(0, |card| card.poison(at(BASE + 2 * 64), 64));
         let mut polled = Ok(0);
         while polled.is_ok() && ring.in_flight() != 0 {
             polled = ring.poll();
@@ -88,9 +89,11 @@ fn cdma_ring_unfetchable_descriptors_are_reported() {
         match way {
             // The bypass BAR shows all ones there, so the copies end; the guards cannot be written, which nobody notices.
             // (A write is posted.)
-            Way::Bypass => assert_eq!(polled.map(|_| ()), Ok(())),
+            DescriptorRoute::Bypass => assert_eq!(polled.map(|_| ()), Ok(())),
             // The channel says that the guards did not arrive.
-            Way::Channel => assert!(matches!(polled, Err(CdmaRingError::Upload { .. })), "{polled:?}"),
+            DescriptorRoute::Channel => {
+                assert!(matches!(polled, Err(CdmaRingError::Upload { .. })), "{polled:?}")
+            }
         }
         let done = drain(&mut ring);
         assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2]);
@@ -99,47 +102,47 @@ fn cdma_ring_unfetchable_descriptors_are_reported() {
         let CdmaFaultCause::Status(status) = fault.cause else { panic!("{fault}") };
         assert!(status.sg_slave_error());
         assert_eq!(fault.place.unwrap().descriptor, 2);
-        world.with_card(0, |card| card.poison(at(0), 0));
+        network.with_card(0, |card| card.poison(at(0), 0));
         // Whatever became of the ring, the engine works.
         let (mut cdma, path, rest) = ring.close();
         assert!(rest.is_empty());
         cdma.copy(at(0x20_0000), at(0x30_0000), 64).unwrap();
         drop(path);
         let mut again = cdma.into_ring(self::path(&card, way), options()).unwrap();
-        assert_works(&world, &mut again, 2);
+        assert_works(&network, &mut again, 2);
     }
 }
 
 #[test]
 fn cdma_ring_extra_start_costs_one_reset() {
-    for way in WAYS {
-        let world = fast_network(with_channels(1, 1));
-        let tampered = Tampered::new(world.transport(0), Vec::new());
+    for way in SETUPS {
+        let network = fast_network(with_channels(1, 1));
+        let tampered = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::open(tampered.clone()).unwrap();
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
         // The engine is at work on a long copy; before the high word of the next tail arrives, it has done that too.
         let tail_high = CdmaBlock::TAILDESC_HIGH.address(CDMA).get();
         for round in 0..8_u64 {
             let data = bytes(round, 4_000_000);
-            poke(&world, 0, at(0x20_0000), &data);
+            poke(&network, 0, at(0x20_0000), &data);
             ring.copy(at(0x20_0000), at(FAR), 3_900_000, 1).unwrap();
             // The descriptor is there, and the engine has begun.
-            while register(&world, 0, USER_BAR, CdmaBlock::SR.address(CDMA)) & 2 != 0 {
+            while register(&network, 0, USER_BAR, CdmaBlock::SR.address(CDMA)) & 2 != 0 {
                 assert_eq!(ring.poll(), Ok(0));
-                world.step();
+                network.step();
             }
-            tampered.overtake(Some((USER_BAR, tail_high)));
+            tampered.delay_write(Some((USER_BAR, tail_high)));
             ring.copy(at(0x20_0000 + 3_900_000), at(FAR + 3_900_000), 100_000, 2).unwrap();
             while ring.in_flight() != 0 {
                 ring.poll().unwrap();
                 ring.relax();
             }
-            tampered.overtake(None);
+            tampered.delay_write(None);
             let done = drain(&mut ring);
             assert!(done.iter().all(|done| done.outcome.is_ok()), "{way:?} {round}: {done:?}");
             assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [1, 2]);
-            assert!(peek(&world, 0, at(FAR), 4_000_000) == data);
-            assert_works(&world, &mut ring, round);
+            assert!(peek(&network, 0, at(FAR), 4_000_000) == data);
+            assert_works(&network, &mut ring, round);
         }
         assert_eq!(ring.overruns(), 8, "{way:?}: it did happen");
     }

@@ -11,18 +11,18 @@ const LENGTHS: [usize; 3] = [200_000, 100, 130_000];
 #[test]
 fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
     let high = (USER_BAR, CdmaBlock::TAILDESC_HIGH.address(CDMA).get());
-    for way in WAYS {
-        let world = fast_network(with_channels(1, 1));
-        let tampered = Tampered::new(world.transport(0), Vec::new());
+    for way in SETUPS {
+        let network = fast_network(with_channels(1, 1));
+        let tampered = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::open(tampered.clone()).unwrap();
         let mut ring: CdmaRing<usize> = ring(&card, way, options());
         let data = LENGTHS.map(|length| bytes(length as u64, length));
         for (n, data) in data.iter().enumerate() {
-            poke(&world, 0, at(0x20_0000 + ((n as u64) << 20)), data);
+            poke(&network, 0, at(0x20_0000 + ((n as u64) << 20)), data);
         }
         let mut seen = [0, 0];
         // Ten steps are more than any of the copies takes.
-        let steps = if way == Way::Bypass { 0..10 } else { 0..7 };
+        let steps = if way == DescriptorRoute::Bypass { 0..10 } else { 0..7 };
         for (before, between, again, last) in steps.clone().flat_map(|a| {
             let steps = steps.clone();
             steps.clone().flat_map(move |b| {
@@ -31,21 +31,21 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
             })
         }) {
             let what = format!("{way:?}: {before} {between} {again} {last}");
-            let (executed_before, overruns) = (executed(&world), ring.overruns());
+            let (executed_before, overruns) = (executed(&network), ring.overruns());
             for (n, _) in LENGTHS.iter().enumerate() {
-                poke(&world, 0, at(FAR + ((n as u64) << 20)), &[0; 64]);
+                poke(&network, 0, at(FAR + ((n as u64) << 20)), &[0; 64]);
             }
             tampered.delay_writes(high, &[0, between, last]);
             for (n, (length, steps)) in LENGTHS.into_iter().zip([0, before, again]).enumerate() {
                 let offset = (n as u64) << 20;
                 ring.copy(at(0x20_0000 + offset), at(FAR + offset), length as u64, n).unwrap();
                 for _ in 0..steps {
-                    world.step();
+                    network.step();
                 }
                 ring.poll().unwrap();
-                if way == Way::Channel {
+                if way == DescriptorRoute::Channel {
                     // The descriptors travel: handed over when they are there.
-                    while ring.free_descriptors() == 15 - n as u32 && world.step() {}
+                    while ring.free_descriptors() == 15 - n as u32 && network.step() {}
                     ring.poll().unwrap();
                 }
             }
@@ -56,14 +56,17 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
             let done = drain(&mut ring);
             assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2], "{what}");
             assert!(done.iter().all(|done| done.outcome.is_ok()), "{what}: {done:?}");
-            assert_eq!(executed(&world) - executed_before, 3, "{what}: each once");
+            assert_eq!(executed(&network) - executed_before, 3, "{what}: each once");
             for (n, data) in data.iter().enumerate() {
-                assert!(peek(&world, 0, at(FAR + ((n as u64) << 20)), 64) == data[..64], "{what}: copy {n}");
+                assert!(
+                    peek(&network, 0, at(FAR + ((n as u64) << 20)), 64) == data[..64],
+                    "{what}: copy {n}"
+                );
             }
             seen[usize::from(ring.overruns() != overruns)] += 1;
         }
         assert!(seen[0] > 0 && seen[1] > 0, "{way:?}: started once too often or not: {seen:?}");
         let last = at(FAR + (2 << 20));
-        assert!(peek(&world, 0, last, LENGTHS[2]) == data[2]);
+        assert!(peek(&network, 0, last, LENGTHS[2]) == data[2]);
     }
 }

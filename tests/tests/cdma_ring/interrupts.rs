@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn cdma_ring_interrupts_follow_threshold_and_delay() {
-    for way in WAYS {
+    for way in SETUPS {
         for (threshold, delay) in [(1, 0), (4, 20), (255, 20), (8, 1), (2, 255)] {
-            let (world, card) = opened();
+            let (network, card) = opened();
             card.enable_interrupts().unwrap();
             let options = options().user_interrupt(0).interrupt_threshold(threshold).interrupt_delay(delay);
             let mut ring: CdmaRing<u64> = ring(&card, way, options);
@@ -26,19 +26,19 @@ fn cdma_ring_interrupts_follow_threshold_and_delay() {
                     }
                 };
                 let sent = card.counters().unwrap().interrupts;
-                let began = world.now();
-                let done = ring.wait(last, patient().mode(WaitMode::Interrupt)).unwrap();
+                let began = network.now();
+                let done = ring.wait(last, long_wait().mode(WaitMode::Interrupt)).unwrap();
                 assert_eq!((done.outcome, done.payload), (Ok(20_000), 99));
                 let sent = card.counters().unwrap().interrupts - sent;
                 assert!(sent >= 1, "{way:?} {threshold} {delay} {batch}: it slept");
                 assert!(sent <= batch + 2, "{way:?} {threshold} {delay} {batch}: {sent} interrupts");
-                let waited = world.now().get() - began.get();
+                let waited = network.now().get() - began.get();
                 assert!(
                     waited < 50_000_000,
                     "{way:?} {threshold} {delay} {batch}: woken by an interrupt, not by its limit: {waited} ns"
                 );
                 assert_eq!(drain(&mut ring).len() as u64, batch);
-                let enabled = register(&world, 0, DMA_BAR, IrqBlock::USER_ENABLE.address(IRQ_BASE));
+                let enabled = register(&network, 0, DMA_BAR, IrqBlock::USER_ENABLE.address(IRQ_BASE));
                 assert_eq!(enabled, 0, "masked again");
             }
             // Who polls gets no interrupt.
@@ -66,13 +66,13 @@ fn cdma_ring_threshold_saves_interrupts() {
         let (_, card) = opened();
         card.enable_interrupts().unwrap();
         let options = options().user_interrupt(0).interrupt_threshold(threshold).interrupt_delay(delay);
-        let mut ring: CdmaRing<u64> = ring(&card, Way::Bypass, options);
+        let mut ring: CdmaRing<u64> = ring(&card, DescriptorRoute::Bypass, options);
         let mut last = None;
         for n in 0..12 {
             // Long enough that the sleeper has time to sleep again between two of them.
             last = Some(ring.copy(at(0x20_0000), at(0x400_0000), 4 << 20, n).unwrap());
         }
-        let done = ring.wait(last.unwrap(), patient().mode(WaitMode::Interrupt)).unwrap();
+        let done = ring.wait(last.unwrap(), long_wait().mode(WaitMode::Interrupt)).unwrap();
         assert_eq!(done.outcome, Ok(4 << 20));
         counts.push(card.counters().unwrap().interrupts);
     }
@@ -83,18 +83,18 @@ fn cdma_ring_threshold_saves_interrupts() {
 
 #[test]
 fn cdma_ring_error_wakes_sleeping_wait() {
-    for way in WAYS {
-        let (world, card) = opened();
+    for way in SETUPS {
+        let (network, card) = opened();
         card.enable_interrupts().unwrap();
         let options = options().user_interrupt(0).interrupt_threshold(255).interrupt_delay(255);
         let mut ring: CdmaRing<u64> = ring(&card, way, options);
-        world.with_card(0, |card| card.poison(at(0x40_0000), 64));
+        network.with_card(0, |card| card.poison(at(0x40_0000), 64));
         let ticket = ring.copy(at(0x20_0000), at(0x40_0000), 64, 1).unwrap();
-        let began = world.now();
-        let done = ring.wait(ticket, patient().mode(WaitMode::Interrupt)).unwrap();
+        let began = network.now();
+        let done = ring.wait(ticket, long_wait().mode(WaitMode::Interrupt)).unwrap();
         assert!(matches!(done.outcome.unwrap_err().cause, CdmaFaultCause::Status(_)));
-        assert!(world.now().get() - began.get() < 50_000_000, "{way:?}");
-        world.with_card(0, |card| card.poison(at(0), 0));
-        assert_works(&world, &mut ring, 1);
+        assert!(network.now().get() - began.get() < 50_000_000, "{way:?}");
+        network.with_card(0, |card| card.poison(at(0), 0));
+        assert_works(&network, &mut ring, 1);
     }
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
 
 mod broken;
-mod endings;
+mod drop_and_abort;
 mod errors;
 mod interleavings;
 mod interrupts;
@@ -15,18 +15,18 @@ pub(crate) use std::time::Duration;
 pub(crate) use fpga_driver::cdma_ring::{ConfigError, RefusalReason};
 pub(crate) use fpga_driver::registers::cdma::{CdmaBlock, Cdmasr};
 pub(crate) use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock};
-pub(crate) use fpga_driver::sim::{CardFailure, World};
+pub(crate) use fpga_driver::sim::{CardFailure, SimNetwork};
 pub(crate) use fpga_driver::{
     BarOffset, Card, CardAddr, CdmaCompletion, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError,
     CdmaRingOptions, CdmaSegment, CdmaSubmitError, DescriptorPath, NetworkInterface, OpenOptions, Ticket,
     WaitMode, WaitOptions,
 };
 pub(crate) use fpga_tests::cards::{
-    DMA_BAR, assert_closed, assert_pool, described, fast_network, open, open_with, peek, poke, register,
-    seeded, with_channels, world,
+    DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, open_with, peek, poke,
+    register, seeded, with_channels,
 };
-pub(crate) use fpga_tests::tampered::{Replaced, Tampered};
-pub(crate) use fpga_tests::{PATIENCE, bytes};
+pub(crate) use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
+pub(crate) use fpga_tests::{TIMEOUT, bytes};
 pub(crate) use proptest::prelude::*;
 
 pub(crate) const MEMORY: u64 = 0x2_0000_0000;
@@ -46,25 +46,25 @@ pub(crate) fn segment(source: u64, destination: u64, length: u64) -> CdmaSegment
     CdmaSegment::new(at(source), at(destination), length)
 }
 
-pub(crate) fn opened() -> (World, Card) {
-    let world = world(with_channels(1, 1));
-    let card = open(&world);
-    (world, card)
+pub(crate) fn opened() -> (SimNetwork, Card) {
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
+    (network, card)
 }
 
 /// How descriptors travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum DescriptorRoute {
     Bypass,
     Channel,
 }
 
-pub(crate) const WAYS: [Way; 2] = [Way::Bypass, Way::Channel];
+pub(crate) const SETUPS: [DescriptorRoute; 2] = [DescriptorRoute::Bypass, DescriptorRoute::Channel];
 
-pub(crate) fn path(card: &Card, way: Way) -> DescriptorPath {
+pub(crate) fn path(card: &Card, way: DescriptorRoute) -> DescriptorPath {
     match way {
-        Way::Bypass => DescriptorPath::bypass(at(0)),
-        Way::Channel => DescriptorPath::channel(card.h2c(0).unwrap()),
+        DescriptorRoute::Bypass => DescriptorPath::bypass(at(0)),
+        DescriptorRoute::Channel => DescriptorPath::channel(card.h2c(0).unwrap()),
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn options() -> CdmaRingOptions {
     CdmaRingOptions::new(at(BASE)).descriptors(16).copies(16)
 }
 
-pub(crate) fn ring<T>(card: &Card, way: Way, options: CdmaRingOptions) -> CdmaRing<T> {
+pub(crate) fn ring<T>(card: &Card, way: DescriptorRoute, options: CdmaRingOptions) -> CdmaRing<T> {
     let made = card.cdma().unwrap().into_ring(path(card, way), options);
     made.unwrap_or_else(|refused| panic!("{refused}"))
 }
@@ -85,29 +85,29 @@ pub(crate) fn refusal(card: &Card, path: DescriptorPath, options: CdmaRingOption
     refused.error
 }
 
-pub(crate) fn patient() -> WaitOptions {
-    WaitOptions::default().timeout(PATIENCE)
+pub(crate) fn long_wait() -> WaitOptions {
+    WaitOptions::default().timeout(TIMEOUT)
 }
 
 /// Waits for one copy that must arrive.
 pub(crate) fn arrives<T>(ring: &mut CdmaRing<T>, ticket: Ticket) -> T {
-    let done = ring.wait(ticket, patient()).unwrap();
+    let done = ring.wait(ticket, long_wait()).unwrap();
     assert_eq!(done.ticket, ticket);
     done.outcome.unwrap_or_else(|fault| panic!("{fault}"));
     done.payload
 }
 
 /// A copy that must arrive and be right.
-pub(crate) fn assert_works(world: &World, ring: &mut CdmaRing<u64>, seed: u64) {
+pub(crate) fn assert_works(network: &SimNetwork, ring: &mut CdmaRing<u64>, seed: u64) {
     let data = bytes(seed, 7001);
-    poke(world, 0, at(0x30_0001), &data);
+    poke(network, 0, at(0x30_0001), &data);
     let ticket = ring.copy(at(0x30_0001), at(0x50_0003), 7001, seed).unwrap();
     assert_eq!(arrives(ring, ticket), seed);
-    assert!(peek(world, 0, at(0x50_0003), 7001) == data);
+    assert!(peek(network, 0, at(0x50_0003), 7001) == data);
 }
 
-pub(crate) fn executed(world: &World) -> u64 {
-    world.with_card(0, |card| card.counters().cdma_descriptors).unwrap()
+pub(crate) fn executed(network: &SimNetwork) -> u64 {
+    network.with_card(0, |card| card.counters().cdma_descriptors).unwrap()
 }
 
 /// Everything that has ended, oldest first.

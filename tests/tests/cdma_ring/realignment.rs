@@ -5,33 +5,33 @@ use super::*;
 const WIDTH: u32 = 16;
 
 /// A card whose engine realigns nothing, and a ring on it that was lent channels for what that leaves over.
-fn narrow(way: Way) -> (World, Card, CdmaRing<u64>) {
+fn without_realignment_ring(way: DescriptorRoute) -> (SimNetwork, Card, CdmaRing<u64>) {
     let file = "xdma: { h2c_channels: 2, c2h_channels: 1 }\ncdma: { dre: false, data_width: 128 }";
-    let world = world(described(file));
-    let card = open(&world);
+    let network = network(described(file));
+    let card = open(&network);
     let mut cdma = card.cdma().unwrap();
     cdma.set_bounce_channels(WIDTH, card.h2c(1).unwrap(), card.c2h(0).unwrap()).unwrap();
     let made = cdma.into_ring(path(&card, way), options().length_bits(12));
     let ring = made.unwrap_or_else(|refused| panic!("{refused}"));
-    (world, card, ring)
+    (network, card, ring)
 }
 
 #[test]
 fn cdma_ring_bounce_every_offset_and_length_around_beat() {
     const SPAN: usize = 256;
-    for way in WAYS {
-        let (world, _card, mut ring) = narrow(way);
+    for way in SETUPS {
+        let (network, _card, mut ring) = without_realignment_ring(way);
         let source = bytes(3, SPAN);
-        poke(&world, 0, at(0x20_0000), &source);
+        poke(&network, 0, at(0x20_0000), &source);
         let beat = u64::from(WIDTH);
         // By either path the same bytes take the same ways: one of them stands for all places.
-        let step = if way == Way::Bypass { 1 } else { 5 };
+        let step = if way == DescriptorRoute::Bypass { 1 } else { 5 };
         for (first, second) in
             (0..beat).step_by(step).flat_map(|first| (0..beat).map(move |second| (first, second)))
         {
             let before = bytes(8, SPAN);
             for length in [1, 2, beat - 1, beat, beat + 1, 2 * beat, 3 * beat + 1] {
-                poke(&world, 0, at(0x30_0000), &before);
+                poke(&network, 0, at(0x30_0000), &before);
                 let to = at(0x30_0000 + beat + second);
                 let ticket = ring.copy(at(0x20_0000 + first), to, length, length).unwrap();
                 assert_eq!(arrives(&mut ring, ticket), length);
@@ -39,7 +39,7 @@ fn cdma_ring_bounce_every_offset_and_length_around_beat() {
                 let (first, second, length) = (first as usize, (beat + second) as usize, length as usize);
                 expected[second..][..length].copy_from_slice(&source[first..][..length]);
                 assert!(
-                    peek(&world, 0, at(0x30_0000), SPAN) == expected,
+                    peek(&network, 0, at(0x30_0000), SPAN) == expected,
                     "{way:?}: {length} bytes from {first} to {second}"
                 );
             }
@@ -58,9 +58,9 @@ proptest! {
         seed in any::<u64>(),
     ) {
         const BASE: u64 = 0x20_0000;
-        let (world, _card, mut ring) = narrow(if bypass { Way::Bypass } else { Way::Channel });
+        let (network, _card, mut ring) = without_realignment_ring(if bypass { DescriptorRoute::Bypass } else { DescriptorRoute::Channel });
         let mut model = bytes(seed, 4400);
-        poke(&world, 0, at(BASE), &model);
+        poke(&network, 0, at(BASE), &model);
         let mut tickets = Vec::new();
         for list in &lists {
             let list: Vec<_> = list
@@ -89,7 +89,7 @@ proptest! {
             if ring.free_descriptors() < 4
                 && let Some((ticket, _)) = tickets.last()
             {
-                let done = ring.wait(*ticket, patient()).unwrap();
+                let done = ring.wait(*ticket, long_wait()).unwrap();
                 prop_assert_eq!(done.outcome, Ok(done.payload));
                 tickets.pop();
             }
@@ -101,20 +101,20 @@ proptest! {
         for done in drain(&mut ring) {
             prop_assert_eq!(done.outcome, Ok(done.payload));
         }
-        prop_assert!(peek(&world, 0, at(BASE), model.len()) == model);
+        prop_assert!(peek(&network, 0, at(BASE), model.len()) == model);
     }
 }
 
 #[test]
 fn cdma_ring_failed_bounce_returns_payload_and_continues() {
-    for way in WAYS {
-        let (world, card, mut ring) = narrow(way);
+    for way in SETUPS {
+        let (network, card, mut ring) = without_realignment_ring(way);
         let before = ring.copy(at(0x20_0000), at(0x30_0000), 5000, 1).unwrap();
-        world.with_card(0, |card| card.poison(at(0x40_0000), 16));
+        network.with_card(0, |card| card.poison(at(0x40_0000), 16));
         let refused = ring.copy(at(0x40_0001), at(0x50_0002), 100, 2).unwrap_err();
         assert!(matches!(refused.error, CdmaSubmitError::Bounce(CdmaError::Bounce { .. })), "{refused}");
         assert_eq!(refused.payload, 2);
-        world.with_card(0, |card| card.poison(at(0), 0));
+        network.with_card(0, |card| card.poison(at(0), 0));
         arrives(&mut ring, before);
         // What cannot be is refused before anything is waited for or moved.
         let refused = ring.copy(at(0x40_0001), at(BASE + 2), 100, 3).unwrap_err();
@@ -141,10 +141,10 @@ fn cdma_ring_failed_bounce_returns_payload_and_continues() {
 /// The engine's own part fails: the bytes that went through the host count as done.
 #[test]
 fn cdma_ring_bounce_engine_error_counts_moved_bytes() {
-    let (world, _card, mut ring) = narrow(Way::Bypass);
-    world.with_card(0, |card| card.poison(at(0x20_0000 + 8192), 16));
+    let (network, _card, mut ring) = without_realignment_ring(DescriptorRoute::Bypass);
+    network.with_card(0, |card| card.poison(at(0x20_0000 + 8192), 16));
     let ticket = ring.copy(at(0x20_0003), at(0x30_0003), 20_000, 1).unwrap();
-    let done = ring.wait(ticket, patient()).unwrap();
+    let done = ring.wait(ticket, long_wait()).unwrap();
     let fault = done.outcome.unwrap_err();
     let place = fault.place.unwrap();
     // Thirteen bytes to the next beat, then descriptors of 4080.

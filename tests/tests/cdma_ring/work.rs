@@ -4,14 +4,14 @@ use super::*;
 
 #[test]
 fn cdma_ring_chains_of_every_length() {
-    for way in WAYS {
-        let (world, card) = opened();
+    for way in SETUPS {
+        let (network, card) = opened();
         let mut ring = ring(&card, way, options());
         let data = bytes(1, 15 * 100);
-        poke(&world, 0, at(0x20_0000), &data);
+        poke(&network, 0, at(0x20_0000), &data);
         for length in 1..=15_u64 {
-            let before = executed(&world);
-            poke(&world, 0, at(0x30_0000), &[0; 15 * 100]);
+            let before = executed(&network);
+            poke(&network, 0, at(0x30_0000), &[0; 15 * 100]);
             for n in 0..length {
                 ring.copy(at(0x20_0000 + n * 100), at(0x30_0000 + n * 100), 100, n).unwrap();
             }
@@ -33,9 +33,9 @@ fn cdma_ring_chains_of_every_length() {
                 .collect();
             assert_eq!(payloads, (0..length).collect::<Vec<_>>(), "{way:?}");
             let all = usize::try_from(length * 100).unwrap();
-            let arrived = peek(&world, 0, at(0x30_0000), 15 * 100);
+            let arrived = peek(&network, 0, at(0x30_0000), 15 * 100);
             assert!(arrived[..all] == data[..all] && arrived[all..].iter().all(|byte| *byte == 0));
-            assert_eq!(executed(&world) - before, length);
+            assert_eq!(executed(&network) - before, length);
             assert_eq!((ring.in_flight(), ring.free_descriptors(), ring.overruns()), (0, 15, 0));
         }
     }
@@ -58,12 +58,12 @@ proptest! {
         channel in any::<bool>(),
         seed in any::<u64>(),
     ) {
-        let (world, card) = opened();
-        let way = if channel { Way::Channel } else { Way::Bypass };
+        let (network, card) = opened();
+        let way = if channel { DescriptorRoute::Channel } else { DescriptorRoute::Bypass };
         let mut ring: CdmaRing<usize> = ring(&card, way, options().length_bits(13).copies(8));
         let mut model = bytes(seed, MODEL);
         let base = MEMORY - MODEL as u64;
-        poke(&world, 0, at(base), &model);
+        poke(&network, 0, at(base), &model);
         let mut expected = std::collections::VecDeque::new();
         for (number, (list, polls)) in lists.into_iter().enumerate() {
             let list: Vec<_> = list
@@ -116,18 +116,18 @@ proptest! {
             prop_assert_eq!(Some((done.ticket, done.payload)), expected.pop_front());
         }
         prop_assert!(expected.is_empty());
-        prop_assert!(peek(&world, 0, at(base), MODEL) == model);
+        prop_assert!(peek(&network, 0, at(base), MODEL) == model);
     }
 }
 
 #[test]
 fn cdma_ring_appends_while_running_wrap_many_times() {
-    for way in WAYS {
+    for way in SETUPS {
         for (descriptors, steps) in [(2, 1), (4, 3), (8, 7), (16, 2)] {
-            let (world, card) = opened();
+            let (network, card) = opened();
             let mut ring: CdmaRing<u64> = ring(&card, way, options().descriptors(descriptors));
             let data = bytes(3, 1 << 16);
-            poke(&world, 0, at(0x20_0000), &data);
+            poke(&network, 0, at(0x20_0000), &data);
             let (mut sent, mut ended) = (0_u64, 0_u64);
             while ended < 500 {
                 if sent < 500 {
@@ -140,41 +140,41 @@ fn cdma_ring_appends_while_running_wrap_many_times() {
                 ring.poll().unwrap();
                 // The engine stands in the middle of a chain more often than not.
                 for _ in 0..steps {
-                    world.step();
+                    network.step();
                 }
                 for done in drain(&mut ring) {
                     assert_eq!((done.outcome, done.payload), (Ok(130), ended));
                     ended += 1;
                 }
             }
-            assert_eq!((executed(&world), ring.overruns()), (500, 0), "{way:?} {descriptors}");
-            assert!(peek(&world, 0, at(0x30_0000), 59_000) == data[..59_000], "{way:?} {descriptors}");
+            assert_eq!((executed(&network), ring.overruns()), (500, 0), "{way:?} {descriptors}");
+            assert!(peek(&network, 0, at(0x30_0000), 59_000) == data[..59_000], "{way:?} {descriptors}");
         }
     }
 }
 
 /// Lets the engine have what is queued and do it, without a look at how far it is.
-fn hand_over<T>(world: &World, ring: &mut CdmaRing<T>, way: Way) {
+fn hand_over<T>(network: &SimNetwork, ring: &mut CdmaRing<T>, way: DescriptorRoute) {
     assert_eq!(ring.poll(), Ok(0));
-    world.step_until_idle();
-    if way == Way::Channel {
+    network.step_until_idle();
+    if way == DescriptorRoute::Channel {
         // The descriptors have arrived: now the tail.
         assert_eq!(ring.poll(), Ok(0));
-        world.step_until_idle();
+        network.step_until_idle();
     }
 }
 
 #[test]
 fn cdma_ring_batch_costs_one_tail_write_pair_and_one_read_per_poll() {
-    for way in WAYS {
-        let (world, card) = opened();
+    for way in SETUPS {
+        let (network, card) = opened();
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
         for count in [1_u64, 5, 10, 15] {
             for n in 0..count {
                 ring.copy(at(0x20_0000 + n * 64), at(0x30_0000 + n * 64), 64, n).unwrap();
             }
             let before = card.counters().unwrap();
-            hand_over(&world, &mut ring, way);
+            hand_over(&network, &mut ring, way);
             let handed = card.counters().unwrap();
             assert_eq!(
                 ring.poll(),
@@ -187,12 +187,15 @@ fn cdma_ring_batch_costs_one_tail_write_pair_and_one_read_per_poll() {
                 (handed.mmio_writes - before.mmio_writes, handed.mmio_reads - before.mmio_reads);
             match way {
                 // 64 bytes per descriptor in accesses of 8 or, where the batch wraps, as many; the tail in two; the read-back.
-                Way::Bypass => assert_eq!((writes, reads), (8 * count + 2, 1)),
+                DescriptorRoute::Bypass => assert_eq!((writes, reads), (8 * count + 2, 1)),
                 // A run of the channel at most, then the tail.
-                Way::Channel => assert!(writes <= 2 + 5 && reads == 0, "{writes} {reads}"),
+                DescriptorRoute::Channel => assert!(writes <= 2 + 5 && reads == 0, "{writes} {reads}"),
             }
             // The status word; or the pointer, which is at the tail, and the status register, which says idle.
-            assert_eq!(after.mmio_reads - handed.mmio_reads, if way == Way::Bypass { 1 } else { 2 });
+            assert_eq!(
+                after.mmio_reads - handed.mmio_reads,
+                if way == DescriptorRoute::Bypass { 1 } else { 2 }
+            );
             assert_eq!(ring.poll(), Ok(0));
             assert_eq!(
                 card.counters().unwrap().mmio_reads,
@@ -206,12 +209,12 @@ fn cdma_ring_batch_costs_one_tail_write_pair_and_one_read_per_poll() {
 
 #[test]
 fn cdma_ring_list_is_one_copy_and_long_list_is_cut() {
-    for way in WAYS {
-        let (world, card) = opened();
+    for way in SETUPS {
+        let (network, card) = opened();
         let mut ring: CdmaRing<String> = ring(&card, way, options().length_bits(12));
         assert_eq!(ring.max_descriptor_length(), 4096 - 64);
         let data = bytes(4, 20_000);
-        poke(&world, 0, at(0x20_0000), &data);
+        poke(&network, 0, at(0x20_0000), &data);
         let list = [
             segment(0x20_0000, 0x30_0001, 15_000),
             segment(0, 0, 0),
@@ -219,23 +222,23 @@ fn cdma_ring_list_is_one_copy_and_long_list_is_cut() {
         ];
         let ticket = ring.submit(&list, "a list".to_owned()).unwrap();
         assert_eq!(ring.in_flight(), 1);
-        let done = ring.wait(ticket, patient()).unwrap();
+        let done = ring.wait(ticket, long_wait()).unwrap();
         assert_eq!((done.outcome, done.payload.as_str()), (Ok(20_000), "a list"));
-        assert!(peek(&world, 0, at(0x30_0001), 15_000) == data[..15_000]);
-        assert!(peek(&world, 0, at(0x31_0000), 5000) == data[15_000..]);
-        assert_eq!(executed(&world), 4 + 2);
+        assert!(peek(&network, 0, at(0x30_0001), 15_000) == data[..15_000]);
+        assert!(peek(&network, 0, at(0x31_0000), 5000) == data[15_000..]);
+        assert_eq!(executed(&network), 4 + 2);
         // A later segment may use what an earlier one made.
         let list = [segment(0x20_0000, 0x40_0000, 100), segment(0x40_0000, 0x41_0000, 100)];
         let ticket = ring.submit(&list, String::new()).unwrap();
         arrives(&mut ring, ticket);
-        assert!(peek(&world, 0, at(0x41_0000), 100) == data[..100]);
+        assert!(peek(&network, 0, at(0x41_0000), 100) == data[..100]);
     }
 }
 
 #[test]
 fn cdma_ring_invalid_copy_is_refused_and_returned() {
     let (_, card) = opened();
-    let mut ring: CdmaRing<u32> = ring(&card, Way::Bypass, options());
+    let mut ring: CdmaRing<u32> = ring(&card, DescriptorRoute::Bypass, options());
     let before = card.counters();
     let mut refused = |segments: &[CdmaSegment]| {
         let refused = ring.submit(segments, 77).unwrap_err();
@@ -270,7 +273,7 @@ fn cdma_ring_invalid_copy_is_refused_and_returned() {
 
 #[test]
 fn cdma_ring_invalid_configuration_returns_everything() {
-    let (world, card) = opened();
+    let (network, card) = opened();
     let bypass = || DescriptorPath::bypass(at(0));
     let config = |options| match refusal(&card, bypass(), options) {
         CdmaRingError::Config { source, .. } => source,
@@ -305,19 +308,19 @@ fn cdma_ring_invalid_configuration_returns_everything() {
     let error = refusal(&card, DescriptorPath::channel(busy), options());
     assert!(matches!(error, CdmaRingError::Channel { .. }), "{error}");
     let _ = ticket;
-    let other = World::builder().cards(1).build().unwrap();
+    let other = SimNetwork::builder().cards(1).build().unwrap();
     let foreign = open(&other).h2c(0).unwrap();
     let error = refusal(&card, DescriptorPath::channel(foreign), options());
     assert!(matches!(error, CdmaRingError::Submit(_)), "{error}");
-    drop((card, world));
+    drop((card, network));
 
     for (file, expected) in [
         ("cdma: { sg: false }", "NoScatterGather"),
         ("bars: { bypass: null }", "NoBypass"),
         ("cdma: { address_width: 32 }\nmemory: { base: 0x100000000, size: 0x10000000 }", "Base"),
     ] {
-        let world = self::world(described(file));
-        let card = open(&world);
+        let network = self::network(described(file));
+        let card = open(&network);
         let options = if expected == "Base" { CdmaRingOptions::new(at(0x1_0010_0000)) } else { options() };
         let window = if expected == "Base" { at(0x1_0000_0000) } else { at(0) };
         let refused =
@@ -328,7 +331,7 @@ fn cdma_ring_invalid_configuration_returns_everything() {
 
 #[test]
 fn cdma_ring_every_build_has_ring() {
-    for way in WAYS {
+    for way in SETUPS {
         for (file, options) in [
             ("cdma: { address_width: 32 }\nmemory: { size: 0x10000000 }", options()),
             ("cdma: { address_width: 40 }", options()),
@@ -337,14 +340,14 @@ fn cdma_ring_every_build_has_ring() {
             ("cdma: { max_length_bits: 26 }", options().length_bits(26)),
             ("cdma: { max_length_bits: 15 }", options().length_bits(15).descriptors(64)),
         ] {
-            let world = world(described(file));
-            let card = open(&world);
+            let network = network(described(file));
+            let card = open(&network);
             let mut ring = ring(&card, way, options);
-            (0..20).for_each(|seed| assert_works(&world, &mut ring, seed));
+            (0..20).for_each(|seed| assert_works(&network, &mut ring, seed));
         }
         // Addresses that the build does not have.
-        let world = world(described("cdma: { address_width: 32 }"));
-        let card = open(&world);
+        let network = network(described("cdma: { address_width: 32 }"));
+        let card = open(&network);
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
         let refused = ring.copy(at(0), at(0x1_0000_0000), 64, 0).unwrap_err();
         assert!(
@@ -354,22 +357,23 @@ fn cdma_ring_every_build_has_ring() {
             ),
             "{refused}"
         );
-        assert_works(&world, &mut ring, 1);
+        assert_works(&network, &mut ring, 1);
     }
 }
 
 #[test]
 fn cdma_ring_without_dre_unaligned_copy_is_refused() {
-    let world = world(described("cdma: { dre: false, data_width: 512, max_length_bits: 15 }"));
-    let card = open(&world);
-    let mut ring: CdmaRing<u64> = ring(&card, Way::Bypass, options().length_bits(12).realignment(false));
+    let network = network(described("cdma: { dre: false, data_width: 512, max_length_bits: 15 }"));
+    let card = open(&network);
+    let mut ring: CdmaRing<u64> =
+        ring(&card, DescriptorRoute::Bypass, options().length_bits(12).realignment(false));
     let refused = ring.copy(at(0x20_0001), at(0x30_0000), 64, 5).unwrap_err();
     let CdmaSubmitError::Ring { source, .. } = refused.error else { panic!("{}", refused.error) };
     assert_eq!(source, RefusalReason::Misaligned { address: at(0x20_0001), alignment: 64 });
     // An aligned one stays aligned where it is cut; its length is free.
     let data = bytes(1, 20_001);
-    poke(&world, 0, at(0x20_0000), &data);
+    poke(&network, 0, at(0x20_0000), &data);
     let ticket = ring.copy(at(0x20_0000), at(0x30_0040), 20_001, 6).unwrap();
     arrives(&mut ring, ticket);
-    assert!(peek(&world, 0, at(0x30_0040), 20_001) == data);
+    assert!(peek(&network, 0, at(0x30_0040), 20_001) == data);
 }

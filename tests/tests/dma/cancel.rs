@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fpga_driver::{Completion, DmaBuffer, FaultCause, MemoryHandle, Piece, RunMode, Ticket};
+use fpga_driver::{Completion, DmaBuffer, FaultCause, MemoryHandle, RunMode, ScatterGatherEntry, Ticket};
 use fpga_tests::cards::poke;
-use fpga_tests::rig::Way;
+use fpga_tests::rig::TestSetup;
 
 use super::*;
 
@@ -38,12 +38,12 @@ fn place(number: usize) -> CardAddr {
 }
 
 /// The two halves of the transfer at `offset`: on the card's side they lie apart.
-fn halves(memory: MemoryHandle, offset: usize, length: usize, at: CardAddr) -> [Piece; 2] {
+fn halves(memory: MemoryHandle, offset: usize, length: usize, at: CardAddr) -> [ScatterGatherEntry; 2] {
     let first = length / 2;
     let second = at.checked_add(first as u64 + 64).unwrap();
     [
-        Piece { memory, offset, length: first, card: at },
-        Piece { memory, offset: offset + first, length: length - first, card: second },
+        ScatterGatherEntry { memory, offset, length: first, card: at },
+        ScatterGatherEntry { memory, offset: offset + first, length: length - first, card: second },
     ]
 }
 
@@ -80,13 +80,13 @@ fn submit(
 fn assert_arrived(rig: &Rig, memory: MemoryHandle, transfer: &Transfer, buffer: Option<&DmaBuffer>) {
     let Transfer { kind, offset, at, data, .. } = transfer;
     match kind {
-        Kind::Buffer => assert!(rig.moved(buffer.unwrap(), *at, data), "{:?}", rig.way),
-        Kind::Part => assert!(rig.arrived(memory, *offset, *at, data.len()) == *data, "{:?}", rig.way),
+        Kind::Buffer => assert!(rig.moved(buffer.unwrap(), *at, data), "{:?}", rig.setup),
+        Kind::Part => assert!(rig.arrived(memory, *offset, *at, data.len()) == *data, "{:?}", rig.setup),
         Kind::List => {
             for piece in halves(memory, *offset, data.len(), *at) {
                 let from = piece.offset - offset;
                 let found = rig.arrived(memory, piece.offset, piece.card, piece.length);
-                assert!(found == data[from..from + piece.length], "{:?}", rig.way);
+                assert!(found == data[from..from + piece.length], "{:?}", rig.setup);
             }
         }
     }
@@ -106,15 +106,26 @@ fn check(
         let ended = done.remove(&transfer.ticket);
         let was_cancelled = cancelled.contains(&transfer.ticket);
         let Some(ended) = ended else {
-            assert!(transfer.kind != Kind::Buffer && !was_cancelled, "{:?}: {:?}", rig.way, transfer.ticket);
+            assert!(
+                transfer.kind != Kind::Buffer && !was_cancelled,
+                "{:?}: {:?}",
+                rig.setup,
+                transfer.ticket
+            );
             assert_arrived(rig, memory, transfer, None);
             continue;
         };
-        assert_eq!(ended.buffer.is_some(), transfer.kind == Kind::Buffer, "{:?}", rig.way);
+        assert_eq!(ended.buffer.is_some(), transfer.kind == Kind::Buffer, "{:?}", rig.setup);
         if was_cancelled {
             assert_eq!(ended.outcome.unwrap_err().cause, FaultCause::Aborted);
         } else {
-            assert_eq!(ended.outcome, Ok(transfer.data.len() as u64), "{:?} {:?}", rig.way, transfer.ticket);
+            assert_eq!(
+                ended.outcome,
+                Ok(transfer.data.len() as u64),
+                "{:?} {:?}",
+                rig.setup,
+                transfer.ticket
+            );
             assert_arrived(rig, memory, transfer, ended.buffer.as_ref());
         }
     }
@@ -122,10 +133,10 @@ fn check(
 }
 
 /// Submits five transfers, lets `prepare` bring the channel into a state, cancels one and looks at everything.
-pub(crate) fn cancelled_after(way: Way, kind: Kind, which: usize, prepare: &dyn Fn(&mut Rig)) -> bool {
+pub(crate) fn cancelled_after(way: TestSetup, kind: Kind, which: usize, prepare: &dyn Fn(&mut Rig)) -> bool {
     let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
     let mut rig = Rig::with(way, options);
-    let memory = rig.attach(TRANSFERS * LENGTH);
+    let memory = rig.register_memory(TRANSFERS * LENGTH);
     let transfers: Vec<_> =
         (0..TRANSFERS).map(|n| submit(&mut rig, memory, kind, n, LENGTH).unwrap()).collect();
     prepare(&mut rig);
@@ -141,14 +152,14 @@ pub(crate) fn cancelled_after(way: Way, kind: Kind, which: usize, prepare: &dyn 
     check(&rig, memory, &transfers, &cancelled, done);
     assert_eq!(rig.channel.ended(), TRANSFERS as u64);
     // Nothing is left that would keep the memory.
-    drop(rig.channel.detach(memory).unwrap());
+    drop(rig.channel.deregister_memory(memory).unwrap());
     rig.assert_works(1);
     assert_pool(&rig.card, AREA, 0);
     withdrawn
 }
 
-fn every_case(mut case: impl FnMut(Way, Kind, usize)) {
-    for way in WAYS {
+fn every_case(mut case: impl FnMut(TestSetup, Kind, usize)) {
+    for way in SETUPS {
         for kind in KINDS {
             for which in [0, TRANSFERS / 2, TRANSFERS - 1] {
                 case(way, kind, which);
@@ -176,7 +187,7 @@ fn cancel_ended_transfer_completes_normally() {
     every_case(|way, kind, which| {
         let withdrawn = cancelled_after(way, kind, which, &|rig| {
             rig.channel.poll().unwrap();
-            rig.world.step_until_idle();
+            rig.network.step_until_idle();
         });
         assert!(!withdrawn, "{way:?} {kind:?} {which}");
     });
@@ -201,10 +212,10 @@ fn cancel_transfer_in_middle_keeps_others() {
 /// A transfer of one long descriptor: the engine ends what it has begun.
 #[test]
 fn cancel_single_descriptor_in_progress_ends_it() {
-    for way in WAYS {
+    for way in SETUPS {
         for steps in 0..30 {
             let mut rig = Rig::new(way);
-            let memory = rig.attach(2 << 20);
+            let memory = rig.register_memory(2 << 20);
             let data = bytes(1, 1 << 20);
             rig.put(memory, 0, CardAddr::ZERO, &data);
             let long = rig.channel.submit_at(memory, 0, 1 << 20, CardAddr::ZERO).unwrap();
@@ -224,9 +235,9 @@ fn cancel_single_descriptor_in_progress_ends_it() {
 
 #[test]
 fn cancel_unknown_or_old_ticket_is_refused() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
-        let memory = rig.attach(4096);
+        let memory = rig.register_memory(4096);
         let first = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
         rig.channel.wait_ended(first, WaitOptions::default()).unwrap();
         let buffer = rig.card.buffer(64).unwrap();
@@ -252,11 +263,11 @@ fn cancel_unknown_or_old_ticket_is_refused() {
 }
 
 /// Cancels every transfer there is, in an order of chance.
-pub(crate) fn all_of_them(way: Way, seed: u64) {
-    let mut dice = Dice::new(seed);
+pub(crate) fn all_of_them(way: TestSetup, seed: u64) {
+    let mut dice = TestRng::new(seed);
     let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
     let mut rig = Rig::with(way, options);
-    let memory = rig.attach(TRANSFERS * LENGTH);
+    let memory = rig.register_memory(TRANSFERS * LENGTH);
     let transfers: Vec<_> =
         (0..TRANSFERS).map(|n| submit(&mut rig, memory, dice.one_of(&KINDS), n, LENGTH).unwrap()).collect();
     if dice.below(4) != 0 {
@@ -281,7 +292,7 @@ pub(crate) fn all_of_them(way: Way, seed: u64) {
 
 #[test]
 fn cancel_all_in_any_order_returns_all() {
-    for way in WAYS {
+    for way in SETUPS {
         for seed in 0..40 {
             all_of_them(way, seed);
         }
@@ -291,20 +302,20 @@ fn cancel_all_in_any_order_returns_all() {
 /// Submitting, polling, stepping and cancelling in any interleaving.
 #[test]
 fn cancel_random_interleaving_keeps_invariants() {
-    for way in WAYS {
+    for way in SETUPS {
         for seed in 0..25 {
             interleaved(way, seed);
         }
     }
 }
 
-pub(crate) fn interleaved(way: Way, seed: u64) {
+pub(crate) fn interleaved(way: TestSetup, seed: u64) {
     const COUNT: usize = 48;
-    let mut dice = Dice::new(seed);
+    let mut dice = TestRng::new(seed);
     let longest = dice.one_of(&[4096, 8192, 1 << 20]);
     let options = way.options().descriptors(64).transfers(16).max_descriptor_length(longest);
     let mut rig = Rig::with(way, options.report_each(dice.below(2) == 0));
-    let memory = rig.attach(COUNT * LENGTH);
+    let memory = rig.register_memory(COUNT * LENGTH);
     let mut transfers = Vec::new();
     let mut cancelled = Vec::new();
     let mut done = Vec::new();
@@ -342,18 +353,18 @@ pub(crate) fn interleaved(way: Way, seed: u64) {
 /// The engine has stopped on an error that nobody has seen yet, and then somebody cancels.
 #[test]
 fn cancel_during_pending_error_reports_error() {
-    for way in WAYS {
+    for way in SETUPS {
         for which in 0..TRANSFERS {
-            let world = fpga_tests::cards::world(fpga_tests::cards::with_channels(2, 2));
-            let card = fpga_tests::cards::open(&world);
-            let mut rig = Rig::on(world, card, way, way.options().max_descriptor_length(4096));
-            let memory = rig.attach(TRANSFERS * LENGTH);
+            let network = fpga_tests::cards::network(fpga_tests::cards::with_channels(2, 2));
+            let card = fpga_tests::cards::open(&network);
+            let mut rig = Rig::on(network, card, way, way.options().max_descriptor_length(4096));
+            let memory = rig.register_memory(TRANSFERS * LENGTH);
             let transfers: Vec<_> =
                 (0..TRANSFERS).map(|n| submit(&mut rig, memory, Kind::Buffer, n, LENGTH).unwrap()).collect();
             // In the third transfer, at its third page.
-            rig.world.with_card(0, |card| card.poison(place(2).checked_add(2 * 4096).unwrap(), 64));
+            rig.network.with_card(0, |card| card.poison(place(2).checked_add(2 * 4096).unwrap(), 64));
             rig.channel.poll().unwrap();
-            rig.world.step_until_idle();
+            rig.network.step_until_idle();
             let withdrawn = rig.channel.cancel(transfers[which].ticket).unwrap();
             assert_eq!(withdrawn, which >= 2, "{way:?}: the first two had arrived");
             assert_eq!(rig.channel.in_flight(), 0, "an error ends everything");
@@ -368,10 +379,10 @@ fn cancel_during_pending_error_reports_error() {
                         assert!(matches!(fault.cause, FaultCause::Status(_)), "{fault}");
                         assert_eq!(fault.place.unwrap().bytes_done, 2 * 4096);
                     }
-                    (_, outcome) => assert_eq!(outcome.unwrap_err().cause, FaultCause::Earlier),
+                    (_, outcome) => assert_eq!(outcome.unwrap_err().cause, FaultCause::EarlierFault),
                 }
             }
-            rig.world.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
+            rig.network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
             rig.assert_works(4);
         }
     }
@@ -380,11 +391,11 @@ fn cancel_during_pending_error_reports_error() {
 /// What was posted goes on where it stopped: a descriptor that was executed is not executed again.
 #[test]
 fn cancel_moves_no_descriptor_twice() {
-    for way in WAYS {
+    for way in SETUPS {
         // Not so many that the last one begins.
         for steps in 0..30 {
             let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
-            let memory = rig.attach(TRANSFERS * LENGTH);
+            let memory = rig.register_memory(TRANSFERS * LENGTH);
             let before = rig.card.counters().unwrap().descriptors;
             let tickets: Vec<_> = (0..TRANSFERS)
                 .map(|n| submit(&mut rig, memory, Kind::Part, n, LENGTH).unwrap().ticket)
@@ -403,15 +414,15 @@ fn cancel_moves_no_descriptor_twice() {
 /// Cancelling costs a few register accesses, and only where the engine has to be stopped.
 #[test]
 fn cancel_queued_transfer_needs_no_register_access() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
-        let memory = rig.attach(4096);
-        poke(&rig.world, 0, CardAddr::ZERO, &[1]);
+        let memory = rig.register_memory(4096);
+        poke(&rig.network, 0, CardAddr::ZERO, &[1]);
         // The first is posted; in a stop run what follows waits for its end.
         let first = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
         rig.channel.poll().unwrap();
         let second = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        if matches!(way.mode, RunMode::StopRuns) {
+        if matches!(way.mode, RunMode::Batch) {
             rig.channel.poll().unwrap();
         }
         let before = rig.card.counters();

@@ -2,7 +2,7 @@
 
 use fpga_driver::RunMode;
 use fpga_driver::pci::AccessCounters;
-use fpga_tests::rig::Way;
+use fpga_tests::rig::TestSetup;
 
 use super::*;
 
@@ -22,9 +22,9 @@ fn since(rig: &Rig, before: AccessCounters) -> AccessCounters {
 /// One transfer, posted alone: as few writes as its run mode needs.
 #[test]
 fn cost_single_transfer_writes_minimum() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
-        let memory = rig.attach(4096);
+        let memory = rig.register_memory(4096);
         let one = |rig: &mut Rig| {
             let ticket = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
             rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
@@ -39,7 +39,7 @@ fn cost_single_transfer_writes_minimum() {
         let cost = since(&rig, before);
         assert_eq!((cost.mmio_reads, cost.interrupts, cost.descriptors), (0, 0, 1000), "{way:?}");
         // Stop, pointer, adjacency, run; the pointer's high word stays as it is. Or credits.
-        let most = if matches!(way.mode, RunMode::StopRuns) { 4000 } else { 1000 };
+        let most = if matches!(way.mode, RunMode::Batch) { 4000 } else { 1000 };
         assert!(cost.mmio_writes <= most, "{way:?}: {} writes", cost.mmio_writes);
     }
 }
@@ -47,15 +47,15 @@ fn cost_single_transfer_writes_minimum() {
 /// Every way to submit costs the same doorbells: a list is as cheap as a part.
 #[test]
 fn cost_list_uses_as_few_doorbells_as_parts() {
-    fn cost(way: Way) -> [u64; 2] {
+    fn cost(way: TestSetup) -> [u64; 2] {
         [false, true].map(|lists| {
             let mut rig = Rig::new(way);
-            let memory = rig.attach(1 << 16);
+            let memory = rig.register_memory(1 << 16);
             let round = |rig: &mut Rig| {
                 let mut last = None;
                 for n in 0..64_u64 {
                     let card = CardAddr::new(n << 16);
-                    let piece = |k: usize| fpga_driver::Piece {
+                    let piece = |k: usize| fpga_driver::ScatterGatherEntry {
                         memory,
                         offset: k << 13,
                         length: 64,
@@ -78,7 +78,7 @@ fn cost_list_uses_as_few_doorbells_as_parts() {
             cost.mmio_writes
         })
     }
-    for way in WAYS {
+    for way in SETUPS {
         let [parts, lists] = cost(way);
         assert_eq!(parts, lists, "{way:?}");
     }

@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
-use fpga_card::fault_plan::Moment;
+use fpga_card::fault_plan::Opportunity;
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
 use fpga_driver::{ChannelOptions, RunMode, TransferError, WaitMode, bulk};
 use fpga_tests::cards::{fast_network, halt, open, with_channels};
-use fpga_tests::rig::Way;
+use fpga_tests::rig::TestSetup;
 
 use super::*;
 
@@ -14,26 +14,26 @@ fn within(limit: Duration) -> WaitOptions {
     WaitOptions::default().timeout(limit)
 }
 
-fn rig(way: Way) -> Rig {
-    let world = fast_network(with_channels(2, 2));
-    let card = open(&world);
+fn rig(way: TestSetup) -> Rig {
+    let network = fast_network(with_channels(2, 2));
+    let card = open(&network);
     card.enable_interrupts().unwrap();
-    Rig::on(world, card, way, way.options().max_descriptor_length(4096))
+    Rig::on(network, card, way, way.options().max_descriptor_length(4096))
 }
 
 /// Interrupts that nothing has asked for, one for every access of a register: time goes on, so that a deadline is kept where
 /// nothing moves, and work is done where something can.
 #[test]
 fn deadline_interrupt_storm_does_not_stop_clock() {
-    for way in WAYS {
+    for way in SETUPS {
         for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(10) }] {
             let mut rig = rig(way);
             let storm = |on: bool| {
                 let vector = if way.to_card() { 0 } else { 2 };
-                let fault = InjectedFault::SpuriousInterrupt { vector, on: Moment::Access };
+                let fault = InjectedFault::SpuriousInterrupt { vector, on: Opportunity::Access };
                 let plan = FaultPlan::new(1);
                 let plan = if on { plan.with(PlannedFault::new(fault).always()) } else { plan };
-                rig.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+                rig.network.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
             };
             storm(true);
             halt(&rig.card, way.direction, true);
@@ -47,7 +47,7 @@ fn deadline_interrupt_storm_does_not_stop_clock() {
             assert!(failed.buffer.is_some_and(|buffer| buffer.len() == 5000));
             halt(&rig.card, way.direction, false);
             let struck =
-                rig.world.with_card(0, |card| card.fault_progress().map(|(_, struck)| struck).sum::<u64>());
+                rig.network.with_card(0, |card| card.fault_progress().map(|(_, struck)| struck).sum::<u64>());
             assert!(struck.unwrap() > 20, "{way:?} {mode:?}: {struck:?} interrupts are no storm");
             for _ in 0..4 {
                 let buffer = rig.buffer(CardAddr::ZERO, &bytes(3, 50_000));
@@ -63,7 +63,7 @@ fn deadline_interrupt_storm_does_not_stop_clock() {
 /// A wait that cannot even begin ends the same way.
 #[test]
 fn deadline_without_interrupts_returns_buffer() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
         for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }] {
             let buffer = rig.buffer(CardAddr::ZERO, &bytes(1, 1 << 20));
@@ -84,9 +84,9 @@ fn deadline_without_interrupts_returns_buffer() {
 /// Long transfers in pieces, in any mode.
 #[test]
 fn deadline_bulk_transfers_end_in_any_mode() {
-    for mode in [RunMode::StopRuns, RunMode::CreditRing] {
-        let world = fpga_tests::cards::world(with_channels(1, 1));
-        let card = open(&world);
+    for mode in [RunMode::Batch, RunMode::Credit] {
+        let network = fpga_tests::cards::network(with_channels(1, 1));
+        let card = open(&network);
         card.enable_interrupts().unwrap();
         let options = ChannelOptions::default().run_mode(mode);
         let (mut h2c, mut c2h) = (card.h2c_with(0, options).unwrap(), card.c2h_with(0, options).unwrap());
@@ -104,7 +104,7 @@ fn deadline_bulk_transfers_end_in_any_mode() {
 }
 
 /// A transfer that may take `limit`; whether it did it in time.
-fn deadline(way: Way, limit: Duration) -> bool {
+fn deadline(way: TestSetup, limit: Duration) -> bool {
     let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
     let data = bytes(2, 60_000);
     let at = CardAddr::new(0x10_0003);
@@ -130,7 +130,7 @@ fn deadline(way: Way, limit: Duration) -> bool {
 /// In the middle of the transfer, at whatever moment the time is up.
 #[test]
 fn deadline_at_any_moment_returns_buffer() {
-    for way in WAYS {
+    for way in SETUPS {
         let in_time = (0..40).filter(|n| deadline(way, Duration::from_nanos(n * 100))).count();
         assert!((1..39).contains(&in_time), "{way:?}: {in_time}");
     }

@@ -12,15 +12,15 @@ use fpga_driver::{
     Card, ChannelFault, FaultCause, NetworkInterface, OpenOptions, ResourceError, RunMode, Ticket,
     TransferError,
 };
-use fpga_tests::cards::{DMA_BAR, described, fast_network, open_with, peek, poke, with_channels, world};
-use fpga_tests::rig::Way;
-use fpga_tests::tampered::{Replaced, Tampered};
+use fpga_tests::cards::{DMA_BAR, described, fast_network, network, open_with, peek, poke, with_channels};
+use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
+use fpga_tests::rig::TestSetup;
 
 use super::*;
 
 /// What the card logged of this kind.
 fn logged(rig: &Rig, kind: FaultKind) -> usize {
-    rig.world.with_card(0, |card| card.faults().iter().filter(|fault| fault.kind == kind).count()).unwrap()
+    rig.network.with_card(0, |card| card.faults().iter().filter(|fault| fault.kind == kind).count()).unwrap()
 }
 
 fn bits(fault: &ChannelFault) -> Vec<StatusBit> {
@@ -28,10 +28,10 @@ fn bits(fault: &ChannelFault) -> Vec<StatusBit> {
 }
 
 /// A card without network interface: where its memory of 1 MiB ends, nobody knows but the AXI bus.
-fn unknown_memory(way: Way) -> Rig {
-    let world = way.world(described("memory: { size: 0x100000 }"));
-    let card = open_with(&world, OpenOptions::default().network_interface(NetworkInterface::Ignored));
-    Rig::on(world, card, way, way.options().max_descriptor_length(4096))
+fn unknown_memory(way: TestSetup) -> Rig {
+    let network = way.network(described("memory: { size: 0x100000 }"));
+    let card = open_with(&network, OpenOptions::default().network_interface(NetworkInterface::Ignored));
+    Rig::on(network, card, way, way.options().max_descriptor_length(4096))
 }
 
 /// Waits until `last` has ended; the completions of what failed: the first of them, and whether all others are `Earlier`.
@@ -43,7 +43,7 @@ fn first_fault(rig: &mut Rig, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket
     let later = done
         .map(|done| {
             let fault = done.outcome.unwrap_err();
-            assert_eq!((fault.cause.clone(), fault.place), (FaultCause::Earlier, None));
+            assert_eq!((fault.cause.clone(), fault.place), (FaultCause::EarlierFault, None));
             assert!(fault.to_string().contains("submit it again"), "{fault}");
             done.ticket
         })
@@ -53,14 +53,14 @@ fn first_fault(rig: &mut Rig, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket
 
 #[test]
 fn fault_unmapped_card_address_fails_transfer() {
-    for way in WAYS {
+    for way in SETUPS {
         for behind in [0, 1, 5] {
             let mut rig = unknown_memory(way);
-            let memory = rig.attach(8 * 4096);
+            let memory = rig.register_memory(8 * 4096);
             let iova = {
-                let area = rig.channel.detach(memory).unwrap();
+                let area = rig.channel.deregister_memory(memory).unwrap();
                 let iova = area.iova().get();
-                (rig.channel.attach(area).unwrap(), iova)
+                (rig.channel.register_memory(area).unwrap(), iova)
             };
             let (memory, iova) = iova;
             let data = bytes(3, 4096);
@@ -96,15 +96,15 @@ fn fault_unmapped_card_address_fails_transfer() {
 #[test]
 fn fault_poisoned_memory_fails_transfer() {
     const BAD: CardAddr = CardAddr::new(0x4_0000);
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = unknown_memory(way);
         let data = bytes(1, 3000);
         let places = [CardAddr::new(0x1000), BAD, CardAddr::new(0x8_0000)];
         let buffers = places.map(|at| rig.buffer(at, &data));
         if way.to_card() {
-            poke(&rig.world, 0, places[2], &[0xEE; 3000]);
+            poke(&rig.network, 0, places[2], &[0xEE; 3000]);
         }
-        rig.world.with_card(0, |card| card.poison(CardAddr::new(0x4_0010), 1));
+        rig.network.with_card(0, |card| card.poison(CardAddr::new(0x4_0010), 1));
         let mut place = places.into_iter();
         let tickets = buffers.map(|buffer| rig.channel.submit(buffer, place.next().unwrap()).unwrap());
         let [before, bad, later] = tickets.map(|ticket| {
@@ -117,16 +117,16 @@ fn fault_poisoned_memory_fails_transfer() {
         let bit = if way.to_card() { StatusBit::CardWriteSlave } else { StatusBit::CardReadSlave };
         assert_eq!(bits(&fault), [bit]);
         assert_eq!(fault.place.unwrap().card, Some(BAD));
-        assert_eq!((earlier.cause.clone(), earlier.place), (FaultCause::Earlier, None));
+        assert_eq!((earlier.cause.clone(), earlier.place), (FaultCause::EarlierFault, None));
         assert!(earlier.to_string().contains("submit it again"), "{earlier}");
         assert!(rig.moved(&before, places[0], &data), "{way:?}: what came before is there");
-        let after = if way.to_card() { peek(&rig.world, 0, places[2], 3000) } else { later.to_vec() };
+        let after = if way.to_card() { peek(&rig.network, 0, places[2], 3000) } else { later.to_vec() };
         assert!(after == [0xEE; 3000], "{way:?}: what came after is not");
         // A blocking call gives the buffer back with the error.
         let failed = rig.channel.transfer(bad, BAD, WaitOptions::default()).unwrap_err();
         assert!(matches!(&failed.error, TransferError::Fault(fault) if bits(fault) == [bit]), "{failed}");
         assert_eq!(failed.buffer.unwrap().len(), 3000);
-        rig.world.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
+        rig.network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
         rig.assert_works(4);
         drop((before, later));
         assert_pool(&rig.card, AREA, 0);
@@ -134,10 +134,10 @@ fn fault_poisoned_memory_fails_transfer() {
 }
 
 /// An error in the middle of a stream: whoever goes on submitting without a look at outcomes loses the batch and no more.
-pub(crate) fn bad_stream(way: Way) {
+pub(crate) fn bad_stream(way: TestSetup) {
     let mut rig = unknown_memory(way);
-    let memory = rig.attach(64 * 64);
-    let mut dice = Dice::new(12);
+    let memory = rig.register_memory(64 * 64);
+    let mut dice = TestRng::new(12);
     let (mut submitted, mut failed, mut faults) = (0_u64, 0, 0);
     while submitted < 3000 {
         let bad = submitted % 100 == 99;
@@ -152,12 +152,12 @@ pub(crate) fn bad_stream(way: Way) {
         }
         for done in rig.completions() {
             failed += 1;
-            faults += u32::from(done.outcome.unwrap_err().cause != FaultCause::Earlier);
+            faults += u32::from(done.outcome.unwrap_err().cause != FaultCause::EarlierFault);
         }
     }
     for done in rig.finish() {
         failed += 1;
-        faults += u32::from(done.outcome.unwrap_err().cause != FaultCause::Earlier);
+        faults += u32::from(done.outcome.unwrap_err().cause != FaultCause::EarlierFault);
     }
     assert_eq!(rig.channel.ended(), 3000);
     assert!((1..=30).contains(&faults), "{way:?}: {faults}");
@@ -167,18 +167,18 @@ pub(crate) fn bad_stream(way: Way) {
 
 #[test]
 fn fault_bad_transfers_in_sequence_leave_channel_usable() {
-    for way in WAYS {
+    for way in SETUPS {
         bad_stream(way);
     }
 }
 
 #[test]
 fn fault_impossible_count_ends_run() {
-    for way in WAYS {
+    for way in SETUPS {
         for lie in [4, 100, 0x3FF, 0x400, 0xFFFF, 0x7F_FFFF, 0xFF_FFFE, 0xFF_FFFF] {
             let mut rig = Rig::new(way);
-            let memory = rig.attach(4096);
-            rig.world.with_card(0, |card| card.override_completed_count(Some(lie)));
+            let memory = rig.register_memory(4096);
+            rig.network.with_card(0, |card| card.override_completed_count(Some(lie)));
             let tickets = [0, 1, 2].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
             let (ticket, fault, later) = first_fault(&mut rig, tickets[2]);
             assert_eq!(
@@ -196,10 +196,10 @@ fn fault_impossible_count_ends_run() {
             let buffer = rig.card.buffer(64).unwrap();
             let failed = rig.channel.transfer(buffer, CardAddr::ZERO, WaitOptions::default()).unwrap_err();
             assert!(matches!(failed.error, TransferError::Fault(_)) && failed.buffer.is_some(), "{failed}");
-            rig.world.with_card(0, |card| card.override_completed_count(None));
+            rig.network.with_card(0, |card| card.override_completed_count(None));
             rig.assert_works(6);
             drop(failed);
-            assert!(rig.channel.detach(memory).is_ok());
+            assert!(rig.channel.deregister_memory(memory).is_ok());
             assert_pool(&rig.card, AREA, 0);
         }
     }
@@ -209,15 +209,15 @@ fn fault_impossible_count_ends_run() {
 #[test]
 fn fault_decreasing_count_ends_run() {
     for lie in [0, 9, 15, 14] {
-        for way in WAYS.into_iter().filter(|way| matches!(way.mode, RunMode::CreditRing)) {
+        for way in SETUPS.into_iter().filter(|way| matches!(way.mode, RunMode::Credit)) {
             let mut rig = Rig::new(way);
-            let memory = rig.attach(4096);
+            let memory = rig.register_memory(4096);
             let submit = |rig: &mut Rig| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
             for _ in 0..10 {
                 let ticket = submit(&mut rig);
                 rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
             }
-            rig.world.with_card(0, |card| card.override_completed_count(Some(lie)));
+            rig.network.with_card(0, |card| card.override_completed_count(Some(lie)));
             let tickets = [0, 1, 2].map(|_| submit(&mut rig));
             let (ticket, fault, later) = first_fault(&mut rig, tickets[2]);
             assert_eq!((ticket, later), (tickets[0], tickets[1..].to_vec()), "{way:?} {lie}");
@@ -229,7 +229,7 @@ fn fault_decreasing_count_ends_run() {
                 "{way:?}: {fault}"
             );
             assert_eq!(fault.place.unwrap().descriptor, 10);
-            rig.world.with_card(0, |card| card.override_completed_count(None));
+            rig.network.with_card(0, |card| card.override_completed_count(None));
             rig.assert_works(7);
         }
     }
@@ -237,25 +237,25 @@ fn fault_decreasing_count_ends_run() {
 
 #[test]
 fn fault_constant_count_is_detected() {
-    for way in WAYS {
-        let world = fast_network(with_channels(2, 2));
-        let card = fpga_tests::cards::open(&world);
-        let mut rig = Rig::on(world, card, way, way.options());
-        let memory = rig.attach(4096);
-        rig.world.with_card(0, |card| card.override_completed_count(Some(0)));
+    for way in SETUPS {
+        let network = fast_network(with_channels(2, 2));
+        let card = fpga_tests::cards::open(&network);
+        let mut rig = Rig::on(network, card, way, way.options());
+        let memory = rig.register_memory(4096);
+        rig.network.with_card(0, |card| card.override_completed_count(Some(0)));
         let tickets = [0, 1].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
         let limit = WaitOptions::default().timeout(Duration::from_millis(200));
         match (way.mode, rig.channel.wait_ended(tickets[0], limit)) {
             // The engine has stopped, so it shows.
-            (RunMode::StopRuns, Ok(())) => {
+            (RunMode::Batch, Ok(())) => {
                 let (ticket, fault, later) = first_fault(&mut rig, tickets[1]);
                 assert_eq!((ticket, later), (tickets[0], vec![tickets[1]]));
-                assert!(matches!(fault.cause, FaultCause::Silent(_)), "{fault}");
+                assert!(matches!(fault.cause, FaultCause::NoError(_)), "{fault}");
                 assert_eq!(fault.place.unwrap().descriptor, 0);
                 assert!(fault.to_string().contains("without an error bit"), "{fault}");
             }
             // An engine that waits for credits looks the same as one that works: the time-out is what ends it.
-            (RunMode::CreditRing, Err(ChannelError::TimedOut { completed: 0, posted: 2, .. })) => {
+            (RunMode::Credit, Err(ChannelError::TimedOut { completed: 0, posted: 2, .. })) => {
                 assert_eq!(rig.channel.in_flight(), 2);
                 assert_eq!(rig.channel.abort(), Ok(2));
                 assert!(
@@ -266,7 +266,7 @@ fn fault_constant_count_is_detected() {
             }
             (_, other) => panic!("{way:?}: {other:?}"),
         }
-        rig.world.with_card(0, |card| card.override_completed_count(None));
+        rig.network.with_card(0, |card| card.override_completed_count(None));
         rig.assert_works(8);
     }
 }
@@ -274,9 +274,9 @@ fn fault_constant_count_is_detected() {
 /// Counts of the same run stand beside each other in a time-out's message.
 #[test]
 fn fault_timeout_reports_progress_of_run() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
-        let memory = rig.attach(1 << 20);
+        let memory = rig.register_memory(1 << 20);
         for _ in 0..10 {
             let ticket = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
             rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
@@ -293,7 +293,7 @@ fn fault_timeout_reports_progress_of_run() {
 
 /// Where the write-back word goes, as the card has it.
 fn divert_writeback(rig: &Rig) {
-    let base = channel_base(rig.way.direction, 0);
+    let base = channel_base(rig.setup.direction, 0);
     // Nothing is mapped there.
     rig.card.dma_bar().write32(ChannelBlock::POLL_ADDRESS_LOW.address(base), 0xFFFF_F000).unwrap();
     rig.card.dma_bar().write32(ChannelBlock::POLL_ADDRESS_HIGH.address(base), 0).unwrap();
@@ -301,9 +301,9 @@ fn divert_writeback(rig: &Rig) {
 
 #[test]
 fn fault_lost_writebacks_lose_no_transfer() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = unknown_memory(way);
-        let memory = rig.attach(1 << 16);
+        let memory = rig.register_memory(1 << 16);
         divert_writeback(&rig);
         for n in 0..20 {
             let data = bytes(n, 3 * 4096);
@@ -331,12 +331,12 @@ fn fault_lost_writebacks_lose_no_transfer() {
 /// Long descriptors and short ones on a card that mishandles several blocks of long ones (quirk 1).
 #[test]
 fn quirk_1_long_descriptors_transfer() {
-    for way in WAYS {
-        let world = world(described("xdma: { long_descriptor_quirk: true }"));
-        let card = fpga_tests::cards::open(&world);
-        let mut rig = Rig::on(world, card, way, way.options().descriptors(256).transfers(128));
-        let memory = rig.attach(4 << 20);
-        let mut dice = Dice::new(11);
+    for way in SETUPS {
+        let network = network(described("xdma: { long_descriptor_quirk: true }"));
+        let card = fpga_tests::cards::open(&network);
+        let mut rig = Rig::on(network, card, way, way.options().descriptors(256).transfers(128));
+        let memory = rig.register_memory(4 << 20);
+        let mut dice = TestRng::new(11);
         for round in 0..300_u64 {
             let mut last = None;
             for _ in 0..=dice.below(40) {
@@ -366,20 +366,20 @@ fn quirk_1_long_descriptors_transfer() {
 
 #[test]
 fn credit_mode_unsupported_is_refused() {
-    for way in WAYS {
-        let world = world(with_channels(2, 2));
+    for way in SETUPS {
+        let network = network(with_channels(2, 2));
         let held = SgdmaCommonBlock::CREDIT_MODE.address(SGDMA_COMMON_BASE).get();
-        let transport = Tampered::new(world.transport(0), Vec::new());
+        let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::open(transport.clone()).unwrap();
         // None at all; and all but this one.
         let own = PerChannel::one(way.direction, 0).into_bits();
         for value in [0, 0x000F_000F & !own] {
-            transport.replace(vec![Replaced { bar: DMA_BAR, at: held, value }]);
+            transport.replace(vec![ReplacedRegister { bar: DMA_BAR, at: held, value }]);
             match (way.mode, way.take(&card, 0, way.options())) {
-                (RunMode::CreditRing, Err(error @ ResourceError::NoCreditMode { .. })) => {
+                (RunMode::Credit, Err(error @ ResourceError::CreditModeUnsupported { .. })) => {
                     assert!(error.to_string().contains("use stop runs"), "{error}");
                 }
-                (RunMode::StopRuns, Ok(mut channel)) => {
+                (RunMode::Batch, Ok(mut channel)) => {
                     let buffer = card.buffer(5000).unwrap();
                     channel.transfer(buffer, CardAddr::ZERO, WaitOptions::default()).unwrap();
                 }
@@ -389,10 +389,10 @@ fn credit_mode_unsupported_is_refused() {
         }
         // A refusal leaves the channel to be taken, in either mode.
         transport.replace(Vec::new());
-        for mode in [RunMode::CreditRing, RunMode::StopRuns, RunMode::CreditRing] {
-            let way = Way { mode, ..way };
+        for mode in [RunMode::Credit, RunMode::Batch, RunMode::Credit] {
+            let way = TestSetup { mode, ..way };
             let channel = way.take(&card, 0, way.options()).unwrap();
-            let mut rig = Rig { way, channel, card: card.clone(), world: world.clone() };
+            let mut rig = Rig { setup: way, channel, card: card.clone(), network: network.clone() };
             rig.assert_works(11);
         }
     }

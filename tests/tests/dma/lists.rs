@@ -1,16 +1,16 @@
 //! Scatter-gather lists: many pieces, one transfer.
 
 use fpga_driver::ring::RefusalReason;
-use fpga_driver::{MemoryHandle, Piece};
+use fpga_driver::{MemoryHandle, ScatterGatherEntry};
 use fpga_tests::cards::{peek, poke};
-use fpga_tests::rig::Way;
+use fpga_tests::rig::TestSetup;
 
 use super::*;
 
 const AT: u64 = 0x40_0000;
 
-const fn piece(memory: MemoryHandle, offset: usize, length: usize, card: u64) -> Piece {
-    Piece { memory, offset, length, card: CardAddr::new(card) }
+const fn piece(memory: MemoryHandle, offset: usize, length: usize, card: u64) -> ScatterGatherEntry {
+    ScatterGatherEntry { memory, offset, length, card: CardAddr::new(card) }
 }
 
 /// Descriptors that the card has executed.
@@ -19,18 +19,18 @@ fn descriptors(rig: &Rig) -> u64 {
 }
 
 /// Lists at random, compared with the same copies in an array.
-fn lists(way: Way, longest: u32) {
+fn lists(way: TestSetup, longest: u32) {
     const SIZE: usize = 64 << 10;
     let options = way.options().descriptors(64).transfers(8).max_descriptor_length(longest);
     let mut rig = Rig::with(way, options);
-    let memories = [rig.attach(SIZE), rig.attach(SIZE), rig.attach(SIZE)];
+    let memories = [rig.register_memory(SIZE), rig.register_memory(SIZE), rig.register_memory(SIZE)];
     let mut host: Vec<_> = (0..3).map(|n| bytes(n, SIZE)).collect();
     let mut card = bytes(9, 4 * SIZE);
     for (memory, bytes) in memories.iter().zip(&host) {
         rig.memory(*memory).write(0, bytes).unwrap();
     }
-    poke(&rig.world, 0, CardAddr::new(AT), &card);
-    let mut dice = Dice::new(6);
+    poke(&rig.network, 0, CardAddr::new(AT), &card);
+    let mut dice = TestRng::new(6);
     for _ in 0..200 {
         let list = scattered(&mut dice, &memories, SIZE, 4 * SIZE);
         let ticket = loop {
@@ -59,12 +59,12 @@ fn lists(way: Way, longest: u32) {
         rig.memory(*memory).read(0, &mut found).unwrap();
         assert!(found == *bytes, "{way:?}");
     }
-    assert!(peek(&rig.world, 0, CardAddr::new(AT), 4 * SIZE) == card, "{way:?}");
+    assert!(peek(&rig.network, 0, CardAddr::new(AT), 4 * SIZE) == card, "{way:?}");
 }
 
 #[test]
 fn list_scattered_parts_are_one_transfer() {
-    for way in WAYS {
+    for way in SETUPS {
         for longest in [4096, 1 << 20] {
             lists(way, longest);
         }
@@ -72,7 +72,12 @@ fn list_scattered_parts_are_one_transfer() {
 }
 
 /// A list whose pieces do not overlap on either side, some of them empty, in no order.
-fn scattered(dice: &mut Dice, memories: &[MemoryHandle], size: usize, card_size: usize) -> Vec<Piece> {
+fn scattered(
+    dice: &mut TestRng,
+    memories: &[MemoryHandle],
+    size: usize,
+    card_size: usize,
+) -> Vec<ScatterGatherEntry> {
     let count = 1 + dice.below(12);
     // The last byte of either side is left for a piece that is never empty.
     let (host_part, card_part) = ((size - 1) / count, (card_size - 1) / count);
@@ -93,10 +98,10 @@ fn scattered(dice: &mut Dice, memories: &[MemoryHandle], size: usize, card_size:
 
 #[test]
 fn list_touching_entries_share_descriptor() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
-        let memory = rig.attach(1 << 16);
-        let cases: [(&[Piece], u64); 6] = [
+        let memory = rig.register_memory(1 << 16);
+        let cases: [(&[ScatterGatherEntry], u64); 6] = [
             (&[piece(memory, 0, 100, AT), piece(memory, 100, 100, AT + 100)], 1),
             (&[piece(memory, 0, 100, AT), piece(memory, 300, 0, 0), piece(memory, 100, 1, AT + 100)], 1),
             // A gap, or a step back, on either side.
@@ -116,9 +121,9 @@ fn list_touching_entries_share_descriptor() {
 
 #[test]
 fn list_empty_is_refused() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
-        let memory = rig.attach(4096);
+        let memory = rig.register_memory(4096);
         for list in [&[][..], &[piece(memory, 0, 0, AT)], &[piece(memory, 7, 0, AT); 100]] {
             let refused = rig.channel.submit_list(list);
             assert!(
@@ -132,11 +137,11 @@ fn list_empty_is_refused() {
 
 #[test]
 fn list_one_bad_entry_queues_nothing() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
-        let memory = rig.attach(4096);
-        let gone = rig.attach(4096);
-        drop(rig.channel.detach(gone).unwrap());
+        let memory = rig.register_memory(4096);
+        let gone = rig.register_memory(4096);
+        drop(rig.channel.deregister_memory(gone).unwrap());
         let good = piece(memory, 0, 64, AT);
         let bad = [
             piece(memory, 4000, 97, AT + 0x1000),
@@ -152,7 +157,7 @@ fn list_one_bad_entry_queues_nothing() {
                 let right = match &refused {
                     SubmitError::MemoryRange { size: 4096, .. } => bad.memory == memory,
                     SubmitError::CardMemory { length: 64, .. } => bad.card.get() > AT + 0x1000,
-                    SubmitError::NotAttached { .. } => bad.memory == gone,
+                    SubmitError::NotRegistered { .. } => bad.memory == gone,
                     _ => false,
                 };
                 assert!(right, "{bad:?}: {refused}");
@@ -166,19 +171,19 @@ fn list_one_bad_entry_queues_nothing() {
         // What a piece without bytes names does not matter, and is not taken for something else.
         let ticket = rig.channel.submit_list(&[piece(gone, 1 << 40, 0, u64::MAX), good]).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        assert!(rig.channel.detach(memory).is_ok());
+        assert!(rig.channel.deregister_memory(memory).is_ok());
     }
 }
 
 #[test]
 fn list_overlapping_destinations_refused_sources_accepted() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
-        let memory = rig.attach(1 << 16);
+        let memory = rig.register_memory(1 << 16);
         let iova = |rig: &mut Rig| {
-            let area = rig.channel.detach(memory).unwrap();
+            let area = rig.channel.deregister_memory(memory).unwrap();
             let iova = area.iova().get();
-            (rig.channel.attach(area).unwrap(), iova)
+            (rig.channel.register_memory(area).unwrap(), iova)
         };
         let (memory, base) = iova(&mut rig);
         // The pieces of these overlap on one side by as little as a byte; on the other they lie apart.
@@ -237,9 +242,9 @@ fn list_overlapping_destinations_refused_sources_accepted() {
 #[test]
 fn list_million_entries_touching_and_separate() {
     const COUNT: usize = 1_000_000;
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::with(way, way.options().descriptors(1024));
-        let memory = rig.attach(16 << 20);
+        let memory = rig.register_memory(16 << 20);
         let data = bytes(7, 16 * COUNT);
         rig.put(memory, 0, CardAddr::new(AT), &data);
         let list: Vec<_> = (0..COUNT).map(|n| piece(memory, n * 16, 16, AT + n as u64 * 16)).collect();
@@ -268,9 +273,9 @@ fn list_million_entries_touching_and_separate() {
 
 #[test]
 fn list_longer_than_free_space_is_refused_until_free() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::with(way, way.options().descriptors(16).transfers(16));
-        let memory = rig.attach(1 << 16);
+        let memory = rig.register_memory(1 << 16);
         let list: Vec<_> = (0..12).map(|n| piece(memory, n << 12, 100, AT + ((n as u64) << 13))).collect();
         let data: Vec<_> = (0..12).map(|n| bytes(n, 100)).collect();
         for (piece, data) in list.iter().zip(&data) {
@@ -304,9 +309,9 @@ fn list_longer_than_free_space_is_refused_until_free() {
 /// More descriptors than there are credits, than a block holds, than a page of descriptors.
 #[test]
 fn list_as_long_as_ring_transfers() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::with(way, way.options().descriptors(4096));
-        let memory = rig.attach(4096 * 256);
+        let memory = rig.register_memory(4096 * 256);
         for count in [63, 64, 65, 127, 128, 129, 1022, 1023, 1024, 1025, 2047, 4096] {
             let data = bytes(count as u64, count * 16);
             let list: Vec<_> = (0..count).map(|n| piece(memory, n * 256, 16, AT + n as u64 * 64)).collect();
@@ -321,7 +326,7 @@ fn list_as_long_as_ring_transfers() {
         }
         assert_eq!(rig.channel.ended(), 12);
         assert!(rig.completions().is_empty());
-        let overflow = rig.world.with_card(0, |card| {
+        let overflow = rig.network.with_card(0, |card| {
             card.faults().iter().any(|fault| fault.kind == fpga_card::FaultKind::CreditOverflow)
         });
         assert_eq!(overflow, Some(false), "{way:?}");

@@ -3,13 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
-mod attached;
 mod cancel;
 mod cost;
 mod deadlines;
-mod endings;
+mod drop_and_abort;
 mod faults;
 mod lists;
+mod registered;
 mod shapes;
 mod threaded;
 mod waits;
@@ -17,7 +17,7 @@ mod waits;
 use fpga_driver::{CardAddr, ChannelError, Direction, SubmitError, WaitOptions};
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, assert_pool};
-use fpga_tests::rig::{Rig, WAYS};
+use fpga_tests::rig::{Rig, SETUPS};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -25,9 +25,9 @@ use rand_pcg::Pcg64;
 const AREA: usize = 1;
 
 /// A repeatable source of numbers.
-struct Dice(Pcg64);
+struct TestRng(Pcg64);
 
-impl Dice {
+impl TestRng {
     fn new(seed: u64) -> Self {
         Self(Pcg64::new(u128::from(seed), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96))
     }

@@ -2,9 +2,9 @@
 
 use fpga_card::AccessLog;
 use fpga_driver::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
-use fpga_driver::{ChannelOptions, FaultCause, MemoryHandle, Piece, ResourceError};
-use fpga_tests::cards::{described, open, peek, poke, world};
-use fpga_tests::rig::Way;
+use fpga_driver::{ChannelOptions, FaultCause, MemoryHandle, ResourceError, ScatterGatherEntry};
+use fpga_tests::cards::{described, network, open, peek, poke};
+use fpga_tests::rig::TestSetup;
 
 use super::*;
 
@@ -13,7 +13,7 @@ type Right = fn(&ConfigError) -> bool;
 
 #[test]
 fn ring_invalid_options_are_refused() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
         let good = way.options();
         let cases: [(ChannelOptions, Right); 14] = [
@@ -58,10 +58,10 @@ fn ring_invalid_options_are_refused() {
 
 #[test]
 fn memory_of_zero_size_is_refused() {
-    for way in WAYS {
+    for way in SETUPS {
         let rig = Rig::new(way);
         for length in [0, usize::MAX, isize::MAX.unsigned_abs()] {
-            let refused = rig.card.area(length).map(|area| area.len());
+            let refused = rig.card.registered_memory(length).map(|area| area.len());
             assert!(matches!(refused, Err(ResourceError::Memory { .. })), "{length}: {refused:?}");
         }
         assert_pool(&rig.card, AREA, 0);
@@ -71,15 +71,15 @@ fn memory_of_zero_size_is_refused() {
 /// Bytes of a beat: the built-in card's data path has 512 bits.
 const BEAT: usize = 64;
 
-fn fixed(way: fpga_tests::rig::Way) -> (Rig, MemoryHandle) {
+fn fixed(way: fpga_tests::rig::TestSetup) -> (Rig, MemoryHandle) {
     let mut rig = Rig::with(way, way.options().fixed_address(true));
-    let memory = rig.attach(1 << 16);
+    let memory = rig.register_memory(1 << 16);
     (rig, memory)
 }
 
 #[test]
 fn fixed_address_partial_beat_is_refused() {
-    for way in WAYS {
+    for way in SETUPS {
         let (mut rig, memory) = fixed(way);
         let at = |card: u64| CardAddr::new(0x8000 + card);
         for (offset, length, card) in [
@@ -98,8 +98,8 @@ fn fixed_address_partial_beat_is_refused() {
             let refused = rig.channel.submit_at(memory, offset, length, at(card)).unwrap_err();
             assert!(misaligned(&refused), "{way:?}: {refused}");
             assert!(refused.to_string().contains("multiples of 64 bytes"), "{refused}");
-            let piece = Piece { memory, offset, length, card: at(card) };
-            let good = Piece { memory, offset: 0x1000, length: BEAT, card: at(0) };
+            let piece = ScatterGatherEntry { memory, offset, length, card: at(card) };
+            let good = ScatterGatherEntry { memory, offset: 0x1000, length: BEAT, card: at(0) };
             for list in [vec![piece], vec![good, piece]] {
                 let refused = rig.channel.submit_list(&list).unwrap_err();
                 assert!(misaligned(&refused), "{way:?}: {refused}");
@@ -119,19 +119,19 @@ fn fixed_address_partial_beat_is_refused() {
 
 #[test]
 fn fixed_address_every_beat_uses_same_address() {
-    for way in WAYS {
+    for way in SETUPS {
         let (mut rig, memory) = fixed(way);
         let at = CardAddr::new(0x8000);
-        poke(&rig.world, 0, at, &bytes(1, 4096));
+        poke(&rig.network, 0, at, &bytes(1, 4096));
         for (n, beats) in (0..).zip([1, 2, 64, 65, 128, 1000]) {
             let length = beats * BEAT;
             let data = bytes(n, length);
             rig.memory(memory).write(0, &data).unwrap();
-            let behind = peek(&rig.world, 0, at, 4096);
+            let behind = peek(&rig.network, 0, at, 4096);
             let ticket = rig.channel.submit_at(memory, 0, length, at).unwrap();
             rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
             assert!(rig.completions().is_empty(), "{way:?}");
-            let after = peek(&rig.world, 0, at, 4096);
+            let after = peek(&rig.network, 0, at, 4096);
             if way.to_card() {
                 assert_eq!(after[..BEAT], data[length - BEAT..], "the last beat remains");
             } else {
@@ -146,22 +146,22 @@ fn fixed_address_every_beat_uses_same_address() {
         let buffer = rig.card.buffer_from(&bytes(9, 4 * BEAT)).unwrap();
         let buffer = rig.channel.transfer(buffer, at, WaitOptions::default()).unwrap();
         if way.to_card() {
-            assert_eq!(peek(&rig.world, 0, at, BEAT), buffer.to_vec()[3 * BEAT..]);
+            assert_eq!(peek(&rig.network, 0, at, BEAT), buffer.to_vec()[3 * BEAT..]);
         }
-        let piece = |k: usize| Piece { memory, offset: k * 0x1000, length: 2 * BEAT, card: at };
+        let piece = |k: usize| ScatterGatherEntry { memory, offset: k * 0x1000, length: 2 * BEAT, card: at };
         let ticket = rig.channel.submit_list(&[piece(0), piece(3), piece(1)]).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         if way.to_card() {
             let mut last = [0; BEAT];
             rig.memory(memory).read(0x1000 + BEAT, &mut last).unwrap();
-            assert_eq!(peek(&rig.world, 0, at, BEAT), last);
+            assert_eq!(peek(&rig.network, 0, at, BEAT), last);
         } else {
             // The destination is the host's memory: there pieces may not overlap.
             let refused = rig.channel.submit_list(&[piece(0), piece(0)]);
             assert!(matches!(refused, Err(SubmitError::Overlap { .. })), "{refused:?}");
         }
         assert!(rig.completions().is_empty());
-        assert!(rig.channel.detach(memory).is_ok());
+        assert!(rig.channel.deregister_memory(memory).is_ok());
     }
 }
 
@@ -169,11 +169,11 @@ fn fixed_address_every_beat_uses_same_address() {
 #[test]
 fn fixed_address_beat_follows_data_width() {
     for (bits, beat) in [(64, 8), (128, 16), (256, 32), (512, 64)] {
-        for way in WAYS {
-            let world = world(described(&format!("xdma: {{ data_width: {bits} }}")));
-            let card = open(&world);
-            let mut rig = Rig::on(world, card, way, way.options().fixed_address(true));
-            let memory = rig.attach(4096);
+        for way in SETUPS {
+            let network = network(described(&format!("xdma: {{ data_width: {bits} }}")));
+            let card = open(&network);
+            let mut rig = Rig::on(network, card, way, way.options().fixed_address(true));
+            let memory = rig.register_memory(4096);
             let refused = rig.channel.submit_at(memory, beat / 2, beat, CardAddr::ZERO);
             assert!(
                 matches!(refused, Err(SubmitError::Misaligned { width, .. }) if width == beat as u64),
@@ -189,7 +189,7 @@ fn fixed_address_beat_follows_data_width() {
 /// The next owner of a channel is not bound by what the last one wanted.
 #[test]
 fn fixed_address_mode_ends_with_channel() {
-    for way in WAYS {
+    for way in SETUPS {
         let (mut rig, memory) = fixed(way);
         let ticket = rig.channel.submit_at(memory, 0, 4096, CardAddr::ZERO).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
@@ -199,7 +199,7 @@ fn fixed_address_mode_ends_with_channel() {
         // Nor is a fixed channel by what came before; an error of its own ends it like any other.
         drop(rig.channel);
         rig.channel = way.take(&rig.card, 0, way.options().fixed_address(true)).unwrap();
-        let memory = rig.attach(4096);
+        let memory = rig.register_memory(4096);
         let ticket = rig.channel.submit_at(memory, 0, 4096, CardAddr::new(0x40_0000_0000)).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         let failed = rig.completions().remove(0).outcome.unwrap_err();
@@ -213,9 +213,9 @@ fn fixed_address_mode_ends_with_channel() {
 /// A transfer that never fits says how many descriptors it needs.
 #[test]
 fn submit_oversized_part_names_needed_descriptors() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::with(way, way.options().descriptors(8).max_descriptor_length(4096));
-        let memory = rig.attach(16 * 4096);
+        let memory = rig.register_memory(16 * 4096);
         let refused = rig.channel.submit_at(memory, 1, 8 * 4096, CardAddr::ZERO);
         assert!(
             matches!(
@@ -235,9 +235,9 @@ fn submit_oversized_part_names_needed_descriptors() {
 }
 
 /// What the driver does to the card, when by the card's clock, and with which value.
-fn accesses(way: Way, seed: u64) -> Vec<String> {
+fn accesses(way: TestSetup, seed: u64) -> Vec<String> {
     let mut rig = Rig::new(way);
-    rig.world.with_card(0, |card| card.set_access_log(AccessLog::bounded(1 << 16)));
+    rig.network.with_card(0, |card| card.set_access_log(AccessLog::bounded(1 << 16)));
     let mut rng = Pcg64::new(seed.into(), 1);
     for _ in 0..200 {
         let length = 1 + (rng.next_u64() % 9000) as usize;
@@ -250,14 +250,14 @@ fn accesses(way: Way, seed: u64) -> Vec<String> {
             }
         }
     }
-    let log = rig.world.with_card(0, |card| card.set_access_log(AccessLog::Off));
+    let log = rig.network.with_card(0, |card| card.set_access_log(AccessLog::Off));
     let Some(AccessLog::Bounded { entries, .. }) = log else { panic!("the log is there") };
     entries.iter().map(|access| format!("{access:?}")).collect()
 }
 
 #[test]
 fn transfers_same_seed_makes_same_accesses() {
-    for way in WAYS {
+    for way in SETUPS {
         let first = accesses(way, 3);
         assert!(first.len() > 100, "{way:?}: {}", first.len());
         assert!(first == accesses(way, 3), "{way:?}");

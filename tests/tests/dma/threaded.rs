@@ -9,7 +9,7 @@ use fpga_tests::rig::THREADED;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
-use crate::{cancel, endings, faults};
+use crate::{cancel, drop_and_abort, faults};
 
 /// Lets the card work for a moment that differs from case to case.
 fn moment(n: usize) {
@@ -38,10 +38,10 @@ fn threaded_cancel_keeps_invariants() {
 #[test]
 fn threaded_reset_and_removal_return_buffers() {
     for way in THREADED {
-        for (n, look) in endings::LOOKS.into_iter().enumerate() {
-            endings::reset(way, look, n);
-            endings::left(way, look, CardFailure::Gone, n);
-            endings::left(way, look, CardFailure::AllOnes, n);
+        for (n, look) in drop_and_abort::MAX_POLLS.into_iter().enumerate() {
+            drop_and_abort::reset(way, look, n);
+            drop_and_abort::left(way, look, CardFailure::Gone, n);
+            drop_and_abort::left(way, look, CardFailure::AllOnes, n);
         }
     }
 }
@@ -66,9 +66,9 @@ fn sleep(events: &ChannelEvents) -> bool {
 fn threaded_event_loop_misses_no_interrupt() {
     for way in THREADED {
         let mut rig = Rig::with_interrupts(way);
-        let memory = rig.attach(1 << 16);
+        let memory = rig.register_memory(1 << 16);
         let events = rig.channel.events().unwrap();
-        let mut dice = Dice::new(8);
+        let mut dice = TestRng::new(8);
         let (mut submitted, mut ended) = (0, 0);
         while submitted < 1000 || rig.channel.in_flight() > 0 {
             for _ in 0..dice.below(6) {
@@ -94,19 +94,19 @@ fn threaded_event_loop_misses_no_interrupt() {
 /// Every channel of the card in a thread of its own, all at the same time, with everything they can do.
 #[test]
 fn threaded_every_channel_in_own_thread() {
-    let world = THREADED[0].world(fpga_tests::cards::with_channels(4, 4));
-    let card = fpga_tests::cards::open(&world);
+    let network = THREADED[0].network(fpga_tests::cards::with_channels(4, 4));
+    let card = fpga_tests::cards::open(&network);
     std::thread::scope(|scope| {
         for number in 0..4_u8 {
             for direction in [0, 1] {
                 let way = THREADED[usize::from(number % 2) * 2 + direction];
-                let (world, card) = (world.clone(), card.clone());
+                let (network, card) = (network.clone(), card.clone());
                 scope.spawn(move || {
                     let channel =
                         way.take(&card, number, way.options().descriptors(64).transfers(16)).unwrap();
-                    let mut rig = Rig { way, channel, card, world };
-                    let memory = rig.attach(1 << 16);
-                    let mut dice = Dice::new(u64::from(number));
+                    let mut rig = Rig { setup: way, channel, card, network };
+                    let memory = rig.register_memory(1 << 16);
+                    let mut dice = TestRng::new(u64::from(number));
                     let base = (u64::from(number) * 2 + direction as u64) << 24;
                     let mut last = None;
                     for n in 0..150_u64 {
@@ -137,5 +137,5 @@ fn threaded_every_channel_in_own_thread() {
     });
     assert_pool(&card, 0, 0);
     drop(card);
-    assert_closed(&world, 0);
+    assert_closed(&network, 0);
 }

@@ -4,10 +4,10 @@ use core::time::Duration;
 use std::os::fd::AsFd;
 
 use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, ChannelEvents, WaitMode};
-use fpga_tests::cards::{open, with_channels, world};
-use fpga_tests::tampered::Tampered;
+use fpga_tests::cards::{network, open, with_channels};
+use fpga_tests::fault_injecting::FaultInjectingBackend;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
@@ -22,9 +22,9 @@ fn interrupts(rig: &Rig) -> u64 {
 
 #[test]
 fn hybrid_wait_short_transfer_spins_long_transfer_sleeps() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::with_interrupts(way);
-        let memory = rig.attach(4 << 20);
+        let memory = rig.register_memory(4 << 20);
         let spin = hybrid(Duration::from_micros(20));
         let before = rig.card.counters().unwrap();
         for n in 0..20 {
@@ -57,9 +57,9 @@ fn hybrid_wait_short_transfer_spins_long_transfer_sleeps() {
 
 #[test]
 fn hybrid_wait_long_spin_causes_no_interrupt() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::new(way);
-        let memory = rig.attach(4 << 20);
+        let memory = rig.register_memory(4 << 20);
         let ticket = rig.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
         rig.channel.wait_ended(ticket, hybrid(Duration::from_secs(1))).unwrap();
         let ticket = rig.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
@@ -71,17 +71,17 @@ fn hybrid_wait_long_spin_causes_no_interrupt() {
 
 #[test]
 fn wait_every_mode_ends_at_timeout() {
-    for way in WAYS {
+    for way in SETUPS {
         for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(3) }]
         {
             let mut rig = Rig::with_interrupts(way);
-            let memory = rig.attach(32 << 20);
+            let memory = rig.register_memory(32 << 20);
             let ticket = rig.channel.submit_at(memory, 0, 32 << 20, CardAddr::ZERO).unwrap();
             let limit = Duration::from_micros(10);
-            let before = rig.world.now();
+            let before = rig.network.now();
             let error = rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode).timeout(limit));
             assert!(matches!(error, Err(ChannelError::TimedOut { .. })), "{way:?} {mode:?}: {error:?}");
-            let waited = rig.world.now().get() - before.get();
+            let waited = rig.network.now().get() - before.get();
             assert!((10_000..20_000).contains(&waited), "{way:?} {mode:?}: {waited} ns");
             // It goes on, and can be waited for by any other means.
             rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
@@ -93,17 +93,17 @@ fn wait_every_mode_ends_at_timeout() {
 /// A batch that reports only at its end, long after somebody has become suspicious and has looked at the registers.
 #[test]
 fn wait_slow_batch_reports_no_fault() {
-    for way in WAYS {
+    for way in SETUPS {
         for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(8) }]
         {
             // Ten microseconds for each descriptor.
-            let builder = World::builder().card(with_channels(1, 1));
+            let builder = SimNetwork::builder().card(with_channels(1, 1));
             let builder = builder.time(Nanos::from_micros(10), Nanos::from_micros(10)).units_per_relax(1);
-            let world = builder.build().unwrap();
-            let card = open(&world);
+            let network = builder.build().unwrap();
+            let card = open(&network);
             card.enable_interrupts().unwrap();
-            let mut rig = Rig::on(world, card, way, way.options().descriptors(2048).transfers(1024));
-            let memory = rig.attach(1 << 16);
+            let mut rig = Rig::on(network, card, way, way.options().descriptors(2048).transfers(1024));
+            let memory = rig.register_memory(1 << 16);
             let data = bytes(3, 1 << 16);
             rig.put(memory, 0, CardAddr::ZERO, &data);
             let last = (0..1024)
@@ -119,10 +119,10 @@ fn wait_slow_batch_reports_no_fault() {
 /// An engine that was stopped and started again in between interrupts as before.
 #[test]
 fn interrupt_wait_works_between_cancels() {
-    for way in WAYS {
+    for way in SETUPS {
         let mut rig = Rig::with_interrupts(way);
-        let memory = rig.attach(1 << 20);
-        let mut dice = Dice::new(9);
+        let memory = rig.register_memory(1 << 20);
+        let mut dice = TestRng::new(9);
         let interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
         let mut cancelled = 0;
         for _ in 0..100 {
@@ -137,23 +137,23 @@ fn interrupt_wait_works_between_cancels() {
         assert!(cancelled > 50);
         assert_eq!(rig.completions().len(), cancelled, "{way:?}");
         // None of them was found by a look after the sleep's own time-out alone.
-        assert!(rig.world.now() < Nanos::from_millis(100), "{way:?}: {:?}", rig.world.now());
+        assert!(rig.network.now() < Nanos::from_millis(100), "{way:?}: {:?}", rig.network.now());
     }
 }
 
 /// A completion is not lost over a register that cannot be written when it has come already.
 #[test]
 fn wait_completion_survives_register_write_failure() {
-    for way in WAYS {
-        let world = world(with_channels(1, 1));
-        let transport = Tampered::new(world.transport(0), Vec::new());
+    for way in SETUPS {
+        let network = network(with_channels(1, 1));
+        let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::open(transport.clone()).unwrap();
         card.enable_interrupts().unwrap();
         let mut channel = way.take(&card, 0, way.options()).unwrap();
         let ticket = channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
         channel.arm().unwrap();
         channel.poll().unwrap();
-        world.step_until_idle();
+        network.step_until_idle();
         transport.refuse_writes(true);
         let done = channel.wait(ticket, hybrid(Duration::from_millis(1))).unwrap();
         assert_eq!((done.outcome, done.buffer.map(|buffer| buffer.len())), (Ok(1 << 20), Some(1 << 20)));
@@ -171,12 +171,12 @@ fn readable(events: &ChannelEvents) -> bool {
 /// without a wake-up, whatever ends between arming and sleeping.
 #[test]
 fn channel_event_loop_never_sleeps_over_completion() {
-    for way in WAYS {
+    for way in SETUPS {
         for seed in 0..20 {
             let mut rig = Rig::with_interrupts(way);
-            let memory = rig.attach(1 << 16);
+            let memory = rig.register_memory(1 << 16);
             let events = rig.channel.events().unwrap();
-            let mut dice = Dice::new(seed);
+            let mut dice = TestRng::new(seed);
             let (mut submitted, mut ended) = (0, 0);
             while submitted < 300 {
                 for _ in 0..dice.below(6) {
@@ -195,7 +195,7 @@ fn channel_event_loop_never_sleeps_over_completion() {
                     continue;
                 }
                 // The sleep: nobody polls the channel any more until the descriptor says so.
-                rig.world.step_until_idle();
+                rig.network.step_until_idle();
                 assert!(readable(&events), "{way:?} seed {seed}: {submitted} submitted, {ended} ended");
                 assert_ne!(events.take(), 0);
                 ended += rig.channel.poll().unwrap();

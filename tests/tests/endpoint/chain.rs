@@ -5,23 +5,23 @@ use super::*;
 
 use std::sync::Arc;
 
-use fpga_driver::Transport;
+use fpga_driver::Backend;
 use fpga_driver::registers::cdma::CdmaBlock;
-use fpga_tests::tampered::Tampered;
+use fpga_tests::fault_injecting::FaultInjectingBackend;
 
 /// The CDMA's registers in the user BAR of the built-in card.
 const CDMA: BarOffset = BarOffset::new(0x1000);
 
 /// An end whose every new tail is overtaken by so many steps of the cards; `None`: as many as there are to take.
-fn overtaken(net: &mut Net, steps: Option<u32>) -> Arc<Tampered> {
+fn overtaken(net: &mut Testbed, steps: Option<u32>) -> Arc<FaultInjectingBackend> {
     net.ends[0] = None;
-    let seam = Tampered::new(net.world.transport(0), Vec::new());
-    let card = Card::open(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>).unwrap();
+    let seam = FaultInjectingBackend::new(net.network.backend(0), Vec::new());
+    let card = Card::open(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>).unwrap();
     net.ends[0] = Some(Endpoint::open_with(&card, &options(0x1A)).unwrap());
     let high = (0, CdmaBlock::TAILDESC_HIGH.address(CDMA).get());
     match steps {
         Some(steps) => seam.delay_writes(high, &vec![steps; 100_000]),
-        None => seam.overtake(Some(high)),
+        None => seam.delay_write(Some(high)),
     }
     seam
 }
@@ -30,7 +30,7 @@ fn overtaken(net: &mut Net, steps: Option<u32>) -> Arc<Tampered> {
 fn chain_engine_overtaking_tail_costs_reset_and_no_packet() {
     let mut overruns = 0;
     for steps in [Some(0), Some(1), Some(2), Some(3), Some(5), Some(8), Some(13), Some(40), None] {
-        let mut net = Net::new(DeliveryOrder::Random { seed: 11, depth: 64 });
+        let mut net = Testbed::new(DeliveryOrder::Random { seed: 11, depth: 64 });
         let _seam = overtaken(&mut net, steps);
         for (round, length) in [100, 70_001, 1 << 20, 3].into_iter().enumerate() {
             let region = net.region(1, TARGET, 2 << 20);

@@ -15,7 +15,7 @@ fn frame(control: &Control) -> Vec<u8> {
 }
 
 /// A whole transfer works, and nothing is left behind.
-fn assert_works(net: &mut Net) {
+fn assert_works(net: &mut Testbed) {
     let region = net.region(1, TARGET, 100_000);
     net.carry(SOURCE, &region.remote, 0, &bytes(9, 100_000));
     net.end(1).close_region(&region).unwrap();
@@ -24,7 +24,7 @@ fn assert_works(net: &mut Net) {
 
 #[test]
 fn bad_packet_flood_without_polling_loses_no_event() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let own = net.end(1).node();
     let common = Common {
         source: NodeId::new(66),
@@ -64,8 +64,8 @@ fn bad_packet_flood_without_polling_loses_no_event() {
     nonsense.resize(24, 0);
     assert_eq!(fpga_driver::firmware::wire::finish(&mut nonsense, 20), Ok(24));
     frames.push(nonsense);
-    let now = net.world.now();
-    net.world.with_card(1, |card| {
+    let now = net.network.now();
+    net.network.with_card(1, |card| {
         for n in 0..100_000 {
             card.receive_frame(now, &frames[n % frames.len()]);
         }

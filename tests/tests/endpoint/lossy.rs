@@ -25,7 +25,7 @@ fn bad(loss: f64) -> Impairments {
 #[test]
 fn lossy_network_delivers_every_transfer_once() {
     for (seed, loss) in [(1, 0.02), (2, 0.05), (3, 0.10)] {
-        let mut net = Net::impaired(3, bad(loss), seed, |options| options);
+        let mut net = Testbed::impaired(3, bad(loss), seed, |options| options);
         let regions: Vec<_> = (0..3).map(|index| net.region(index, TARGET, 8 << 20).remote).collect();
         let mut expected = Vec::new();
         for (n, length) in [1_usize, 600, 16_384, 100_000, 300_000].into_iter().enumerate() {
@@ -49,7 +49,7 @@ fn lossy_network_delivers_every_transfer_once() {
             assert_eq!(completions.len(), 5);
             assert!(completions.iter().all(|done| done.result == Ok(())), "seed {seed}: {completions:?}");
         }
-        let lost = net.world.network_counters();
+        let lost = net.network.network_counters();
         assert!(lost.data.lost > 0 && lost.control.lost > 0 && lost.data.damaged > 0, "{lost:?}");
         net.assert_clean();
     }
@@ -61,7 +61,7 @@ fn lossy_network_fixed_timeout_with_try_limit_delivers() {
         options.timeout = SendTimeout::Fixed { timeout: Nanos::from_micros(300), max_tries: 30 };
         options
     };
-    let mut net = Net::impaired(2, bad(0.05), 4, fixed);
+    let mut net = Testbed::impaired(2, bad(0.05), 4, fixed);
     let region = net.region(1, TARGET, 1 << 20);
     net.carry(SOURCE, &region.remote, 3, &bytes(1, 200_000));
     net.assert_clean();
@@ -72,18 +72,18 @@ fn lossy_network_fixed_timeout_with_try_limit_delivers() {
 fn blackout_mid_transfer_is_survived() {
     let mut dark = bad(0.0);
     dark.blackouts = vec![Blackout { from: Nanos::from_micros(100), length: Nanos::from_millis(10) }];
-    let mut net = Net::impaired(2, dark, 5, |options| options);
+    let mut net = Testbed::impaired(2, dark, 5, |options| options);
     let region = net.region(1, TARGET, 1 << 20);
     net.carry(SOURCE, &region.remote, 0, &bytes(2, 500_000));
-    let seen = net.world.network_counters();
+    let seen = net.network.network_counters();
     assert!(seen.data.blacked_out > 0, "{seen:?}");
-    assert!(net.world.now() > Nanos::from_millis(10));
+    assert!(net.network.now() > Nanos::from_millis(10));
     net.assert_clean();
 }
 
 #[test]
 fn lossy_network_delivers_reads() {
-    let mut net = Net::impaired(2, bad(0.05), 6, |options| options);
+    let mut net = Testbed::impaired(2, bad(0.05), 6, |options| options);
     net.put(1, SOURCE, &bytes(1, 400_000));
     let reader = net.end(0).node();
     let source = net.end(1).open_readable(reader, CardRange::new(SOURCE, 400_000)).unwrap().remote;
@@ -102,10 +102,10 @@ fn lossy_network_delivers_reads() {
 #[test]
 fn lossy_network_same_seed_repeats_run() {
     let run = |seed| {
-        let mut net = Net::impaired(2, bad(0.05), seed, |options| options);
+        let mut net = Testbed::impaired(2, bad(0.05), seed, |options| options);
         let region = net.region(1, TARGET, 1 << 20);
         net.carry(SOURCE, &region.remote, 0, &bytes(2, 200_000));
-        (net.world.now(), net.world.network_counters(), net.end(0).counters())
+        (net.network.now(), net.network.network_counters(), net.end(0).counters())
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));

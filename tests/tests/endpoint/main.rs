@@ -5,7 +5,7 @@
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
 mod chain;
-mod endings;
+mod drop_and_abort;
 mod floods;
 mod lossy;
 mod mixed;
@@ -38,7 +38,7 @@ use fpga_driver::protocol::sender::TransferError;
 use fpga_driver::sim::CardFailure;
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Endpoint, NodeId, ResourceError};
 use fpga_tests::cards::{assert_closed, described, seeded};
-use fpga_tests::net::{Net, options};
+use fpga_tests::testbed::{Testbed, options};
 use fpga_tests::{DeliveryOrder, bytes};
 use proptest::prelude::*;
 
@@ -54,7 +54,7 @@ fn at(base: CardAddr, offset: u64) -> CardAddr {
 }
 
 /// One transfer that is refused: its completion says why, and nothing else comes of it.
-fn assert_refused(net: &mut Net, region: &RemoteRegion, length: u64, untouched: (CardAddr, usize)) {
+fn assert_refused(net: &mut Testbed, region: &RemoteRegion, length: u64, untouched: (CardAddr, usize)) {
     net.put(0, SOURCE, &bytes(1, length as usize));
     net.put(1, untouched.0, &vec![0xC3; untouched.1]);
     let ticket = net.send(0, SOURCE, region, 0, length);

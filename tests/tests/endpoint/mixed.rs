@@ -7,7 +7,7 @@ use fpga_tests::cards::{peek, poke};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// All there are, with the registry as the default.
 fn every(mut options: EndpointOptions) -> EndpointOptions {
@@ -38,9 +38,9 @@ fn trouble() -> Impairments {
 }
 
 /// Numbers that look random, the same each time.
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
@@ -58,9 +58,9 @@ const STRIDE: u64 = 0x1_0000;
 #[test]
 fn mixed_schemes_random_transfers_and_reads_arrive() {
     const BATCH: u64 = 50;
-    let mut net = Net::impaired(2, trouble(), 11, every);
+    let mut net = Testbed::impaired(2, trouble(), 11, every);
     assert_eq!(net.end(0).schemes(), Scheme::ALL.iter().copied().collect());
-    let mut dice = Dice(5);
+    let mut dice = TestRng(5);
     let regions = [0, 1].map(|index| net.region(index, TARGET, BATCH * STRIDE).remote);
     let readable = at(SOURCE, 2 * BATCH * STRIDE);
     net.put(1, readable, &bytes(77, 40_000));
@@ -122,10 +122,10 @@ fn mixed_schemes_random_transfers_and_reads_arrive() {
 fn mixed_schemes_threads_choose_independently() {
     const TRANSFERS: u64 = 24;
     let order = DeliveryOrder::Random { seed: 9, depth: 16 };
-    let world = order.world().cards(2).threaded(ThreadOptions::default()).build().unwrap();
+    let network = order.network().cards(2).threaded(ThreadOptions::default()).build().unwrap();
     let ends: Vec<SharedEndpoint> = (0..2)
         .map(|number| {
-            let card = Card::open(world.transport(number)).unwrap();
+            let card = Card::open(network.backend(number)).unwrap();
             Endpoint::open_with(&card, &every(options(0x30 + number as u32))).unwrap().into()
         })
         .collect();
@@ -140,7 +140,7 @@ fn mixed_schemes_threads_choose_independently() {
     };
     for from in 0..2 {
         for (thread, n) in (0..3).flat_map(|thread| (0..TRANSFERS).map(move |n| (thread, n))) {
-            poke(&world, from, at(SOURCE, place(thread, n)), &data(from, thread, n));
+            poke(&network, from, at(SOURCE, place(thread, n)), &data(from, thread, n));
         }
     }
     std::thread::scope(|scope| {
@@ -148,12 +148,12 @@ fn mixed_schemes_threads_choose_independently() {
             for thread in 0..3 {
                 let (end, region) = (end.clone(), &regions[1 - from]);
                 scope.spawn(move || {
-                    let mut dice = Dice(thread * 2 + from as u64);
+                    let mut dice = TestRng(thread * 2 + from as u64);
                     for n in 0..TRANSFERS {
                         let (place, length) = (place(thread, n), data(from, thread, n).len() as u64);
                         let by = SendOptions::default().scheme(dice.scheme());
                         let mut sent = end.send(at(SOURCE, place), region, place, length, by).unwrap();
-                        let done = sent.wait(PATIENCE).unwrap();
+                        let done = sent.wait(TIMEOUT).unwrap();
                         assert_eq!((done.ticket, done.result), (sent.ticket(), Ok(())));
                     }
                 });
@@ -164,12 +164,12 @@ fn mixed_schemes_threads_choose_independently() {
         for (thread, n) in (0..3).flat_map(|thread| (0..TRANSFERS).map(move |n| (thread, n))) {
             let data = data(1 - to, thread, n);
             assert!(
-                peek(&world, to, at(TARGET, place(thread, n)), data.len()) == data,
+                peek(&network, to, at(TARGET, place(thread, n)), data.len()) == data,
                 "{to}: {thread}, {n}"
             );
         }
         for _ in 0..3 * TRANSFERS {
-            end.wait_notification(PATIENCE).unwrap();
+            end.wait_notification(TIMEOUT).unwrap();
         }
         assert_eq!(end.next_notification(), None, "told once each");
     }
@@ -179,7 +179,7 @@ fn mixed_schemes_threads_choose_independently() {
 fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
     let other = only(Scheme::Registry, &[Scheme::Selective]);
     let one = only(Scheme::Registry, &[]);
-    let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |options| {
+    let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, |options| {
         if options.incarnation == Some(0xA) { other(options) } else { one(options) }
     });
     let region = net.region(1, TARGET, 1 << 20).remote;
@@ -202,7 +202,7 @@ fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
     let read = net.end(0).next_read().unwrap();
     assert!(matches!(read.result, Err(ReadFailure::Request(TransferError::Scheme { .. }))), "{read:?}");
     let node = net.end(1).node();
-    let peer = net.end(0).meet(node, PATIENCE).unwrap();
+    let peer = net.end(0).wait_peer(node, TIMEOUT).unwrap();
     assert_eq!(peer.schemes, SchemeList::NONE.with(Scheme::Registry));
     let error = net.end(0).send(SOURCE, &region, 0, 10, by(Scheme::Selective)).unwrap_err();
     assert!(
@@ -223,8 +223,8 @@ fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
 #[test]
 fn mixed_schemes_need_card_capability() {
     let open = |text: &str, change: &dyn Fn(EndpointOptions) -> EndpointOptions| {
-        let world = fpga_tests::cards::world(described(text));
-        let card = Card::open(world.transport(0)).unwrap();
+        let network = fpga_tests::cards::network(described(text));
+        let card = Card::open(network.backend(0)).unwrap();
         Endpoint::open_with(&card, &change(options(1))).map(drop).unwrap_err()
     };
     let error = open("ni: { commands: 0 }", &every);
@@ -242,7 +242,7 @@ fn mixed_schemes_need_card_capability() {
 /// A card goes from several schemes to one and back, and a node that is started anew is found anew.
 #[test]
 fn mixed_schemes_restart_and_change_are_handled() {
-    let mut net = Net::impaired(2, trouble(), 3, every);
+    let mut net = Testbed::impaired(2, trouble(), 3, every);
     let choices: [&dyn Fn(EndpointOptions) -> EndpointOptions; 4] = [
         &only(Scheme::Registry, &[]),
         &every,
@@ -259,18 +259,18 @@ fn mixed_schemes_restart_and_change_are_handled() {
         for _ in 0..400 {
             net.poll(0).unwrap();
             net.poll(1).unwrap();
-            net.world.step();
+            net.network.step();
         }
         let lives = (round * 2 + 100) as u32;
         net.ends[1] = None;
-        let card = Card::open(net.world.transport(1)).unwrap();
+        let card = Card::open(net.network.backend(1)).unwrap();
         net.ends[1] = Some(Endpoint::open_with(&card, &change(options(lives))).unwrap());
         net.settle();
         // Each has ended, one way or the other.
         let count = net.end(0).schemes().iter().count();
         assert_eq!(net.completions[0].drain(..).count(), count);
         net.ends[0] = None;
-        let card = Card::open(net.world.transport(0)).unwrap();
+        let card = Card::open(net.network.backend(0)).unwrap();
         net.ends[0] = Some(Endpoint::open_with(&card, &change(options(lives + 1))).unwrap());
         net.notifications[1].clear();
         let region = net.region(1, TARGET, 1 << 20).remote;
@@ -298,13 +298,13 @@ fn mixed_schemes_restart_and_change_are_handled() {
 #[test]
 fn mixed_schemes_small_tables_and_late_polls_deliver() {
     let card = described("ni: { commands: 4, sending_contexts: 2, registry_entries: 2, escape_slots: 1 }");
-    let mut net = Net::of(&card, random(2), |options| {
+    let mut net = Testbed::of(&card, random(2), |options| {
         let mut options = every(options);
         (options.event_entries, options.segment_size) = (64, Some(2048));
         options
     });
     let region = net.region(1, TARGET, 16 << 20).remote;
-    let mut dice = Dice(1);
+    let mut dice = TestRng(1);
     let (mut places, mut handed, mut looks) = (Vec::new(), 0_u64, 0);
     let data = bytes(4, 256 << 10);
     net.put(0, SOURCE, &data);
@@ -322,7 +322,7 @@ fn mixed_schemes_small_tables_and_late_polls_deliver() {
             net.poll(1).unwrap();
             looks += 1;
         }
-        net.world.advance(Nanos::from_micros(5));
+        net.network.advance(Nanos::from_micros(5));
     }
     net.settle();
     assert!(looks > 10, "{looks}");

@@ -14,7 +14,8 @@ fn nodes_all_to_all_random_order_arrives() {
     const NODES: u64 = 5;
     const ROUNDS: u64 = 3;
     for seed in 0..6 {
-        let mut net = Net::nodes(NODES as u32, &CardDescription::default(), random(seed), |options| options);
+        let mut net =
+            Testbed::nodes(NODES as u32, &CardDescription::default(), random(seed), |options| options);
         let regions: Vec<_> =
             (0..NODES).map(|index| net.region(index as usize, TARGET, 32 << 20).remote).collect();
         let data = |from, to, n| bytes(seed << 16 | from << 8 | to << 4 | n, plan(from, to, n).0);
@@ -60,16 +61,16 @@ fn nodes_all_to_all_random_order_arrives() {
 /// A node that is gone costs its own transfers, and nobody else's.
 #[test]
 fn nodes_failed_node_affects_only_its_transfers() {
-    let mut net = Net::nodes(4, &CardDescription::default(), random(3), |options| options);
+    let mut net = Testbed::nodes(4, &CardDescription::default(), random(3), |options| options);
     let regions: Vec<_> = (1..4).map(|index| net.region(index, TARGET, 1 << 20).remote).collect();
     net.put(0, SOURCE, &bytes(1, 300_000));
     let tickets: Vec<_> = regions.iter().map(|region| net.send(0, SOURCE, region, 0, 300_000)).collect();
     for _ in 0..100 {
         net.poll(0).unwrap();
-        net.world.step();
+        net.network.step();
     }
     net.ends[2] = None;
-    net.world.fail(2, CardFailure::Gone);
+    net.network.fail(2, CardFailure::Gone);
     net.settle();
     let result =
         |ticket| net.completions[0].iter().find(|done| done.ticket == ticket).expect("a completion").result;
@@ -86,7 +87,7 @@ fn nodes_failed_node_affects_only_its_transfers() {
 #[test]
 fn nodes_transfer_to_self_arrives() {
     for (seed, length) in [1_usize, 512, 16_385, 200_000].into_iter().enumerate() {
-        let mut net = Net::new(random(seed as u64));
+        let mut net = Testbed::new(random(seed as u64));
         let own = net.end(0).open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap();
         let data = bytes(seed as u64, length);
         net.put(0, SOURCE, &data);
@@ -104,7 +105,7 @@ fn nodes_transfer_to_self_arrives() {
 /// A resend reads the source again: it must not have been written over.
 #[test]
 fn nodes_transfer_to_self_overlapping_source_is_refused() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let own = net.end(0).open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
     for (source, length) in [(0_u64, 100), (0, 1), (99, 100), (1, 1000), (999, 1000)] {
         for (source, offset) in [(source, 0), (0, source)] {

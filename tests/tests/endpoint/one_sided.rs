@@ -3,27 +3,27 @@
 
 use fpga_driver::endpoint::{SendCompletion, SendTicket};
 use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 
 use super::*;
 
 const NO_NOTICE: fn() -> SendOptions = || SendOptions::default().notify(SendNotify::None);
 
 /// The sender's host is polled, the receiver's is not, until nothing is under way at the sender.
-fn drive_sender(net: &mut Net) {
-    let limit = net.world.now().saturating_add(Nanos::from_secs(600));
+fn drive_sender(net: &mut Testbed) {
+    let limit = net.network.now().saturating_add(Nanos::from_secs(600));
     while !net.end(0).is_idle() {
         let work = net.poll(0).unwrap();
-        let stepped = (0..32).filter(|_| net.world.step()).count();
+        let stepped = (0..32).filter(|_| net.network.step()).count();
         if work == 0 && stepped == 0 {
-            net.world.advance(Nanos::from_micros(10));
+            net.network.advance(Nanos::from_micros(10));
         }
-        assert!(net.world.now() < limit, "the sender waits for the host of the receiver");
+        assert!(net.network.now() < limit, "the sender waits for the host of the receiver");
     }
 }
 
 /// One poll of the receiver's host: its mirror shows the card.
-fn assert_one_poll_resynchronises(net: &mut Net) {
+fn assert_one_poll_resynchronises(net: &mut Testbed) {
     net.poll(1).unwrap();
     let end = net.end(1);
     assert!(!end.mirror().is_stale());
@@ -33,12 +33,12 @@ fn assert_one_poll_resynchronises(net: &mut Net) {
 
 /// `length` bytes in one transfer, with a piece of known bytes every 16 MiB and at the end.
 fn transfer_without_receiver_polling(description: &CardDescription, length: u64) {
-    const PIECE: usize = 100_000;
-    let mut net = Net::of(description, DeliveryOrder::InOrder, |options| options);
+    const CHUNK_BYTES: usize = 100_000;
+    let mut net = Testbed::of(description, DeliveryOrder::InOrder, |options| options);
     let region = net.region(1, TARGET, length);
-    let places: Vec<_> = (0..length).step_by(16 << 20).chain([length - PIECE as u64]).collect();
+    let places: Vec<_> = (0..length).step_by(16 << 20).chain([length - CHUNK_BYTES as u64]).collect();
     for (n, place) in places.iter().enumerate() {
-        net.put(0, at(SOURCE, *place), &bytes(n as u64, PIECE));
+        net.put(0, at(SOURCE, *place), &bytes(n as u64, CHUNK_BYTES));
     }
     net.send(0, SOURCE, &region.remote, 0, length);
     drive_sender(&mut net);
@@ -46,7 +46,7 @@ fn transfer_without_receiver_polling(description: &CardDescription, length: u64)
     assert_eq!((done.result, done.length, done.retransmits), (Ok(()), length, 0));
     assert_eq!(net.end(0).counters().sender.busy, 0);
     for (n, place) in places.iter().enumerate() {
-        assert!(net.get(1, at(TARGET, *place), PIECE) == bytes(n as u64, PIECE), "{place:#x}");
+        assert!(net.get(1, at(TARGET, *place), CHUNK_BYTES) == bytes(n as u64, CHUNK_BYTES), "{place:#x}");
     }
     assert_one_poll_resynchronises(&mut net);
     assert_eq!(net.notifications[1].len(), 1);
@@ -74,7 +74,7 @@ fn transfer_of_1_gib_unpolled_receiver_completes() {
 }
 
 /// As many transfers of `length` bytes each as `count`, one after the other into a region.
-fn send_many(net: &mut Net, region: &RemoteRegion, count: u64, length: u64, options: SendOptions) {
+fn send_many(net: &mut Testbed, region: &RemoteRegion, count: u64, length: u64, options: SendOptions) {
     let mut sent = 0;
     while sent < count {
         let offset = sent % 1000 * length;
@@ -83,9 +83,9 @@ fn send_many(net: &mut Net, region: &RemoteRegion, count: u64, length: u64, opti
             Ok(_) => sent += 1,
             Err(_) => {
                 net.poll(0).unwrap();
-                let stepped = (0..32).filter(|_| net.world.step()).count();
+                let stepped = (0..32).filter(|_| net.network.step()).count();
                 if stepped == 0 {
-                    net.world.advance(Nanos::from_micros(10));
+                    net.network.advance(Nanos::from_micros(10));
                 }
             }
         }
@@ -94,7 +94,7 @@ fn send_many(net: &mut Net, region: &RemoteRegion, count: u64, length: u64, opti
 }
 
 fn send_without_receiver_polling(scheme: Scheme, count: u64) {
-    let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
+    let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
         options.scheme = scheme;
         options
     });
@@ -132,7 +132,7 @@ fn messages_without_notification_unpolled_receiver_all_complete() {
 
 /// Starts a transfer as soon as the sender has room for it.
 fn offer(
-    net: &mut Net,
+    net: &mut Testbed,
     source: CardAddr,
     region: &RemoteRegion,
     offset: u64,
@@ -144,7 +144,7 @@ fn offer(
             return ticket;
         }
         net.poll(0).unwrap();
-        net.world.advance(Nanos::from_micros(10));
+        net.network.advance(Nanos::from_micros(10));
     }
 }
 
@@ -154,7 +154,7 @@ fn offer(
 fn notifications_without_slot_end_in_receiver_not_ready() {
     for scheme in Scheme::ALL {
         for (length, deadline) in [(1000, None), (40_000, Some(Duration::from_millis(30)))] {
-            let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
+            let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
                 (options.scheme, options.event_entries) = (*scheme, 64);
                 options.give_up = Duration::from_millis(100);
                 options
@@ -173,7 +173,7 @@ fn notifications_without_slot_end_in_receiver_not_ready() {
             // Some of them wait by now, or have ended.
             while net.end(0).counters().sender.not_ready == 0 && net.completions[0].len() < 60 {
                 net.poll(0).unwrap();
-                net.world.advance(Nanos::from_micros(10));
+                net.network.advance(Nanos::from_micros(10));
             }
             let one_sided =
                 offer(&mut net, at(SOURCE, 100_000), &region.remote, 100_000, 70_000, NO_NOTICE());
@@ -207,31 +207,31 @@ fn notifications_without_slot_end_in_receiver_not_ready() {
 #[test]
 fn one_sided_transfer_passes_those_waiting_for_host() {
     for before in [true, false] {
-        let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
+        let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
             options.event_entries = 256;
             options
         });
         let region = net.region(1, TARGET, 1 << 20);
         net.put(0, SOURCE, &bytes(4, 1 << 20));
         let patient = SendOptions::default().deadline(Duration::from_secs(10));
-        let small = |net: &mut Net| net.send_with(0, SOURCE, &region.remote, 0, 1000, patient);
+        let small = |net: &mut Testbed| net.send_with(0, SOURCE, &region.remote, 0, 1000, patient);
         for _ in 0..400 {
             small(&mut net);
         }
         if !before {
             while net.end(0).counters().sender.not_ready < 1000 {
                 net.poll(0).unwrap();
-                net.world.advance(Nanos::from_micros(10));
+                net.network.advance(Nanos::from_micros(10));
             }
         }
         let alone: Vec<_> = [900, 70_000]
             .map(|length| net.send_with(0, at(SOURCE, 8192), &region.remote, 8192, length, NO_NOTICE()))
             .into();
         small(&mut net);
-        let limit = net.world.now().saturating_add(Nanos::from_millis(100));
-        while net.world.now() < limit {
+        let limit = net.network.now().saturating_add(Nanos::from_millis(100));
+        while net.network.now() < limit {
             net.poll(0).unwrap();
-            net.world.advance(Nanos::from_micros(10));
+            net.network.advance(Nanos::from_micros(10));
         }
         let ended =
             |ticket| net.completions[0].iter().any(|done| done.ticket == ticket && done.result.is_ok());
@@ -245,7 +245,7 @@ fn one_sided_transfer_passes_those_waiting_for_host() {
 
 #[test]
 fn notification_waits_until_receiver_polls() {
-    let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
+    let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
         options.event_entries = 64;
         options
     });
@@ -255,7 +255,7 @@ fn notification_waits_until_receiver_polls() {
     }
     while net.end(0).counters().sender.not_ready < 100 {
         net.poll(0).unwrap();
-        net.world.advance(Nanos::from_micros(10));
+        net.network.advance(Nanos::from_micros(10));
     }
     net.settle();
     assert!(net.completions[0].iter().all(|done| done.result == Ok(())));
@@ -269,7 +269,7 @@ fn mirror_after_dropped_events_follows_later_ones() {
         let packet_events = seed % 2 == 0;
         let conditions = Conditions::default().loss(Loss::Independent(Probability::one_in(50)));
         let impairments = Impairments::both(conditions).distance(Nanos::from_micros(20));
-        let mut net = Net::impaired(2, impairments, seed, |mut options| {
+        let mut net = Testbed::impaired(2, impairments, seed, |mut options| {
             (options.event_entries, options.packet_events) = (128, packet_events);
             options
         });
@@ -281,7 +281,7 @@ fn mirror_after_dropped_events_follows_later_ones() {
             }
             for turn in 0..400 {
                 net.poll(0).unwrap();
-                net.world.advance(Nanos::from_micros(5));
+                net.network.advance(Nanos::from_micros(5));
                 if turn % (30 + 7 * round) == 29 {
                     net.poll(1).unwrap();
                 }
@@ -300,7 +300,7 @@ fn mirror_after_dropped_events_follows_later_ones() {
 /// A read of a node whose host has not polled for long: it is served as soon as that host polls.
 #[test]
 fn read_from_host_behind_dropped_events_is_served() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let reader = net.end(0).node();
     let region = net.region(1, TARGET, 1 << 20);
     let data = bytes(3, 100_000);
@@ -321,8 +321,8 @@ fn read_from_host_behind_dropped_events_is_served() {
 /// Cards that work on a thread of their own.
 #[test]
 fn threaded_cards_unpolled_receiver_transfers_complete() {
-    let world = World::builder().cards(2).threaded(ThreadOptions::default()).build().unwrap();
-    let cards: Vec<_> = (0..2).map(|number| Card::open(world.transport(number)).unwrap()).collect();
+    let network = SimNetwork::builder().cards(2).threaded(ThreadOptions::default()).build().unwrap();
+    let cards: Vec<_> = (0..2).map(|number| Card::open(network.backend(number)).unwrap()).collect();
     let mut ends: Vec<_> = (0..2)
         .map(|number| {
             let mut options = options(0xB0 + number as u32);

@@ -5,23 +5,23 @@ use fpga_driver::firmware::Incarnation;
 use fpga_driver::firmware::generated::{Capabilities, Flags};
 use fpga_driver::firmware::wire::{Common, Control, Hello};
 use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Two cards of different builds and their endpoints.
-fn different(first: &str, second: &str) -> (World, [Endpoint; 2]) {
+fn different(first: &str, second: &str) -> (SimNetwork, [Endpoint; 2]) {
     let (first, mut second) = (described(first), described(second));
     second.ni.node_id = 2;
-    let world = World::builder().card(first).card(second).build().unwrap();
+    let network = SimNetwork::builder().card(first).card(second).build().unwrap();
     let open = |number: u32| {
-        let card = Card::open(world.transport(number as usize)).unwrap();
+        let card = Card::open(network.backend(number as usize)).unwrap();
         Endpoint::open_with(&card, &options(0xA + number)).unwrap()
     };
     let ends = [open(0), open(1)];
-    (world, ends)
+    (network, ends)
 }
 
 fn mismatch(from: &mut Endpoint, to: &RemoteRegion, length: u64) -> Mismatch {
@@ -33,39 +33,39 @@ fn mismatch(from: &mut Endpoint, to: &RemoteRegion, length: u64) -> Mismatch {
 
 #[test]
 fn peer_query_returns_capabilities() {
-    let (_world, [mut a, b]) =
+    let (_network, [mut a, b]) =
         different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7, packet_size: 1024, commands: 0 }");
     assert_eq!(a.peer(b.node()), None, "it was not asked");
-    let peer = a.meet(b.node(), PATIENCE).unwrap();
+    let peer = a.wait_peer(b.node(), TIMEOUT).unwrap();
     assert_eq!((peer.node, peer.incarnation, peer.wire_version), (b.node(), b.incarnation(), 2));
     assert_eq!((peer.packet_size_log2, peer.mask_bits, peer.schemes.0), (10, 7, 1));
     assert!(peer.capabilities.contains(Capabilities::EVENT_PUSH));
     assert_eq!(a.peer(b.node()), Some(peer));
     // A node may ask itself, and asking is no transfer.
-    assert_eq!(a.meet(a.node(), PATIENCE).unwrap().mask_bits, 32);
+    assert_eq!(a.wait_peer(a.node(), TIMEOUT).unwrap().mask_bits, 32);
     assert!(a.is_idle());
 }
 
 /// What a node could only refuse is refused before anything is sent, and what it can take is sent.
 #[test]
 fn peer_incompatible_transfer_is_refused_before_send() {
-    let (world, [mut a, mut b]) = different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7 }");
+    let (network, [mut a, mut b]) = different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7 }");
     let region = b.open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
-    a.meet(b.node(), PATIENCE).unwrap();
+    a.wait_peer(b.node(), TIMEOUT).unwrap();
     for length in [7 * 512 + 1, 8 * 512, 1 << 20] {
         let found = mismatch(&mut a, &region, length);
         assert!(matches!(found, Mismatch::Segment { ours: 8 | 32, theirs: 7 }), "{found}");
     }
     for length in [0, 1, 7 * 512] {
         let ticket = a.send(SOURCE, &region, 0, length, SendOptions::default()).unwrap();
-        assert_eq!(a.wait(ticket, PATIENCE).unwrap().result, Ok(()), "{length} bytes");
+        assert_eq!(a.wait(ticket, TIMEOUT).unwrap().result, Ok(()), "{length} bytes");
     }
     assert_eq!(b.tables().counters().unwrap().bad_packet, 0);
-    drop((a, b, world));
+    drop((a, b, network));
 
-    let (_world, [mut a, mut b]) = different("ni: { packet_size: 512 }", "ni: { packet_size: 1024 }");
+    let (_network, [mut a, mut b]) = different("ni: { packet_size: 512 }", "ni: { packet_size: 1024 }");
     let region = b.open_region(NodeId::ANY, CardRange::new(TARGET, 1000)).unwrap().remote;
-    a.meet(b.node(), PATIENCE).unwrap();
+    a.wait_peer(b.node(), TIMEOUT).unwrap();
     let found = mismatch(&mut a, &region, 1000);
     assert_eq!(found, Mismatch::PacketSize { ours: 512, theirs: 1024 });
     assert!(found.to_string().contains("same packet size"), "{found}");
@@ -73,7 +73,7 @@ fn peer_incompatible_transfer_is_refused_before_send() {
     a.peer(b.node()).unwrap();
     let region = a.open_region(NodeId::ANY, CardRange::new(TARGET, 1000)).unwrap().remote;
     let ticket = b.send(SOURCE, &region, 0, 1000, SendOptions::default()).unwrap();
-    let refused = b.wait(ticket, PATIENCE).unwrap().result;
+    let refused = b.wait(ticket, TIMEOUT).unwrap().result;
     assert!(matches!(refused, Err(TransferError::Refused { reason: NackReason::BadPacket, .. })));
 }
 
@@ -81,13 +81,13 @@ fn peer_incompatible_transfer_is_refused_before_send() {
 fn peer_unknown_scheme_is_refused() {
     let mut second = described("ni: { commands: 0 }");
     second.ni.node_id = 2;
-    let world = World::builder().card(CardDescription::default()).card(second).build().unwrap();
+    let network = SimNetwork::builder().card(CardDescription::default()).card(second).build().unwrap();
     let mut by = options(1);
     by.scheme = Scheme::Selective;
-    let mut a = Endpoint::open_with(&Card::open(world.transport(0)).unwrap(), &by).unwrap();
-    let mut b = Endpoint::open_with(&Card::open(world.transport(1)).unwrap(), &options(2)).unwrap();
+    let mut a = Endpoint::open_with(&Card::open(network.backend(0)).unwrap(), &by).unwrap();
+    let mut b = Endpoint::open_with(&Card::open(network.backend(1)).unwrap(), &options(2)).unwrap();
     let region = b.open_region(NodeId::ANY, CardRange::new(TARGET, 1000)).unwrap().remote;
-    a.meet(b.node(), PATIENCE).unwrap();
+    a.wait_peer(b.node(), TIMEOUT).unwrap();
     let found = mismatch(&mut a, &region, 10);
     assert!(matches!(found, Mismatch::Scheme { ours: Scheme::Selective, .. }), "{found}");
 }
@@ -97,10 +97,10 @@ fn peer_unknown_scheme_is_refused() {
 fn peer_lost_query_is_repeated() {
     let lossy = Conditions::default().loss(Loss::Independent(Probability::new(0.3).unwrap()));
     for seed in 0..8 {
-        let mut net = Net::impaired(3, Impairments::both(lossy), seed, |options| options);
+        let mut net = Testbed::impaired(3, Impairments::both(lossy), seed, |options| options);
         for other in [1, 2] {
             let (node, life) = (net.end(other).node(), net.end(other).incarnation());
-            assert_eq!(net.end(0).meet(node, PATIENCE).unwrap().incarnation, life, "seed {seed}");
+            assert_eq!(net.end(0).wait_peer(node, TIMEOUT).unwrap().incarnation, life, "seed {seed}");
         }
         net.assert_clean();
     }
@@ -108,32 +108,32 @@ fn peer_lost_query_is_repeated() {
 
 #[test]
 fn peer_absent_node_times_out() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
-    let began = net.world.now();
-    let error = net.end(0).meet(NodeId::new(77), Duration::from_millis(20)).unwrap_err();
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
+    let began = net.network.now();
+    let error = net.end(0).wait_peer(NodeId::new(77), Duration::from_millis(20)).unwrap_err();
     assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
-    assert!(net.world.now().saturating_sub(began) >= Nanos::from_millis(20));
+    assert!(net.network.now().saturating_sub(began) >= Nanos::from_millis(20));
     // Asked some times, and then no more.
-    let asked = net.world.undeliverable();
+    let asked = net.network.undeliverable_frames();
     assert!((3..10).contains(&asked), "{asked}");
-    net.world.advance(Nanos::from_secs(1));
+    net.network.advance(Nanos::from_secs(1));
     net.settle();
-    assert_eq!((net.world.undeliverable(), net.end(0).peer(NodeId::new(77))), (asked, None));
-    let error = net.end(0).meet(NodeId::ANY, PATIENCE).unwrap_err();
+    assert_eq!((net.network.undeliverable_frames(), net.end(0).peer(NodeId::new(77))), (asked, None));
+    let error = net.end(0).wait_peer(NodeId::ANY, TIMEOUT).unwrap_err();
     assert!(matches!(error, EndpointError::Option { .. }), "{error}");
     // Its interface is there, its endpoint is not open.
     let node = net.end(1).node();
     net.ends[1] = None;
-    net.end(0).meet(node, Duration::from_millis(5)).unwrap_err();
+    net.end(0).wait_peer(node, Duration::from_millis(5)).unwrap_err();
 }
 
 /// A node that was restarted is another one: what its former life had said is forgotten with the first transfer that fails for it.
 #[test]
 fn peer_restarted_node_is_queried_again() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 1000);
     let node = net.end(1).node();
-    let before = net.end(0).meet(node, PATIENCE).unwrap();
+    let before = net.end(0).wait_peer(node, TIMEOUT).unwrap();
     net.carry(SOURCE, &region.remote, 0, &bytes(1, 1000));
     let card = net.end(1).card().clone();
     net.ends[1] = None;
@@ -143,7 +143,7 @@ fn peer_restarted_node_is_queried_again() {
     net.settle();
     assert!(net.completions[0].pop_front().unwrap().result.is_err(), "its region is gone");
     assert_eq!(net.end(0).peer(node), None);
-    assert_eq!(net.end(0).meet(node, PATIENCE).unwrap().incarnation, Incarnation::new(0xC));
+    assert_eq!(net.end(0).wait_peer(node, TIMEOUT).unwrap().incarnation, Incarnation::new(0xC));
     // What the caller ends says nothing about the node.
     let again = net.region(1, TARGET, 1000);
     let ticket = net.send(0, SOURCE, &again.remote, 0, 1000);
@@ -155,9 +155,9 @@ fn peer_restarted_node_is_queried_again() {
 /// Answers to nobody's question, and answers that no node gives.
 #[test]
 fn peer_unsolicited_answer_is_dropped() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let (own, node) = (net.end(0).node(), net.end(1).node());
-    let answer = |net: &mut Net, from: NodeId, mask_bits| {
+    let answer = |net: &mut Testbed, from: NodeId, mask_bits| {
         let common =
             Common { source: from, destination: own, incarnation: Incarnation::new(9), flags: Flags::NONE };
         let hello = Hello {
@@ -171,18 +171,18 @@ fn peer_unsolicited_answer_is_dropped() {
         };
         let mut frame = [0; 64];
         let length = Control::HelloReply(hello).encode(&mut frame).unwrap();
-        let now = net.world.now();
-        net.world.with_card(0, |card| card.receive_frame(now, &frame[..length]));
+        let now = net.network.now();
+        net.network.with_card(0, |card| card.receive_frame(now, &frame[..length]));
         net.settle();
     };
     answer(&mut net, NodeId::new(50), 32);
     answer(&mut net, node, 32);
     assert_eq!((net.end(0).peer(NodeId::new(50)), net.end(0).peer(node)), (None, None));
     // One answer to each question.
-    net.end(0).meet(node, PATIENCE).unwrap();
+    net.end(0).wait_peer(node, TIMEOUT).unwrap();
     answer(&mut net, node, 5);
     assert_eq!(net.end(0).peer(node).unwrap().mask_bits, 32);
-    net.end(0).greet(node, PATIENCE).unwrap();
+    net.end(0).query_peer(node, TIMEOUT).unwrap();
     answer(&mut net, node, 5);
     assert_eq!(net.end(0).peer(node).unwrap().mask_bits, 5);
     assert_eq!(net.end(0).counters().faults, 0);
@@ -191,8 +191,8 @@ fn peer_unsolicited_answer_is_dropped() {
 /// Who would still be waiting for answers when the other side has forgotten what it had.
 #[test]
 fn peer_give_up_longer_than_registry_timeout_is_refused() {
-    let end = |net: &Net, index: usize, change: &dyn Fn(&mut EndpointOptions)| {
-        let card = Card::open(net.world.transport(index)).unwrap();
+    let end = |net: &Testbed, index: usize, change: &dyn Fn(&mut EndpointOptions)| {
+        let card = Card::open(net.network.backend(index)).unwrap();
         let mut options = options(30 + index as u32);
         change(&mut options);
         Endpoint::open_with(&card, &options).unwrap()
@@ -202,16 +202,16 @@ fn peer_give_up_longer_than_registry_timeout_is_refused() {
     let usual = |_: &mut EndpointOptions| {};
     let choices: [&dyn Fn(&mut EndpointOptions); 3] = [&usual, &long, &patient];
     for (there, fits) in choices.into_iter().zip([false, true, true]) {
-        let mut net = Net::new(DeliveryOrder::InOrder);
+        let mut net = Testbed::new(DeliveryOrder::InOrder);
         net.ends.fill_with(|| None);
         net.ends[0] = Some(end(&net, 0, &patient));
         net.ends[1] = Some(end(&net, 1, there));
         let region = net.region(1, TARGET, 100);
         let node = net.end(1).node();
-        net.end(0).meet(node, PATIENCE).unwrap();
+        net.end(0).wait_peer(node, TIMEOUT).unwrap();
         match net.end(0).send(SOURCE, &region.remote, 0, 100, SendOptions::default()) {
             Ok(_) => assert!(fits),
-            Err(SendError::Peer { mismatch: Mismatch::Patience { ours, theirs }, .. }) => {
+            Err(SendError::Peer { mismatch: Mismatch::Timeout { ours, theirs }, .. }) => {
                 assert_eq!((ours, theirs), (Duration::from_millis(5_030), Duration::from_secs(2)));
                 assert!(!fits);
             }
@@ -222,14 +222,14 @@ fn peer_give_up_longer_than_registry_timeout_is_refused() {
 
 #[test]
 fn peer_queries_by_threads_and_tasks() {
-    let world = World::builder().cards(2).build().unwrap();
+    let network = SimNetwork::builder().cards(2).build().unwrap();
     let open = |number: u32| -> SharedEndpoint {
-        let card = Card::open(world.transport(number as usize)).unwrap();
+        let card = Card::open(network.backend(number as usize)).unwrap();
         Endpoint::open_with(&card, &options(1 + number)).unwrap().into()
     };
     let (a, b) = (open(0), open(1));
-    let peer = a.meet(b.node(), PATIENCE).unwrap();
+    let peer = a.wait_peer(b.node(), TIMEOUT).unwrap();
     assert_eq!((peer.node, a.peer(b.node())), (b.node(), Some(peer)));
-    let error = a.meet(NodeId::new(77), Duration::from_millis(2)).unwrap_err();
+    let error = a.wait_peer(NodeId::new(77), Duration::from_millis(2)).unwrap_err();
     assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
 }

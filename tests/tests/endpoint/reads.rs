@@ -5,19 +5,19 @@ use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadab
 use super::*;
 
 /// Lets end 0 read `length` bytes at `SOURCE` of end 1.
-fn readable(net: &mut Net, length: u64) -> RemoteReadable {
+fn readable(net: &mut Testbed, length: u64) -> RemoteReadable {
     let reader = net.end(0).node();
     net.end(1).open_readable(reader, CardRange::new(SOURCE, length)).unwrap().remote
 }
 
-fn ended(net: &mut Net) -> Vec<ReadCompletion> {
+fn ended(net: &mut Testbed) -> Vec<ReadCompletion> {
     std::iter::from_fn(|| net.end(0).next_read()).collect()
 }
 
 #[test]
 fn read_every_length_arrives() {
     for (seed, length) in [1, 63, 64, 65, 512, 16_384, 16_385, 300_001].into_iter().enumerate() {
-        let mut net = Net::new(random(seed as u64));
+        let mut net = Testbed::new(random(seed as u64));
         let data = bytes(seed as u64, length);
         net.put(1, at(SOURCE, 5), &data);
         net.put(0, TARGET, &vec![0xC3; length + 2]);
@@ -43,7 +43,7 @@ fn read_every_length_arrives() {
 #[test]
 fn read_more_than_slots_queues() {
     for seed in 0..4 {
-        let mut net = Net::new(random(seed));
+        let mut net = Testbed::new(random(seed));
         net.put(1, SOURCE, &bytes(seed, 400_000));
         let source = readable(&mut net, 400_000);
         for round in 0..3 {
@@ -75,11 +75,11 @@ fn read_more_than_slots_queues() {
 
 #[test]
 fn read_forbidden_range_is_refused() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let reader = net.end(0).node();
     let handle = net.end(1).open_readable(reader, CardRange::new(SOURCE, 1000)).unwrap();
     let source = handle.remote;
-    let read = |net: &mut Net, source: &RemoteReadable, offset, to, length| {
+    let read = |net: &mut Testbed, source: &RemoteReadable, offset, to, length| {
         net.end(0).read(source, offset, to, length, SendOptions::default())
     };
     for (offset, length) in [(0, 1001), (1000, 1), (u64::MAX, 2), (1, u64::MAX)] {
@@ -124,7 +124,7 @@ fn read_forbidden_range_is_refused() {
 /// A host that does not answer costs a deadline; what it writes afterwards is refused.
 #[test]
 fn read_late_answer_writes_nothing() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     net.put(1, SOURCE, &bytes(1, 5000));
     net.put(0, TARGET, &[0xC3; 5000]);
     let source = readable(&mut net, 5000);
@@ -141,7 +141,7 @@ fn read_late_answer_writes_nothing() {
 
 #[test]
 fn read_between_nodes_and_from_self() {
-    let mut net = Net::nodes(3, &CardDescription::default(), random(2), |options| options);
+    let mut net = Testbed::nodes(3, &CardDescription::default(), random(2), |options| options);
     let nodes: Vec<_> = net.ends.iter().flatten().map(Endpoint::node).collect();
     let mut expected = Vec::new();
     for from in 0..3 {
@@ -169,10 +169,10 @@ fn read_between_nodes_and_from_self() {
 fn read_late_notice_ends_no_other_read_of_same_target() {
     let mut swallowed = 0;
     for steps in 0..400 {
-        let mut net = Net::new(DeliveryOrder::InOrder);
+        let mut net = Testbed::new(DeliveryOrder::InOrder);
         net.put(1, SOURCE, &bytes(1, 500));
         let source = readable(&mut net, 1000);
-        let read = |net: &mut Net, offset| {
+        let read = |net: &mut Testbed, offset| {
             let deadline = SendOptions::default().deadline(Duration::from_millis(100));
             net.end(0).read(&source, offset, TARGET, 500, deadline).unwrap()
         };
@@ -181,11 +181,11 @@ fn read_late_notice_ends_no_other_read_of_same_target() {
         while net.end(1).counters().windows == 0 {
             net.poll(0).unwrap();
             net.poll(1).unwrap();
-            net.world.step();
+            net.network.step();
         }
         for _ in 0..steps {
             net.poll(1).unwrap();
-            net.world.step();
+            net.network.step();
         }
         // Events are taken before reads are ended: what is told in between is seen by the next poll.
         assert!(net.end(0).cancel_read(first).unwrap() && !net.end(0).cancel_read(first).unwrap());

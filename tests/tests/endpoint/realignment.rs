@@ -6,11 +6,11 @@ use super::*;
 const WIDTHS: [(u32, u32); 3] = [(32, 4), (256, 32), (512, 64)];
 
 /// Two such cards, with tables so small that packets are refused and come again, alone or a few of a segment together.
-fn net(width: u32, seed: u64, alignment: Option<u32>) -> Net {
+fn net(width: u32, seed: u64, alignment: Option<u32>) -> Testbed {
     let file = described(&format!(
         "cdma: {{ dre: false, data_width: {width} }}\nni: {{ registry_entries: 2, escape_slots: 2, windows: 3 }}"
     ));
-    Net::of(&file, random(seed), |mut options| {
+    Testbed::of(&file, random(seed), |mut options| {
         options.source_alignment = alignment;
         options
     })
@@ -92,7 +92,7 @@ fn alignment_not_configured_stops_engine_with_advice() {
 
 #[test]
 fn alignment_invalid_width_is_refused_at_open() {
-    let net = Net::new(DeliveryOrder::InOrder);
+    let net = Testbed::new(DeliveryOrder::InOrder);
     let card = net.ends[0].as_ref().unwrap().card().clone();
     drop(net);
     for alignment in [0, 1, 2, 48, 128, 1 << 31] {

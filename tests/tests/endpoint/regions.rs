@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn region_wrong_key_is_refused() {
     for (order, length) in [(DeliveryOrder::InOrder, 100), (random(1), 4096), (random(2), 100_000)] {
-        let mut net = Net::new(order);
+        let mut net = Testbed::new(order);
         let region = net.region(1, TARGET, 100_000);
         for wrong in [region.remote.key ^ 1, 0, !region.remote.key] {
             let forged = RemoteRegion { key: wrong, ..region.remote };
@@ -20,7 +20,7 @@ fn region_wrong_key_is_refused() {
 
 #[test]
 fn region_write_outside_is_refused() {
-    let mut net = Net::new(random(3));
+    let mut net = Testbed::new(random(3));
     let region = net.region(1, TARGET, 10_000);
     // A sender that lies about the region's place.
     let before = RemoteRegion { address: CardAddr::new(TARGET.get() - 1), ..region.remote };
@@ -47,7 +47,7 @@ fn region_write_outside_is_refused() {
 #[test]
 fn region_transfer_crossing_end_writes_nothing_behind() {
     for seed in 0..8 {
-        let mut net = Net::new(random(seed));
+        let mut net = Testbed::new(random(seed));
         let region = net.region(1, TARGET, 50_000);
         let too_long = RemoteRegion { length: 200_000, ..region.remote };
         assert_refused(&mut net, &too_long, 200_000, (at(TARGET, 50_000), 150_000));
@@ -58,7 +58,7 @@ fn region_transfer_crossing_end_writes_nothing_behind() {
 
 #[test]
 fn region_closed_refuses_writes() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 10_000);
     net.carry(SOURCE, &region.remote, 0, &bytes(1, 10_000));
     net.end(1).close_region(&region).unwrap();
@@ -73,7 +73,7 @@ fn region_closed_refuses_writes() {
 
 #[test]
 fn region_admits_named_node_only() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let stranger = net.end(1).open_region(NodeId::new(99), CardRange::new(TARGET, 1000)).unwrap();
     assert_refused(&mut net, &stranger.remote, 1000, (TARGET, 1000));
     let anyone = net.end(1).open_region(NodeId::ANY, CardRange::new(at(TARGET, 0x1000), 1000)).unwrap();
@@ -83,7 +83,7 @@ fn region_admits_named_node_only() {
 
 #[test]
 fn region_keys_differ() {
-    let mut net = Net::new(random(5));
+    let mut net = Testbed::new(random(5));
     let first = net.region(1, TARGET, 40_000);
     let second = net.region(1, at(TARGET, 0x10_0000), 40_000);
     assert_ne!(first.remote.key, second.remote.key);
@@ -105,7 +105,7 @@ fn region_keys_differ() {
 
 #[test]
 fn region_invalid_range_is_refused() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let usable = net.end(1).usable_memory();
     for range in [
         CardRange::new(TARGET, 0),
@@ -129,16 +129,16 @@ fn region_invalid_range_is_refused() {
 /// Writes are posted: without a read after them, a packet of another node could be there first.
 #[test]
 fn region_change_returns_after_card_has_it() {
-    fn last_is_read(net: &mut Net, change: impl FnOnce(&mut Net)) -> bool {
-        net.world.with_card(1, |card| card.set_access_log(AccessLog::bounded(10_000)));
+    fn last_is_read(net: &mut Testbed, change: impl FnOnce(&mut Testbed)) -> bool {
+        net.network.with_card(1, |card| card.set_access_log(AccessLog::bounded(10_000)));
         change(net);
-        let log = net.world.with_card(1, |card| card.set_access_log(AccessLog::Off)).unwrap();
+        let log = net.network.with_card(1, |card| card.set_access_log(AccessLog::Off)).unwrap();
         let AccessLog::Bounded { entries, .. } = log else { panic!("the log is there") };
         let last_write = entries.iter().rev().find(|access| access.write).unwrap();
         let last = entries.back().unwrap();
         last.target == last_write.target && !last.write
     }
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let mut region = None;
     assert!(last_is_read(&mut net, |net| region = Some(net.region(1, TARGET, 1000))));
     assert!(last_is_read(&mut net, |net| net.end(1).close_region(region.as_ref().unwrap()).unwrap()));
@@ -155,7 +155,7 @@ fn region_change_returns_after_card_has_it() {
 
 #[test]
 fn region_ends_with_endpoint() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 10_000);
     net.carry(SOURCE, &region.remote, 0, &bytes(1, 10_000));
     let card = net.end(1).card().clone();

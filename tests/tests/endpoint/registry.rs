@@ -5,21 +5,21 @@ use std::sync::Arc;
 use fpga_driver::firmware::generated::{escape, registry};
 use fpga_driver::protocol::mirror::Operation;
 use fpga_driver::protocol::receiver::EntryView;
-use fpga_tests::tampered::{Replaced, Tampered};
+use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 
 use super::*;
 
 #[test]
 fn registry_mask_matches_document() {
     // 4 KiB in packets of 512 bytes under a mask of 32 bits, after the first packet: 0xFFFFFF01.
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 4096);
     net.put(0, SOURCE, &bytes(1, 4096));
     net.send(0, SOURCE, &region.remote, 0, 4096);
     let mut masks = Vec::new();
     while net.completions[0].is_empty() {
         net.poll(0).unwrap();
-        net.world.step();
+        net.network.step();
         let entries: Vec<_> =
             (0..64).map(|index| net.end(1).tables().entry(index).unwrap()).filter(|e| e.valid).collect();
         if let [entry] = entries[..] {
@@ -47,9 +47,9 @@ fn packet_events(mut options: EndpointOptions) -> EndpointOptions {
 }
 
 /// Lets everything arrive that is under way, without the sender going on; takes the receiver's events.
-fn pause(net: &mut Net) {
+fn pause(net: &mut Testbed) {
     loop {
-        net.world.step_until_idle();
+        net.network.step_until_idle();
         if net.poll(1).unwrap() == 0 {
             return;
         }
@@ -60,7 +60,7 @@ fn pause(net: &mut Net) {
 fn mirror_mid_transfer_matches_card() {
     let mut live = 0;
     for seed in 0..10 {
-        let mut net = Net::of(&half_full(), random(seed), packet_events);
+        let mut net = Testbed::of(&half_full(), random(seed), packet_events);
         let region = net.region(1, TARGET, 1 << 20);
         let data = bytes(seed, 300_000);
         net.put(0, SOURCE, &data);
@@ -73,7 +73,7 @@ fn mirror_mid_transfer_matches_card() {
             for round in 0..1 + (seed + moments) % 5 {
                 net.poll(0).unwrap();
                 for _ in 0..(seed * 7 + moments * 3 + round) % 40 {
-                    net.world.step();
+                    net.network.step();
                 }
             }
             pause(&mut net);
@@ -85,8 +85,8 @@ fn mirror_mid_transfer_matches_card() {
             assert_eq!(u32::from(net.end(1).mirror().escape_occupancy()), escaped);
             live += u64::from(occupancy > 0);
             moments += 1;
-            if net.world.step_until_idle() == 0 {
-                net.world.advance(Nanos::from_micros(20));
+            if net.network.step_until_idle() == 0 {
+                net.network.advance(Nanos::from_micros(20));
             }
             assert!(moments < 100_000);
         }
@@ -99,13 +99,13 @@ fn mirror_mid_transfer_matches_card() {
 
 #[test]
 fn mirror_difference_to_card_is_reported() {
-    let mut net = Net::of(&half_full(), DeliveryOrder::InOrder, packet_events);
+    let mut net = Testbed::of(&half_full(), DeliveryOrder::InOrder, packet_events);
     let region = net.region(1, TARGET, 100_000);
     net.put(0, SOURCE, &bytes(1, 100_000));
     net.send(0, SOURCE, &region.remote, 0, 100_000);
-    let advance = |net: &mut Net| {
+    let advance = |net: &mut Testbed| {
         net.poll(0).unwrap();
-        net.world.step_until_idle();
+        net.network.step_until_idle();
         net.poll(0).unwrap();
         pause(net);
     };
@@ -137,11 +137,11 @@ fn mirror_difference_to_card_is_reported() {
 }
 
 /// Card 1 behind a transport that can make registers lie, in the middle of a transfer: one entry half full.
-fn lying(order: DeliveryOrder) -> (Net, Arc<Tampered>) {
+fn with_false_registers(order: DeliveryOrder) -> (Testbed, Arc<FaultInjectingBackend>) {
     let file = half_full();
-    let mut net = Net::of(&file, order, packet_events);
+    let mut net = Testbed::of(&file, order, packet_events);
     net.ends[1] = None;
-    let transport = Tampered::new(net.world.transport(1), Vec::new());
+    let transport = FaultInjectingBackend::new(net.network.backend(1), Vec::new());
     let card = Card::open(transport.clone()).unwrap();
     net.ends[1] = Some(Endpoint::open_with(&card, &packet_events(options(0xB))).unwrap());
     let region = net.region(1, TARGET, 100_000);
@@ -152,8 +152,8 @@ fn lying(order: DeliveryOrder) -> (Net, Arc<Tampered>) {
 
 /// Every register of a window is made to lie, one at a time: the field that it stands for is reported, and no other.
 fn assert_each_false_register_is_found(
-    net: &mut Net,
-    transport: &Tampered,
+    net: &mut Testbed,
+    transport: &FaultInjectingBackend,
     (block, index_register, index): (u32, u32, u16),
     lies: &[(u32, Field)],
 ) {
@@ -170,7 +170,7 @@ fn assert_each_false_register_is_found(
             _ => 1,
         };
         let value = bar.read32(place).unwrap() ^ bit;
-        transport.replace(vec![Replaced { bar: number, at: place.get(), value }]);
+        transport.replace(vec![ReplacedRegister { bar: number, at: place.get(), value }]);
         let found = net.end(1).check_mirror().unwrap();
         transport.replace(Vec::new());
         let found: Vec<_> =
@@ -182,10 +182,10 @@ fn assert_each_false_register_is_found(
 
 #[test]
 fn mirror_every_registry_field_difference_is_reported() {
-    let (mut net, transport) = lying(DeliveryOrder::InOrder);
+    let (mut net, transport) = with_false_registers(DeliveryOrder::InOrder);
     while net.end(1).tables().registry_occupancy().unwrap().0 == 0 {
         net.poll(0).unwrap();
-        net.world.step();
+        net.network.step();
     }
     pause(&mut net);
     let (index, operation) = net.end(1).mirror().operations().next().expect("an entry in use");
@@ -217,7 +217,7 @@ fn mirror_every_registry_field_difference_is_reported() {
 #[test]
 fn mirror_every_escape_field_difference_is_reported() {
     // The second packet first: it waits.
-    let (mut net, transport) = lying(DeliveryOrder::Script(vec![1, 2, 3, 0]));
+    let (mut net, transport) = with_false_registers(DeliveryOrder::Script(vec![1, 2, 3, 0]));
     // Until its event has come too, and before the next packet does.
     loop {
         net.poll(0).unwrap();
@@ -228,7 +228,7 @@ fn mirror_every_escape_field_difference_is_reported() {
             break;
         }
         assert!(!net.end(0).is_idle(), "nothing had to wait");
-        net.world.step();
+        net.network.step();
     }
     let Some((index, packet)) = net.end(1).mirror().escaped().next().map(|(index, packet)| (index, *packet))
     else {
@@ -253,7 +253,7 @@ fn mirror_every_escape_field_difference_is_reported() {
 
 /// What the mirror says of an entry of a card that goes by several schemes: the rules that it is received by are compared, masks of
 /// segments alone.
-fn assert_mirrored(net: &mut Net, index: u16, operation: &Operation, entry: EntryView) {
+fn assert_mirrored(net: &mut Testbed, index: u16, operation: &Operation, entry: EntryView) {
     let is_segment = entry.scheme == Scheme::Registry;
     assert_eq!(operation.scheme, Some(entry.scheme));
     assert_eq!(operation.mask.map(|mask| mask.words()), is_segment.then_some(entry.mask));
@@ -277,7 +277,7 @@ fn mirror_distinguishes_segments_and_messages() {
     };
     let (mut segments, mut messages) = (0, 0);
     for seed in 0..4 {
-        let mut net = Net::of(&half_full(), random(seed), every);
+        let mut net = Testbed::of(&half_full(), random(seed), every);
         let region = net.region(1, TARGET, 1 << 20).remote;
         let data = bytes(seed, 300_000);
         net.put(0, SOURCE, &data);
@@ -294,8 +294,8 @@ fn mirror_distinguishes_segments_and_messages() {
             let pauses = messages > seen + 100;
             net.poll(0).unwrap();
             net.poll(1).unwrap();
-            if !net.world.step() {
-                net.world.advance(Nanos::from_micros(20));
+            if !net.network.step() {
+                net.network.advance(Nanos::from_micros(20));
             }
             if pauses {
                 pause(&mut net);
@@ -325,7 +325,7 @@ fn mirror_distinguishes_segments_and_messages() {
 #[test]
 fn escape_timeout_set_by_host_is_used() {
     for micros in [250, 1_000, 40_000] {
-        let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
+        let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
             options.escape_timeout = Duration::from_micros(micros);
             options
         });

@@ -35,14 +35,14 @@ fn trouble(loss: f64, copies: f64, damage: f64, depth: usize) -> Impairments {
     Impairments::both(conditions).order(order).distance(Nanos::new(800))
 }
 
-fn completion(net: &mut Net, end: usize) -> SendCompletion {
+fn completion(net: &mut Testbed, end: usize) -> SendCompletion {
     net.completions[end].pop_front().unwrap()
 }
 
 #[test]
 fn schemes_every_length_arrives_by_every_scheme() {
     for scheme in SCHEMES {
-        let mut net = Net::of(&CardDescription::default(), random(3), by(scheme));
+        let mut net = Testbed::of(&CardDescription::default(), random(3), by(scheme));
         assert_eq!(net.end(0).scheme(), scheme);
         assert_eq!(net.end(0).tables().scheme().unwrap(), Some(scheme));
         let region = net.region(1, TARGET, 1 << 20).remote;
@@ -72,7 +72,7 @@ proptest! {
         lengths in proptest::collection::vec(1_usize..60_000, 1..8),
     ) {
         for scheme in SCHEMES {
-            let mut net = Net::impaired(2, trouble(loss, copies, damage, depth), seed, by(scheme));
+            let mut net = Testbed::impaired(2, trouble(loss, copies, damage, depth), seed, by(scheme));
             let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
             let mut expected = Vec::new();
             for (n, length) in lengths.iter().copied().enumerate() {
@@ -105,7 +105,7 @@ proptest! {
 #[test]
 fn schemes_reads_over_lossy_network_arrive() {
     for scheme in SCHEMES {
-        let mut net = Net::impaired(2, trouble(0.03, 0.05, 0.01, 16), 6, by(scheme));
+        let mut net = Testbed::impaired(2, trouble(0.03, 0.05, 0.01, 16), 6, by(scheme));
         net.put(1, SOURCE, &bytes(1, 200_000));
         let reader = net.end(0).node();
         let source = net.end(1).open_readable(reader, CardRange::new(SOURCE, 200_000)).unwrap().remote;
@@ -132,7 +132,7 @@ fn schemes_reads_over_lossy_network_arrive() {
 #[test]
 fn schemes_write_outside_window_is_refused() {
     for scheme in SCHEMES {
-        let mut net = Net::of(&CardDescription::default(), random(1), by(scheme));
+        let mut net = Testbed::of(&CardDescription::default(), random(1), by(scheme));
         let handle = net.region(1, TARGET, 1000);
         let good = handle.remote;
         let wrong_key = RemoteRegion { key: good.key ^ 1, ..good };
@@ -154,7 +154,7 @@ fn schemes_mismatched_nodes_refuse_each_other() {
         (Scheme::Selective, Scheme::AdaptiveWindow),
         (Scheme::ReceiverCounter, Scheme::ReceiverWindow),
     ] {
-        let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
+        let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
             let first_card = options.incarnation == Some(0xA);
             options.scheme = if first_card { first } else { second };
             options
@@ -169,7 +169,11 @@ fn schemes_mismatched_nodes_refuse_each_other() {
             assert_eq!(node, region.node, "{first} and {second}");
             assert!(error.to_string().contains("same one"), "{error}");
             assert_eq!(net.get(to, TARGET, 16), [0xC3; 16]);
-            assert!(net.world.now() < Nanos::from_millis(100), "{first} and {second}: {}", net.world.now());
+            assert!(
+                net.network.now() < Nanos::from_millis(100),
+                "{first} and {second}: {}",
+                net.network.now()
+            );
         }
         net.assert_clean();
     }
@@ -177,8 +181,8 @@ fn schemes_mismatched_nodes_refuse_each_other() {
 
 #[test]
 fn schemes_build_without_commands_supports_registry_only() {
-    let world = fpga_tests::cards::world(described("ni: { commands: 0 }"));
-    let card = Card::open(world.transport(0)).unwrap();
+    let network = fpga_tests::cards::network(described("ni: { commands: 0 }"));
+    let card = Card::open(network.backend(0)).unwrap();
     let error = Endpoint::open_with(&card, &by(Scheme::Selective)(options(1))).unwrap_err();
     assert!(matches!(error, EndpointError::Scheme { scheme: Scheme::Selective, .. }), "{error}");
     assert!(error.to_string().contains("but by Registry;"), "{error}");
@@ -188,11 +192,11 @@ fn schemes_build_without_commands_supports_registry_only() {
 /// An endpoint leaves its card to the next one, whatever that goes by.
 #[test]
 fn schemes_card_changes_scheme_between_endpoints() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     for (round, scheme) in SCHEMES.into_iter().chain([Scheme::Registry, Scheme::Selective]).enumerate() {
         for index in 0..2 {
             net.ends[index] = None;
-            let card = Card::open(net.world.transport(index)).unwrap();
+            let card = Card::open(net.network.backend(index)).unwrap();
             let own = by(scheme)(options((round * 2 + index) as u32 + 100));
             net.ends[index] = Some(Endpoint::open_with(&card, &own).unwrap());
         }
@@ -206,7 +210,7 @@ fn schemes_card_changes_scheme_between_endpoints() {
 fn schemes_transfers_end_by_deadline_cancel_and_silence() {
     for scheme in SCHEMES {
         let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
-        let mut net = Net::impaired(2, Impairments::both(lost), 1, |options| {
+        let mut net = Testbed::impaired(2, Impairments::both(lost), 1, |options| {
             let mut options = by(scheme)(options);
             options.give_up = Duration::from_millis(20);
             options
@@ -218,7 +222,7 @@ fn schemes_transfers_end_by_deadline_cancel_and_silence() {
         let withdrawn = net.send(0, SOURCE, &region, 0, 100_000);
         for _ in 0..200 {
             net.poll(0).unwrap();
-            net.world.step();
+            net.network.step();
         }
         assert!(net.end(0).cancel(withdrawn));
         let queued = net.send(0, SOURCE, &region, 0, 100_000);
@@ -242,7 +246,7 @@ fn schemes_transfers_end_by_deadline_cancel_and_silence() {
             ),
             "{scheme}: {results:?}"
         );
-        assert!(net.world.now() < Nanos::from_millis(60), "{scheme}: {}", net.world.now());
+        assert!(net.network.now() < Nanos::from_millis(60), "{scheme}: {}", net.network.now());
         net.assert_clean();
     }
 }
@@ -252,7 +256,7 @@ fn schemes_transfers_end_by_deadline_cancel_and_silence() {
 fn schemes_small_tables_deliver_slowly() {
     for scheme in SCHEMES {
         let card = described("ni: { commands: 2, sending_contexts: 1, registry_entries: 1 }");
-        let mut net = Net::of(&card, random(1), by(scheme));
+        let mut net = Testbed::of(&card, random(1), by(scheme));
         let region = net.region(1, TARGET, 1 << 20).remote;
         net.put(0, SOURCE, &bytes(1, 60_000));
         for n in 0..2 {
@@ -276,7 +280,7 @@ fn schemes_small_tables_deliver_slowly() {
                 assert!(entry.first <= entry.expected.into() && entry.expected <= 16);
                 receiving += 1;
             }
-            if !net.world.step() && work == 0 && net.end(0).is_idle() {
+            if !net.network.step() && work == 0 && net.end(0).is_idle() {
                 break;
             }
         }
@@ -291,7 +295,7 @@ fn schemes_small_tables_deliver_slowly() {
 #[test]
 fn schemes_more_than_two_nodes() {
     for scheme in SCHEMES {
-        let mut net = Net::nodes(4, &CardDescription::default(), random(2), by(scheme));
+        let mut net = Testbed::nodes(4, &CardDescription::default(), random(2), by(scheme));
         let regions: Vec<_> = (0..4).map(|index| net.region(index, TARGET, 1 << 20).remote).collect();
         for from in 0..4_usize {
             net.put(from, SOURCE, &bytes(from as u64, 40_000));

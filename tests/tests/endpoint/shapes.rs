@@ -7,7 +7,7 @@ fn builds_every_mask_and_packet_size_transfers() {
     for mask_bits in [8, 32, 64, 256] {
         for packet_size in [64, 128, 256, 512, 1024, 2048, 4096] {
             let file = described(&format!("ni: {{ mask_bits: {mask_bits}, packet_size: {packet_size} }}"));
-            let mut net = Net::of(&file, random(mask_bits + packet_size / 64), |options| options);
+            let mut net = Testbed::of(&file, random(mask_bits + packet_size / 64), |options| options);
             let region = net.region(1, TARGET, 200_000);
             for length in [1, packet_size as usize, packet_size as usize + 1, 70_001] {
                 net.carry(at(SOURCE, 1), &region.remote, 3, &bytes(mask_bits, length));
@@ -68,7 +68,7 @@ proptest! {
             "ni: {{ mask_bits: {mask_bits}, packet_size: {}, registry_entries: {registry}, escape_slots: {escape}, windows: {windows}, event_push: {push} }}",
             1 << packet_size_log2,
         ));
-        let mut net = Net::of(&file, DeliveryOrder::Random { seed, depth }, |mut options| {
+        let mut net = Testbed::of(&file, DeliveryOrder::Random { seed, depth }, |mut options| {
             options.packet_events = packet_events;
             if let Some((packets, threshold)) = segment {
                 let bytes = u32::from(packets) << packet_size_log2;
@@ -109,7 +109,7 @@ proptest! {
 fn builds_one_registry_entry_and_one_escape_slot_suffice() {
     for seed in 0..12 {
         let file = described("ni: { registry_entries: 1, escape_slots: 1 }");
-        let mut net = Net::of(&file, random(seed), |options| options);
+        let mut net = Testbed::of(&file, random(seed), |options| options);
         let region = net.region(1, TARGET, 400_000);
         net.carry(SOURCE, &region.remote, 1, &bytes(seed, 300_000));
         let counters = net.end(1).tables().counters().unwrap();
@@ -131,7 +131,7 @@ fn builds_events_in_card_memory_suffice() {
         (1, "ni: { event_push: false, mask_bits: 256, packet_size: 64 }"),
         (2, "ni: { event_push: false, windows: 1 }\nxdma: { h2c_channels: 1, c2h_channels: 1 }"),
     ] {
-        let mut net = Net::of(&described(sections), random(seed), |options| options);
+        let mut net = Testbed::of(&described(sections), random(seed), |options| options);
         assert!(!net.end(0).card().info().ni.as_ref().unwrap().event_push);
         // It takes C2H channel 0 for itself.
         assert!(matches!(net.end(1).card().c2h(0), Err(ResourceError::InUse { .. })));
@@ -140,17 +140,17 @@ fn builds_events_in_card_memory_suffice() {
             net.carry(SOURCE, &there.remote, 0, &bytes(seed, length));
         }
         net.assert_clean();
-        let world = net.world.clone();
+        let network = net.network.clone();
         drop(net);
-        assert_closed(&world, 0);
-        assert_closed(&world, 1);
+        assert_closed(&network, 0);
+        assert_closed(&network, 1);
     }
 }
 
 #[test]
 fn builds_one_channel_each_way_suffices() {
     let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
-    let mut net = Net::of(&file, random(9), |options| options);
+    let mut net = Testbed::of(&file, random(9), |options| options);
     assert!(matches!(net.end(0).card().h2c(0), Err(ResourceError::InUse { .. })));
     let region = net.region(1, TARGET, 300_000);
     let data = bytes(1, 300_000);
@@ -161,7 +161,7 @@ fn builds_one_channel_each_way_suffices() {
     net.send(0, SOURCE, &region.remote, 0, 300_000);
     for _ in 0..20 {
         net.poll(0).unwrap();
-        net.world.step();
+        net.network.step();
     }
     let buffer = net.end(0).write(buffer, CardAddr::new(0x80_0000)).unwrap();
     net.settle();
@@ -183,16 +183,16 @@ fn builds_one_channel_each_way_suffices() {
 fn endpoint_failed_user_write_keeps_endpoint_alive() {
     let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
     for steps in 0..60 {
-        let mut net = Net::of(&file, DeliveryOrder::InOrder, |options| options);
+        let mut net = Testbed::of(&file, DeliveryOrder::InOrder, |options| options);
         let region = net.region(1, TARGET, 300_000);
         let data = bytes(steps, 300_000);
         net.put(0, SOURCE, &data);
         net.send(0, SOURCE, &region.remote, 0, 300_000);
         for _ in 0..steps {
             net.poll(0).unwrap();
-            net.world.step();
+            net.network.step();
         }
-        net.world.with_card(0, |card| card.poison(CardAddr::new(0x100_0000), 64));
+        net.network.with_card(0, |card| card.poison(CardAddr::new(0x100_0000), 64));
         let buffer = net.end(0).card().buffer(1000).unwrap();
         let failed = net.end(0).write(buffer, CardAddr::new(0x100_0000)).unwrap_err();
         assert!(failed.to_string().contains("h2c0"), "{failed}");

@@ -6,20 +6,20 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use fpga_driver::endpoint::{Notification, PendingSend, SendCompletion, SharedEndpoint};
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_tests::cards::{peek, poke};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn is_shared<T: Send + Sync + Clone>(_: &T) {}
 fn is_sent<T: Send>(_: &T) {}
 
-fn endpoints(world: &World, count: usize) -> Vec<SharedEndpoint> {
+fn endpoints(network: &SimNetwork, count: usize) -> Vec<SharedEndpoint> {
     (0..count)
         .map(|number| {
-            let card = Card::open(world.transport(number)).unwrap();
+            let card = Card::open(network.backend(number)).unwrap();
             Endpoint::open_with(&card, &options(0x20 + number as u32)).unwrap().into()
         })
         .collect()
@@ -49,9 +49,9 @@ fn shared_endpoint_many_threads_on_three_nodes() {
     const THREADS: usize = 3;
     const TRANSFERS: usize = 12;
     let order = DeliveryOrder::Random { seed: 4, depth: 16 };
-    let world = order.world().cards(NODES as u32).threaded(ThreadOptions::default());
-    let world = world.build().unwrap();
-    let ends = endpoints(&world, NODES);
+    let network = order.network().cards(NODES as u32).threaded(ThreadOptions::default());
+    let network = network.build().unwrap();
+    let ends = endpoints(&network, NODES);
     is_shared(&ends[0]);
     let regions: Vec<_> = ends
         .iter()
@@ -65,7 +65,7 @@ fn shared_endpoint_many_threads_on_three_nodes() {
     for from in 0..NODES {
         for thread in 0..THREADS {
             for n in 0..TRANSFERS {
-                poke(&world, from, at(SOURCE, place(from, thread, n)), &data(from, thread, n));
+                poke(&network, from, at(SOURCE, place(from, thread, n)), &data(from, thread, n));
             }
         }
     }
@@ -82,7 +82,7 @@ fn shared_endpoint_many_threads_on_three_nodes() {
                         let mut sent = end
                             .send(at(SOURCE, place), to, place, length(thread, n) as u64, options)
                             .unwrap();
-                        let done = sent.wait(PATIENCE).unwrap();
+                        let done = sent.wait(TIMEOUT).unwrap();
                         assert_eq!((done.ticket, done.result), (sent.ticket(), Ok(())));
                     }
                 });
@@ -95,7 +95,7 @@ fn shared_endpoint_many_threads_on_three_nodes() {
             .map(|end| {
                 let end = end.clone();
                 scope.spawn(move || {
-                    (0..per_node / 2).map(|_| end.wait_notification(PATIENCE).unwrap()).collect()
+                    (0..per_node / 2).map(|_| end.wait_notification(TIMEOUT).unwrap()).collect()
                 })
             })
             .collect();
@@ -111,7 +111,7 @@ fn shared_endpoint_many_threads_on_three_nodes() {
                     let place = at(TARGET, place(from, thread, n));
                     expected.insert(place);
                     let data = data(from, thread, n);
-                    assert!(peek(&world, to, place, data.len()) == data, "{from} to {to}: {thread}, {n}");
+                    assert!(peek(&network, to, place, data.len()) == data, "{from} to {to}: {thread}, {n}");
                 }
             }
         }
@@ -123,10 +123,10 @@ fn shared_endpoint_many_threads_on_three_nodes() {
 
 #[test]
 fn shared_endpoint_tasks_on_one_thread() {
-    let world = random(2).world().cards(2).build().unwrap();
-    let ends = endpoints(&world, 2);
+    let network = random(2).network().cards(2).build().unwrap();
+    let ends = endpoints(&network, 2);
     let region = ends[1].open_region(ends[0].node(), CardRange::new(TARGET, 1 << 20)).unwrap().remote;
-    poke(&world, 0, SOURCE, &bytes(1, 1 << 20));
+    poke(&network, 0, SOURCE, &bytes(1, 1 << 20));
     let send = |n: u64| {
         let (end, region) = (&ends[0], &region);
         let task = async move {
@@ -148,13 +148,13 @@ fn shared_endpoint_tasks_on_one_thread() {
     let results = run((0..16).map(send).chain((0..16).map(|_| hear())).collect());
     let heard: HashSet<_> = results[16..].iter().copied().collect();
     assert_eq!(heard, (0..16).map(|n| n * 0x1_0000).collect());
-    assert!(peek(&world, 1, TARGET, 1 << 20) == bytes(1, 1 << 20));
+    assert!(peek(&network, 1, TARGET, 1 << 20) == bytes(1, 1 << 20));
 }
 
 /// An endpoint that one task owns.
 #[test]
 fn endpoint_completion_future_of_single_owner() {
-    let mut net = Net::new(random(5));
+    let mut net = Testbed::new(random(5));
     let region = net.region(1, TARGET, 50_000).remote;
     net.put(0, SOURCE, &bytes(3, 50_000));
     let ticket = net.send(0, SOURCE, &region, 0, 50_000);
@@ -174,10 +174,10 @@ fn endpoint_completion_future_of_single_owner() {
 
 #[test]
 fn shared_endpoint_dropped_handles_and_cancelled_transfers() {
-    let world = random(1).world().cards(2).build().unwrap();
-    let ends = endpoints(&world, 2);
+    let network = random(1).network().cards(2).build().unwrap();
+    let ends = endpoints(&network, 2);
     let region = ends[1].open_region(NodeId::ANY, CardRange::new(TARGET, 4 << 20)).unwrap().remote;
-    poke(&world, 0, SOURCE, &bytes(1, 4 << 20));
+    poke(&network, 0, SOURCE, &bytes(1, 4 << 20));
     let send = |n: u64| -> PendingSend {
         ends[0].send(at(SOURCE, n), &region, n, 100_000, SendOptions::default()).unwrap()
     };
@@ -197,15 +197,15 @@ fn shared_endpoint_dropped_handles_and_cancelled_transfers() {
     assert!(matches!(gone.try_take(), Ok(None)));
     assert!(gone.cancel());
     assert!(!gone.cancel());
-    let result = gone.wait(PATIENCE).unwrap().result;
+    let result = gone.wait(TIMEOUT).unwrap().result;
     assert!(matches!(result, Err(TransferError::Cancelled { .. })), "{result:?}");
     // A wait that is too short leaves everything as it is.
     let late = last.wait(Duration::ZERO).unwrap_err();
     assert!(matches!(late, EndpointError::TimedOut { .. }), "{late}");
     for pending in [&mut first, &mut last] {
-        assert_eq!(pending.wait(PATIENCE).unwrap().result, Ok(()));
+        assert_eq!(pending.wait(TIMEOUT).unwrap().result, Ok(()));
     }
-    assert!(peek(&world, 1, at(TARGET, 400_000), 100_000) == bytes(1, 4 << 20)[400_000..500_000]);
+    assert!(peek(&network, 1, at(TARGET, 400_000), 100_000) == bytes(1, 4 << 20)[400_000..500_000]);
     assert_eq!(ends[0].counters().sender.completed, 3);
     assert_eq!(ends[0].counters().sender.failed, 1);
 }
@@ -213,21 +213,21 @@ fn shared_endpoint_dropped_handles_and_cancelled_transfers() {
 /// Whoever waits when an endpoint ends is told, each of them; what had ended before is still handed out.
 #[test]
 fn shared_endpoint_failure_reaches_every_waiter() {
-    let world = World::builder().cards(2).build().unwrap();
-    let ends = endpoints(&world, 2);
+    let network = SimNetwork::builder().cards(2).build().unwrap();
+    let ends = endpoints(&network, 2);
     let region = ends[1].open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
     let mut ended = ends[0].send(SOURCE, &region, 0, 100, SendOptions::default()).unwrap();
     while ends[0].counters().sender.completed == 0 {
         ends[0].poll().unwrap();
-        world.step();
+        network.step();
     }
     let mut waiting: Vec<_> =
         (0..3).map(|_| ends[0].send(SOURCE, &region, 0, 50_000, SendOptions::default()).unwrap()).collect();
-    world.fail(0, CardFailure::Gone);
+    network.fail(0, CardFailure::Gone);
     std::thread::scope(|scope| {
         for pending in &mut waiting {
             scope.spawn(|| {
-                let error = pending.wait(PATIENCE).unwrap_err();
+                let error = pending.wait(TIMEOUT).unwrap_err();
                 assert!(!matches!(error, EndpointError::TimedOut { .. }), "{error}");
             });
         }

@@ -13,7 +13,7 @@ fn small_tables_of_one_entry_deliver() {
         "ni: { registry_entries: 1, escape_slots: 1, windows: 1, memory_windows: 1, mask_bits: 1 }",
     );
     for seed in 0..4 {
-        let mut net = Net::of(&file, random(seed), minimal_options);
+        let mut net = Testbed::of(&file, random(seed), minimal_options);
         let region = net.region(1, TARGET, 1 << 20);
         let full = net.end(1).open_region(NodeId::ANY, CardRange::new(SOURCE, 1)).unwrap_err();
         assert!(matches!(full, EndpointError::RegionsFull { capacity: 1, .. }), "{full}");
@@ -26,7 +26,7 @@ fn small_tables_of_one_entry_deliver() {
 
 #[test]
 fn small_single_transfer_slot_is_back_pressure() {
-    let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, minimal_options);
+    let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, minimal_options);
     let region = net.region(1, TARGET, 1 << 20).remote;
     net.put(0, SOURCE, &bytes(1, 5000));
     net.send(0, SOURCE, &region, 0, 5000);
@@ -44,7 +44,7 @@ fn small_single_transfer_slot_is_back_pressure() {
 
 #[test]
 fn small_invalid_sizes_are_refused() {
-    let net = Net::new(DeliveryOrder::InOrder);
+    let net = Testbed::new(DeliveryOrder::InOrder);
     let card = net.ends[0].as_ref().unwrap().card().clone();
     drop(net);
     for wrong in [0, u32::MAX] {

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn transfer_sender_notification_arrives() {
     for seed in 0..8 {
-        let mut net = Net::new(random(seed));
+        let mut net = Testbed::new(random(seed));
         let region = net.region(1, TARGET, 200_000);
         for length in [1, 512, 16_384, 200_000] {
             let data = bytes(seed + length, length as usize);
@@ -26,7 +26,7 @@ fn transfer_sender_notification_arrives() {
 
 #[test]
 fn transfer_deadline_ends_it() {
-    let mut net = Net::new(random(6));
+    let mut net = Testbed::new(random(6));
     let region = net.region(1, TARGET, 4 << 20);
     net.put(0, SOURCE, &bytes(1, 4 << 20));
     let soon = SendOptions::default().deadline(Duration::from_micros(50));
@@ -55,7 +55,7 @@ fn transfer_deadline_ends_it() {
 
 #[test]
 fn transfer_to_absent_node_gives_up() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 100_000);
     let nowhere = RemoteRegion { node: NodeId::new(77), ..region.remote };
     let lost = net.send(0, SOURCE, &nowhere, 0, 50_000);
@@ -76,7 +76,7 @@ fn transfer_to_absent_node_gives_up() {
     assert!((5..30).contains(&tries), "{tries}");
     let silence = results[1].finished.get() - results[1].started.get();
     assert!((1_000_000_000..1_500_000_000).contains(&silence), "{silence} ns");
-    assert!(net.world.undeliverable() > 0);
+    assert!(net.network.undeliverable_frames() > 0);
     net.notifications[1].clear();
     net.carry(SOURCE, &region.remote, 0, &bytes(2, 1000));
     net.assert_clean();
@@ -84,20 +84,20 @@ fn transfer_to_absent_node_gives_up() {
 
 #[test]
 fn transfer_of_zero_bytes_sends_nothing() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 1);
     net.carry(SOURCE, &region.remote, 0, &[]);
     net.carry(SOURCE, &region.remote, 1, &[]);
-    assert_eq!(net.world.with_card(0, |card| card.counters().frames_sent), Some(0));
+    assert_eq!(net.network.with_card(0, |card| card.counters().frames_sent), Some(0));
 }
 
 /// Among those that wait, the more important ones go first.
 #[test]
 fn transfer_of_higher_priority_passes_waiting_ones() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 64 << 20);
     net.put(0, SOURCE, &bytes(1, 1 << 20));
-    let send = |net: &mut Net, n: u64, priority| {
+    let send = |net: &mut Testbed, n: u64, priority| {
         let options = SendOptions::default().priority(priority);
         net.send_with(0, SOURCE, &region.remote, n << 20, 1 << 20, options)
     };
@@ -117,7 +117,7 @@ fn transfer_of_higher_priority_passes_waiting_ones() {
 #[test]
 fn transfers_both_ways_concurrently() {
     for seed in 0..12 {
-        let mut net = Net::new(random(seed));
+        let mut net = Testbed::new(random(seed));
         let there = net.region(1, TARGET, 32 << 20);
         let back = net.region(0, TARGET, 32 << 20);
         // Big and regular ones in turn.
@@ -164,7 +164,7 @@ proptest! {
         transfers in prop::collection::vec((0..5000_u64, 0..3000_u64, prop_oneof![0..1500_usize, 0..60_000_usize]), 1..6),
     ) {
         const SLOT: u64 = 0x1_1000;
-        let mut net = Net::new(DeliveryOrder::Random { seed, depth });
+        let mut net = Testbed::new(DeliveryOrder::Random { seed, depth });
         let size = SLOT * transfers.len() as u64;
         let region = net.region(1, TARGET, size);
         let mut model = vec![0xA5; size as usize];
@@ -199,7 +199,7 @@ fn segment_arrivals_requested_are_reported_once() {
     let mut out_of_order = 0;
     for seed in 0..8 {
         for scheme in [Scheme::Registry, Scheme::Selective] {
-            let mut net = Net::of(&CardDescription::default(), random(seed), |options| {
+            let mut net = Testbed::of(&CardDescription::default(), random(seed), |options| {
                 if options.incarnation == Some(0xB) { telling(options) } else { only_as_sender(options) }
             });
             let region = net.region(1, TARGET, LENGTH).remote;
@@ -207,7 +207,7 @@ fn segment_arrivals_requested_are_reported_once() {
             net.put(0, SOURCE, &data);
             net.send_with(0, SOURCE, &region, 0, LENGTH, SendOptions::default().scheme(scheme));
             let mut parts = Vec::new();
-            let mut look = |net: &mut Net| {
+            let mut look = |net: &mut Testbed| {
                 while let Some(part) = net.end(1).next_segment() {
                     let from = (part.address.get() - TARGET.get()) as usize;
                     let length = part.length as usize;
@@ -222,9 +222,9 @@ fn segment_arrivals_requested_are_reported_once() {
             };
             while net.completions[0].is_empty() || net.notifications[1].is_empty() {
                 let work = net.poll(0).unwrap() + net.poll(1).unwrap();
-                if !net.world.step() && work == 0 {
+                if !net.network.step() && work == 0 {
                     // Only a timer can go on.
-                    net.world.advance(Nanos::from_micros(10));
+                    net.network.advance(Nanos::from_micros(10));
                 }
                 look(&mut net);
             }
@@ -263,7 +263,7 @@ fn only_as_sender(options: EndpointOptions) -> EndpointOptions {
 
 #[test]
 fn segment_arrivals_not_requested_are_not_reported() {
-    let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, telling);
+    let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, telling);
     let node = net.end(0).node();
     net.put(1, SOURCE, &bytes(3, 50_000));
     let source = net.end(1).open_readable(node, CardRange::new(SOURCE, 50_000)).unwrap().remote;
@@ -273,7 +273,7 @@ fn segment_arrivals_not_requested_are_not_reported() {
     assert_eq!((net.end(0).next_segment(), net.end(1).next_segment()), (None, None));
     net.assert_clean();
 
-    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut net = Testbed::new(DeliveryOrder::InOrder);
     let region = net.region(1, TARGET, 50_000).remote;
     net.carry(SOURCE, &region, 0, &bytes(4, 50_000));
     assert_eq!(net.end(1).next_segment(), None);

@@ -14,7 +14,7 @@ fn cost(scheme: Scheme, loss: f64, change: impl Fn(&mut EndpointOptions)) -> (u6
     let conditions = Conditions::default().loss(lost).delay(delay);
     let order = Order::Random { depth: 8, patience: Nanos::from_micros(20) };
     let network = Impairments::both(conditions).order(order).distance(Nanos::from_micros(5));
-    let mut net = Net::impaired(2, network, 7, |mut options| {
+    let mut net = Testbed::impaired(2, network, 7, |mut options| {
         (options.scheme, options.round_trip) = (scheme, Duration::from_micros(20));
         change(&mut options);
         options
@@ -94,8 +94,8 @@ fn tuning_long_round_trip_waits_longer() {
 
 #[test]
 fn tuning_invalid_value_is_refused_without_trace() {
-    let world = fpga_tests::cards::world(CardDescription::default());
-    let card = Card::open(world.transport(0)).unwrap();
+    let network = fpga_tests::cards::network(CardDescription::default());
+    let card = Card::open(network.backend(0)).unwrap();
     let open = |scheme, others: &[Scheme], choose: &dyn Fn(&mut Tuning)| {
         let mut options = options(1);
         (options.scheme, options.other_schemes) = (scheme, others.iter().copied().collect());

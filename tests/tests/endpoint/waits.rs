@@ -6,16 +6,16 @@ use std::task::{Context, Poll, Waker};
 
 use fpga_driver::endpoint::SharedEndpoint;
 use fpga_driver::netmodel::Impairments;
-use fpga_driver::sim::{ThreadOptions, World};
-use fpga_driver::{OpenOptions, Transport};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
+use fpga_driver::{Backend, OpenOptions};
 use fpga_tests::cards::poke;
-use fpga_tests::tampered::Tampered;
+use fpga_tests::fault_injecting::FaultInjectingBackend;
 
 use super::*;
 
 /// Two ends whose packets are under way for so long, with interrupts or without.
-fn far(way: Nanos, interrupts: bool) -> Net {
-    let mut net = Net::impaired(2, Impairments::default().distance(way), 1, |options| options);
+fn far(way: Nanos, interrupts: bool) -> Testbed {
+    let mut net = Testbed::impaired(2, Impairments::default().distance(way), 1, |options| options);
     for index in [0, 1] {
         let card = net.end(index).card().clone();
         net.ends[index] = None;
@@ -25,7 +25,7 @@ fn far(way: Nanos, interrupts: bool) -> Net {
         net.ends[index] = Some(Endpoint::open_with(&card, &options(0x30 + index as u32)).unwrap());
     }
     // Quiet after the former life.
-    net.world.advance(Nanos::from_millis(20));
+    net.network.advance(Nanos::from_millis(20));
     net
 }
 
@@ -35,11 +35,11 @@ fn wait_long_transfer_polls_rarely() {
         let mut net = far(Nanos::from_millis(9), interrupts);
         let region = net.region(1, TARGET, 10_000);
         net.put(0, SOURCE, &bytes(1, 10_000));
-        let (began, turns) = (net.world.now(), net.end(0).counters().turns);
+        let (began, turns) = (net.network.now(), net.end(0).counters().turns);
         let ticket = net.send(0, SOURCE, &region.remote, 0, 10_000);
         let done = net.end(0).wait(ticket, Duration::from_secs(1)).unwrap();
         assert_eq!(done.result, Ok(()));
-        let waited = net.world.now().saturating_sub(began);
+        let waited = net.network.now().saturating_sub(began);
         assert!((Nanos::from_millis(18)..Nanos::from_millis(20)).contains(&waited), "{waited:?}");
         let turns = net.end(0).counters().turns - turns;
         assert!(turns <= most, "{turns} turns, interrupts: {interrupts}");
@@ -59,11 +59,11 @@ fn wait_ten_thousand_sleeps_miss_no_event() {
     for n in 0..10_000 {
         dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         let length = 1 + (dice >> 33) % 2000;
-        let began = net.world.now();
+        let began = net.network.now();
         let ticket = net.send(0, SOURCE, &region.remote, 0, length);
         let done = net.end(0).wait(ticket, Duration::from_secs(1)).unwrap();
         assert_eq!(done.result, Ok(()), "{n}");
-        let waited = net.world.now().saturating_sub(began);
+        let waited = net.network.now().saturating_sub(began);
         assert!(waited < Nanos::from_micros(200), "{n}: {waited:?}");
         net.poll(1).unwrap();
         net.notifications[1].clear();
@@ -77,7 +77,7 @@ fn wait_ten_thousand_sleeps_miss_no_event() {
 fn wait_task_of_long_transfer_polls_rarely() {
     let mut net = far(Nanos::from_millis(9), false);
     let region = net.region(1, TARGET, 10_000);
-    let (began, turns) = (net.world.now(), net.end(0).counters().turns);
+    let (began, turns) = (net.network.now(), net.end(0).counters().turns);
     let ticket = net.send(0, SOURCE, &region.remote, 0, 10_000);
     let end = net.end(0);
     let done = {
@@ -90,19 +90,19 @@ fn wait_task_of_long_transfer_polls_rarely() {
         }
     };
     assert_eq!(done.result, Ok(()));
-    let waited = net.world.now().saturating_sub(began);
+    let waited = net.network.now().saturating_sub(began);
     assert!((Nanos::from_millis(18)..Nanos::from_millis(20)).contains(&waited), "{waited:?}");
     let turns = net.end(0).counters().turns - turns;
     assert!(turns <= 12_000, "{turns} turns");
 }
 
 /// Shared endpoints on cards that work by themselves, whose waits nothing but an interrupt or a word ends.
-fn alone(way: Nanos) -> (World, Vec<(SharedEndpoint, Arc<Tampered>)>) {
-    let world = World::builder().cards(2).threaded(ThreadOptions::default());
-    let world = world.impairments(Impairments::default().distance(way)).build().unwrap();
+fn alone(way: Nanos) -> (SimNetwork, Vec<(SharedEndpoint, Arc<FaultInjectingBackend>)>) {
+    let network = SimNetwork::builder().cards(2).threaded(ThreadOptions::default());
+    let network = network.impairments(Impairments::default().distance(way)).build().unwrap();
     let end = |number: u32| {
-        let seam = Tampered::new(world.transport(number as usize), Vec::new());
-        let transport = Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>;
+        let seam = FaultInjectingBackend::new(network.backend(number as usize), Vec::new());
+        let transport = Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>;
         let card = Card::open_with(transport, OpenOptions::default()).unwrap();
         card.enable_interrupts().unwrap();
         seam.ignore_timeouts(true);
@@ -112,7 +112,7 @@ fn alone(way: Nanos) -> (World, Vec<(SharedEndpoint, Arc<Tampered>)>) {
         (Endpoint::open_with(&card, &options).unwrap().into(), seam)
     };
     let ends = (0..2).map(end).collect();
-    (world, ends)
+    (network, ends)
 }
 
 /// Of threads that wait for anything, one sleeps for all, and the others until it has something for them: nobody is forgotten.
@@ -120,9 +120,9 @@ fn alone(way: Nanos) -> (World, Vec<(SharedEndpoint, Arc<Tampered>)>) {
 fn wait_many_threads_miss_no_event() {
     const THREADS: usize = 4;
     const EACH: usize = 2500;
-    let (world, ends) = alone(Nanos::from_micros(60));
+    let (network, ends) = alone(Nanos::from_micros(60));
     let region = ends[1].0.open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
-    poke(&world, 0, SOURCE, &bytes(3, 1 << 20));
+    poke(&network, 0, SOURCE, &bytes(3, 1 << 20));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (end, region) = (&ends[0].0, &region);
@@ -147,7 +147,7 @@ fn wait_many_threads_miss_no_event() {
         }
     });
     for (number, (end, seam)) in ends.iter().enumerate() {
-        assert_eq!(seam.overslept(), 0, "end {number}");
+        assert_eq!(seam.lost_wakeups(), 0, "end {number}");
         assert!(seam.sleeps() > 0, "end {number}");
         assert_eq!(end.next_notification(), None, "end {number}");
     }
@@ -156,16 +156,16 @@ fn wait_many_threads_miss_no_event() {
 /// One thread sleeps; what another starts, and leaves alone, wakes it: it drives the endpoint for all.
 #[test]
 fn wait_sleeping_thread_drives_transfers_of_others() {
-    let (world, ends) = alone(Nanos::ZERO);
+    let (network, ends) = alone(Nanos::ZERO);
     let [(first, seam), (second, _)] = &ends[..] else { panic!("two ends") };
-    poke(&world, 0, SOURCE, &bytes(1, 100_000));
+    poke(&network, 0, SOURCE, &bytes(1, 100_000));
     let region =
         |end: &SharedEndpoint| end.open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
     let regions = [region(first), region(second)];
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| first.wait_notification(Duration::from_secs(600)).unwrap());
         for n in 0..100 {
-            while seam.asleep() == 0 {
+            while seam.waiter_count() == 0 {
                 std::thread::yield_now();
             }
             drop(first.send(SOURCE, &regions[1], n, 1000, SendOptions::default()).unwrap());
@@ -176,7 +176,7 @@ fn wait_sleeping_thread_drives_transfers_of_others() {
         assert_eq!(last.wait(Duration::from_secs(600)).unwrap().result, Ok(()));
         assert_eq!(sleeper.join().unwrap().address, TARGET);
     });
-    assert_eq!(seam.overslept(), 0);
+    assert_eq!(seam.lost_wakeups(), 0);
 }
 
 /// Waits end when they are to, though it is another thread that sleeps, and for longer.
@@ -206,10 +206,10 @@ fn wait_timed_out_leaves_transfer() {
     let mut net = far(Nanos::from_millis(9), true);
     let region = net.region(1, TARGET, 1000);
     let ticket = net.send(0, SOURCE, &region.remote, 0, 1000);
-    let began = net.world.now();
+    let began = net.network.now();
     let late = net.end(0).wait(ticket, Duration::from_millis(3)).unwrap_err();
     assert!(matches!(late, EndpointError::TimedOut { .. }), "{late}");
-    let waited = net.world.now().saturating_sub(began);
+    let waited = net.network.now().saturating_sub(began);
     assert!((Nanos::from_millis(3)..Nanos::from_millis(4)).contains(&waited), "{waited:?}");
     assert_eq!(net.end(0).wait(ticket, Duration::from_secs(1)).unwrap().result, Ok(()));
 }

@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn card_address_past_memory_is_refused_before_card() {
-    let world = world(CardDescription::default());
-    let card = open(&world);
+    let network = network(CardDescription::default());
+    let card = open(&network);
     let mut h2c = card.h2c(0).unwrap();
     let mut c2h = card.c2h(0).unwrap();
     let windows = card.info().ni.as_ref().unwrap().windows;
@@ -37,14 +37,14 @@ fn card_address_past_memory_is_refused_before_card() {
     // To the last byte.
     h2c.write(filled(&card, &[1; 100]), CardAddr::new(MEMORY - 100)).unwrap();
     h2c.write(filled(&card, &[1; 100]), CardAddr::new(behind_windows - 100)).unwrap();
-    assert_works(&world, &card, &mut h2c, 1);
+    assert_works(&network, &card, &mut h2c, 1);
     assert_pool(&card, 2 * AREA, 0);
 }
 
 #[test]
 fn bulk_range_beyond_memory_moves_nothing() {
-    let world = world(described("memory: { size: 0x1000000 }"));
-    let card = open(&world);
+    let network = network(described("memory: { size: 0x1000000 }"));
+    let card = open(&network);
     let (mut h2c, mut c2h) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
     let (start, length) = (CardAddr::new(0x100_0000 - (2 << 20)), 3 << 20);
     let (before, wait) = (card.counters(), WaitOptions::default());
@@ -66,7 +66,7 @@ fn bulk_range_beyond_memory_moves_nothing() {
 
 #[test]
 fn bulk_range_beyond_address_space_moves_nothing() {
-    let (_world, card) = unknown_memory();
+    let (_network, card) = unknown_memory();
     let (mut h2c, mut c2h) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
     let (start, length) = (CardAddr::new(u64::MAX - (2 << 20)), 3 << 20);
     let (before, wait) = (card.counters(), WaitOptions::default());
@@ -93,8 +93,8 @@ fn bulk_range_beyond_address_space_moves_nothing() {
 
 #[test]
 fn bulk_source_of_unknown_length_ends_at_memory_border() {
-    let world = world(described("memory: { size: 0x1000000 }"));
-    let card = open(&world);
+    let network = network(described("memory: { size: 0x1000000 }"));
+    let card = open(&network);
     let mut h2c = card.h2c(0).unwrap();
     let wait = WaitOptions::default();
     let start = CardAddr::new(0x100_0000 - (2 << 20) - 100);
@@ -110,11 +110,11 @@ fn bulk_source_of_unknown_length_ends_at_memory_border() {
         let expected = length.min(room);
         match result {
             Ok(done) => assert_eq!((done, length <= room), (length as u64, true)),
-            Err(BulkError::NoRoom { done, .. }) => assert_eq!((done, length > room), (room as u64, true)),
+            Err(BulkError::NoFreeSlot { done, .. }) => assert_eq!((done, length > room), (room as u64, true)),
             Err(error) => unreachable!("{error}"),
         }
         assert_eq!(told, expected as u64);
-        assert!(peek(&world, 0, start, expected) == data[..expected]);
+        assert!(peek(&network, 0, start, expected) == data[..expected]);
     }
     let result =
         bulk::write_to_end(&card, &mut h2c, &mut &[1][..], CardAddr::new(0x100_0000), wait, &mut |_| ());
@@ -122,10 +122,10 @@ fn bulk_source_of_unknown_length_ends_at_memory_border() {
 }
 
 /// Where nobody knows where memory ends, the AXI bus answers.
-fn unknown_memory() -> (World, Card) {
-    let world = world(described("memory: { size: 0x100000 }"));
-    let card = open_with(&world, ignored());
-    (world, card)
+fn unknown_memory() -> (SimNetwork, Card) {
+    let network = network(described("memory: { size: 0x100000 }"));
+    let card = open_with(&network, ignored());
+    (network, card)
 }
 
 fn bits(fault: &ChannelFault) -> Vec<StatusBit> {
@@ -138,7 +138,7 @@ proptest! {
     /// A run in which any transfers are bad: what precedes the first bad one arrives, everything comes back once.
     #[test]
     fn bad_transfers_in_run_return_all_buffers_once(lengths in prop::collection::vec(1..20_000_usize, 1..20), bad in prop::collection::vec(any::<bool>(), 20)) {
-        let (world, card) = unknown_memory();
+        let (network, card) = unknown_memory();
         let mut channel = card.h2c(0).unwrap();
         let mut expected = Vec::new();
         for (n, &length) in lengths.iter().enumerate() {
@@ -155,17 +155,17 @@ proptest! {
             match n.cmp(&first_bad) {
                 std::cmp::Ordering::Less => {
                     prop_assert_eq!(done.outcome, Ok(lengths[n] as u64));
-                    prop_assert!(peek(&world, 0, CardAddr::new(n as u64 * 0x8000), lengths[n]) == bytes(n as u64, lengths[n]));
+                    prop_assert!(peek(&network, 0, CardAddr::new(n as u64 * 0x8000), lengths[n]) == bytes(n as u64, lengths[n]));
                 }
                 std::cmp::Ordering::Equal => prop_assert_eq!(bits(&done.outcome.unwrap_err()), [StatusBit::CardWriteDecode]),
                 std::cmp::Ordering::Greater => {
                     let fault = done.outcome.unwrap_err();
                     // A run is limited; what was queued behind it may have been a run of its own.
-                    prop_assert!(matches!(fault.cause, FaultCause::Earlier | FaultCause::Status(_)));
+                    prop_assert!(matches!(fault.cause, FaultCause::EarlierFault | FaultCause::Status(_)));
                 }
             }
         }
-        assert_works(&world, &card, &mut channel, 5);
+        assert_works(&network, &card, &mut channel, 5);
         assert_pool(&card, AREA, 0);
     }
 }

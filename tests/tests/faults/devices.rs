@@ -9,13 +9,13 @@ proptest! {
     /// reported as done that was not, and the channel works as soon as the device is honest again.
     #[test]
     fn random_counts_end_each_transfer_once(lies in prop::collection::vec((prop::option::of(prop_oneof![0..70_u32, any::<u32>()]), 1..64_usize), 1..12), seed in any::<u64>()) {
-        let world = world(CardDescription::default());
-        let card = open(&world);
+        let network = network(CardDescription::default());
+        let card = open(&network);
         let mut channel = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
         let mut seen = std::collections::BTreeMap::new();
         let (mut submitted, mut returned) = (0, 0);
         for (n, (lie, batch)) in lies.iter().enumerate() {
-            world.with_card(0, |card| card.override_completed_count(*lie));
+            network.with_card(0, |card| card.override_completed_count(*lie));
             for k in 0..*batch {
                 let data = bytes(seed.wrapping_add(n as u64 * 64 + k as u64), 5000);
                 let ticket = channel.submit(filled(&card, &data), CardAddr::new((n * 64 + k) as u64 * 8192)).unwrap();
@@ -40,8 +40,8 @@ proptest! {
             }
         }
         prop_assert_eq!(submitted, returned);
-        world.with_card(0, |card| card.override_completed_count(None));
-        assert_works(&world, &card, &mut channel, seed);
+        network.with_card(0, |card| card.override_completed_count(None));
+        assert_works(&network, &card, &mut channel, seed);
         assert_pool(&card, AREA, 0);
     }
 }
@@ -66,8 +66,8 @@ fn halt(card: &Card, on: bool) {
 
 #[test]
 fn stalled_run_times_out_and_aborts() {
-    let world = fast_network(CardDescription::default());
-    let card = open(&world);
+    let network = fast_network(CardDescription::default());
+    let card = open(&network);
     let mut channel = card.h2c(0).unwrap();
     // An engine that may not fetch descriptors is busy for ever.
     halt(&card, true);
@@ -100,22 +100,22 @@ fn stalled_run_times_out_and_aborts() {
     assert!(failed.buffer.is_some());
     drop(failed);
     halt(&card, false);
-    assert_works(&world, &card, &mut channel, 1);
+    assert_works(&network, &card, &mut channel, 1);
     assert_pool(&card, AREA, 0);
 }
 
 #[test]
 fn open_unresponsive_card_is_refused() {
     for failure in [CardFailure::AllOnes, CardFailure::Gone] {
-        let world = world(CardDescription::default());
-        world.fail(0, failure);
-        let error = try_open(&world, OpenOptions::default()).unwrap_err();
+        let network = network(CardDescription::default());
+        network.fail(0, failure);
+        let error = try_open(&network, OpenOptions::default()).unwrap_err();
         assert!(matches!(error, OpenError::Gone { .. }), "{failure:?}: {error:?}");
         assert_message(&error, &["gone", "rescan"]);
-        world.fail(0, CardFailure::None);
-        assert_closed(&world, 0);
-        let card = open(&world);
-        assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+        network.fail(0, CardFailure::None);
+        assert_closed(&network, 0);
+        let card = open(&network);
+        assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
     }
 }
 
@@ -125,21 +125,21 @@ fn removed_card_mid_transfer_ends_transfers() {
     for (failure, steps) in
         [CardFailure::AllOnes, CardFailure::Gone].into_iter().flat_map(|f| (0..40).map(move |s| (f, s)))
     {
-        let world = world(CardDescription::default());
-        let card = open(&world);
+        let network = network(CardDescription::default());
+        let card = open(&network);
         let mut channel = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(8192)).unwrap();
         let tickets: Vec<_> = (0..4)
             .map(|n| channel.submit(filled(&card, &bytes(n, 20_000)), CardAddr::new(n << 16)).unwrap())
             .collect();
         channel.poll().unwrap();
         for _ in 0..steps {
-            world.step();
+            network.step();
         }
         // Behind the run, not posted.
         let queued: Vec<_> = (0..3)
             .map(|n| channel.submit(card.buffer(500).unwrap(), CardAddr::new(n << 10)).unwrap())
             .collect();
-        world.fail(0, failure);
+        network.fail(0, failure);
         let mut returned = 0;
         let mut kept = 0;
         let (mut gone, mut run_failed) = (None, false);
@@ -178,20 +178,20 @@ fn removed_card_mid_transfer_ends_transfers() {
         assert_message(&channel.poll().unwrap_err(), &["reopen"]);
         drop(refused);
         drop((channel, card));
-        world.fail(0, CardFailure::None);
-        let card = open(&world);
-        assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+        network.fail(0, CardFailure::None);
+        let card = open(&network);
+        assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
         assert_pool(&card, 0, 0);
     }
 }
 
 #[test]
 fn out_of_memory_is_error() {
-    let world = world(CardDescription::default());
+    let network = network(CardDescription::default());
     let mut memory = DmaPoolOptions::default();
     memory.region_size = 1 << 20;
     memory.limit = 1 << 20;
-    let card = open_with(&world, OpenOptions::default().memory(memory));
+    let card = open_with(&network, OpenOptions::default().memory(memory));
     let mut channel = card.h2c(0).unwrap();
     let all = card.buffer(900 << 10).unwrap();
     let error = card.buffer(900 << 10).unwrap_err();
@@ -204,7 +204,7 @@ fn out_of_memory_is_error() {
     assert!(matches!(error, ResourceError::Memory { .. }), "{error}");
     drop(all);
     assert!(card.h2c(1).is_ok());
-    assert_works(&world, &card, &mut channel, 1);
-    poke(&world, 0, CardAddr::ZERO, &[0]);
+    assert_works(&network, &card, &mut channel, 1);
+    poke(&network, 0, CardAddr::ZERO, &[0]);
     assert_pool(&card, AREA, 0);
 }

@@ -19,7 +19,7 @@ use fpga_driver::registers::xdma::{
     ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock,
 };
 use fpga_driver::ring::RefusalReason;
-use fpga_driver::sim::{CardFailure, World};
+use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelFault, ChannelOptions, Completion, Direction, DmaBuffer, FaultCause,
     H2cChannel, NetworkInterface, OpenError, OpenOptions, ResourceError, SubmitError, TransferError,
@@ -27,10 +27,10 @@ use fpga_driver::{
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{
-    DMA_BAR, assert_closed, assert_pool, described, fast_network, open, open_with, peek, poke, seeded,
-    with_channels, world,
+    DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, open_with, peek, poke,
+    seeded, with_channels,
 };
-use fpga_tests::tampered::{Replaced, Tampered};
+use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 use proptest::prelude::*;
 
 /// Descriptors and write-back of one channel: one area of DMA memory.
@@ -41,8 +41,8 @@ fn ignored() -> OpenOptions {
     OpenOptions::default().network_interface(NetworkInterface::Ignored)
 }
 
-fn try_open(world: &World, options: OpenOptions) -> Result<Card, OpenError> {
-    Card::open_with(world.transport(0), options)
+fn try_open(network: &SimNetwork, options: OpenOptions) -> Result<Card, OpenError> {
+    Card::open_with(network.backend(0), options)
 }
 
 fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
@@ -52,11 +52,11 @@ fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
 }
 
 /// A transfer through the channel arrives.
-fn assert_works(world: &World, card: &Card, channel: &mut H2cChannel, seed: u64) {
+fn assert_works(network: &SimNetwork, card: &Card, channel: &mut H2cChannel, seed: u64) {
     let data = bytes(seed, 20_000);
     let at = CardAddr::new(0xC_0001);
     drop(channel.write(filled(card, &data), at).unwrap());
-    assert!(peek(world, 0, at, data.len()) == data);
+    assert!(peek(network, 0, at, data.len()) == data);
 }
 
 /// A message for people: names the card and is more than a word.

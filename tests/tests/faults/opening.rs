@@ -4,11 +4,11 @@ use super::*;
 
 #[test]
 fn open_missing_bars_are_reported() {
-    let none = world(described("bars: { user: null, dma: null, bypass: null }"));
+    let none = network(described("bars: { user: null, dma: null, bypass: null }"));
     assert!(matches!(try_open(&none, ignored()), Err(OpenError::NoBars { .. })));
 
     // No MSI-X table at its place, no BAR of 64 KiB: nothing is guessed, and no user logic is read.
-    let no_dma = world(described(
+    let no_dma = network(described(
         "bars: { user: { size: 0x20000 }, dma: null, bypass: { size: 0x100000, width: 64 } }",
     ));
     let error = try_open(&no_dma, ignored()).unwrap_err();
@@ -20,7 +20,7 @@ fn open_missing_bars_are_reported() {
     let error = try_open(&no_dma, ignored().dma_bar(1)).unwrap_err();
     assert!(matches!(error, OpenError::NotXdma { index: 1, .. }), "{error}");
 
-    let no_user = world(described("bars: { user: null }"));
+    let no_user = network(described("bars: { user: null }"));
     let error = try_open(&no_user, OpenOptions::default()).unwrap_err();
     assert!(matches!(error, OpenError::RoleAbsent { .. }), "{error}");
     let card = open_with(&no_user, ignored());
@@ -31,12 +31,12 @@ fn open_missing_bars_are_reported() {
 
 #[test]
 fn open_small_bars_are_reported() {
-    let dma = world(described("bars: { dma: { size: 0x4000 } }"));
+    let dma = network(described("bars: { dma: { size: 0x4000 } }"));
     let error = try_open(&dma, OpenOptions::default().dma_bar(1)).unwrap_err();
     let OpenError::BarTooSmall { role: "DMA", index: 1, size: 0x4000, needed: 0x8000, .. } = error else {
         panic!("{error}")
     };
-    let user = world(described("bars: { user: { size: 0x4000 } }"));
+    let user = network(described("bars: { user: { size: 0x4000 } }"));
     let error = try_open(&user, OpenOptions::default()).unwrap_err();
     let OpenError::BarTooSmall { role: "user", index: 0, size: 0x4000, .. } = error else {
         panic!("{error}")
@@ -48,34 +48,34 @@ fn open_small_bars_are_reported() {
 
 #[test]
 fn open_wrong_options_are_refused() {
-    let world = world(CardDescription::default());
-    let error = try_open(&world, OpenOptions::default().dma_bar(5)).unwrap_err();
+    let network = network(CardDescription::default());
+    let error = try_open(&network, OpenOptions::default().dma_bar(5)).unwrap_err();
     assert!(matches!(error, OpenError::BarAbsent { index: 5, .. }), "{error}");
-    let error = try_open(&world, OpenOptions::default().dma_bar(200)).unwrap_err();
+    let error = try_open(&network, OpenOptions::default().dma_bar(200)).unwrap_err();
     assert!(matches!(error, OpenError::BarAbsent { index: 200, .. }), "{error}");
-    let error = try_open(&world, OpenOptions::default().dma_bar(0)).unwrap_err();
+    let error = try_open(&network, OpenOptions::default().dma_bar(0)).unwrap_err();
     assert!(matches!(error, OpenError::NotXdma { index: 0, .. }), "{error}");
     assert_message(&error, &["BAR 0", "0x2000"]);
-    assert_closed(&world, 0);
-    let card = open_with(&world, OpenOptions::default().dma_bar(1));
-    assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+    assert_closed(&network, 0);
+    let card = open_with(&network, OpenOptions::default().dma_bar(1));
+    assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
 }
 
 #[test]
 fn open_card_without_channels_lists_none() {
     // Every channel identifier reads as something else.
-    let world = world(CardDescription::default());
+    let network = network(CardDescription::default());
     let replaced = (0..4).flat_map(|n| [0x100 * n, 0x1000 + 0x100 * n]);
-    let replaced = replaced.map(|at| Replaced { bar: DMA_BAR, at, value: 0 }).collect();
-    let card = Card::open_with(Tampered::new(world.transport(0), replaced), ignored()).unwrap();
+    let replaced = replaced.map(|at| ReplacedRegister { bar: DMA_BAR, at, value: 0 }).collect();
+    let card = Card::open_with(FaultInjectingBackend::new(network.backend(0), replaced), ignored()).unwrap();
     assert_eq!((card.info().xdma.h2c_channels, card.info().xdma.c2h_channels), (0, 0));
     assert!(matches!(card.h2c(0), Err(ResourceError::NoSuchChannel { available: 0, .. })));
 }
 
 #[test]
 fn take_missing_or_busy_channel_is_refused() {
-    let world = world(with_channels(2, 1));
-    let card = open(&world);
+    let network = network(with_channels(2, 1));
+    let card = open(&network);
     for number in [2, 3, 4, 7, 255] {
         let error = card.h2c(number).unwrap_err();
         assert!(matches!(error, ResourceError::NoSuchChannel { available: 2, .. }), "{error}");
@@ -90,7 +90,7 @@ fn take_missing_or_busy_channel_is_refused() {
     drop(card.h2c(0).unwrap());
     assert!(card.c2h(0).is_ok());
     drop(held);
-    assert_works(&world, &card, &mut card.h2c(1).unwrap(), 3);
+    assert_works(&network, &card, &mut card.h2c(1).unwrap(), 3);
     assert_pool(&card, 0, 0);
 }
 
@@ -106,22 +106,22 @@ fn open_foreign_identity_is_refused() {
         ),
     ];
     for (file, advice) in cases {
-        let world = world(file);
-        let error = try_open(&world, OpenOptions::default()).unwrap_err();
+        let network = network(file);
+        let error = try_open(&network, OpenOptions::default()).unwrap_err();
         assert!(matches!(error, OpenError::Identity { .. }), "{error}");
         assert_message(&error, &[advice]);
         // Refused means untouched: no right to do DMA, no memory mapped.
-        assert_closed(&world, 0);
-        let card = open_with(&world, ignored());
+        assert_closed(&network, 0);
+        let card = open_with(&network, ignored());
         assert!(card.info().identity.is_none() && card.info().ni.is_none());
-        assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+        assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
     }
     // Somebody else's user logic under our subsystem id.
-    let world = world(CardDescription::default());
+    let network = network(CardDescription::default());
     for (value, all_ones) in [(IDENTITY_MAGIC ^ 0x100, false), (0, false), (u32::MAX, true)] {
         let words = if all_ones { 0..64 } else { 0..1 };
-        let replaced: Vec<_> = words.map(|word| Replaced { bar: 0, at: word * 4, value }).collect();
-        let tampered = Tampered::new(world.transport(0), replaced);
+        let replaced: Vec<_> = words.map(|word| ReplacedRegister { bar: 0, at: word * 4, value }).collect();
+        let tampered = FaultInjectingBackend::new(network.backend(0), replaced);
         let error = Card::open(tampered.clone()).unwrap_err();
         let OpenError::Identity { source: ReadError::Refused(source), .. } = &error else {
             panic!("{error}")
@@ -134,19 +134,19 @@ fn open_foreign_identity_is_refused() {
         }
         drop(error);
         let card = Card::open_with(tampered, ignored()).unwrap();
-        assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+        assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
     }
 }
 
 #[test]
 fn open_foreign_card_never_reads_user_bar() {
-    let world = world(described("pci: { subsystem_device: 0x0007 }"));
-    world.with_card(0, |card| card.set_access_log(fpga_card::AccessLog::bounded(10_000)));
-    let card = open(&world);
+    let network = network(described("pci: { subsystem_device: 0x0007 }"));
+    network.with_card(0, |card| card.set_access_log(fpga_card::AccessLog::bounded(10_000)));
+    let card = open(&network);
     assert!(card.info().identity.is_none());
-    assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+    assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
     drop(card);
-    let touched = world.with_card(0, |card| match card.access_log() {
+    let touched = network.with_card(0, |card| match card.access_log() {
         fpga_card::AccessLog::Bounded { entries, .. } => {
             entries.iter().filter(|access| access.target == fpga_card::AccessTarget::Bar(0)).count()
         }
@@ -154,6 +154,6 @@ fn open_foreign_card_never_reads_user_bar() {
     });
     assert_eq!(touched, Some(0));
     // Unless the user says that it is there.
-    let card = open_with(&world, OpenOptions::default().network_interface(NetworkInterface::Expected));
+    let card = open_with(&network, OpenOptions::default().network_interface(NetworkInterface::Expected));
     assert!(card.info().ni.is_some());
 }

@@ -10,10 +10,10 @@ use fpga_driver::{
 
 use super::*;
 
-impl Loop {
+impl StreamLoopback {
     /// The next error, whatever else there is to do meanwhile.
     fn error(&mut self) -> StreamError {
-        let patience = Patience::new(&self.world);
+        let patience = ProgressWatchdog::new(&self.network);
         loop {
             self.tx.poll().unwrap();
             match self.rx.next_packet() {
@@ -33,7 +33,7 @@ impl Loop {
     }
 
     fn push(&self, data: &[u8], end: bool) {
-        let took = self.world.with_card(0, |card| card.push_stream(0, data, end)).unwrap();
+        let took = self.network.with_card(0, |card| card.push_stream(0, data, end)).unwrap();
         assert_eq!(took, data.len());
     }
 }
@@ -72,14 +72,14 @@ fn count_impossible_is_fault() {
     for setup in setups() {
         let mut ends = setup.open(16, 512);
         ends.assert_works(1);
-        ends.world.with_card(0, |card| card.override_completed_count(Some(9_000))).unwrap();
+        ends.network.with_card(0, |card| card.override_completed_count(Some(9_000))).unwrap();
         ends.push(&[1; 100], true);
         let error = ends.error();
         assert!(
             matches!(&error, StreamError::Fault(fault) if matches!(fault.cause, FaultCause::Count(_))),
             "{error}"
         );
-        ends.world.with_card(0, |card| card.override_completed_count(None)).unwrap();
+        ends.network.with_card(0, |card| card.override_completed_count(None)).unwrap();
         // The count may have been seen before the packet arrived: then it has waited in the card for the engine to be started again.
         let data = bytes(2, 3001);
         ends.send(&data);
@@ -96,13 +96,13 @@ fn count_impossible_is_fault() {
 fn descriptor_fetch_refused_recovers() {
     for mode in MODES {
         let mut ends = Setup::new(mode).open(4, 64);
-        ends.world.with_card(0, |card| card.set_command(true, false)).unwrap();
+        ends.network.with_card(0, |card| card.set_command(true, false)).unwrap();
         let error = ends.error();
         assert!(
             matches!(&error, StreamError::Fault(fault) if fault.status_errors().count() == 1),
             "{mode:?}: {error}"
         );
-        ends.world.with_card(0, |card| card.set_command(true, true)).unwrap();
+        ends.network.with_card(0, |card| card.set_command(true, true)).unwrap();
         ends.push(&[7; 30], true);
         assert_eq!(ends.receive(), [7; 30]);
     }
@@ -111,15 +111,15 @@ fn descriptor_fetch_refused_recovers() {
 /// A packet that ends in the middle of being sent stays open in the card, which its completion tells; the next one continues it.
 #[test]
 fn read_refused_mid_packet_is_reported_and_next_continues() {
-    let setup = Setup::new(RunMode::StopRuns);
-    let world = setup.world();
-    let card = cards::open(&world);
+    let setup = Setup::new(RunMode::Batch);
+    let network = setup.network();
+    let card = cards::open(&network);
     let options = ChannelOptions::default().max_descriptor_length(4096);
     let mut tx = card.h2c_stream_with(0, options).unwrap();
     let mut rx = card.c2h_stream(0).unwrap();
     let refused = InjectedFault::RefusedData { channel: Some(fault_plan::ChannelName::H2c(0)) };
     let plan = FaultPlan::new(1).with(PlannedFault::new(refused).after(1));
-    world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+    network.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
     let data = bytes(1, 10_000);
     let failed = tx.send(card.buffer_from(&data).unwrap()).unwrap_err();
     assert!(failed.buffer.is_some());
@@ -141,7 +141,7 @@ fn count_writebacks_lost_delay_but_lose_nothing() {
         let mut ends = setup.open(16, 512);
         let missing = InjectedFault::MissingWriteback { channel: Some(fault_plan::ChannelName::C2h(0)) };
         let plan = FaultPlan::new(1).with(PlannedFault::new(missing).times(3));
-        ends.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+        ends.network.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
         for n in 0..6 {
             let data = bytes(n, 400);
             ends.send(&data);
@@ -156,7 +156,7 @@ fn removed_card_ends_stream() {
     for setup in setups() {
         let mut ends = setup.open(16, 512);
         ends.assert_works(1);
-        assert!(ends.world.fail(0, CardFailure::Gone));
+        assert!(ends.network.fail(0, CardFailure::Gone));
         let error = loop {
             match ends.rx.next_packet() {
                 Ok(_) => ends.rx.relax(),
@@ -164,7 +164,7 @@ fn removed_card_ends_stream() {
             }
         };
         assert!(matches!(error, StreamError::Channel(ChannelError::Gone { .. })), "{error}");
-        let Loop { tx, rx, card, .. } = ends;
+        let StreamLoopback { tx, rx, card, .. } = ends;
         drop((tx, rx));
         assert!(card.memory().stats().quarantined >= 2);
     }
@@ -172,13 +172,13 @@ fn removed_card_ends_stream() {
 
 #[test]
 fn memory_and_stream_channels_are_not_interchangeable() {
-    let ends = Setup::new(RunMode::CreditRing).open(16, 512);
+    let ends = Setup::new(RunMode::Credit).open(16, 512);
     assert!(matches!(ends.card.h2c(1), Err(ResourceError::Stream { .. })));
     assert!(matches!(ends.card.c2h(1), Err(ResourceError::Stream { .. })));
     assert!(matches!(ends.card.h2c_stream(2), Err(ResourceError::NoSuchChannel { available: 2, .. })));
     assert!(matches!(ends.card.c2h_stream(0), Err(ResourceError::InUse { .. })));
-    let world = cards::world(cards::with_channels(1, 1));
-    let card = cards::open(&world);
+    let network = cards::network(cards::with_channels(1, 1));
+    let card = cards::open(&network);
     assert!(matches!(card.h2c_stream(0), Err(ResourceError::NotStream { .. })));
     assert!(matches!(card.c2h_stream(0), Err(ResourceError::NotStream { .. })));
     assert!(matches!(card.set_write_flush_timeout(4), Err(ResourceError::NotStream { .. })));
@@ -187,8 +187,8 @@ fn memory_and_stream_channels_are_not_interchangeable() {
 
 #[test]
 fn stream_invalid_options_are_refused() {
-    let world = cards::world(described(LOOPS));
-    let card = cards::open(&world);
+    let network = cards::network(described(LOOPS));
+    let card = cards::open(&network);
     for (buffers, size) in [(0, 64), (1, 64), (3, 64), (1 << 17, 64), (4, 0), (4, 100), (4, 1 << 27)] {
         let options = C2hStreamOptions::default().buffers(buffers).buffer_size(size);
         let refused = card.c2h_stream_with(0, options);
@@ -201,8 +201,8 @@ fn stream_invalid_options_are_refused() {
 
 #[test]
 fn stream_invalid_packets_are_refused() {
-    let mut ends = Setup::new(RunMode::CreditRing).open(16, 512);
-    let memory = ends.attach(&bytes(1, 4096));
+    let mut ends = Setup::new(RunMode::Credit).open(16, 512);
+    let memory = ends.register_memory(&bytes(1, 4096));
     let part = |offset, length| PacketFragment { memory, offset, length };
     let refused = ends.tx.submit_list(&[part(0, 65), part(1000, 64)]).unwrap_err();
     assert!(refused.to_string().contains("multiple of 64"), "{refused}");

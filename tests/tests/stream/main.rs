@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
-mod endings;
+mod drop_and_abort;
 mod faults;
 mod single;
 mod waits;
@@ -12,7 +12,7 @@ mod waits;
 use core::time::Duration;
 
 use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::{
     C2hStream, C2hStreamOptions, Card, ChannelOptions, H2cStream, MemoryHandle, RunMode, WaitOptions,
 };
@@ -27,14 +27,14 @@ const STRICT: &str =
     "xdma: { stream: true, h2c_channels: 2, c2h_channels: 2 }\nstream:\n  stop_drops_empty: false\n";
 
 /// Both ways to keep a ring running.
-const MODES: [RunMode; 2] = [RunMode::CreditRing, RunMode::StopRuns];
+const MODES: [RunMode; 2] = [RunMode::Credit, RunMode::Batch];
 
 /// A card, and both ends of its first loop. Field order is drop order.
-struct Loop {
+struct StreamLoopback {
     tx: H2cStream,
     rx: C2hStream,
     card: Card,
-    world: World,
+    network: SimNetwork,
 }
 
 /// How a test's card lives.
@@ -51,11 +51,11 @@ impl Setup {
     }
 
     const fn strict() -> Self {
-        Self { sections: STRICT, ..Self::new(RunMode::CreditRing) }
+        Self { sections: STRICT, ..Self::new(RunMode::Credit) }
     }
 
-    fn world(self) -> World {
-        let builder = World::builder().card(described(self.sections));
+    fn network(self) -> SimNetwork {
+        let builder = SimNetwork::builder().card(described(self.sections));
         let builder = if self.threaded {
             builder.threaded(ThreadOptions::default())
         } else {
@@ -65,17 +65,17 @@ impl Setup {
         builder.build().unwrap()
     }
 
-    fn open(self, buffers: u32, size: usize) -> Loop {
-        let world = self.world();
-        let card = cards::open(&world);
-        self.on(world, card, buffers, size)
+    fn open(self, buffers: u32, size: usize) -> StreamLoopback {
+        let network = self.network();
+        let card = cards::open(&network);
+        self.on(network, card, buffers, size)
     }
 
-    fn on(self, world: World, card: Card, buffers: u32, size: usize) -> Loop {
+    fn on(self, network: SimNetwork, card: Card, buffers: u32, size: usize) -> StreamLoopback {
         let options = C2hStreamOptions::default().buffers(buffers).buffer_size(size).run_mode(self.mode);
         let rx = card.c2h_stream_with(0, options).unwrap();
         let tx = card.h2c_stream_with(0, ChannelOptions::default().run_mode(self.mode)).unwrap();
-        Loop { tx, rx, card, world }
+        StreamLoopback { tx, rx, card, network }
     }
 }
 
@@ -86,11 +86,11 @@ fn setups() -> impl Iterator<Item = Setup> {
         .flat_map(|threaded| MODES.into_iter().map(move |mode| Setup { threaded, ..Setup::new(mode) }))
 }
 
-impl Loop {
-    fn attach(&mut self, content: &[u8]) -> MemoryHandle {
-        let area = self.card.area(content.len()).unwrap();
+impl StreamLoopback {
+    fn register_memory(&mut self, content: &[u8]) -> MemoryHandle {
+        let area = self.card.registered_memory(content.len()).unwrap();
         area.memory().write(0, content).unwrap();
-        self.tx.attach(area).unwrap()
+        self.tx.register_memory(area).unwrap()
     }
 
     fn send(&mut self, data: &[u8]) {
@@ -100,7 +100,7 @@ impl Loop {
 
     /// Waits until the card has everything that was sent.
     fn sent(&mut self) {
-        let patience = Patience::new(&self.world);
+        let patience = ProgressWatchdog::new(&self.network);
         while self.tx.in_flight() > 0 {
             self.tx.poll().unwrap();
             patience.relax(&self.rx);
@@ -109,7 +109,7 @@ impl Loop {
 
     /// The next packet, whatever else there is to do meanwhile.
     fn receive(&mut self) -> Vec<u8> {
-        let patience = Patience::new(&self.world);
+        let patience = ProgressWatchdog::new(&self.network);
         loop {
             self.tx.poll().unwrap();
             if let Some(packet) = self.rx.next_packet().unwrap() {
@@ -128,26 +128,26 @@ impl Loop {
 
     /// Lets the card do what it can.
     fn settle(&mut self) {
-        self.world.step_until_idle();
+        self.network.step_until_idle();
     }
 }
 
 /// Gives up a test that makes no progress.
-struct Patience<'a> {
-    world: &'a World,
+struct ProgressWatchdog<'a> {
+    network: &'a SimNetwork,
     until: u64,
 }
 
-impl<'a> Patience<'a> {
-    fn new(world: &'a World) -> Self {
-        Self { world, until: world.now().get() + 20_000_000_000 }
+impl<'a> ProgressWatchdog<'a> {
+    fn new(network: &'a SimNetwork) -> Self {
+        Self { network, until: network.now().get() + 20_000_000_000 }
     }
 
     fn relax(&self, rx: &C2hStream) {
         // A card with a thread may need this processor to get on.
         std::thread::yield_now();
         rx.relax();
-        assert!(self.world.now().get() < self.until, "nothing comes: {:?}", rx.statistics());
+        assert!(self.network.now().get() < self.until, "nothing comes: {:?}", rx.statistics());
     }
 }
 

@@ -7,10 +7,10 @@ use super::*;
 
 #[test]
 fn packet_parts_are_filled_buffers() {
-    let mut ends = Setup::new(RunMode::CreditRing).open(8, 128);
+    let mut ends = Setup::new(RunMode::Credit).open(8, 128);
     let data = bytes(1, 300);
     ends.send(&data);
-    let patience = Patience::new(&ends.world);
+    let patience = ProgressWatchdog::new(&ends.network);
     loop {
         ends.tx.poll().unwrap();
         if let Some(packet) = ends.rx.next_packet().unwrap() {
@@ -50,7 +50,7 @@ fn receive_single_buffer_gets_one_packet() {
 #[test]
 fn receive_idle_channel_drops_in_order() {
     let ends = Setup::strict().open(2, 64);
-    let Loop { mut tx, mut rx, card, world } = ends;
+    let StreamLoopback { mut tx, mut rx, card, network } = ends;
     tx.submit(card.buffer_from(b"one").unwrap()).unwrap();
     tx.poll().unwrap();
     let buffer = rx.receive(card.buffer(64).unwrap()).unwrap();
@@ -58,12 +58,12 @@ fn receive_idle_channel_drops_in_order() {
     drop((tx, rx, buffer));
     cards::assert_pool(&card, 0, 0);
     drop(card);
-    cards::assert_closed(&world, 0);
+    cards::assert_closed(&network, 0);
 }
 
 #[test]
 fn receive_too_long_packet_is_lost_and_next_is_whole() {
-    let mut ends = Setup::new(RunMode::StopRuns).open(2, 64);
+    let mut ends = Setup::new(RunMode::Batch).open(2, 64);
     let long = bytes(1, 1000);
     ends.send(&long);
     ends.send(b"short");
@@ -111,8 +111,8 @@ fn receive_timed_out_buffer_stays_posted() {
 
 #[test]
 fn send_timed_out_packet_stays_in_flight() {
-    let mut ends = Setup::new(RunMode::StopRuns).open(64, 4096);
-    ends.world.with_card(0, |card| card.set_stream_ready(0, false)).unwrap();
+    let mut ends = Setup::new(RunMode::Batch).open(64, 4096);
+    ends.network.with_card(0, |card| card.set_stream_ready(0, false)).unwrap();
     let data = bytes(4, 5000);
     let buffer = ends.card.buffer_from(&data).unwrap();
     let failed = ends.tx.send_with(buffer, within(Duration::from_micros(50))).unwrap_err();
@@ -121,7 +121,7 @@ fn send_timed_out_packet_stays_in_flight() {
     // One that was only queued comes back at once.
     let queued = ends.tx.submit(ends.card.buffer_from(b"queued").unwrap()).unwrap();
     assert!(ends.tx.cancel(queued).unwrap());
-    ends.world.with_card(0, |card| card.set_stream_ready(0, true)).unwrap();
+    ends.network.with_card(0, |card| card.set_stream_ready(0, true)).unwrap();
     assert!(ends.receive() == data);
     let mut done = Vec::new();
     while done.len() < 2 {
@@ -135,24 +135,24 @@ fn send_timed_out_packet_stays_in_flight() {
 
 #[test]
 fn send_started_packet_cannot_be_cancelled() {
-    let setup = Setup::new(RunMode::StopRuns);
-    let world = setup.world();
-    let card = cards::open(&world);
+    let setup = Setup::new(RunMode::Batch);
+    let network = setup.network();
+    let card = cards::open(&network);
     let options = ChannelOptions::default().max_descriptor_length(4096);
     let mut tx = card.h2c_stream_with(0, options).unwrap();
     let data = bytes(6, 200_000);
     let ticket = tx.submit(card.buffer_from(&data).unwrap()).unwrap();
     tx.poll().unwrap();
     // Some descriptors are through, and the FIFO is not full yet.
-    while world.with_card(0, |card| card.counters().descriptors).unwrap() < 3 {
-        world.step();
+    while network.with_card(0, |card| card.counters().descriptors).unwrap() < 3 {
+        network.step();
     }
     let refused = tx.cancel(ticket).unwrap_err();
-    assert!(matches!(refused, ChannelError::PacketBegun { .. }), "{refused}");
+    assert!(matches!(refused, ChannelError::PacketStarted { .. }), "{refused}");
     // It goes on where it was stopped.
     let rx_options = C2hStreamOptions::default().buffers(128);
     let mut rx = card.c2h_stream_with(0, rx_options).unwrap();
-    let patience = Patience::new(&world);
+    let patience = ProgressWatchdog::new(&network);
     loop {
         tx.poll().unwrap();
         if let Some(packet) = rx.next_packet().unwrap() {

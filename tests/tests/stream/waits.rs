@@ -12,8 +12,8 @@ use super::*;
 #[test]
 fn cost_receive_poll_of_slow_packets() {
     let sections = "xdma: { stream: true }\nstream:\n  logic: source\n  flush_empty: true\n  source: { gap_ns: 5000000 }\n";
-    let world = Setup { sections, ..Setup::new(RunMode::CreditRing) }.world();
-    let card = cards::open(&world);
+    let network = Setup { sections, ..Setup::new(RunMode::Credit) }.network();
+    let card = cards::open(&network);
     let mut rx = card.c2h_stream(0).unwrap();
     rx.wait_packet(WaitOptions::default()).unwrap();
     let before = card.counters().unwrap();
@@ -27,7 +27,7 @@ fn cost_receive_poll_of_slow_packets() {
 
 #[test]
 fn wait_by_interrupt_needs_interrupts() {
-    let mut ends = Setup::new(RunMode::CreditRing).open(16, 512);
+    let mut ends = Setup::new(RunMode::Credit).open(16, 512);
     let options = WaitOptions::default().mode(WaitMode::Interrupt);
     assert!(ends.rx.wait_packet(options).is_err() && ends.rx.events().is_err());
     ends.assert_works(1);
@@ -36,13 +36,13 @@ fn wait_by_interrupt_needs_interrupts() {
 #[test]
 fn wait_lost_interrupts_lose_no_packet() {
     for setup in setups() {
-        let world = setup.world();
-        let card = cards::open(&world);
+        let network = setup.network();
+        let card = cards::open(&network);
         card.enable_interrupts().unwrap();
-        let mut ends = setup.on(world, card, 16, 512);
+        let mut ends = setup.on(network, card, 16, 512);
         let plan = FaultPlan::new(1)
             .with(PlannedFault::new(InjectedFault::LostInterrupt { vector: Some(2) }).times(3));
-        ends.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+        ends.network.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
         for n in 0..6 {
             let data = bytes(n, 400);
             ends.send(&data);
@@ -55,12 +55,12 @@ fn wait_lost_interrupts_lose_no_packet() {
 /// An event loop around the descriptor: nothing is missed, and nothing is waited for in vain.
 #[test]
 fn wait_event_loop_misses_no_packet() {
-    let setup = Setup { threaded: true, ..Setup::new(RunMode::CreditRing) };
-    let world = setup.world();
-    let card = cards::open(&world);
+    let setup = Setup { threaded: true, ..Setup::new(RunMode::Credit) };
+    let network = setup.network();
+    let card = cards::open(&network);
     card.enable_interrupts().unwrap();
-    let mut ends = setup.on(world, card, 16, 512);
-    let memory = ends.attach(&bytes(1, 4096));
+    let mut ends = setup.on(network, card, 16, 512);
+    let memory = ends.register_memory(&bytes(1, 4096));
     let events = ends.rx.events().unwrap();
     let (mut sent, mut got) = (0, 0);
     while got < 500 {

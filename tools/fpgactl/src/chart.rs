@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
-use fpga_netsim::figures::picture::{Curve, Extent, Panel, Picture, Scale, Style as CurveStyle};
+use fpga_netsim::figures::picture::{Curve, CurveKind as CurveStyle, Extent, Panel, Picture, Scale};
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
@@ -16,11 +16,11 @@ use ratatui::text::Line;
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Widget};
 
 use crate::settings::Settings;
-use crate::style::{self, Manner};
+use crate::style::{self, OutputStyle};
 
 /// Narrower than this nothing of a chart can be seen.
-const LEAST: u16 = 40;
-const WIDEST: u16 = 110;
+const MIN_WIDTH: u16 = 40;
+const MAX_WIDTH: u16 = 110;
 /// Of a panel's lines.
 const HEIGHT: u16 = 18;
 /// Colours in the order of the SVG's, as near as a terminal has them.
@@ -39,11 +39,11 @@ const LABELS: (u16, u16) = (9, 6);
 
 /// `picture` as text of at most `width` columns, with a line feed at the end; nothing where that is too narrow for a chart.
 #[must_use]
-pub fn text(picture: &Picture, width: u16, manner: Manner) -> String {
-    if width < LEAST {
+pub fn text(picture: &Picture, width: u16, manner: OutputStyle) -> String {
+    if width < MIN_WIDTH {
         return String::new();
     }
-    let width = width.min(WIDEST);
+    let width = width.min(MAX_WIDTH);
     let mut text = format!("\n{}\n", picture.title);
     for panel in &picture.panels {
         text += &panel_text(panel, width, manner);
@@ -57,10 +57,10 @@ pub fn text_beside_report(picture: &Picture, asked: bool, settings: &Settings) -
     if settings.json || !(asked || std::io::stdout().is_terminal()) {
         return String::new();
     }
-    text(picture, style::width(80), settings.manner)
+    text(picture, style::width(80), settings.style)
 }
 
-fn panel_text(panel: &Panel, width: u16, manner: Manner) -> String {
+fn panel_text(panel: &Panel, width: u16, manner: OutputStyle) -> String {
     // Bands are the SVG's: a character is wider than most of them.
     let curves: Vec<&Curve> = panel
         .curves
@@ -285,7 +285,7 @@ fn axis(scale: Scale, (low, high): (f64, f64), most: u16, from_zero: bool) -> ([
 }
 
 /// A buffer as lines.
-fn cells(buffer: &Buffer, manner: Manner) -> String {
+fn cells(buffer: &Buffer, manner: OutputStyle) -> String {
     let mut text = String::new();
     for row in buffer.content.chunks(usize::from(buffer.area.width.max(1))) {
         let end = row.iter().rposition(|cell| cell.symbol() != " ").map_or(0, |at| at + 1);
@@ -297,7 +297,7 @@ fn cells(buffer: &Buffer, manner: Manner) -> String {
     text
 }
 
-fn cell_text(cell: &Cell, manner: Manner) -> String {
+fn cell_text(cell: &Cell, manner: OutputStyle) -> String {
     let symbol = if manner.unicode { cell.symbol() } else { ascii(cell.symbol()) };
     if manner.colours && symbol != " " { painted(symbol, cell.fg) } else { symbol.to_owned() }
 }
@@ -346,8 +346,8 @@ mod tests {
         Curve::new(name, number).points((0_u32..5).map(|x| (f64::from(x), height * f64::from(x + 1), 0.0)))
     }
 
-    const PLAIN: Manner = Manner { colours: false, unicode: false };
-    const RICH: Manner = Manner { colours: true, unicode: true };
+    const PLAIN: OutputStyle = OutputStyle { colours: false, unicode: false };
+    const UNICODE_COLOUR: OutputStyle = OutputStyle { colours: true, unicode: true };
 
     /// The chart's cells, and the lines of the legend.
     fn parts(text: &str) -> (String, Vec<String>) {
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn chart_coloured_lines_have_letters_and_digits() {
         let (chart, legend) =
-            parts(&text(&picture(vec![curve("one", 0, 1.0), curve("two", 1, 1.0)]), 80, RICH));
+            parts(&text(&picture(vec![curve("one", 0, 1.0), curve("two", 1, 1.0)]), 80, UNICODE_COLOUR));
         assert!(legend[2].ends_with("1 a, b in one place"), "{legend:?}");
         assert!(chart.matches('1').count() >= 5, "{chart}");
     }

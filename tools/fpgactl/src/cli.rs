@@ -271,14 +271,14 @@ impl Command {
             | Self::Escape(_)
             | Self::Stats(_)
             | Self::Irq { command: IrqCommand::Wait(_) }
-            | Self::Validate(_) => SignalAction::Stops,
+            | Self::Validate(_) => SignalAction::Stop,
             Self::Top(_)
             | Self::Events(_)
             | Self::Stream { .. }
             | Self::Regs { command: RegsCommand::Watch(_) }
-            | Self::Card { command: CardCommand::Serve(_) } => SignalAction::Ends,
-            Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) } => SignalAction::Stops,
-            _ => SignalAction::Aborts,
+            | Self::Card { command: CardCommand::Serve(_) } => SignalAction::End,
+            Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) } => SignalAction::Stop,
+            _ => SignalAction::Abort,
         }
     }
 
@@ -558,7 +558,7 @@ pub struct BenchArgs {
     pub batch: u32,
     /// Bind the simulated card's thread and this one to CPUs
     #[arg(long, value_name = "CARD_CPU,HOST_CPU", value_parser = pin)]
-    pub pin: Option<Pin>,
+    pub pin: Option<CpuList>,
     /// Write a picture of rate and latency by size to this file; -: standard output
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
@@ -597,7 +597,7 @@ impl BenchDirection {
 
     /// Whether channels of `direction` take part.
     #[must_use]
-    pub const fn goes(self, direction: Direction) -> bool {
+    pub const fn includes(self, direction: Direction) -> bool {
         match direction {
             Direction::H2c => !matches!(self, Self::C2h),
             Direction::C2h => !matches!(self, Self::H2c),
@@ -650,7 +650,7 @@ impl BenchRing {
 
 /// CPUs that threads are bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pin {
+pub struct CpuList {
     /// Of the simulated card's thread.
     pub card: usize,
     /// Of the thread that submits.

@@ -252,7 +252,7 @@ fn locate(text: &str, key: &str) -> Option<(usize, usize)> {
 /// A number or text, as the text that the command line would have had.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum ScalarText {
     Number(u64),
     Fraction(f64),
     Text(String),
@@ -262,13 +262,13 @@ fn written<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
     deserializer: D,
     parse: impl Fn(&str) -> Result<T, E>,
 ) -> Result<Option<T>, D::Error> {
-    let written: Option<Written> = Option::deserialize(deserializer)
+    let written: Option<ScalarText> = Option::deserialize(deserializer)
         .map_err(|_| D::Error::custom("expected a number or text such as 64MiB"))?;
     let text = match written {
         None => return Ok(None),
-        Some(Written::Number(number)) => number.to_string(),
-        Some(Written::Fraction(number)) => number.to_string(),
-        Some(Written::Text(text)) => text,
+        Some(ScalarText::Number(number)) => number.to_string(),
+        Some(ScalarText::Fraction(number)) => number.to_string(),
+        Some(ScalarText::Text(text)) => text,
     };
     parse(&text).map(Some).map_err(D::Error::custom)
 }

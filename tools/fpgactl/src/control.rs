@@ -24,9 +24,11 @@ pub enum Request {
         faults: FaultsDescription,
     },
     /// The card is out of its slot from one moment to the next.
-    PullOut {},
+    #[serde(rename = "pull-out")]
+    Unplug {},
     /// It is in its slot, in its power-on state.
-    PutBack {},
+    #[serde(rename = "put-back")]
+    Replug {},
     /// The card's user logic raises (or lowers) an interrupt line, and holds it.
     UserInterrupt {
         /// 0 to 15.

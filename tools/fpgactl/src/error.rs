@@ -10,7 +10,7 @@ use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::pci::vfio::VfioOpenError;
 use fpga_driver::pci::{BarError, MemoryError, MmioError};
 use fpga_driver::protocol::sender::TransferError as NetworkError;
-use fpga_driver::sim::BuildError;
+use fpga_driver::sim::SimNetworkError;
 use fpga_driver::vfio_user::VfioUserOpenError;
 use fpga_driver::{
     CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, StreamError, TransferError,
@@ -52,7 +52,7 @@ pub enum CliError {
     },
     /// An output file is complete and cannot be given its name.
     #[error("{}: the old file cannot be replaced: {source}; all of the new content is in {}, move it where you want it", path.display(), temporary.display())]
-    NotReplaced {
+    TargetNotReplaced {
         /// Which file.
         path: PathBuf,
         /// Where the content is.
@@ -62,7 +62,7 @@ pub enum CliError {
     },
     /// The reader of a pipe that data are written to has closed it. This is how `| head` ends, and no failure.
     #[error("{}: the reader has closed the pipe", path.display())]
-    ReaderGone {
+    BrokenPipe {
         /// Which output.
         path: PathBuf,
     },
@@ -106,7 +106,7 @@ pub enum CliError {
     #[error(
         "the data arrived and was verified, but {ops} op table entries of {sender} and {registry} registry entries and {escape} escape slots of {receiver} are still in use; this is a fault of driver or card, look at `fpgactl regs dump`"
     )]
-    Leftovers {
+    StillAllocated {
         /// The sending card.
         sender: String,
         /// The receiving card.
@@ -329,7 +329,7 @@ pub enum CliError {
     },
     /// An access that may do harm.
     #[error("{card}: {what}: {harm}; add --force if that is meant")]
-    Harm {
+    Hazard {
         /// Which card.
         card: String,
         /// Which access.
@@ -379,7 +379,7 @@ pub enum CliError {
     Description(#[from] fpga_driver::sim::DescriptionError),
     /// The simulated cards.
     #[error("simulated cards: {0}")]
-    World(#[from] BuildError),
+    SimNetwork(#[from] SimNetworkError),
     /// No way to cards in other processes.
     #[error("--link {0}")]
     Link(#[from] fpga_driver::sim::link::LinkError),
@@ -559,7 +559,7 @@ pub enum CliError {
     Subscriber(#[from] fpga_frames::SubscriberError),
     /// The publisher of the frames is gone.
     #[error("after {frames} frames: {source}")]
-    StreamLost {
+    PublisherLost {
         /// How many had come.
         frames: u64,
         /// How it was noticed.
@@ -635,7 +635,7 @@ impl CliError {
                 | Self::NotReady { .. }
                 | Self::DamagedFrames { .. }
                 | Self::Differs { .. }
-                | Self::StreamLost { .. }
+                | Self::PublisherLost { .. }
                 | Self::Undelivered { .. }
         )
     }
@@ -644,7 +644,7 @@ impl CliError {
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
-            Self::ReaderGone { .. } => 0,
+            Self::BrokenPipe { .. } => 0,
             _ if self.is_usage() => 2,
             _ => 1,
         }

@@ -18,7 +18,7 @@ const WORD: u64 = 4;
 
 /// A stretch of a BAR that somebody is about to access.
 #[derive(Debug, Clone, Copy)]
-pub struct Stretch {
+pub struct BarSpan {
     /// What the BAR is for.
     pub role: Option<Role>,
     /// First byte.
@@ -27,7 +27,7 @@ pub struct Stretch {
     pub length: u64,
 }
 
-impl Stretch {
+impl BarSpan {
     /// The one word that `register` is.
     #[must_use]
     pub const fn of(register: &Register) -> Self {
@@ -44,7 +44,7 @@ impl Stretch {
         let first = at.get();
         all.iter().filter(move |register| {
             let place = register.address.get();
-            role == Stretch::of(register).role
+            role == BarSpan::of(register).role
                 && place < first.saturating_add(length)
                 && place.saturating_add(WORD) > first
         })
@@ -53,7 +53,7 @@ impl Stretch {
 
 /// What reading `stretch` may do; `None`: nothing.
 #[must_use]
-pub fn read_hazard(card: &Card, all: &[Register], stretch: Stretch) -> Option<String> {
+pub fn read_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Option<String> {
     if let Some(harm) = unknown_design(card, all, stretch) {
         return Some(harm);
     }
@@ -76,7 +76,7 @@ pub fn read_hazard(card: &Card, all: &[Register], stretch: Stretch) -> Option<St
 ///
 /// # Errors
 /// [`CliError::Mmio`] if a channel cannot be asked whether it is running.
-pub fn write_hazard(card: &Card, all: &[Register], stretch: Stretch) -> Result<Option<String>, CliError> {
+pub fn write_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Result<Option<String>, CliError> {
     if let Some(harm) = unknown_design(card, all, stretch) {
         return Ok(Some(harm));
     }
@@ -88,7 +88,7 @@ pub fn write_hazard(card: &Card, all: &[Register], stretch: Stretch) -> Result<O
         return Ok(Some(harm.to_owned()));
     }
     let mut running = Vec::new();
-    for name in concerned(card, all, stretch) {
+    for name in affected_channels(card, all, stretch) {
         if is_running(card, name)? {
             running.push(name.to_string());
         }
@@ -103,7 +103,7 @@ pub fn write_hazard(card: &Card, all: &[Register], stretch: Stretch) -> Result<O
 
 /// What the registers in `stretch` steer, for a report of a write; empty where the design alone knows.
 #[must_use]
-pub fn effects(all: &[Register], stretch: Stretch) -> Vec<&'static str> {
+pub fn effects(all: &[Register], stretch: BarSpan) -> Vec<&'static str> {
     let mut effects: Vec<&str> = stretch.registers(all).map(effect).collect();
     effects.dedup();
     effects
@@ -146,7 +146,7 @@ fn effect(register: &Register) -> &'static str {
 }
 
 /// The channels that a write to `stretch` may disturb.
-fn concerned(card: &Card, all: &[Register], stretch: Stretch) -> Vec<ChannelName> {
+fn affected_channels(card: &Card, all: &[Register], stretch: BarSpan) -> Vec<ChannelName> {
     let mut own = Vec::new();
     for register in stretch.registers(all) {
         match register.block() {
@@ -175,7 +175,7 @@ fn is_running(card: &Card, name: ChannelName) -> Result<bool, CliError> {
 /// Behind the user and the bypass BAR is what the design put there. A slave that does not answer holds the bus up until the
 /// completion timeout; some machines take that for a failure of their own. `None`: it is known.
 #[must_use]
-pub fn unknown_design(card: &Card, all: &[Register], stretch: Stretch) -> Option<String> {
+pub fn unknown_design(card: &Card, all: &[Register], stretch: BarSpan) -> Option<String> {
     if stretch.role == Some(Role::Dma) || card.info().identity.is_some() {
         return None;
     }
@@ -198,8 +198,8 @@ mod tests {
     use crate::target::{self, Opened, Target};
     use fpga_driver::registers::xdma::{ChannelControl, Direction};
 
-    fn stretch(role: Role, at: u64, words: u64) -> Stretch {
-        Stretch { role: Some(role), at: BarOffset::new(at), length: words * WORD }
+    fn stretch(role: Role, at: u64, words: u64) -> BarSpan {
+        BarSpan { role: Some(role), at: BarOffset::new(at), length: words * WORD }
     }
 
     /// The built-in card with H2C channel 1 running on nothing: its run bit is set.

@@ -16,7 +16,7 @@ use crate::units;
 /// Default of `--queue`.
 const QUEUE: Duration = Duration::from_millis(1);
 /// How long a packet that is held back waits for company.
-const PATIENCE: Nanos = Nanos::from_micros(20);
+const TIMEOUT: Nanos = Nanos::from_micros(20);
 
 /// By which law the delay varies that `--jitter` gives the mean of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -246,8 +246,8 @@ impl ImpairArgs {
         model.distance = self.delay.map_or(Nanos::ZERO, nanos);
         model.order = match (reorder, self.reorder_law.unwrap_or(ReorderModel::Shuffle)) {
             (0, _) => Order::InOrder,
-            (depth, ReorderModel::Shuffle) => Order::Random { depth: depth.into(), patience: PATIENCE },
-            (degree, ReorderModel::Degree) => Order::Degree { degree: degree.into(), patience: PATIENCE },
+            (depth, ReorderModel::Shuffle) => Order::Random { depth: depth.into(), patience: TIMEOUT },
+            (degree, ReorderModel::Degree) => Order::Degree { degree: degree.into(), patience: TIMEOUT },
         };
         Ok(model)
     }
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn impair_every_distribution_keeps_mean() {
-        use fpga_driver::netmodel::Link;
+        use fpga_driver::netmodel::ImpairedLink;
         let mean = 10_000_u64;
         for law in JitterDistribution::value_variants() {
             let args = ImpairArgs {
@@ -309,7 +309,7 @@ mod tests {
                 jitter_law: Some(*law),
                 ..ImpairArgs::default()
             };
-            let mut link = Link::new(args.model(0).unwrap(), 1 << 16, 7).unwrap();
+            let mut link = ImpairedLink::new(args.model(0).unwrap(), 1 << 16, 7).unwrap();
             let frames = 20_000_u64;
             for _ in 0..frames {
                 link.offer(Nanos::ZERO, vec![0_u8, 0]).unwrap();

@@ -20,10 +20,10 @@
 //! output (`-`), the report goes to standard error, too.
 #![forbid(unsafe_code)]
 
-mod advice;
 pub mod bars;
 pub mod chart;
 pub mod cli;
+mod cli_terms;
 pub mod commands;
 pub mod config;
 pub mod control;
@@ -55,8 +55,8 @@ use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, RegsCommand, SimCommand};
 use commands::{
-    bind, card, cdma, dma, doctor, dump, events, frames, info, irq, list, raw, recover, regs, replay, shell,
-    sim, sim_check, top, transfer, transport, validate,
+    bind, card, cdma, dma, doctor, dump, events, frames, info, inspect, irq, list, raw, recover, regs,
+    replay, shell, sim, sim_check, top, transfer, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -69,7 +69,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let out = &mut io::stdout();
     let (name, cli) = match parsed(&args) {
         Ok(parsed) => parsed,
-        Err(error) => return refused(suggesting(error), args.iter().any(|arg| arg == "--json"), out),
+        Err(error) => return refused(suggest_value(error), args.iter().any(|arg| arg == "--json"), out),
     };
     let mut json = cli.global.json;
     let (left, with_json) = (cli.command.cleanup_advice(), cli.global.json);
@@ -99,8 +99,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error @ CliError::ReaderGone { .. }) => {
-            stop::settle();
+        Err(error @ CliError::BrokenPipe { .. }) => {
+            stop::finish();
             tracing::info!(%error, "ended");
             if json {
                 let _ = output::print_failure(0, &error.to_string(), out);
@@ -108,8 +108,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            stop::settle();
-            let (status, message) = (error.exit_status(), advice::to_cli_terms(error.to_string()));
+            stop::finish();
+            let (status, message) = (error.exit_status(), cli_terms::to_cli_terms(error.to_string()));
             failed(status, &message, json && !error.is_reported(), data_on_stdout)
         }
     }
@@ -147,8 +147,8 @@ fn parsed(args: &[OsString]) -> Result<(String, Cli), clap::Error> {
 /// See [`CliError`]; nothing was written to `out` then, unless the error [is reported](CliError::is_reported).
 pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> Result<(), CliError> {
     let json = settings.json;
-    if command.on_signal() != SignalAction::Aborts && !command.reads_file_before_signals() {
-        stop::cooperate()?;
+    if command.on_signal() != SignalAction::Abort && !command.reads_file_before_signals() {
+        stop::handle_signals()?;
     }
     match command {
         Command::Transfer(args) => output::print(&transfer::run(settings, args)?, json, out),
@@ -168,11 +168,11 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Validate(args) => validate::run(settings, args, out),
         Command::Abort(args) => recover::abort(settings, args, out),
         Command::Reset(args) => recover::reset(settings, args, out),
-        Command::Ops(args) => output::print(&transport::ops(settings, args)?, json, out),
-        Command::Queues(args) => output::print(&transport::queues(settings, args)?, json, out),
-        Command::Registry(args) => output::print(&transport::registry(settings, args)?, json, out),
-        Command::Escape(args) => output::print(&transport::escape(settings, args)?, json, out),
-        Command::Stats(args) => output::print(&transport::stats(settings, args)?, json, out),
+        Command::Ops(args) => output::print(&inspect::ops(settings, args)?, json, out),
+        Command::Queues(args) => output::print(&inspect::queues(settings, args)?, json, out),
+        Command::Registry(args) => output::print(&inspect::registry(settings, args)?, json, out),
+        Command::Escape(args) => output::print(&inspect::escape(settings, args)?, json, out),
+        Command::Stats(args) => output::print(&inspect::stats(settings, args)?, json, out),
         Command::Top(args) => top::run(settings, args, out),
         Command::Events(args) => events::run(settings, args, out),
         Command::Irq { command } => irq::run(settings, command, out),
@@ -208,7 +208,7 @@ fn distinct(cli: &Cli) -> Result<(), CliError> {
 }
 
 /// Names the value that was meant where `clap` finds none like it: it measures otherwise than all other names are measured here.
-fn suggesting(mut error: clap::Error) -> clap::Error {
+fn suggest_value(mut error: clap::Error) -> clap::Error {
     let (Some(ContextValue::String(wrong)), Some(ContextValue::Strings(known)), None) = (
         error.get(ContextKind::InvalidValue),
         error.get(ContextKind::ValidValue),

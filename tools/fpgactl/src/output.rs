@@ -13,7 +13,7 @@ use crate::style;
 /// Version of the JSON documents; it rises when a key changes its meaning or goes away, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 /// What stands at the end of a line that was cut off.
-const MARK: &str = "..";
+const TRUNCATION_MARK: &str = "..";
 /// Columns between those of a table.
 const GAP: usize = 2;
 /// Columns that a part of a line is moved in by, where it stands below the first one.
@@ -21,7 +21,7 @@ const INDENT: usize = 4;
 /// Columns that the last one of a table has at least, where its cells go on below where they began: fewer make it no easier to read.
 const FOLDED: usize = 20;
 /// Bytes that are written at a time.
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// Something that a command reports.
 pub trait Report: Serialize {
@@ -61,7 +61,7 @@ struct Problem<'a> {
 /// # Errors
 /// [`CliError::Output`].
 pub fn print(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
-    stop::settle();
+    stop::finish();
     if json {
         return document(report, out);
     }
@@ -77,11 +77,11 @@ pub fn print_statuses(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
-    stop::settle();
+    stop::finish();
     if settings.json {
         return document(report, out);
     }
-    write_all(settings.manner.paint_status(&report.text()).as_bytes(), out)
+    write_all(settings.style.paint_status(&report.text()).as_bytes(), out)
 }
 
 /// Writes one of several reports to `out`: as one line of JSON, or as text.
@@ -108,7 +108,7 @@ pub fn write_all(bytes: &[u8], out: &mut dyn Write) -> Result<(), CliError> {
 /// # Errors
 /// [`CliError::Output`].
 pub fn write_while_read(bytes: &[u8], out: &mut dyn Write) -> Result<bool, CliError> {
-    stop::settle();
+    stop::finish();
     while_read(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
@@ -117,7 +117,7 @@ fn buffered(
     out: &mut dyn Write,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), CliError> {
-    let mut out = BufWriter::with_capacity(PIECE, out);
+    let mut out = BufWriter::with_capacity(CHUNK_BYTES, out);
     let written = write(&mut out).and_then(|()| out.flush());
     // What is left after a failure is not tried again.
     drop(out.into_parts());
@@ -235,7 +235,7 @@ impl<const N: usize> LongTable<N> {
             let _ = write!(line, "{text:width$}  ");
         }
         let before: usize = self.widths.iter().take(N.saturating_sub(1)).map(|width| width + GAP).sum();
-        let least = if self.is_folded { FOLDED } else { MARK.len() + 1 };
+        let least = if self.is_folded { FOLDED } else { TRUNCATION_MARK.len() + 1 };
         // Where the other columns alone are too wide there is nothing to be saved.
         let limit = self.limit.filter(|limit| *limit >= before + least).unwrap_or(usize::MAX);
         let line = line.trim_end();
@@ -249,8 +249,8 @@ impl<const N: usize> LongTable<N> {
                 })
             }
             Some(_) => {
-                let kept: String = line.chars().take(limit - MARK.len()).collect();
-                writeln!(out, "{}{MARK}", kept.trim_end())
+                let kept: String = line.chars().take(limit - TRUNCATION_MARK.len()).collect();
+                writeln!(out, "{}{TRUNCATION_MARK}", kept.trim_end())
             }
         }
     }

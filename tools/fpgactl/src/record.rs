@@ -9,9 +9,9 @@ use std::time::SystemTime;
 
 use fpga_driver::pci::config;
 use fpga_driver::record::log::{Entry, HEAD};
-use fpga_driver::record::{Access, Observer, Recorder, Way, Width};
+use fpga_driver::record::{Access, AccessDirection, Observer, Recorder, Width};
 use fpga_driver::registers::pci::header;
-use fpga_driver::{BarRoles, NI_SUBSYSTEM, Transport};
+use fpga_driver::{Backend, BarRoles, NI_SUBSYSTEM};
 use fpga_register_map::RegisterMap;
 
 use crate::bars::Role;
@@ -81,10 +81,10 @@ impl Recording {
     #[must_use]
     pub fn of(
         recording: &Arc<Self>,
-        transport: Arc<dyn Transport>,
+        transport: Arc<dyn Backend>,
         design: Design,
         map: Option<&Arc<RegisterMap>>,
-    ) -> Arc<dyn Transport> {
+    ) -> Arc<dyn Backend> {
         let roles = BarRoles::of(&*transport, design.dma_bar).ok();
         {
             let mut state = recording.state();
@@ -125,7 +125,7 @@ impl Recording {
         let fail = |error| CliError::carried(&self.path, "write the record", error);
         match state.failed.take() {
             Some(error) => Err(fail(error)),
-            None => out.into_inner().map_err(|error| fail(error.into_error()))?.keep(),
+            None => out.into_inner().map_err(|error| fail(error.into_error()))?.commit(),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Recording {
             if state.failed.is_none()
                 && let Some(Ok(file)) = state.out.take().map(BufWriter::into_inner)
             {
-                let _ = file.keep();
+                let _ = file.commit();
             }
         }
     }
@@ -175,9 +175,9 @@ impl State {
     /// The register that was accessed: of several at one place the map's, and one that can be.
     fn register(&self, access: &Access) -> Option<&Register> {
         let here = self.names.get(&(access.bar, access.at.get()))?;
-        let fits = |register: &&Register| match access.way {
-            Way::Read => register.access.is_readable(),
-            Way::Write => register.access.is_writable(),
+        let fits = |register: &&Register| match access.direction {
+            AccessDirection::Read => register.access.is_readable(),
+            AccessDirection::Write => register.access.is_writable(),
         };
         let mut fitting = here.iter().filter(fits);
         let first = fitting.next();

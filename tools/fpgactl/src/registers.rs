@@ -195,7 +195,7 @@ impl Register {
                     high: decoded.field().high(),
                     low: decoded.field().low(),
                     value: decoded.value(),
-                    meaning: meaning(&decoded),
+                    meaning: value_name(&decoded),
                     doc: decoded.field().doc().to_string(),
                 })
                 .collect(),
@@ -227,7 +227,7 @@ impl Register {
 
     /// The name of `raw` as a whole, where the register holds numbers that have names.
     #[must_use]
-    pub fn meaning(&self, raw: u32) -> Option<String> {
+    pub fn value_name(&self, raw: u32) -> Option<String> {
         match &self.origin {
             Origin::Known(spec, _) => spec.value_name(raw).map(str::to_owned),
             Origin::Mapped(map, index) => {
@@ -240,7 +240,7 @@ impl Register {
     /// `raw` in one line, without the word itself.
     #[must_use]
     pub fn decoded(&self, raw: u32) -> String {
-        if let Some(name) = self.meaning(raw) {
+        if let Some(name) = self.value_name(raw) {
             return name;
         }
         if let Origin::Known(spec, block) = &self.origin {
@@ -297,7 +297,7 @@ fn decode(spec: &RegisterSpec, block: Option<catalog::Block>, raw: u32) -> Decod
 }
 
 /// A code's meaning, or the names of the set bits of a group.
-fn meaning(decoded: &DecodedField) -> Option<String> {
+fn value_name(decoded: &DecodedField) -> Option<String> {
     if let Some(text) = decoded.meaning() {
         return Some(text.to_owned());
     }

@@ -11,7 +11,7 @@ use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::record::Recording;
 use crate::stream::{Input, is_stdin};
-use crate::style::Manner;
+use crate::style::OutputStyle;
 use crate::target::{AccessChoice, CardChoice, Design, Target};
 
 /// What applies to every command.
@@ -26,7 +26,7 @@ pub struct Settings {
     /// `--json`.
     pub json: bool,
     /// What standard output is shown in: `--color`, NO_COLOR, the locale.
-    pub manner: Manner,
+    pub style: OutputStyle,
     /// Whether a progress bar is wanted.
     pub progress: bool,
     /// How many times `-v`.
@@ -69,7 +69,7 @@ impl Settings {
             peer: config.peer,
             access,
             json: args.json || config.json,
-            manner: Manner::of(args.color.or(config.color).unwrap_or_default()),
+            style: OutputStyle::of(args.color.or(config.color).unwrap_or_default()),
             progress: !(args.no_progress || config.no_progress),
             verbose: args.verbose.max(config.verbose),
             deadline,

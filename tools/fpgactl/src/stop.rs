@@ -5,8 +5,8 @@
 //! been told.
 //!
 //! Every command begins with [`abort_on_signal`]: a thread ends the process with a message, wherever the command waits (for a pipe, a
-//! server, a lock of the kernel). A command that looks for signals itself ends this by [`cooperate`], and a command that begins
-//! to print its result by [`settle`].
+//! server, a lock of the kernel). A command that looks for signals itself ends this by [`handle_signals`], and a command that begins
+//! to print its result by [`finish`].
 //!
 //! A command that has sockets to remove ([`remove_on_exit`]) is given some seconds for its end after the first signal, and its sockets are
 //! removed however signals end it.
@@ -28,7 +28,7 @@ use crate::error::CliError;
 use crate::outfile;
 
 /// Longest orderly end of a command with sockets to remove. Whatever its clients do, it ends after that.
-const ORDERLY: Duration = Duration::from_secs(10);
+const MAX_CLEANUP_TIME: Duration = Duration::from_secs(10);
 
 /// Sockets that are removed before a signal ends the process.
 static SOCKETS: Mutex<Vec<SocketFile>> = Mutex::new(Vec::new());
@@ -37,23 +37,23 @@ static SOCKETS: Mutex<Vec<SocketFile>> = Mutex::new(Vec::new());
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalAction {
     /// The process ends at once, with a message. For commands that leave nothing to be undone. Exit status 1.
-    Aborts,
+    Abort,
     /// A job: it stops its engines, takes back its memory, removes a file that is not whole, as after an error, and says how far
     /// it came. Exit status 1.
-    Stops,
+    Stop,
     /// It runs until somebody tells it to end, and has been told: it ends in order. Exit status 0.
-    Ends,
+    End,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct SignalState {
     flag: Arc<AtomicBool>,
     /// Can be read once a signal has come. Nobody reads it, so that it stays so.
     signalled: PipeReader,
 }
 
 /// One for the process, as signals are.
-static ASKED: OnceLock<Asked> = OnceLock::new();
+static ASKED: OnceLock<SignalState> = OnceLock::new();
 
 /// From now on signals ask. Calling it again changes nothing.
 ///
@@ -76,19 +76,19 @@ pub fn install_handlers() -> Result<(), CliError> {
         register().map_err(CliError::Signals)?;
     }
     // Another thread may have been quicker; then a signal tells both.
-    let _ = ASKED.set(Asked { flag: asked, signalled });
+    let _ = ASKED.set(SignalState { flag: asked, signalled });
     Ok(())
 }
 
 /// Nobody but the thread of [`abort_on_signal`] answers a signal.
-const ABORTABLE: u8 = 0;
+const NO_HANDLER: u8 = 0;
 /// The command answers signals itself, or has its result.
-const SETTLED: u8 = 1;
+const HANDLED: u8 = 1;
 /// The thread is ending the process.
 const ABORTING: u8 = 2;
 
 /// Who answers a signal.
-static STATE: AtomicU8 = AtomicU8::new(SETTLED);
+static STATE: AtomicU8 = AtomicU8::new(HANDLED);
 
 /// Work of the end that [`abort_on_signal`] makes.
 type Cleanup = Box<dyn FnOnce() + Send>;
@@ -104,7 +104,7 @@ pub fn abort_on_signal(end: impl FnOnce() + Send + 'static) -> Result<(), CliErr
     install_handlers()?;
     let Some(asked) = ASKED.get() else { return Ok(()) };
     let signalled = asked.signalled.try_clone().map_err(CliError::Signals)?;
-    STATE.store(ABORTABLE, Ordering::SeqCst);
+    STATE.store(NO_HANDLER, Ordering::SeqCst);
     let wait = move || {
         loop {
             match poll(&mut [PollFd::new(&signalled, PollFlags::IN)], None) {
@@ -113,7 +113,7 @@ pub fn abort_on_signal(end: impl FnOnce() + Send + 'static) -> Result<(), CliErr
                 Ok(_) => break,
             }
         }
-        if STATE.compare_exchange(ABORTABLE, ABORTING, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        if STATE.compare_exchange(NO_HANDLER, ABORTING, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             let cleanup = CLEANUP.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(cleanup) = cleanup {
                 cleanup();
@@ -133,14 +133,14 @@ pub fn before_abort(cleanup: impl FnOnce() + Send + 'static) {
 ///
 /// # Errors
 /// [`CliError::Signals`].
-pub fn cooperate() -> Result<(), CliError> {
-    settle();
+pub fn handle_signals() -> Result<(), CliError> {
+    finish();
     install_handlers()
 }
 
 /// The command has its result, which a signal changes no more. Where a signal was first, this does not return: the process ends.
-pub fn settle() {
-    if STATE.compare_exchange(ABORTABLE, SETTLED, Ordering::SeqCst, Ordering::SeqCst) == Err(ABORTING) {
+pub fn finish() {
+    if STATE.compare_exchange(NO_HANDLER, HANDLED, Ordering::SeqCst, Ordering::SeqCst) == Err(ABORTING) {
         loop {
             thread::park();
         }
@@ -164,11 +164,11 @@ pub fn remove_on_exit(files: Vec<SocketFile>) -> Result<(), CliError> {
                 Ok(_) => break,
             }
         }
-        thread::sleep(ORDERLY);
+        thread::sleep(MAX_CLEANUP_TIME);
         remove_sockets();
         let _ = writeln!(
             io::stderr(),
-            "fpgactl: the orderly end takes more than {ORDERLY:?}; the program ends now, as by a second signal"
+            "fpgactl: the orderly end takes more than {MAX_CLEANUP_TIME:?}; the program ends now, as by a second signal"
         );
         // Without waiting for anybody: a thread may hang.
         low_level::exit(128 + SIGTERM);

@@ -23,7 +23,7 @@ pub enum ColourChoice {
 
 /// What whoever reads standard output can be shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Manner {
+pub struct OutputStyle {
     /// Whether there are colours.
     pub colours: bool,
     /// Whether there are characters other than ASCII: block elements, lines, Braille.
@@ -43,7 +43,7 @@ pub enum Colour {
     Dim,
 }
 
-impl Manner {
+impl OutputStyle {
     /// What standard output gets, by `choice` and the environment.
     #[must_use]
     pub fn of(choice: ColourChoice) -> Self {
@@ -144,8 +144,8 @@ pub fn width(otherwise: u16) -> u16 {
 mod tests {
     use super::*;
 
-    fn manner(choice: ColourChoice, terminal: bool, variables: &[(&str, &str)]) -> Manner {
-        Manner::decided(choice, terminal, |name| {
+    fn manner(choice: ColourChoice, terminal: bool, variables: &[(&str, &str)]) -> OutputStyle {
+        OutputStyle::decided(choice, terminal, |name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
         })
     }
@@ -196,8 +196,8 @@ mod tests {
     #[test]
     fn style_only_status_is_coloured() {
         let text = "pass  a\nfailing is no status\nfail  b pass\n";
-        assert_eq!(Manner::default().paint_status(text), text);
-        let coloured = Manner { colours: true, unicode: false }.paint_status(text);
+        assert_eq!(OutputStyle::default().paint_status(text), text);
+        let coloured = OutputStyle { colours: true, unicode: false }.paint_status(text);
         assert_eq!(
             coloured,
             "\u{1b}[32mpass\u{1b}[0m  a\nfailing is no status\n\u{1b}[31mfail\u{1b}[0m  b pass\n"

@@ -11,9 +11,9 @@ use fpga_driver::pci::catch_bus_errors;
 use fpga_driver::pci::vfio::{VfToken, VfioBackend, VfioInterface, VfioOpenError, VfioOptions};
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
 use fpga_driver::sim::{CardDescription, DescriptionError};
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::vfio_user::{VfioUserBackend, VfioUserOptions};
-use fpga_driver::{BarOffset, Card, CardAddr, CardRange, NetworkInterface, OpenOptions, Transport};
+use fpga_driver::{Backend, BarOffset, Card, CardAddr, CardRange, NetworkInterface, OpenOptions};
 
 use fpga_register_map::{RegisterMap, hint, nearest};
 
@@ -98,7 +98,7 @@ fn builtins() -> impl Iterator<Item = &'static str> + Clone {
 }
 
 /// The card that `text`, which names none, may have been meant for.
-fn meant(text: &str) -> Option<String> {
+fn suggest(text: &str) -> Option<String> {
     let one_of = |text: &str, names: &[&'static str]| nearest(text, names.iter().copied()).first().copied();
     if let Some((form, rest)) = text.split_once(':') {
         return one_of(form, &["mock", "vfio-user"]).map(|form| format!("{form}:{rest}"));
@@ -132,7 +132,7 @@ impl FromStr for Target {
         }
         match text.parse() {
             Ok(address) => Ok(Self::Pci(address, AccessChoice::default())),
-            Err(source) => Err(ParseTargetError::Pci { source, meant: meant(text) }),
+            Err(source) => Err(ParseTargetError::Pci { source, meant: suggest(text) }),
         }
     }
 }
@@ -222,7 +222,7 @@ struct Peer<'a> {
     design: Design,
 }
 
-impl Choice for Peer<'_> {
+impl CardOpener for Peer<'_> {
     fn target(&self) -> &Target {
         self.target
     }
@@ -283,7 +283,7 @@ impl fmt::Display for CardChoice {
 }
 
 /// What a card is opened by.
-pub trait Choice {
+pub trait CardOpener {
     /// Which one.
     fn target(&self) -> &Target;
 
@@ -306,7 +306,7 @@ pub trait Choice {
     }
 
     /// The card's transport, with whoever listens to it in front. Every card that a command opens passes here.
-    fn heard(&self, transport: Arc<dyn Transport>) -> Arc<dyn Transport> {
+    fn with_observer(&self, transport: Arc<dyn Backend>) -> Arc<dyn Backend> {
         transport
     }
 
@@ -316,13 +316,13 @@ pub trait Choice {
     }
 }
 
-impl Choice for Target {
+impl CardOpener for Target {
     fn target(&self) -> &Target {
         self
     }
 }
 
-impl Choice for CardChoice {
+impl CardOpener for CardChoice {
     fn target(&self) -> &Target {
         &self.target
     }
@@ -339,7 +339,7 @@ impl Choice for CardChoice {
         self.design
     }
 
-    fn heard(&self, transport: Arc<dyn Transport>) -> Arc<dyn Transport> {
+    fn with_observer(&self, transport: Arc<dyn Backend>) -> Arc<dyn Backend> {
         match &self.recording {
             Some(recording) => Recording::of(recording, transport, self.design, self.map.as_ref()),
             None => transport,
@@ -354,7 +354,7 @@ impl Choice for CardChoice {
 }
 
 /// A card outside this process; `None` for one inside.
-fn outside(target: &Target) -> Result<Option<Arc<dyn Transport>>, CliError> {
+fn outside(target: &Target) -> Result<Option<Arc<dyn Backend>>, CliError> {
     Ok(match target {
         Target::VfioUser(socket, choice) => {
             let options = VfioUserOptions::default();
@@ -412,7 +412,7 @@ pub struct Opened {
     /// The card.
     pub card: Card,
     /// What it is reached through.
-    pub transport: Arc<dyn Transport>,
+    pub transport: Arc<dyn Backend>,
     /// Whether it is simulated, so that its time is virtual.
     pub simulated: bool,
     /// Whether a process elsewhere serves it.
@@ -431,10 +431,10 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    /// Opens the card behind a transport that [`Choice::heard`] gave.
+    /// Opens the card behind a transport that [`CardOpener::heard`] gave.
     fn new(
-        choice: &impl Choice,
-        transport: Arc<dyn Transport>,
+        choice: &impl CardOpener,
+        transport: Arc<dyn Backend>,
         options: OpenOptions,
     ) -> Result<Self, CliError> {
         let options = options.idle_timeout(idle_timeout(choice.timeout()));
@@ -443,7 +443,7 @@ impl Opened {
     }
 
     /// A card that was opened behind such a transport.
-    pub(crate) fn of(choice: &impl Choice, card: Card, transport: Arc<dyn Transport>) -> Self {
+    pub(crate) fn of(choice: &impl CardOpener, card: Card, transport: Arc<dyn Backend>) -> Self {
         let target = choice.target();
         let (simulated, served) = (target.is_simulated(), target.is_served());
         let opened = Self { card, transport, simulated, served, map: choice.map() };
@@ -462,17 +462,17 @@ impl Opened {
 ///
 /// # Errors
 /// As [`reach`]; [`CliError::Open`].
-pub fn open(choice: &impl Choice) -> Result<Opened, CliError> {
+pub fn open(choice: &impl CardOpener) -> Result<Opened, CliError> {
     let (target, options) = (choice.target(), choice.design().options());
-    let (transport, options): (Arc<dyn Transport>, _) = match outside(target)? {
+    let (transport, options): (Arc<dyn Backend>, _) = match outside(target)? {
         Some(transport) => (transport, options),
         None => {
             let description = target.description()?.unwrap_or_default();
             let options = described(options, &description);
-            (World::builder().card(description).build()?.transport(0), options)
+            (SimNetwork::builder().card(description).build()?.backend(0), options)
         }
     };
-    Opened::new(choice, choice.heard(transport), options)
+    Opened::new(choice, choice.with_observer(transport), options)
 }
 
 /// Options of a simulated card: what its description says of its memory, the card itself need not.
@@ -484,53 +484,53 @@ const fn described(options: OpenOptions, card: &CardDescription) -> OpenOptions 
 ///
 /// # Errors
 /// As [`open`].
-pub fn observe(choice: &impl Choice) -> Result<Opened, CliError> {
+pub fn observe(choice: &impl CardOpener) -> Result<Opened, CliError> {
     Opened::new(choice, reach(choice)?, choice.design().options().observe(true))
 }
 
 /// Reaches one card without touching it: for cards that cannot be opened.
 ///
 /// # Errors
-/// [`CliError::Description`], [`CliError::World`], [`CliError::Vfio`], [`CliError::VfioUser`].
-pub fn reach(choice: &impl Choice) -> Result<Arc<dyn Transport>, CliError> {
+/// [`CliError::Description`], [`CliError::SimNetwork`], [`CliError::Vfio`], [`CliError::VfioUser`].
+pub fn reach(choice: &impl CardOpener) -> Result<Arc<dyn Backend>, CliError> {
     let target = choice.target();
     let transport = match outside(target)? {
         Some(transport) => transport,
-        None => World::builder().card(target.description()?.unwrap_or_default()).build()?.transport(0),
+        None => SimNetwork::builder().card(target.description()?.unwrap_or_default()).build()?.backend(0),
     };
-    Ok(choice.heard(transport))
+    Ok(choice.with_observer(transport))
 }
 
 /// How long the thread of a simulated card that is bound to a CPU looks for work before it sleeps.
-const AWAKE: Duration = Duration::from_secs(1);
+const IDLE_SPIN: Duration = Duration::from_secs(1);
 
 /// Opens one card for a steady load: a simulated one works on a thread of its own, bound to `cpu` if one is named. `limit`:
 /// bytes of DMA memory that may be mapped.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_threaded(choice: &impl Choice, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
+pub fn open_threaded(choice: &impl CardOpener, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
     let target = choice.target();
     let mut memory = DmaPoolOptions::default();
     memory.limit = memory.limit.max(limit);
     let options = choice.design().options();
     let thread = ThreadOptions::default();
     // With a CPU of its own it need not sleep: hardware has no wake-up either.
-    let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(AWAKE));
-    let (transport, options): (Arc<dyn Transport>, _) = match outside(target)? {
+    let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(IDLE_SPIN));
+    let (transport, options): (Arc<dyn Backend>, _) = match outside(target)? {
         Some(transport) => (transport, options),
         None => {
             let description = target.description()?.unwrap_or_default();
             let options = described(options, &description);
-            (World::builder().card(description).threaded(thread).build()?.transport(0), options)
+            (SimNetwork::builder().card(description).threaded(thread).build()?.backend(0), options)
         }
     };
-    Opened::new(choice, choice.heard(transport), options.memory(memory))
+    Opened::new(choice, choice.with_observer(transport), options.memory(memory))
 }
 
 /// What the simulated network and cards of [`open_pair`] are made with.
 #[derive(Debug, Clone, Default)]
-pub struct Network {
+pub struct SimOptions {
     /// Payload bytes of a packet; `None`: what the description says.
     pub packet: Option<u32>,
     /// Seed of whatever happens to packets.
@@ -539,14 +539,14 @@ pub struct Network {
     pub impairments: Impairments,
 }
 
-/// Opens two cards that reach each other: two simulated ones in a common world, or two real ones.
+/// Opens two cards that reach each other: two simulated ones in a common network, or two real ones.
 ///
 /// # Errors
 /// As [`open`]; [`CliError::Usage`] for two cards without a common network.
 pub fn open_pair(
-    choice: &impl Choice,
+    choice: &impl CardOpener,
     peer: Option<&Target>,
-    network: Network,
+    network: SimOptions,
 ) -> Result<(Opened, Opened), CliError> {
     let target = choice.target();
     match (target.description()?, peer) {
@@ -595,20 +595,20 @@ fn next_node(first: &CardDescription, mut second: CardDescription) -> CardDescri
 }
 
 fn simulated_pair(
-    choice: &impl Choice,
+    choice: &impl CardOpener,
     mut first: CardDescription,
     mut second: CardDescription,
-    network: Network,
+    sim: SimOptions,
 ) -> Result<(Opened, Opened), CliError> {
-    if let Some(packet) = network.packet {
+    if let Some(packet) = sim.packet {
         first.ni.packet_size = packet;
         second.ni.packet_size = packet;
     }
-    let world = World::builder().card(first).card(second);
-    let world = world.impairments(network.impairments).seed(network.seed).build()?;
+    let network = SimNetwork::builder().card(first).card(second);
+    let network = network.impairments(sim.impairments).seed(sim.seed).build()?;
     let options = choice.design().options();
-    let first = Opened::new(choice, choice.heard(world.transport(0)), options.clone())?;
-    Ok((first, Opened::new(&Target::Mock, world.transport(1), options)?))
+    let first = Opened::new(choice, choice.with_observer(network.backend(0)), options.clone())?;
+    Ok((first, Opened::new(&Target::Mock, network.backend(1), options)?))
 }
 
 #[cfg(test)]
@@ -647,7 +647,7 @@ mod tests {
         assert_eq!(idle_timeout(Some(seconds(3600))), seconds(2));
         assert_eq!(idle_timeout(Some(Duration::from_millis(1))), MIN_IDLE_TIMEOUT);
         let card = CardChoice::new(Target::Mock, Design::default(), None, None).within(Some(seconds(1)));
-        assert_eq!(Choice::timeout(&card), Some(seconds(1)));
+        assert_eq!(CardOpener::timeout(&card), Some(seconds(1)));
     }
 
     #[test]
@@ -683,7 +683,7 @@ mod tests {
 
     #[test]
     fn target_cards_without_common_network_are_refused() {
-        let network = Network::default();
+        let network = SimOptions::default();
         let pci: Target = "0000:65:00.0".parse().unwrap();
         for (card, peer) in
             [(&pci, None), (&pci, Some(&Target::Mock)), (&Target::Mock, Some(&pci)), (&pci, Some(&pci))]

@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 pub(crate) struct Event {
     /// Picoseconds since the start.
     pub(crate) at: u64,
-    /// [`What`], in the upper bits, and the host, port or vertex: in one word, because a field of a byte would leave a hole that is
+    /// [`EventAction`], in the upper bits, and the host, port or vertex: in one word, because a field of a byte would leave a hole that is
     /// copied piece by piece.
     tag: u32,
     /// The packet, where one is concerned.
@@ -25,7 +25,7 @@ pub(crate) struct Event {
 
 /// What will happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum EventAction {
     /// A transfer is submitted: `packet` is the flow.
     Begin,
     /// A host looks at its timers and sends what it can.
@@ -37,10 +37,10 @@ pub(crate) enum What {
     /// A packet is at a vertex.
     Arrive,
     /// A packet is at its host.
-    Take,
+    Receive,
 }
 
-impl What {
+impl EventAction {
     /// Whether a packet is on its way.
     pub(crate) const fn is_about_a_packet(self) -> bool {
         !matches!(self, Self::Begin | Self::Wake)
@@ -52,7 +52,7 @@ const PLACE_BITS: u32 = 29;
 
 impl Event {
     /// Without a packet.
-    pub(crate) const fn new(at: u64, what: What, place: u32) -> Self {
+    pub(crate) const fn new(at: u64, what: EventAction, place: u32) -> Self {
         Self { at, tag: (what as u32) << PLACE_BITS | place, packet: 0, to: 0, length: 0 }
     }
 
@@ -68,14 +68,14 @@ impl Event {
         Self { to, length, ..self }
     }
 
-    pub(crate) const fn what(&self) -> What {
+    pub(crate) const fn what(&self) -> EventAction {
         match self.tag >> PLACE_BITS {
-            0 => What::Begin,
-            1 => What::Wake,
-            2 => What::Leave,
-            3 => What::Deliver,
-            4 => What::Arrive,
-            _ => What::Take,
+            0 => EventAction::Begin,
+            1 => EventAction::Wake,
+            2 => EventAction::Leave,
+            3 => EventAction::Deliver,
+            4 => EventAction::Arrive,
+            _ => EventAction::Receive,
         }
     }
 
@@ -93,43 +93,43 @@ const NONE: u32 = u32::MAX;
 
 /// Events of one slot, in order: a list of such pieces costs the processor's caches a miss per piece, not per event.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
-    events: [Event; PIECE],
+struct EventChunk {
+    events: [Event; CHUNK_BYTES],
     count: u32,
     /// The piece before, or the next free one.
     next: u32,
 }
 
 /// So that a piece takes two lines of a cache.
-const PIECE: usize = 5;
-const NOTHING: Event = Event::new(0, What::Begin, 0);
+const CHUNK_BYTES: usize = 5;
+const NOTHING: Event = Event::new(0, EventAction::Begin, 0);
 
 /// An event beyond the calendar. By time, then by turn, the first one greatest.
 #[derive(Clone, Copy, Debug)]
-struct Later {
+struct FarEvent {
     event: Event,
     turn: u64,
 }
 
-impl Ord for Later {
+impl Ord for FarEvent {
     fn cmp(&self, other: &Self) -> core::cmp::Ordering {
         (other.event.at, other.turn).cmp(&(self.event.at, self.turn))
     }
 }
 
-impl PartialOrd for Later {
+impl PartialOrd for FarEvent {
     fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Later {
+impl PartialEq for FarEvent {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Later {}
+impl Eq for FarEvent {}
 
 /// See the module's description.
 #[derive(Debug)]
@@ -148,9 +148,9 @@ pub(crate) struct EventQueue {
     /// Slots with events, and words of this with ones.
     occupied: [u64; WORDS],
     words: u64,
-    pieces: Vec<Piece>,
+    chunks: Vec<EventChunk>,
     free: u32,
-    later: BinaryHeap<Later>,
+    later: BinaryHeap<FarEvent>,
     turn: u64,
 }
 
@@ -167,7 +167,7 @@ impl EventQueue {
             heads: vec![NONE; WORDS * 64].into_boxed_slice(),
             occupied: [0; WORDS],
             words: 0,
-            pieces: Vec::with_capacity(room),
+            chunks: Vec::with_capacity(room),
             free: NONE,
             later: BinaryHeap::with_capacity(room),
             turn: 0,
@@ -187,7 +187,7 @@ impl EventQueue {
             self.list(event);
         } else {
             self.turn += 1;
-            self.later.push(Later { event, turn: self.turn });
+            self.later.push(FarEvent { event, turn: self.turn });
         }
     }
 
@@ -210,22 +210,22 @@ impl EventQueue {
     fn list(&mut self, event: Event) {
         let place = place(event.at >> self.width);
         let Some(head) = self.heads.get_mut(place) else { return };
-        if let Some(piece) = self.pieces.get_mut(*head as usize)
+        if let Some(piece) = self.chunks.get_mut(*head as usize)
             && let Some(room) = piece.events.get_mut(piece.count as usize)
         {
             *room = event;
             piece.count += 1;
             return;
         }
-        let mut piece = Piece { events: [NOTHING; PIECE], count: 1, next: *head };
+        let mut piece = EventChunk { events: [NOTHING; CHUNK_BYTES], count: 1, next: *head };
         piece.events[0] = event;
-        if let Some(spare) = self.pieces.get_mut(self.free as usize) {
+        if let Some(spare) = self.chunks.get_mut(self.free as usize) {
             *head = self.free;
             self.free = spare.next;
             *spare = piece;
         } else {
-            *head = u32::try_from(self.pieces.len()).unwrap_or(NONE);
-            self.pieces.push(piece);
+            *head = u32::try_from(self.chunks.len()).unwrap_or(NONE);
+            self.chunks.push(piece);
         }
         if let Some(word) = self.occupied.get_mut(place / 64) {
             *word |= 1 << (place % 64);
@@ -252,7 +252,7 @@ impl EventQueue {
             self.later.pop();
             self.list(event);
         }
-        self.unlist(place(slot));
+        self.take_slot(place(slot));
         true
     }
 
@@ -276,10 +276,10 @@ impl EventQueue {
     }
 
     /// Makes a slot's list the present events.
-    fn unlist(&mut self, place: usize) {
+    fn take_slot(&mut self, place: usize) {
         let Some(head) = self.heads.get_mut(place) else { return };
         let mut at = core::mem::replace(head, NONE);
-        while let Some(piece) = self.pieces.get_mut(at as usize) {
+        while let Some(piece) = self.chunks.get_mut(at as usize) {
             let next = core::mem::replace(&mut piece.next, self.free);
             let events = piece.events.iter().take(piece.count as usize).rev();
             self.present.extend(events.map(|event| (*event, 0)));
@@ -325,7 +325,7 @@ mod tests {
                 if numbers.next_u32() % 4 < pushes {
                     let bits = numbers.next_u32() % 40;
                     let at = now + (u64::from(numbers.next_u32()) << 8 & ((1 << bits) - 1));
-                    queue.push(Event::new(at, What::Wake, 0).of(turn));
+                    queue.push(Event::new(at, EventAction::Wake, 0).of(turn));
                     model.insert((at, turn), ());
                 } else {
                     let expected = model.pop_first().map(|(key, ())| key);
@@ -344,10 +344,10 @@ mod tests {
     #[test]
     fn event_queue_past_event_is_due_now() {
         let mut queue = EventQueue::new(4, 1000);
-        queue.push(Event::new(5000, What::Wake, 1));
+        queue.push(Event::new(5000, EventAction::Wake, 1));
         assert_eq!(queue.pop().map(|event| event.at), Some(5000));
-        queue.push(Event::new(6000, What::Wake, 2));
-        queue.push(Event::new(10, What::Wake, 3));
+        queue.push(Event::new(6000, EventAction::Wake, 2));
+        queue.push(Event::new(10, EventAction::Wake, 3));
         assert_eq!(queue.pop().map(|event| (event.at, event.place())), Some((5000, 3)));
         assert_eq!(queue.pop().map(|event| event.place()), Some(2));
         assert_eq!(queue.pop(), None);
@@ -356,7 +356,14 @@ mod tests {
     #[test]
     fn event_keeps_action_and_place() {
         let place = (1 << PLACE_BITS) - 1;
-        for what in [What::Begin, What::Wake, What::Leave, What::Deliver, What::Arrive, What::Take] {
+        for what in [
+            EventAction::Begin,
+            EventAction::Wake,
+            EventAction::Leave,
+            EventAction::Deliver,
+            EventAction::Arrive,
+            EventAction::Receive,
+        ] {
             let event = Event::new(1, what, place).of(2).bound(3, 4);
             assert_eq!((event.what(), event.place(), event.packet), (what, place, 2));
             assert_eq!((event.to, event.length), (3, 4));

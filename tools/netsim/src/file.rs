@@ -49,7 +49,7 @@ use fpga_firmware::generated::Scheme;
 use fpga_input::{FileKind, ReadError};
 use fpga_netmodel::{BitRate, Blackout, Order, Rate};
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::mapping::WIDTH;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, de};
@@ -410,7 +410,7 @@ pub enum FileError {
     },
     /// Values that are possible alone and not together.
     #[error("scenario {name}:{line}:{column}: {key}: {problem}")]
-    Together {
+    Combination {
         /// The file.
         name: String,
         /// Line of the key, from 1.
@@ -436,14 +436,14 @@ pub fn read(path: &Path) -> Result<Scenario, FileError> {
 /// A scenario from text; `name` is what errors call it.
 ///
 /// # Errors
-/// [`FileError::Text`], [`FileError::Together`].
+/// [`FileError::Text`], [`FileError::Combination`].
 pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     let is_said =
         |line: &str| !matches!(line.trim(), "" | "---" | "...") && !line.trim_start().starts_with('#');
     if !text.lines().any(is_said) {
         let problem = "the file is empty: give schema_version and traffic".to_owned();
         let key = "schema_version".to_owned();
-        return Err(FileError::Together { name: name.to_owned(), line: 1, column: 1, key, problem });
+        return Err(FileError::Combination { name: name.to_owned(), line: 1, column: 1, key, problem });
     }
     let file: File = serde_yaml::from_str(text).map_err(|source| {
         let (line, column) = place_of(text, &source);
@@ -453,7 +453,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     let together = |key: &str, item: Option<usize>, problem: String| {
         let (line, column) = place_of_key(text, key, item);
         let key = item.map_or_else(|| key.to_owned(), |item| format!("{key}[{item}]"));
-        FileError::Together { name: name.to_owned(), line, column, key, problem }
+        FileError::Combination { name: name.to_owned(), line, column, key, problem }
     };
     let mut scenario = Scenario::new(1);
     if let Some(scheme) = file.scheme {
@@ -589,14 +589,14 @@ fn tune(
     scenario: &Scenario,
     window: Option<u32>,
     credit: Option<bool>,
-) -> Result<Option<Rules>, (&'static str, &'static str)> {
+) -> Result<Option<SchemeConfig>, (&'static str, &'static str)> {
     if window.is_none() && credit.is_none() {
         return Ok(None);
     }
-    let mut rules = Rules::new(scenario.scheme, scenario.timers_for());
+    let mut rules = SchemeConfig::new(scenario.scheme, scenario.timers_for());
     if let Some(credit) = credit {
         match &mut rules {
-            Some(Rules::ReceiverWindow(config)) => config.credit = credit,
+            Some(SchemeConfig::ReceiverWindow(config)) => config.credit = credit,
             _ => return Err(("credit", "only receiver-window has it: leave it out, or change scheme")),
         }
     }
@@ -605,10 +605,10 @@ fn tune(
             return Err(("window", "this scheme's is 1 to 128: give less, or change scheme"));
         }
         match &mut rules {
-            Some(Rules::ReceiverWindow(config)) => config.window = window,
-            Some(Rules::SenderWindow(config)) => config.window = window,
-            Some(Rules::AdaptiveWindow { sender, .. }) => sender.window = window,
-            Some(Rules::Selective(config)) => config.window = window,
+            Some(SchemeConfig::ReceiverWindow(config)) => config.window = window,
+            Some(SchemeConfig::SenderWindow(config)) => config.window = window,
+            Some(SchemeConfig::AdaptiveWindow { sender, .. }) => sender.window = window,
+            Some(SchemeConfig::Selective(config)) => config.window = window,
             _ => return Err(("window", "this scheme has none: leave it out, or change scheme")),
         }
     }

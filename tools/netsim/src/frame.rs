@@ -3,7 +3,7 @@
 use fpga_firmware::event::NackReason;
 use fpga_firmware::wire::{Common, Control, DataHeader};
 use fpga_firmware::{Incarnation, OpNumber};
-use fpga_protocol::scheme::side::{Header, packet_of};
+use fpga_protocol::scheme::traits::{Header, packet_of};
 use fpga_protocol::sender::{Answer, Transmit};
 
 use crate::scenario::SENDER;
@@ -28,27 +28,27 @@ pub(crate) fn packets(transmit: &Transmit, life: Incarnation, mut send: impl FnM
 }
 
 /// What an answer says.
-pub(crate) enum Told {
-    Here,
+pub(crate) enum AnswerKind {
+    Acknowledged,
     Refused(NackReason),
     Done,
 }
 
 /// A control packet as the sender takes it; `None` if it is no answer to a sender.
-pub(crate) fn answer(control: &Control) -> Option<(Answer, Told)> {
+pub(crate) fn answer(control: &Control) -> Option<(Answer, AnswerKind)> {
     let Common { source: node, incarnation: life, .. } = control.common();
     let (incarnation, (transfer, segment), op, tries, told) = match control {
         Control::Ack(ack) => {
-            (ack.peer_incarnation, (ack.transfer, ack.segment), ack.op, ack.tries, Told::Here)
+            (ack.peer_incarnation, (ack.transfer, ack.segment), ack.op, ack.tries, AnswerKind::Acknowledged)
         }
         Control::Nack(nack) => {
-            let told = Told::Refused(nack.reason);
+            let told = AnswerKind::Refused(nack.reason);
             (nack.peer_incarnation, (nack.transfer, nack.segment), nack.op, nack.tries, told)
         }
         Control::SegmentDone(done) => {
-            (done.peer_incarnation, (done.transfer, done.segment), OpNumber::new(0), 0, Told::Done)
+            (done.peer_incarnation, (done.transfer, done.segment), OpNumber::new(0), 0, AnswerKind::Done)
         }
         _ => return None,
     };
-    Some((Answer { node, incarnation, op, transfer, segment, tries, life }, told))
+    Some((Answer { node, incarnation, op, transfer, segment, tries, peer_incarnation: life }, told))
 }

@@ -3,7 +3,9 @@
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{self, AccessTable, MemoryFault, ReceiveMemory};
 use fpga_protocol::scheme::messages;
-use fpga_protocol::scheme::side::{Departure, Header, RegistrySender, Said, SchemeReceiver, SchemeSender};
+use fpga_protocol::scheme::traits::{
+    Action, Header, OutgoingPacket, RegistrySender, SchemeReceiver, SchemeSender,
+};
 use fpga_protocol::sender::{Command, Completion, SubmitError, Ticket};
 use fpga_registers::CardAddr;
 
@@ -47,7 +49,7 @@ impl SchemeSender for AnySender {
         either!(self, side => side.poll_timeout())
     }
 
-    fn poll_packet(&mut self, now: Nanos) -> Option<Departure> {
+    fn poll_packet(&mut self, now: Nanos) -> Option<OutgoingPacket> {
         either!(self, side => side.poll_packet(now))
     }
 
@@ -75,7 +77,7 @@ impl SchemeReceiver for AnyReceiver {
         either!(self, side => SchemeReceiver::poll_timeout(&**side))
     }
 
-    fn poll_action(&mut self) -> Option<Said> {
+    fn poll_action(&mut self) -> Option<Action> {
         either!(self, side => side.poll_action())
     }
 
@@ -103,17 +105,17 @@ pub(crate) struct Host {
     pub(crate) sender: AnySender,
     pub(crate) receiver: AnyReceiver,
     pub(crate) memory: Counting,
-    pub(crate) wake: Alarm,
+    pub(crate) wake: WakeTimer,
     /// The same for what its link delivers.
-    pub(crate) deliver: Alarm,
+    pub(crate) deliver: WakeTimer,
 }
 
 /// When a host is looked at again: the earliest two such events in the queue, in picoseconds. Two, because a packet that leaves now
 /// comes before a timer again and again: the timer's event need not go into the queue anew each time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Alarm([u64; 2]);
+pub(crate) struct WakeTimer([u64; 2]);
 
-impl Alarm {
+impl WakeTimer {
     /// No event is in the queue.
     pub(crate) const NONE: Self = Self([u64::MAX; 2]);
 

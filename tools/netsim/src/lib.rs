@@ -16,7 +16,7 @@
 //! # Ok::<(), fpga_netsim::SimulationError>(())
 //! ```
 //!
-//! What runs is `fpga_protocol`'s senders and receivers of every scheme, behind [`fpga_protocol::scheme::side`]: the registry's are
+//! What runs is `fpga_protocol`'s senders and receivers of every scheme, behind [`fpga_protocol::scheme::traits`]: the registry's are
 //! the very code that the driver and the simulated card run, so a figure from here is one of the implementation, not of a model of
 //! it. A run depends on its [`Scenario`] alone: the same scenario gives the same [`Report`] to the last bit.
 //!

@@ -10,7 +10,7 @@ use crate::{Scenario, Simulation, SimulationError, Topology};
 /// One length of path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Saving {
+pub struct LatencySaving {
     /// Hops from one end to the other.
     pub hops: u64,
     /// There and back, without the time that frames take on the link.
@@ -21,7 +21,7 @@ pub struct Saving {
     pub told: Nanos,
 }
 
-impl Saving {
+impl LatencySaving {
     /// How much earlier its own node tells it.
     #[must_use]
     pub const fn saved(&self) -> Nanos {
@@ -64,7 +64,7 @@ pub enum NoticeError {
 ///
 /// # Errors
 /// The first run that fails.
-pub fn by_hops(scenario: &Scenario, hops: u64) -> Result<Vec<Saving>, NoticeError> {
+pub fn by_hops(scenario: &Scenario, hops: u64) -> Result<Vec<LatencySaving>, NoticeError> {
     let run = |hops, notify| {
         let delay = scenario.delay.saturating_mul(hops);
         let mut scenario = scenario.clone().topology(Topology::PointToPoint).delay(delay).notify(notify);
@@ -79,7 +79,7 @@ pub fn by_hops(scenario: &Scenario, hops: u64) -> Result<Vec<Saving>, NoticeErro
     };
     (1..=hops)
         .map(|hops| {
-            Ok(Saving {
+            Ok(LatencySaving {
                 hops,
                 round_trip: scenario.delay.saturating_mul(2 * hops),
                 own: run(hops, Notify::Receiver)?,

@@ -6,12 +6,12 @@ use fpga_netmodel::{BitRate, Blackout, Conditions, Impairments, Order, OrderErro
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{ReceiverConfig, ReceiverConfigError};
 use fpga_protocol::scheme::MAX_MESSAGE_PACKETS;
-use fpga_protocol::scheme::bits::Window;
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
+use fpga_protocol::scheme::bits::PacketWindow;
 use fpga_protocol::scheme::messages::{self, MessageConfigError};
 use fpga_protocol::sender::{ConfigError, Notify, SenderConfig};
 
-use crate::topology::{Network, Routing, SlowLink, Topology, TopologyError};
+use crate::topology::{Routing, SlowLink, SwitchFabric, Topology, TopologyError};
 
 /// The node that sends, where there are two.
 pub const SENDER: NodeId = node_of(0);
@@ -112,7 +112,7 @@ pub struct Scenario {
     /// Round trip that the message schemes' timers are made for; `None`: the longest way without any queue.
     pub round_trip: Option<Nanos>,
     /// The message schemes' parameters; `None`: the specification's for the round trip.
-    pub rules: Option<Rules>,
+    pub rules: Option<SchemeConfig>,
     /// Messages that a host may send, and may receive, at once; `None`: 16 and 64, which is the specification's number. A sender's
     /// context is large, a receiver's is not.
     pub contexts: Option<u32>,
@@ -159,7 +159,7 @@ impl Scenario {
 
     /// The message schemes' parameters, and with them the scheme.
     #[must_use]
-    pub fn rules(mut self, rules: Rules) -> Self {
+    pub fn rules(mut self, rules: SchemeConfig) -> Self {
         self.scheme = rules.scheme();
         self.rules = Some(rules);
         self
@@ -309,22 +309,22 @@ impl Scenario {
 
     /// The message schemes' parameters; `None` for the registry.
     #[must_use]
-    pub fn rules_in_use(&self) -> Option<Rules> {
-        self.rules.or_else(|| Rules::new(self.scheme, self.timers_for()))
+    pub fn rules_in_use(&self) -> Option<SchemeConfig> {
+        self.rules.or_else(|| SchemeConfig::new(self.scheme, self.timers_for()))
     }
 
     /// Packets that are on their way at once, as far as room is kept for them before the first one: what every sender has sent
     /// and not heard of, with copies and answers. Where far more is under way in a large network, room is made as it is needed.
-    pub(crate) fn room(&self) -> usize {
-        const MOST: u64 = 1 << 14;
+    pub(crate) fn expected_packets(&self) -> usize {
+        const MAX_HOSTS: u64 = 1 << 14;
         let live = match self.rules_in_use() {
             None => u64::from(self.sender.op_entries),
-            Some(_) => u64::from(self.sending_contexts()) * u64::from(Window::WIDTH),
+            Some(_) => u64::from(self.sending_contexts()) * u64::from(PacketWindow::WIDTH),
         };
         let packets = |flow: &Flow| flow.length.div_ceil(self.sender.packet_size().into()).min(live);
         let sum = self.flows.iter().map(packets).fold(0, u64::saturating_add);
         let hosts = u64::from(self.topology.hosts());
-        let room = sum.saturating_add(16).saturating_add(hosts).saturating_mul(4).min(MOST);
+        let room = sum.saturating_add(16).saturating_add(hosts).saturating_mul(4).min(MAX_HOSTS);
         usize::try_from(room).unwrap_or(0)
     }
 
@@ -412,9 +412,9 @@ impl Scenario {
     }
 
     /// Ports and ways, as the scenario has them.
-    pub(crate) fn network(&self) -> Network {
+    pub(crate) fn network(&self) -> SwitchFabric {
         let delay = self.delay.get().saturating_mul(1000);
-        let mut network = Network::new(self.topology, self.rate, delay, self.queue);
+        let mut network = SwitchFabric::new(self.topology, self.rate, delay, self.queue);
         network.set_routing(self.routing);
         network
     }
@@ -566,7 +566,7 @@ pub enum ScenarioError {
 /// Configurations of a host's two sides, message schemes.
 pub(crate) fn message_configs(
     scenario: &Scenario,
-    rules: Rules,
+    rules: SchemeConfig,
     host: u32,
     (sent, received): (u32, u32),
 ) -> (messages::SenderConfig, messages::ReceiverConfig) {

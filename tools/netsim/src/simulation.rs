@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fpga_firmware::NodeId;
 use fpga_firmware::event::{Event as NiEvent, EventKind};
 use fpga_firmware::generated::Permissions;
-use fpga_netmodel::{Class, Link};
+use fpga_netmodel::{Class, ImpairedLink};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow;
 use fpga_protocol::receiver::MemoryWindow;
 use fpga_protocol::scheme::messages;
-use fpga_protocol::scheme::side::{Header, RegistrySender, Said, SchemeReceiver, SchemeSender};
+use fpga_protocol::scheme::traits::{Action, Header, RegistrySender, SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, SubmitError};
 use fpga_protocol::{receiver, sender};
 use fpga_registers::CardAddr;
 pub use report::{FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report};
 
-use crate::event_queue::{Event, EventQueue, What};
-use crate::host::{Alarm, AnyReceiver, AnySender, Counting, Host};
+use crate::event_queue::{Event, EventAction, EventQueue};
+use crate::host::{AnyReceiver, AnySender, Counting, Host, WakeTimer};
 use crate::scenario::{Scenario, ScenarioError, incarnation_of, message_configs, node_of};
-use crate::topology::Network;
+use crate::topology::SwitchFabric;
 use links::Feedback;
 
 const PICOS: u64 = 1000;
@@ -99,7 +99,7 @@ impl fpga_netmodel::Frame for Packet {
         self.length.into()
     }
 
-    fn flip(&mut self, _bit: u64) {
+    fn flip_bit(&mut self, _bit: u64) {
         self.damaged = true;
     }
 }
@@ -108,10 +108,10 @@ impl fpga_netmodel::Frame for Packet {
 #[derive(Debug)]
 pub struct Simulation {
     scenario: Scenario,
-    network: Network,
+    network: SwitchFabric,
     hosts: Vec<Host>,
     /// What happens to what each host sends; empty if nothing does.
-    links: Vec<Link<Packet>>,
+    links: Vec<ImpairedLink<Packet>>,
     packets: Vec<Packet>,
     free: Vec<u32>,
     queue: EventQueue,
@@ -144,8 +144,8 @@ impl Simulation {
             for host in 0..u64::from(count) {
                 // No host's numbers are another's, nor a neighbouring seed's.
                 let seed = scenario.seed ^ host.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                let link =
-                    Link::new(impairments.clone(), LINK_CAPACITY, seed).map_err(ScenarioError::from)?;
+                let link = ImpairedLink::new(impairments.clone(), LINK_CAPACITY, seed)
+                    .map_err(ScenarioError::from)?;
                 links.push(link);
             }
         }
@@ -155,11 +155,11 @@ impl Simulation {
             let _ = network.slow_down(link);
         }
         let feedback = Feedback::new(scenario, network.ports())?;
-        let room = scenario.room();
+        let room = scenario.expected_packets();
         let mut queue = EventQueue::new(room, network.max_queueing_time());
         for (number, flow) in (0..).zip(&scenario.flows) {
             let at = flow.at.get().saturating_mul(PICOS);
-            queue.push(Event::new(at, What::Begin, flow.from).of(number));
+            queue.push(Event::new(at, EventAction::Begin, flow.from).of(number));
         }
         // A host's n flows are given no slot beyond the first n.
         let mut begun = vec![0_usize; hosts.len()];
@@ -226,7 +226,13 @@ impl Simulation {
         };
         // The table has a place 0, and the range is not empty and does not wrap.
         let _ = receiver.access_mut().install(0, everything);
-        Ok(Host { sender, receiver, memory: Counting::default(), wake: Alarm::NONE, deliver: Alarm::NONE })
+        Ok(Host {
+            sender,
+            receiver,
+            memory: Counting::default(),
+            wake: WakeTimer::NONE,
+            deliver: WakeTimer::NONE,
+        })
     }
 
     /// Runs until both ends of every flow know how it ended, or until the scenario's limit.
@@ -243,14 +249,14 @@ impl Simulation {
     /// [`SimulationError::Submit`], [`SimulationError::Stalled`], [`SimulationError::Stopped`].
     pub fn run_with_stop(mut self, stop: &AtomicBool) -> Result<Report, SimulationError> {
         /// Some milliseconds' worth.
-        const LOOK: u64 = 1 << 14;
+        const EVENTS_PER_STOP_CHECK: u64 = 1 << 14;
         let limit = self.scenario.limit.get().saturating_mul(PICOS);
         while self.left > 0 {
             if self.on_way == 0 && self.release() {
                 continue;
             }
             let Some(event) = self.queue.pop() else {
-                let open = |flow: &FlowReport| flow.error.is_none() && !flow.is_whole();
+                let open = |flow: &FlowReport| flow.error.is_none() && !flow.is_complete();
                 let number = self.report.flows.iter().position(open).unwrap_or(0);
                 return Err(SimulationError::Stalled { at: self.nanos(), number });
             };
@@ -260,13 +266,13 @@ impl Simulation {
             self.on_way -= usize::from(event.what().is_about_a_packet());
             self.now = event.at.max(self.now);
             self.report.events += 1;
-            if self.report.events.is_multiple_of(LOOK) && stop.load(Ordering::Relaxed) {
+            if self.report.events.is_multiple_of(EVENTS_PER_STOP_CHECK) && stop.load(Ordering::Relaxed) {
                 return Err(SimulationError::Stopped { at: self.nanos() });
             }
-            self.happen(event)?;
+            self.handle_event(event)?;
         }
         self.report.ended = self.nanos();
-        self.report.waited = Nanos::new(self.network.waited());
+        self.report.waited = Nanos::new(self.network.queueing_time());
         if let Some(feedback) = &self.feedback {
             self.report.links = feedback.words();
             for host in &self.hosts {
@@ -297,20 +303,20 @@ impl Simulation {
         Nanos::new(self.now / PICOS)
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), SimulationError> {
+    fn handle_event(&mut self, event: Event) -> Result<(), SimulationError> {
         let (place, packet) = (event.place(), event.packet);
         match event.what() {
-            What::Begin => self.begin(place, packet)?,
-            What::Wake => self.wake(place, event.at),
-            What::Leave => self.leave(place, packet),
-            What::Deliver => {
+            EventAction::Begin => self.begin(place, packet)?,
+            EventAction::Wake => self.wake(place, event.at),
+            EventAction::Leave => self.leave(place, packet),
+            EventAction::Deliver => {
                 let node = self.hosts.get_mut(place as usize);
                 if node.is_some_and(|node| node.deliver.take(event.at)) {
                     self.deliver(place);
                 }
             }
-            What::Arrive => self.arrive(event),
-            What::Take => self.take(place, packet),
+            EventAction::Arrive => self.arrive(event),
+            EventAction::Receive => self.take(place, packet),
         }
         Ok(())
     }
@@ -373,8 +379,8 @@ impl Simulation {
         while let Some(said) = self.hosts.get_mut(host as usize).and_then(|node| node.receiver.poll_action())
         {
             match said {
-                Said::Send(header) => self.inject(host, header, 0),
-                Said::Event(event) => self.noticed(&event),
+                Action::Send(header) => self.inject(host, header, 0),
+                Action::Event(event) => self.noticed(&event),
             }
         }
         let mut more = true;
@@ -413,7 +419,7 @@ impl Simulation {
         // A wheel's next time may be early; not twice within the same nanosecond.
         let due = due.max((self.now / PICOS + 1) * PICOS).min(free_at);
         if node.wake.set(due) {
-            self.push(Event::new(due, What::Wake, host));
+            self.push(Event::new(due, EventAction::Wake, host));
         }
     }
 
@@ -453,10 +459,10 @@ impl Simulation {
         let to = host_of(&header);
         let packet = self.keep(Packet { header, payload, length, damaged: false });
         if self.links.is_empty() {
-            self.push(Event::new(at, What::Arrive, vertex).of(packet).bound(to, length));
+            self.push(Event::new(at, EventAction::Arrive, vertex).of(packet).bound(to, length));
         } else {
             let at = self.network.free_at(host);
-            self.push(Event::new(at, What::Leave, host).of(packet));
+            self.push(Event::new(at, EventAction::Leave, host).of(packet));
         }
     }
 
@@ -477,21 +483,21 @@ impl Simulation {
         while let Some(packet) = self.links.get_mut(host as usize).and_then(|link| link.poll(now)) {
             self.travel(host, packet);
         }
-        if let Some(due) = self.links.get(host as usize).and_then(Link::poll_timeout) {
+        if let Some(due) = self.links.get(host as usize).and_then(ImpairedLink::poll_timeout) {
             let at = due.get().saturating_mul(PICOS).max(self.now + 1);
             if self.hosts.get_mut(host as usize).is_some_and(|node| node.deliver.set(at)) {
-                self.push(Event::new(at, What::Deliver, host));
+                self.push(Event::new(at, EventAction::Deliver, host));
             }
         }
     }
 
     /// A packet that has left a host and whatever happened to it goes on.
     fn travel(&mut self, host: u32, packet: Packet) {
-        let (delay, vertex) = self.network.beyond(host);
+        let (delay, vertex) = self.network.next_hop(host);
         let (to, length) = (host_of(&packet.header), packet.length);
         let packet = self.keep(packet);
         let at = self.now.saturating_add(delay);
-        self.push(Event::new(at, What::Arrive, vertex).of(packet).bound(to, length));
+        self.push(Event::new(at, EventAction::Arrive, vertex).of(packet).bound(to, length));
     }
 
     fn push(&mut self, event: Event) {
@@ -503,11 +509,11 @@ impl Simulation {
     /// Returns whether any was.
     fn release(&mut self) -> bool {
         let sending = |host: u32| self.network.free_at(host) > self.now;
-        if self.links.iter().all(Link::is_empty) || (0..).take(self.links.len()).any(sending) {
+        if self.links.iter().all(ImpairedLink::is_empty) || (0..).take(self.links.len()).any(sending) {
             return false;
         }
         for host in (0..).take(self.links.len()) {
-            if let Some(packet) = self.links.get_mut(host as usize).and_then(Link::poll_any) {
+            if let Some(packet) = self.links.get_mut(host as usize).and_then(ImpairedLink::poll_any) {
                 self.travel(host, packet);
                 return true;
             }
@@ -533,7 +539,8 @@ impl Simulation {
         }
         match self.network.send(port, self.now, length.into()) {
             Some((at, place)) => {
-                let what = if self.network.is_host_port(port) { What::Take } else { What::Arrive };
+                let what =
+                    if self.network.is_host_port(port) { EventAction::Receive } else { EventAction::Arrive };
                 self.push(Event::new(at, what, place).of(packet).bound(to, length));
             }
             None => {

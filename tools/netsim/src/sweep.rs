@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_protocol::Nanos;
 
-use crate::figures::picture::{Curve, Extent, Panel, Picture, Style};
+use crate::figures::picture::{Curve, CurveKind, Extent, Panel, Picture};
 use crate::scenario::scheme_name;
 use crate::statistics::{self, Summary, count, seed_of};
 use crate::{FlowReport, Report, Scenario, Simulation, SimulationError, parallel};
@@ -178,7 +178,7 @@ fn distribution(scenario: &Scenario, sweep: &Sweep, mut samples: Vec<f64>) -> Pi
     let last = samples.len().saturating_sub(1);
     let kept = samples.iter().enumerate().filter(|(place, _)| place % step == 0 || *place == last);
     let points = kept.map(|(place, sample)| (*sample, count(place + 1) / all * 100.0, 0.0));
-    let curve = Curve::new(sweep.scheme, 0).style(Style::Thin).points(points);
+    let curve = Curve::new(sweep.scheme, 0).style(CurveKind::Thin).points(points);
     Picture {
         title: format!("{} on {}", sweep.scheme, sweep.topology),
         caption: vec![

@@ -177,11 +177,11 @@ pub(crate) struct Port {
 }
 
 /// Most pairs and vertices whose way a controller has changed.
-const DETOURS: usize = 1 << 16;
+const MAX_DETOURS: usize = 1 << 16;
 
 /// Ports and the ways through them.
 #[derive(Debug)]
-pub(crate) struct Network {
+pub(crate) struct SwitchFabric {
     topology: Topology,
     hosts: u32,
     /// Of each host of a torus: divisions would cost more than all the rest of a hop.
@@ -202,7 +202,7 @@ pub(crate) struct Network {
 /// Ports of a torus' vertex towards its neighbours: up and down each axis.
 const NEIGHBOURS: u32 = 6;
 
-impl Network {
+impl SwitchFabric {
     /// `delay` and `queue` in picoseconds.
     pub(crate) fn new(topology: Topology, rate: BitRate, delay: u64, queue_bytes: u64) -> Self {
         let hosts = topology.hosts();
@@ -316,7 +316,7 @@ impl Network {
     }
 
     /// How long packets have waited at switches, in nanoseconds, all of them together.
-    pub(crate) const fn waited(&self) -> u64 {
+    pub(crate) const fn queueing_time(&self) -> u64 {
         self.waited / 1000
     }
 
@@ -328,7 +328,7 @@ impl Network {
     /// Leads packets from host `from` to host `to` round a port from now on, by the other shortest way that is free first; whether there is
     /// one that is not as full.
     pub(crate) fn avoid(&mut self, port: u32, from: u32, to: u32, now: u64) -> bool {
-        if self.routing == Routing::Adaptive || self.detours.len() >= DETOURS {
+        if self.routing == Routing::Adaptive || self.detours.len() >= MAX_DETOURS {
             return false;
         }
         let Some(vertex) = self.owner(port) else { return false };
@@ -491,7 +491,7 @@ impl Network {
     }
 
     /// What lies behind a port: how long it takes, and which vertex.
-    pub(crate) fn beyond(&self, port: u32) -> (u64, u32) {
+    pub(crate) fn next_hop(&self, port: u32) -> (u64, u32) {
         self.port(port).map_or((0, port), |port| (port.delay, port.to))
     }
 

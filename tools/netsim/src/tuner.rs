@@ -21,7 +21,7 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// 0.5 µs a command, 10 GB/s, packets of 512 bytes with the registry scheme's headers.
-    pub const USUAL: Self = Self { command: 500_000, byte: 100, packet: 512, header: 60 };
+    pub const DEFAULT: Self = Self { command: 500_000, byte: 100, packet: 512, header: 60 };
 
     /// Microseconds that `total` bytes take in segments of `segment`, stage by stage and segment by segment.
     #[must_use]
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn tuner_without_overheads_matches_closed_form() {
-        let pipeline = Pipeline { header: 0, ..Pipeline::USUAL };
+        let pipeline = Pipeline { header: 0, ..Pipeline::DEFAULT };
         for size in SIZES.map(|log2| 1 << log2) {
             for segment in (9..=14).map(|log2| 1 << log2) {
                 let (run, form) = (pipeline.run(size, segment), pipeline.closed_form(size, segment));
@@ -134,7 +134,7 @@ mod tests {
     fn tuner_best_segment_is_near_square_root() {
         for total in SIZES.map(|log2| 1_u64 << log2) {
             let root = (micros(total * 1_000_000) * 5000.0 / 2.0).sqrt();
-            let best = micros(Pipeline::USUAL.best(total) * 1_000_000);
+            let best = micros(Pipeline::DEFAULT.best(total) * 1_000_000);
             assert!(best > root / 1.5 && best < root * 1.5, "{total}: {best}, not {root}");
         }
     }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn tuner_is_within_tenth_of_best() {
         for command in [100_000, 500_000, 2_000_000] {
-            let pipeline = Pipeline { command, ..Pipeline::USUAL };
+            let pipeline = Pipeline { command, ..Pipeline::DEFAULT };
             for total in SIZES.into_iter().flat_map(|log2| [1 << log2, (1 << log2) * 4 / 3]) {
                 let (found, tried) = tune(total, 512, |segment| pipeline.run(total, segment));
                 let best = pipeline.closed_form(total, pipeline.best(total));

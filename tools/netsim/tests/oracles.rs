@@ -5,7 +5,7 @@
 use fpga_netmodel::{Conditions, Loss, Probability};
 use fpga_netsim::{BitRate, FlowReport, Scenario, Scheme, Simulation};
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::{receiver_window, sender_window};
 
 const PACKET: u64 = 512;
@@ -83,7 +83,7 @@ fn oracle_sender_window_is_limited_by_window_per_round_trip() {
     for window in [1, 8, 16, 32] {
         let scenario = path(2048, 0.0).delay(Nanos::from_micros(5));
         let config = sender_window::Config { window, ..sender_window::Config::new(scenario.timers_for()) };
-        let scenario = scenario.rules(Rules::SenderWindow(config));
+        let scenario = scenario.rules(SchemeConfig::SenderWindow(config));
         let flow = run(&scenario);
         assert_eq!(flow.retransmits, 0);
         let data = scenario.rate.time_of(PACKET + 88);
@@ -107,7 +107,7 @@ fn oracle_receiver_window_loss_free_sends_each_packet_once() {
             let scenario = path(packets, 0.0);
             let config =
                 receiver_window::Config { credit, ..receiver_window::Config::new(scenario.timers_for()) };
-            let scenario = scenario.rules(Rules::ReceiverWindow(config));
+            let scenario = scenario.rules(SchemeConfig::ReceiverWindow(config));
             let flow = run(&scenario);
             assert_eq!((flow.packets, flow.retransmits), (packets, 0), "credit {credit}");
             if packets <= 4096 {

@@ -1,10 +1,10 @@
 //! Ten thousand random transfers; a million of them is `cargo xtask soak`.
 #![expect(clippy::panic, reason = "a test that cannot go on may as well stop")]
 
-use fpga_netsim::soak::{Soak, Tally, Trouble};
+use fpga_netsim::soak::{FaultMix, SoakOptions, SoakTotals};
 
-fn run(trouble: Trouble, transfers: u64, longest: u64, seed: u64) -> Tally {
-    let mut soak = Soak::new(trouble, transfers, seed);
+fn run(trouble: FaultMix, transfers: u64, longest: u64, seed: u64) -> SoakTotals {
+    let mut soak = SoakOptions::new(trouble, transfers, seed);
     soak.longest = longest;
     soak.threads = 2;
     match soak.run(|_| ()) {
@@ -15,14 +15,14 @@ fn run(trouble: Trouble, transfers: u64, longest: u64, seed: u64) -> Tally {
 
 #[test]
 fn soak_ten_thousand_transfers_keep_invariants() {
-    let tally = run(Trouble::Everything, 10_000, 1 << 20, 4);
+    let tally = run(FaultMix::All, 10_000, 1 << 20, 4);
     assert_eq!(tally.completed + tally.failed() + tally.abandoned, 10_000);
     assert!(tally.gentle > 2_000 && tally.gentle_completed * 1000 >= tally.gentle * 999, "{tally:?}");
     assert!(tally.of_any_size > 2_000, "{tally:?}");
     for (what, count) in [
         ("retransmits", tally.retransmits),
         ("damaged", tally.damaged),
-        ("doubled", tally.doubled),
+        ("doubled", tally.duplicated),
         ("duplicates", tally.duplicates),
         ("escaped", tally.escaped),
         ("registry full", tally.registry_full),
@@ -38,12 +38,12 @@ fn soak_ten_thousand_transfers_keep_invariants() {
 
 #[test]
 fn soak_op_numbers_and_transfer_ids_wrap_with_delayed_packets() {
-    let tally = run(Trouble::Zombies, 10_000, 2048, 1);
+    let tally = run(FaultMix::DelayedDuplicates, 10_000, 2048, 1);
     // Nothing else could be the reason: no side is started anew, and nobody is silent.
     assert_eq!(tally.completed + tally.deadline, 10_000, "{tally:?}");
     assert_eq!(tally.gentle_completed, tally.gentle, "{tally:?}");
     assert!(tally.gentle > 5_000 && tally.deadline > 500, "{tally:?}");
-    assert!(tally.doubled > 10_000 && tally.stale > 10_000, "{tally:?}");
+    assert!(tally.duplicated > 10_000 && tally.stale > 10_000, "{tally:?}");
     // In every round whose transfers do not end before they begin, ids go round their end; and numbers come back by the thousand.
     assert!(tally.ids_wrapped * 500 >= tally.gentle, "{tally:?}");
     assert!(tally.numbers_reused > 25_000, "{tally:?}");
@@ -52,7 +52,7 @@ fn soak_op_numbers_and_transfer_ids_wrap_with_delayed_packets() {
 #[test]
 fn soak_result_is_independent_of_threads() {
     let soak = |threads| {
-        let mut soak = Soak::new(Trouble::Everything, 2_000, 7);
+        let mut soak = SoakOptions::new(FaultMix::All, 2_000, 7);
         soak.longest = 10_000;
         soak.threads = threads;
         soak.run(|_| ())
@@ -65,7 +65,7 @@ fn soak_result_is_independent_of_threads() {
 #[test]
 fn soak_holder_of_only_entry_makes_progress() {
     for round in [145, 303, 1350] {
-        let mut soak = Soak::new(Trouble::Zombies, 1_000_000, 7);
+        let mut soak = SoakOptions::new(FaultMix::DelayedDuplicates, 1_000_000, 7);
         (soak.longest, soak.only) = (2048, Some(round));
         match soak.run(|_| ()) {
             Ok(tally) => assert_eq!((tally.gentle, tally.completed), (500, 500), "round {round}: {tally:?}"),

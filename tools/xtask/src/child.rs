@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// How often a process that should end is looked at: waiting for its end with a limit would take a thread, or a signal handler of this
 /// process.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a program did not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -27,18 +27,18 @@ pub(crate) enum ToolError {
 }
 
 /// How much of what a program says on standard error is kept: its end.
-const KEPT: usize = 64 << 10;
+const MAX_STDERR_BYTES: usize = 64 << 10;
 
 /// A running program that is killed when this is dropped, and also when this process dies without dropping anything.
 #[derive(Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct ChildGuard {
     name: &'static str,
     child: Child,
     /// Reads standard error all the time, so that the program never waits for room in the pipe.
     listener: Option<JoinHandle<Vec<u8>>>,
 }
 
-impl Guarded {
+impl ChildGuard {
     /// Starts `command` under a name for messages. Its parent is the calling thread, which must live as long as it should.
     pub(crate) fn spawn(name: &'static str, command: &Command) -> Result<Self, ToolError> {
         // Signal 9 at the death of the parent can be asked for only between fork and exec, which in safe Rust is another
@@ -87,7 +87,7 @@ impl Guarded {
             if began.elapsed() >= limit {
                 return Ok(None);
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -119,7 +119,7 @@ impl Guarded {
     }
 
     /// Ends it, and tells what it said on standard error; the first time.
-    pub(crate) fn said(&mut self) -> String {
+    pub(crate) fn stderr_text(&mut self) -> String {
         self.kill();
         let text = self.listener.take().and_then(|listener| listener.join().ok()).unwrap_or_default();
         String::from_utf8_lossy(&text).trim().to_owned()
@@ -133,13 +133,13 @@ fn last_of(mut stream: impl Read) -> Vec<u8> {
     // What cannot be read is not there to be shown.
     while let Ok(count @ 1..) = stream.read(&mut piece) {
         kept.extend_from_slice(piece.get(..count).unwrap_or_default());
-        let surplus = kept.len().saturating_sub(KEPT);
+        let surplus = kept.len().saturating_sub(MAX_STDERR_BYTES);
         kept.drain(..surplus);
     }
     kept
 }
 
-impl Drop for Guarded {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         self.kill();
     }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn child_dropped_is_killed() {
-        let mut child = Guarded::spawn("sleep", Command::new("sleep").arg("1000")).unwrap();
+        let mut child = ChildGuard::spawn("sleep", Command::new("sleep").arg("1000")).unwrap();
         let pid = Pid::from_raw(i32::try_from(child.parts().id()).unwrap()).unwrap();
         assert_eq!(child.wait(Duration::ZERO).unwrap(), None);
         rustix::process::test_kill_process(pid).unwrap();
@@ -206,15 +206,15 @@ mod tests {
     #[test]
     fn child_long_stderr_does_not_block() {
         let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo end >&2";
-        let mut child = Guarded::spawn("sh", Command::new("sh").args(["-c", script])).unwrap();
+        let mut child = ChildGuard::spawn("sh", Command::new("sh").args(["-c", script])).unwrap();
         assert!(child.wait(Duration::from_secs(60)).unwrap().is_some());
-        let said = child.said();
-        assert!(said.len() <= KEPT && said.ends_with("xxend"), "{}", said.len());
+        let said = child.stderr_text();
+        assert!(said.len() <= MAX_STDERR_BYTES && said.ends_with("xxend"), "{}", said.len());
     }
 
     #[test]
     fn child_ends_on_request() {
-        let mut child = Guarded::spawn("sleep", Command::new("sleep").arg("1000")).unwrap();
+        let mut child = ChildGuard::spawn("sleep", Command::new("sleep").arg("1000")).unwrap();
         let status = child.end(Duration::from_secs(10)).unwrap().unwrap();
         assert!(!status.success());
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::child::{Guarded, ToolError, on_path, output};
+use crate::child::{ChildGuard, ToolError, on_path, output};
 
 /// How long a served card may take to end after it was asked to.
 const END: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ pub(crate) struct Options {
 pub(crate) enum NetnsError {
     /// This machine cannot do it.
     #[error("this machine cannot do it: {what}; {remedy}")]
-    Lacks { what: String, remedy: &'static str },
+    MissingRequirement { what: String, remedy: &'static str },
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
@@ -70,7 +70,7 @@ pub(crate) enum NetnsError {
 impl NetnsError {
     pub(crate) const fn exit_status(&self) -> u8 {
         // As of the virtual machines: neither good nor bad.
-        if matches!(self, Self::Lacks { .. }) { 3 } else { 1 }
+        if matches!(self, Self::MissingRequirement { .. }) { 3 } else { 1 }
     }
 }
 
@@ -175,7 +175,7 @@ fn drop_text(_: String) {}
 #[derive(Debug)]
 struct Card {
     node: usize,
-    process: Guarded,
+    process: ChildGuard,
     socket: PathBuf,
     stats: PathBuf,
 }
@@ -188,14 +188,14 @@ impl Card {
         let mut command = inside.command(program);
         command.args(["card", "serve", "--node", &node.to_string(), "--link", &link(node), "--link"]);
         command.arg(link(3 - node)).arg("--socket").arg(&socket).arg("--stats").arg(&stats);
-        let mut process = Guarded::spawn("fpgactl card serve", &command)?;
+        let mut process = ChildGuard::spawn("fpgactl card serve", &command)?;
         let mut line = String::new();
         if let Some(stdout) = process.parts().stdout.take() {
             // A card that cannot be served ends, and its output with it.
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
         if !line.starts_with("ready ") {
-            return Err(NetnsError::NotServed { node, said: process.said() });
+            return Err(NetnsError::NotServed { node, said: process.stderr_text() });
         }
         Ok(Self { node, process, socket, stats })
     }
@@ -295,12 +295,15 @@ fn check() -> Result<(), NetnsError> {
         ("nft", "on Debian and Ubuntu: apt-get install nftables"),
     ] {
         if on_path(program).is_none() {
-            return Err(NetnsError::Lacks { what: format!("{program} is not installed"), remedy });
+            return Err(NetnsError::MissingRequirement {
+                what: format!("{program} is not installed"),
+                remedy,
+            });
         }
     }
     if !rustix::process::geteuid().is_root() {
         let what = "network namespaces with a packet filter take root".to_owned();
-        return Err(NetnsError::Lacks { what, remedy: "run it as root" });
+        return Err(NetnsError::MissingRequirement { what, remedy: "run it as root" });
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::child::{Guarded, ToolError, on_path, output};
+use crate::child::{ChildGuard, ToolError, on_path, output};
 
 /// What a command may take, where it moves no data.
 const LIMIT: Duration = Duration::from_millis(20);
@@ -48,7 +48,7 @@ pub(crate) enum StartupError {
     Folder(std::io::Error),
     /// Commands that take too long or too much, or end otherwise than they should.
     #[error("more than {} ms ({which}) or {} MiB, or another end than the list says: {}", limit.as_millis(), MAX_RSS_KIB >> 10, commands.join("; "))]
-    TooMuch { limit: Duration, which: &'static str, commands: Vec<String> },
+    BudgetExceeded { limit: Duration, which: &'static str, commands: Vec<String> },
 }
 
 impl StartupError {
@@ -78,12 +78,12 @@ fn commands() -> impl Iterator<Item = Listed> {
 }
 
 /// What the words of the list stand for: files, a machine, and a card that is served as long as this is there.
-struct Place {
+struct CommandEnvironment {
     folder: tempfile::TempDir,
-    _served: Guarded,
+    _served: ChildGuard,
 }
 
-impl Place {
+impl CommandEnvironment {
     fn new(program: &Path) -> Result<Self, StartupError> {
         let folder = tempfile::tempdir().map_err(StartupError::Folder)?;
         let at = |name: &str| folder.path().join(name);
@@ -101,7 +101,7 @@ impl Place {
         fpga_host::testing::machine("ready", &at("machine")).map_err(StartupError::Folder)?;
         let mut command = Command::new(program);
         command.args(["card", "serve", "--socket"]).arg(at("card")).arg("--control").arg(at("control"));
-        let mut served = Guarded::spawn("fpgactl card serve", &command)?;
+        let mut served = ChildGuard::spawn("fpgactl card serve", &command)?;
         if let Some(stdout) = served.parts().stdout.take() {
             // It can be reached when it says so.
             BufReader::new(stdout).read_line(&mut String::new()).map_err(StartupError::Folder)?;
@@ -139,7 +139,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), StartupError> {
             target.join("release/fpgactl")
         }
     };
-    let place = Place::new(&program)?;
+    let place = CommandEnvironment::new(&program)?;
     // What works takes its time, and is held to no limit.
     let list: Vec<Listed> = commands().filter(|listed| !(options.busy && listed.works)).collect();
     let mut spans: Vec<Vec<Duration>> = vec![Vec::new(); list.len()];
@@ -180,7 +180,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), StartupError> {
             wrong.push(format!("{text} ({:.1} ms, {mib:.1} MiB)", millis(Some(&judged))));
         }
     }
-    if wrong.is_empty() { Ok(()) } else { Err(StartupError::TooMuch { limit, which, commands: wrong }) }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(StartupError::BudgetExceeded { limit, which, commands: wrong })
+    }
 }
 
 /// The largest resident set, in KiB.

@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{C2hChannel, CardRange, DmaBuffer, Endpoint, H2cChannel, NodeId};
 use fpga_frames::{Event, Publisher, Subscriber, SubscriberOptions};
 
-use super::{endpoint, median, stream, world};
+use super::{endpoint, median, network, stream};
 
 const SUBSCRIBERS: usize = 8;
 /// Bytes that each of the two moves before it is the other one's turn; those of the stream arrive eight times.
@@ -25,9 +25,9 @@ const ROUNDS: usize = 5;
 const CASES: [(u64, u32); 6] =
     [(4 << 10, 8), (4 << 10, 64), (64 << 10, 8), (64 << 10, 32), (256 << 10, 8), (1 << 20, 8)];
 /// What a transfer is loaded and unloaded in.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
-/// What all cards of a world did: the same in every run, so that what a message costs can be told from what the machine does meanwhile.
+/// What all cards of a network did: the same in every run, so that what a message costs can be told from what the machine does meanwhile.
 #[derive(Clone, Copy, Default)]
 struct Work {
     descriptors: u64,
@@ -38,10 +38,10 @@ struct Work {
 }
 
 impl Work {
-    fn of(world: &World) -> Self {
+    fn of(network: &SimNetwork) -> Self {
         let mut sum = Self::default();
         for card in 0..=SUBSCRIBERS {
-            let counters = world.with_card(card, |card| *card.counters()).expect("a card");
+            let counters = network.with_card(card, |card| *card.counters()).expect("a card");
             sum.descriptors += counters.descriptors;
             sum.copies += counters.cdma_descriptors;
             sum.packets += counters.frames_sent;
@@ -77,11 +77,11 @@ struct Transfer {
 impl Transfer {
     fn new() -> Self {
         // As many cards as there are in the stream: each takes its turn in this thread, busy or not.
-        let world = world(SUBSCRIBERS + 1);
-        let (from, mut to) = (endpoint(&world, 0), endpoint(&world, 1));
+        let network = network(SUBSCRIBERS + 1);
+        let (from, mut to) = (endpoint(&network, 0), endpoint(&network, 1));
         let range = CardRange::new(to.usable_memory().start, BYTES);
         let region = to.open_region(NodeId::ANY, range).expect("a region").remote;
-        let buffer = |end: &Endpoint| end.card().buffer(PIECE).expect("memory");
+        let buffer = |end: &Endpoint| end.card().buffer(CHUNK_BYTES).expect("memory");
         let buffers = Some((buffer(&from), buffer(&to)));
         let (h2c, c2h) = (from.card().h2c(0).expect("a channel"), to.card().c2h(0).expect("a channel"));
         Self { h2c, c2h, from, to, region, buffers }
@@ -93,7 +93,7 @@ impl Transfer {
         let (mut up, mut down) = self.buffers.take().expect("they come back");
         let source = self.from.usable_memory().start;
         let at = |start: fpga_driver::CardAddr, piece: u64| start.checked_add(piece).expect("card memory");
-        for piece in (0..BYTES).step_by(PIECE) {
+        for piece in (0..BYTES).step_by(CHUNK_BYTES) {
             up = self.h2c.write(up, at(source, piece)).expect("a write");
         }
         self.from.send(source, &self.region, 0, BYTES, SendOptions::default()).expect("a transfer");
@@ -105,7 +105,7 @@ impl Transfer {
             arrived |= self.to.next_notification().is_some();
             self.from.relax();
         }
-        for piece in (0..BYTES).step_by(PIECE) {
+        for piece in (0..BYTES).step_by(CHUNK_BYTES) {
             down = self.c2h.read(down, at(self.region.address, piece)).expect("a read");
         }
         self.buffers = Some((up, down));
@@ -115,7 +115,7 @@ impl Transfer {
 
 /// Transfers of the frames' size, each loaded and unloaded by itself, as many on their way as a subscriber has slots.
 struct Messages {
-    world: World,
+    network: SimNetwork,
     h2c: H2cChannel,
     c2h: C2hChannel,
     from: Endpoint,
@@ -131,8 +131,8 @@ struct Messages {
 impl Messages {
     fn new(bytes: u64, slots: u32) -> Self {
         let slots = usize::try_from(slots).expect("few");
-        let world = world(SUBSCRIBERS + 1);
-        let (from, mut to) = (endpoint(&world, 0), endpoint(&world, 1));
+        let network = network(SUBSCRIBERS + 1);
+        let (from, mut to) = (endpoint(&network, 0), endpoint(&network, 1));
         let range = CardRange::new(to.usable_memory().start, bytes * slots as u64);
         let region = to.open_region(NodeId::ANY, range).expect("a region").remote;
         let length = usize::try_from(bytes).expect("a length");
@@ -141,7 +141,7 @@ impl Messages {
         };
         let (up, down) = (buffers(&from), buffers(&to));
         let (h2c, c2h) = (from.card().h2c(0).expect("a channel"), to.card().c2h(0).expect("a channel"));
-        Self { world, h2c, c2h, from, to, region, bytes, slots, up, down }
+        Self { network, h2c, c2h, from, to, region, bytes, slots, up, down }
     }
 
     /// Gigabytes per second.
@@ -199,7 +199,7 @@ impl Messages {
 }
 
 struct Stream {
-    world: World,
+    network: SimNetwork,
     publisher: Publisher,
     subscribers: Vec<Subscriber>,
     data: u64,
@@ -207,11 +207,11 @@ struct Stream {
 
 impl Stream {
     fn new(data: u64, slots: u32) -> Self {
-        let world = world(SUBSCRIBERS + 1);
+        let network = network(SUBSCRIBERS + 1);
         let mut each = SubscriberOptions::default();
         each.slots = slots;
-        let (publisher, subscribers) = stream(&world, SUBSCRIBERS, data, 2 * slots, each);
-        Self { world, publisher, subscribers, data }
+        let (publisher, subscribers) = stream(&network, SUBSCRIBERS, data, 2 * slots, each);
+        Self { network, publisher, subscribers, data }
     }
 
     /// Gigabytes per second of the subscriber that got least.
@@ -286,11 +286,11 @@ pub(super) fn run() {
     for (data, slots) in CASES {
         let (mut messages, mut stream) = (Messages::new(data, slots), Stream::new(data, slots));
         let count = BYTES / data;
-        let before = Work::of(&messages.world);
+        let before = Work::of(&messages.network);
         messages.round();
-        Work::of(&messages.world).print(before, "transfer", (data, slots), count);
-        let before = Work::of(&stream.world);
+        Work::of(&messages.network).print(before, "transfer", (data, slots), count);
+        let before = Work::of(&stream.network);
         stream.round();
-        Work::of(&stream.world).print(before, "frame", (data, slots), count * SUBSCRIBERS as u64);
+        Work::of(&stream.network).print(before, "frame", (data, slots), count * SUBSCRIBERS as u64);
     }
 }

@@ -16,7 +16,7 @@ mod publish;
 mod stalled;
 
 use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, Endpoint};
 use fpga_frames::{Publisher, PublisherOptions, Subscriber, SubscriberOptions};
 use fpga_pci::testing::CountingAllocator;
@@ -26,21 +26,21 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Cards in this thread, which work between two looks until they have nothing to do: otherwise what is measured is how often how many
 /// programs look, and a stream has more of them than a transfer.
-fn world(cards: usize) -> World {
+fn network(cards: usize) -> SimNetwork {
     let cards = u32::try_from(cards).expect("few");
-    World::builder().cards(cards).units_per_relax(4096).build().expect("a world")
+    SimNetwork::builder().cards(cards).units_per_relax(4096).build().expect("a network")
 }
 
-fn endpoint(world: &World, card: usize) -> Endpoint {
+fn endpoint(network: &SimNetwork, card: usize) -> Endpoint {
     let mut options = EndpointOptions::default();
     // Frames of megabytes, and a subscriber that does not look.
     options.event_entries = 1 << 16;
-    Endpoint::open_with(&Card::open(world.transport(card)).expect("a card"), &options).expect("an endpoint")
+    Endpoint::open_with(&Card::open(network.backend(card)).expect("a card"), &options).expect("an endpoint")
 }
 
-/// A publisher with `slots` on card 0 of `world`, and a subscriber as `each` says on each of the others.
+/// A publisher with `slots` on card 0 of `network`, and a subscriber as `each` says on each of the others.
 fn stream(
-    world: &World,
+    network: &SimNetwork,
     subscribers: usize,
     data: u64,
     slots: u32,
@@ -48,11 +48,11 @@ fn stream(
 ) -> (Publisher, Vec<Subscriber>) {
     let mut options = PublisherOptions::default();
     (options.max_data_length, options.max_value_length, options.slots) = (data, 0, slots);
-    let mut publisher = Publisher::new(endpoint(world, 0), options).expect("a publisher");
+    let mut publisher = Publisher::new(endpoint(network, 0), options).expect("a publisher");
     let any = "127.0.0.1:0".parse().expect("an address");
     let address = publisher.listen(any).expect("a port");
     let join = |number: usize| {
-        let end = endpoint(world, number + 1);
+        let end = endpoint(network, number + 1);
         let mut joining = Subscriber::begin_join(end, address, each.clone()).expect("a publisher there");
         loop {
             publisher.poll().expect("a publisher that works");

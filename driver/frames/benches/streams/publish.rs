@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_frames::{Event, Subscriber, SubscriberOptions};
 use fpga_pci::testing::CountingAllocator;
 use hdrhistogram::Histogram;
@@ -58,7 +58,7 @@ fn read(mut subscribers: Vec<Subscriber>, stop: &AtomicBool) -> (u64, u64) {
                 Some(Event::Frame(_)) => read += 1,
                 Some(Event::Gap { missed: count, .. }) => missed += count,
                 Some(_) => {}
-                None => subscriber.rest(),
+                None => subscriber.back_off(),
             }
         }
     }
@@ -69,10 +69,11 @@ pub(super) fn run(frames: u64) {
     println!(
         "publishing {frames} frames of {DATA} bytes to two subscribers, one every {PERIOD:?}; cards on a thread of their own"
     );
-    let world = World::builder().cards(3).threaded(ThreadOptions::default()).build().expect("a world");
+    let network =
+        SimNetwork::builder().cards(3).threaded(ThreadOptions::default()).build().expect("a network");
     let mut each = SubscriberOptions::default();
     each.slots = SLOTS;
-    let (mut publisher, subscribers) = stream(&world, 2, DATA as u64, 4 * SLOTS, each);
+    let (mut publisher, subscribers) = stream(&network, 2, DATA as u64, 4 * SLOTS, each);
     let stop = AtomicBool::new(false);
     let [mut publishing, mut taking, mut polling, mut all, mut nothing] = [(); 5].map(|()| Spent::new());
     let (mut allocations, mut refused, mut late) = (0, 0_u64, 0_u64);
@@ -91,7 +92,7 @@ pub(super) fn run(frames: u64) {
                     break;
                 }
                 if work == 0 {
-                    publisher.rest();
+                    publisher.back_off();
                 }
             }
             late += u64::from(Instant::now() >= due + PERIOD);

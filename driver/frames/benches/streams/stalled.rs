@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use fpga_frames::{Event, Publisher, Subscriber, SubscriberOptions};
 
-use super::{median, stream, world};
+use super::{median, network, stream};
 
 const DATA: u64 = 4096;
 /// Frames of one stream before it is the next one's turn.
@@ -29,8 +29,8 @@ struct Running {
 impl Running {
     fn new(subscribers: usize, stalled: bool) -> Self {
         let all = subscribers + usize::from(stalled);
-        let world = world(all + 1);
-        let (publisher, mut subscribers) = stream(&world, all, DATA, 16, SubscriberOptions::default());
+        let network = network(all + 1);
+        let (publisher, mut subscribers) = stream(&network, all, DATA, 16, SubscriberOptions::default());
         let stalled = if stalled { subscribers.pop() } else { None };
         Self { publisher, subscribers, _stalled: stalled, rates: Vec::new(), read: 0, missed: 0 }
     }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::wire::{Accepted, Hello, Join, Message, MessageError, Offer, Refusal};
-use super::{ConnectionError, Line};
+use super::{ConnectionError, MessageConnection};
 
 /// Why nobody was joined.
 #[derive(Debug, thiserror::Error)]
@@ -69,8 +69,8 @@ pub enum BootstrapError {
 
 /// A conversation with a publisher.
 #[derive(Debug)]
-pub(crate) struct Conversation {
-    line: Line,
+pub(crate) struct BootstrapClient {
+    line: MessageConnection,
     address: SocketAddr,
     hello: Hello,
     until: Instant,
@@ -85,7 +85,7 @@ pub(crate) enum Step {
     Accepted(Accepted),
 }
 
-impl Conversation {
+impl BootstrapClient {
     /// Connects, which may wait, and says hello.
     pub(crate) fn begin(
         address: SocketAddr,
@@ -95,20 +95,20 @@ impl Conversation {
     ) -> Result<Self, BootstrapError> {
         let connect = |source| BootstrapError::Connect { address, source };
         let socket = TcpStream::connect_timeout(&address, patience.max(Duration::from_millis(1)));
-        let mut line = Line::new(socket.map_err(connect)?).map_err(connect)?;
-        line.say(&Message::Hello(hello));
+        let mut line = MessageConnection::new(socket.map_err(connect)?).map_err(connect)?;
+        line.send(&Message::Hello(hello));
         // At once: a publisher with many callers turns those away that say nothing. What goes wrong shows when it is polled.
         let _ = line.flush();
         Ok(Self { line, address, hello, until: now + patience, patience })
     }
 
     /// The same conversation from its beginning.
-    pub(crate) fn again(&self, patience: Duration, now: Instant) -> Result<Self, BootstrapError> {
+    pub(crate) fn reconnect(&self, patience: Duration, now: Instant) -> Result<Self, BootstrapError> {
         Self::begin(self.address, self.hello, patience, now)
     }
 
     pub(crate) fn join(&mut self, join: Join) {
-        self.line.say(&Message::Join(join));
+        self.line.send(&Message::Join(join));
     }
 
     fn ended(&self, error: ConnectionError) -> BootstrapError {
@@ -123,7 +123,7 @@ impl Conversation {
     pub(crate) fn poll(&mut self, now: Instant) -> Result<Step, BootstrapError> {
         let flushed = self.line.flush();
         // What was said before the connection broke is heard first: a refusal says more than a broken pipe.
-        match self.line.hear().map_err(|error| self.ended(error))? {
+        match self.line.receive().map_err(|error| self.ended(error))? {
             Some(Message::Offer(offer)) => return Ok(Step::Offer(offer)),
             Some(Message::Accepted(accepted)) => return Ok(Step::Accepted(accepted)),
             Some(Message::Refused(refusal)) => {

@@ -8,17 +8,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use super::wire::{Accepted, Hello, Join, Message, MessageError, Offer, Reason, Refusal};
-use super::{ConnectionError, Line};
-use crate::cells::VERSION;
+use super::{ConnectionError, MessageConnection};
+use crate::blocks::VERSION;
 use crate::publisher::SubscriberId;
 
 /// Connections taken at one look: so that a flood of them does not hold up frames.
 const ACCEPTS_PER_POLL: usize = 8;
 /// How often is looked. A look costs system calls, and who joins has time.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Whoever connects has so long to say something, however many others come: on a machine that has much to do, between a connection and its
 /// first word are some milliseconds. A flood is let in that much more slowly, and waits in the system's queue.
-const GRACE: Duration = Duration::from_millis(5);
+const HELLO_GRACE: Duration = Duration::from_millis(5);
 /// Whoever has had an offer makes room for others after this part of the time limit without a further word: a flood of conversations that
 /// are begun and not ended must not keep anybody out.
 const OFFER_TIMEOUT_DIVISOR: u32 = 4;
@@ -26,19 +26,19 @@ const OFFER_TIMEOUT_DIVISOR: u32 = 4;
 /// the reason on its way to him.
 const DISCARDED: usize = 4096;
 /// Rejections that are kept to be reported.
-const KEPT: usize = 64;
+const MAX_REJECTIONS: usize = 64;
 
 /// Who decides about subscribers.
-pub(crate) trait Admission {
+pub(crate) trait AdmissionControl {
     /// The connection's challenge is filled in by the caller.
     fn offer(&mut self, hello: &Hello) -> Result<Offer, Refusal>;
     /// Asked again and again until there is a verdict.
-    fn admit(&mut self, hello: &Hello, join: &Join, visit: &mut Visit) -> Verdict;
+    fn admit(&mut self, hello: &Hello, join: &Join, visit: &mut JoinState) -> Verdict;
 }
 
 /// What the admission keeps of a join between two questions about it: which probe of the subscriber that has this node decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Visit {
+pub(crate) struct JoinState {
     pub(crate) probe: Option<(SubscriberId, u64)>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rejected {
     pub(crate) peer: SocketAddr,
-    pub(crate) why: String,
+    pub(crate) reason: String,
 }
 
 #[derive(Debug)]
@@ -65,14 +65,14 @@ enum Stage {
     /// The offer is on its way, or there; with its challenge.
     Join(Hello, u64),
     /// The join is there, and not decided about.
-    Verdict(Hello, Join, Visit),
+    Verdict(Hello, Join, JoinState),
     /// The last message is on its way.
     Last,
 }
 
 #[derive(Debug)]
 struct Connection {
-    line: Line,
+    line: MessageConnection,
     peer: SocketAddr,
     since: Instant,
     /// When something was last said.
@@ -124,15 +124,15 @@ impl Listener {
     }
 
     fn reject(&mut self, peer: SocketAddr, why: String) {
-        if self.rejected.len() == KEPT {
+        if self.rejected.len() == MAX_REJECTIONS {
             self.rejected.pop_front();
         }
-        self.rejected.push_back(Rejected { peer, why });
+        self.rejected.push_back(Rejected { peer, reason: why });
     }
 
     /// Takes connections and goes on with those that there are. Never waits.
-    pub(crate) fn poll(&mut self, now: Instant, admission: &mut dyn Admission) -> usize {
-        if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK) {
+    pub(crate) fn poll(&mut self, now: Instant, admission: &mut dyn AdmissionControl) -> usize {
+        if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < POLL_INTERVAL) {
             return 0;
         }
         self.looked = Some(now);
@@ -161,7 +161,8 @@ impl Listener {
                 // Whoever has said nothing for the longest time makes room; then whoever has had an offer for long.
                 let offered = self.patience / OFFER_TIMEOUT_DIVISOR;
                 let silent = self.connections.iter().position(|line| {
-                    matches!(line.stage, Stage::Hello) && now.saturating_duration_since(line.since) >= GRACE
+                    matches!(line.stage, Stage::Hello)
+                        && now.saturating_duration_since(line.since) >= HELLO_GRACE
                 });
                 let hesitating = || {
                     self.connections.iter().position(|line| {
@@ -176,7 +177,7 @@ impl Listener {
             // What goes wrong here is about one connection that is gone already, or about this process having no descriptors left:
             // the next look tries again.
             let Ok((socket, peer)) = self.socket.accept() else { return count };
-            match Line::new(socket) {
+            match MessageConnection::new(socket) {
                 Ok(line) => {
                     self.challenged = self.challenged.wrapping_add(1);
                     self.connections.push_back(Connection {
@@ -199,9 +200,9 @@ impl Listener {
 
 impl Connection {
     /// Whether anything was heard; `None`: it is over, as it should be.
-    fn go_on(&mut self, now: Instant, admission: &mut dyn Admission) -> Result<Option<bool>, String> {
+    fn go_on(&mut self, now: Instant, admission: &mut dyn AdmissionControl) -> Result<Option<bool>, String> {
         let mut moved = false;
-        match self.line.hear() {
+        match self.line.receive() {
             _ if matches!(self.stage, Stage::Last) => {}
             Ok(None) => {}
             Ok(Some(message)) => {
@@ -242,11 +243,11 @@ impl Connection {
     }
 
     /// Asks about a join that is there; whether there was a verdict.
-    fn decide(&mut self, now: Instant, admission: &mut dyn Admission) -> bool {
+    fn decide(&mut self, now: Instant, admission: &mut dyn AdmissionControl) -> bool {
         let Stage::Verdict(hello, join, visit) = &mut self.stage else { return false };
         match admission.admit(hello, join, visit) {
             Verdict::Accepted(accepted) => {
-                self.line.say(&Message::Accepted(accepted));
+                self.line.send(&Message::Accepted(accepted));
                 self.stage = Stage::Last;
             }
             Verdict::Refused(refusal) => self.refuse(refusal),
@@ -265,15 +266,15 @@ impl Connection {
 
     fn refuse(&mut self, refusal: Refusal) {
         self.refused = Some(format!("it is refused: {}", refusal.text));
-        self.line.say(&Message::Refused(refusal));
+        self.line.send(&Message::Refused(refusal));
         self.stage = Stage::Last;
     }
 
-    fn answer(&mut self, message: &Message, admission: &mut dyn Admission) {
+    fn answer(&mut self, message: &Message, admission: &mut dyn AdmissionControl) {
         match (&self.stage, message) {
             (Stage::Hello, Message::Hello(hello)) => match admission.offer(hello) {
                 Ok(offer) => {
-                    self.line.say(&Message::Offer(Offer { challenge: self.challenge, ..offer }));
+                    self.line.send(&Message::Offer(Offer { challenge: self.challenge, ..offer }));
                     self.stage = Stage::Join(*hello, self.challenge);
                 }
                 Err(refusal) => self.refuse(refusal),
@@ -283,7 +284,7 @@ impl Connection {
                 self.refuse(Refusal { reason: Reason::Challenge, text: text.to_owned() });
             }
             (Stage::Join(hello, _), Message::Join(join)) => {
-                self.stage = Stage::Verdict(*hello, *join, Visit::default());
+                self.stage = Stage::Verdict(*hello, *join, JoinState::default());
             }
             _ => {
                 let text = format!("a message that is not due (version {VERSION}): hello first, then join");

@@ -24,14 +24,14 @@ use std::io;
 use std::net::TcpStream;
 
 pub use client::BootstrapError;
-pub(crate) use client::{Conversation, Step};
-pub(crate) use listener::{Admission, Listener, Verdict, Visit};
+pub(crate) use client::{BootstrapClient, Step};
+pub(crate) use listener::{AdmissionControl, JoinState, Listener, Verdict};
 
 use wire::{Inbox, MAX_MESSAGE, Message, MessageError};
 
 /// A connection that is never waited for.
 #[derive(Debug)]
-struct Line {
+struct MessageConnection {
     socket: TcpStream,
     inbox: Inbox,
     outbox: Vec<u8>,
@@ -46,7 +46,7 @@ enum ConnectionError {
     Closed,
 }
 
-impl Line {
+impl MessageConnection {
     fn new(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         // Four short messages, each waited for.
@@ -54,7 +54,7 @@ impl Line {
         Ok(Self { socket, inbox: Inbox::default(), outbox: Vec::new() })
     }
 
-    fn say(&mut self, message: &Message) {
+    fn send(&mut self, message: &Message) {
         self.outbox.extend(message.encode());
     }
 
@@ -82,7 +82,7 @@ impl Line {
     }
 
     /// The next message, if all of it has come.
-    fn hear(&mut self) -> Result<Option<Message>, ConnectionError> {
+    fn receive(&mut self) -> Result<Option<Message>, ConnectionError> {
         let mut bytes = [0; MAX_MESSAGE];
         loop {
             let wanted = self.inbox.wanted().clamp(1, MAX_MESSAGE);

@@ -14,14 +14,14 @@
 
 use fpga_driver::firmware::crc::crc32c;
 
-use crate::cells::{Reader, VERSION, Writer};
+use crate::blocks::{Reader, VERSION, Writer};
 
 /// Bytes before a body.
-pub const HEAD: usize = 16;
+pub const HEADER_LENGTH: usize = 16;
 /// Bytes of the longest body.
 pub const MAX_BODY: usize = 512;
 /// Bytes of the longest message.
-pub const MAX_MESSAGE: usize = HEAD + MAX_BODY + 4;
+pub const MAX_MESSAGE: usize = HEADER_LENGTH + MAX_BODY + 4;
 /// Bytes of the longest reason.
 const MAX_TEXT: usize = MAX_BODY - 4;
 
@@ -271,7 +271,7 @@ impl Message {
             }
         }
         let length = MAX_BODY - out.0.len();
-        let mut bytes = Vec::with_capacity(HEAD + length + 4);
+        let mut bytes = Vec::with_capacity(HEADER_LENGTH + length + 4);
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend(self.kind().to_le_bytes());
@@ -345,14 +345,14 @@ impl Inbox {
     #[must_use]
     pub fn wanted(&self) -> usize {
         let whole = match self.body_length() {
-            Some(length) => HEAD + length.min(MAX_BODY) + 4,
-            None => HEAD,
+            Some(length) => HEADER_LENGTH + length.min(MAX_BODY) + 4,
+            None => HEADER_LENGTH,
         };
         whole.saturating_sub(self.bytes.len())
     }
 
     fn body_length(&self) -> Option<usize> {
-        let length = self.bytes.get(12..HEAD)?.first_chunk::<4>()?;
+        let length = self.bytes.get(12..HEADER_LENGTH)?.first_chunk::<4>()?;
         usize::try_from(u32::from_le_bytes(*length)).ok()
     }
 
@@ -366,7 +366,7 @@ impl Inbox {
         if let Some(found) = self.bytes.first_chunk::<8>().filter(|found| **found != MAGIC) {
             return Err(MessageError::Magic { found: *found });
         }
-        let Some(head) = self.bytes.first_chunk::<HEAD>() else { return Ok(None) };
+        let Some(head) = self.bytes.first_chunk::<HEADER_LENGTH>() else { return Ok(None) };
         let mut reader = Reader(head.get(8..).unwrap_or_default());
         let (Some(version), Some(kind), Some(length)) = (reader.u16(), reader.u16(), reader.u32()) else {
             return Ok(None);
@@ -377,14 +377,14 @@ impl Inbox {
         }
         let body = usize::try_from(length).ok().filter(|length| *length <= MAX_BODY);
         let body = body.ok_or(MessageError::TooLong { found: length })?;
-        let Some(whole) = self.bytes.get(..HEAD + body + 4) else { return Ok(None) };
+        let Some(whole) = self.bytes.get(..HEADER_LENGTH + body + 4) else { return Ok(None) };
         let Some((covered, crc)) = whole.split_last_chunk::<4>() else { return Ok(None) };
         let (found, computed) = (u32::from_le_bytes(*crc), crc32c(covered));
         if found != computed {
             return Err(MessageError::Crc { found, computed });
         }
-        let message = Message::body(kind, covered.get(HEAD..).unwrap_or_default())?;
-        self.bytes.drain(..HEAD + body + 4);
+        let message = Message::body(kind, covered.get(HEADER_LENGTH..).unwrap_or_default())?;
+        self.bytes.drain(..HEADER_LENGTH + body + 4);
         Ok(Some(message))
     }
 }

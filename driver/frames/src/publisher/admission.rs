@@ -5,11 +5,11 @@ use std::time::Instant;
 use fpga_driver::endpoint::RemoteRegion;
 use fpga_driver::{CardAddr, CardRange, NodeId};
 
-use super::member::{Member, Probes};
-use super::{Carrier, Publisher, PublisherEvent, SubscriberId, SubscriberStatistics};
+use super::subscriber_state::{ProbeState, SubscriberState};
+use super::{ControlBlock, Publisher, PublisherEvent, SubscriberId, SubscriberStatistics};
+use crate::blocks::{BLOCK, BLOCK_BYTES};
 use crate::bootstrap::wire::{Accepted, Hello, Join, Offer, Reason, Refusal, Window};
-use crate::bootstrap::{Admission, Verdict, Visit};
-use crate::cells::{BLOCK, BLOCK_BYTES};
+use crate::bootstrap::{AdmissionControl, JoinState, Verdict};
 use crate::credits::Credits;
 
 fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refusal> {
@@ -18,18 +18,18 @@ fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refusal> {
 
 impl Publisher {
     /// Goes on with those who want to be subscribers.
-    pub(super) fn meet(&mut self) -> usize {
+    pub(super) fn poll_joins(&mut self) -> usize {
         let Some(mut listener) = self.listener.take() else { return 0 };
         let mut work = listener.poll(Instant::now(), self);
         while let Some(rejected) = listener.next_rejected() {
             work += 1;
-            self.event(PublisherEvent::Rejected { peer: rejected.peer, why: rejected.why });
+            self.event(PublisherEvent::Rejected { peer: rejected.peer, reason: rejected.reason });
         }
         self.listener = Some(listener);
         work
     }
 
-    pub(super) fn living(&self) -> usize {
+    pub(super) fn active_count(&self) -> usize {
         self.members.iter().flatten().filter(|member| member.gone.is_none()).count()
     }
 
@@ -46,14 +46,14 @@ impl Publisher {
         }
         let again = self.members.iter().flatten().any(|member| member.gone.is_none() && member.node == node);
         let most = usize::try_from(self.options.subscribers).unwrap_or(usize::MAX);
-        if self.living() >= most && !again {
+        if self.active_count() >= most && !again {
             return refuse(Reason::Full, format!("there are {most} subscribers, and there can be no more"));
         }
         Ok(node)
     }
 }
 
-impl Admission for Publisher {
+impl AdmissionControl for Publisher {
     fn offer(&mut self, hello: &Hello) -> Result<Offer, Refusal> {
         self.check(hello)?;
         Ok(Offer {
@@ -68,7 +68,7 @@ impl Admission for Publisher {
         })
     }
 
-    fn admit(&mut self, hello: &Hello, join: &Join, visit: &mut Visit) -> Verdict {
+    fn admit(&mut self, hello: &Hello, join: &Join, visit: &mut JoinState) -> Verdict {
         match self.try_admit(hello, join, visit) {
             Ok(Some(accepted)) => Verdict::Accepted(accepted),
             Ok(None) => Verdict::Pending,
@@ -83,7 +83,7 @@ impl Publisher {
         &mut self,
         hello: &Hello,
         join: &Join,
-        visit: &mut Visit,
+        visit: &mut JoinState,
     ) -> Result<Option<Accepted>, Refusal> {
         let node = self.check(hello)?;
         let first = self.options.first_position;
@@ -108,7 +108,7 @@ impl Publisher {
         if let Some(member) = before {
             let number = match visit.probe {
                 Some((id, number)) if id == member.id => number,
-                _ => member.probes.want(),
+                _ => member.probes.request_probe(),
             };
             visit.probe = Some((member.id, number));
             if !member.probes.has_arrived(number) {
@@ -126,7 +126,7 @@ impl Publisher {
         let block = u32::try_from(self.members.len() + place).unwrap_or(u32::MAX);
         let cell = CardRange::new(self.layout.address(self.layout.block_offset(block)), BLOCK_BYTES);
         let carrier = match self.card.buffer(BLOCK) {
-            Ok(buffer) => Carrier::Idle(buffer),
+            Ok(buffer) => ControlBlock::Idle(buffer),
             Err(error) => return refuse(Reason::Failed, error.to_string()),
         };
         let window = match self.endpoint.open_region(node, cell) {
@@ -137,7 +137,7 @@ impl Publisher {
         let id = SubscriberId { index, number: self.members_made };
         self.members_made += 1;
         let now = self.now();
-        let member = Member {
+        let member = SubscriberState {
             id,
             node,
             slots: join.slots,
@@ -153,11 +153,11 @@ impl Publisher {
             settled_reported: first,
             status: self.options.first_status,
             status_there: self.options.first_status,
-            unheard: 0,
+            unread_statuses: 0,
             status_due: false,
             end_begun: false,
             end_reported: false,
-            probes: Probes::default(),
+            probes: ProbeState::default(),
             gone: None,
             statistics: SubscriberStatistics::default(),
         };

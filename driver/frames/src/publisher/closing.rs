@@ -25,7 +25,7 @@ impl Publisher {
     /// Whether everything that was accepted has ended, everybody knows that it has, and the card is at rest.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        let told = |member: &super::Member| member.gone.is_some() || member.end_reported;
+        let told = |member: &super::SubscriberState| member.gone.is_some() || member.end_reported;
         self.closing
             && self.is_drained()
             && self.members.iter().flatten().all(told)
@@ -55,7 +55,7 @@ impl Publisher {
                 return Err(PublisherError::TimedOut { card: self.name, waited: patience, frames });
             }
             if work == 0 {
-                self.rest();
+                self.back_off();
             }
         }
     }

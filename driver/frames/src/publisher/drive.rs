@@ -5,11 +5,13 @@ use fpga_driver::protocol::Nanos;
 use fpga_driver::protocol::sender::{SubmitError as Busy, TransferError};
 use fpga_driver::{ChannelFault, Completion, SubmitError};
 
-use super::frame::Memory;
-use super::{Carrier, DropReason, Publisher, PublisherEvent, Purpose, Queued, Ready, SubscriberSet, Upload};
-use crate::cells::{BLOCK, BLOCK_BYTES, BlockError, Credit, block_at};
+use super::frame::FrameMemory;
+use super::{
+    ControlBlock, DropReason, PendingSends, Publisher, PublisherEvent, Purpose, Queued, SubscriberSet, Upload,
+};
+use crate::blocks::{BLOCK, BLOCK_BYTES, BlockError, CreditBlock, block_at};
 use crate::error::PublisherError;
-use crate::retries::{Moved, Retries};
+use crate::retries::{RetriedTransfer, RetryBackoff};
 
 /// A credit that cannot be read is fetched again so often: it may have been caught half written.
 const FETCHES: u32 = 4;
@@ -34,19 +36,19 @@ impl Publisher {
         work += self.take_credits()?;
         work += self.empty_queue()?;
         work += self.start_transfers(now)?;
-        work += self.tell(now)?;
+        work += self.start_statuses(now)?;
         // What was queued in the rings just now starts.
         self.h2c.poll()?;
         self.fetch_credits()?;
-        work += self.meet();
-        self.idle.saw(work);
+        work += self.poll_joins();
+        self.idle.record_work(work);
         Ok(work)
     }
 
     /// Hands a frame to the channel. Refused, it is given up for all of its subscribers.
     pub(super) fn upload(&mut self, queued: Queued) -> Result<(), SubmitError> {
         let Queued { memory, sequence, length, targets } = queued;
-        let Memory::Slot(slot, mut buffer) = memory else {
+        let FrameMemory::Slot(slot, mut buffer) = memory else {
             // Only what is in a slot comes here.
             debug_assert!(false, "a frame without a slot");
             self.return_buffer(memory);
@@ -64,7 +66,7 @@ impl Publisher {
                 Ok(())
             }
             Err(refused) => {
-                self.return_buffer(Memory::Slot(slot, refused.buffer));
+                self.return_buffer(FrameMemory::Slot(slot, refused.buffer));
                 self.give_up(targets);
                 Err(refused.error)
             }
@@ -77,12 +79,12 @@ impl Publisher {
         let mut rest = targets;
         while let Some(index) = rest.first() {
             rest.remove(index);
-            self.void(index);
+            self.void_position(index);
         }
     }
 
     /// One frame that was promised to a member will not come.
-    fn void(&mut self, index: usize) {
+    fn void_position(&mut self, index: usize) {
         let Some(Some(member)) = self.members.get_mut(index) else { return };
         if let Some(place) = member.credits.due() {
             member.credits.start();
@@ -97,9 +99,9 @@ impl Publisher {
         let mut count = 0;
         while let Some(front) = self.queue.front() {
             let slot = match front.memory {
-                Memory::Slot(..) => None,
-                Memory::Heap(_) => match self.take_slot() {
-                    None if self.trade() => None,
+                FrameMemory::Slot(..) => None,
+                FrameMemory::Heap(_) => match self.take_slot() {
+                    None if self.swap_slots() => None,
                     None => break,
                     some => some,
                 },
@@ -109,13 +111,13 @@ impl Publisher {
                 let length = usize::try_from(queued.length).unwrap_or(usize::MAX);
                 let cut = buffer.set_len(length);
                 debug_assert!(cut.is_ok());
-                if let Memory::Heap(bytes) = &queued.memory
+                if let FrameMemory::Heap(bytes) = &queued.memory
                     && let Some(bytes) = bytes.get(..length)
                 {
                     let whole = buffer.write(0, bytes);
                     debug_assert!(whole.is_ok(), "it has been cut to that length");
                 }
-                let used = core::mem::replace(&mut queued.memory, Memory::Slot(slot, buffer));
+                let used = core::mem::replace(&mut queued.memory, FrameMemory::Slot(slot, buffer));
                 self.return_buffer(used);
             }
             self.upload(queued)?;
@@ -125,8 +127,9 @@ impl Publisher {
     }
 
     /// Gives the first frame, which is in ordinary memory, the slot of one that waits behind it: otherwise each would wait for the other.
-    fn trade(&mut self) -> bool {
-        let Some(at) = self.queue.iter().position(|queued| matches!(queued.memory, Memory::Slot(..))) else {
+    fn swap_slots(&mut self) -> bool {
+        let Some(at) = self.queue.iter().position(|queued| matches!(queued.memory, FrameMemory::Slot(..)))
+        else {
             return false;
         };
         let Some(mut other) = self.queue.remove(at) else { return false };
@@ -164,25 +167,25 @@ impl Publisher {
             }
         }
         if let Err(fault) = done.outcome {
-            if Retries::is_own_failure(&fault) {
+            if RetryBackoff::is_own_failure(&fault) {
                 self.statistics.internal.faults += 1;
-                self.event(PublisherEvent::Lost { sequence: self.pool.sequence(slot), fault });
+                self.event(PublisherEvent::UploadFailed { sequence: self.pool.sequence(slot), fault });
             }
             self.give_up(targets);
             self.release(slot);
         } else {
-            self.ready.push_back(Ready { slot, length, targets });
+            self.ready.push_back(PendingSends { slot, length, targets });
         }
     }
 
     /// One transfer for every subscriber of every frame that is in the card.
     fn start_transfers(&mut self, now: Nanos) -> Result<usize, PublisherError> {
         let mut count = 0;
-        while let Some(Ready { slot, length, mut targets }) = self.ready.pop_front() {
+        while let Some(PendingSends { slot, length, mut targets }) = self.ready.pop_front() {
             while let Some(index) = targets.first() {
                 if !self.start_transfer(now, slot, length, index)? {
                     self.statistics.internal.postponed += 1;
-                    self.ready.push_front(Ready { slot, length, targets });
+                    self.ready.push_front(PendingSends { slot, length, targets });
                     return Ok(count);
                 }
                 targets.remove(index);
@@ -205,7 +208,7 @@ impl Publisher {
         let Some(Some(member)) = self.members.get_mut(index) else { return Ok(true) };
         let Some(place) = member.credits.due() else { return Ok(true) };
         if member.gone.is_some() {
-            self.void(index);
+            self.void_position(index);
             return Ok(true);
         }
         let from = self.layout.address(self.layout.slot_offset(u32::try_from(slot).unwrap_or(u32::MAX)));
@@ -220,7 +223,7 @@ impl Publisher {
             }
             Err(error) if is_busy(&error) => return Ok(false),
             Err(error) => {
-                self.void(index);
+                self.void_position(index);
                 self.drop_member(index, DropReason::Refused(error))?;
             }
         }
@@ -270,17 +273,17 @@ impl Publisher {
                 self.statistics.failed += failed;
             }
             Purpose::Status { ended, .. } => {
-                if let Carrier::Busy(buffer) = &mut member.carrier
+                if let ControlBlock::InUse(buffer) = &mut member.carrier
                     && let Some(buffer) = buffer.take()
                 {
-                    member.carrier = Carrier::Idle(buffer);
+                    member.carrier = ControlBlock::Idle(buffer);
                 }
                 member.probes.end(arrived);
                 member.end_reported |= ended && arrived;
                 if arrived {
                     // There is one at a time.
                     member.status_there = member.status;
-                    member.unheard = member.unheard.saturating_add(1);
+                    member.unread_statuses = member.unread_statuses.saturating_add(1);
                 }
                 self.statistics.internal.resent += u64::from(!arrived);
             }
@@ -301,7 +304,7 @@ impl Publisher {
                 }
             }
         }
-        self.bury(index);
+        self.remove_subscriber(index);
         Ok(())
     }
 
@@ -314,15 +317,15 @@ impl Publisher {
         member.gone = Some(reason.clone());
         let (id, node, statistics) = (member.id, member.node, member.statistics);
         let closed = self.endpoint.close_region(&member.window);
-        self.event(PublisherEvent::Gone { id, node, reason, statistics });
-        self.bury(index);
+        self.event(PublisherEvent::Dropped { id, node, reason, statistics });
+        self.remove_subscriber(index);
         Ok(closed?)
     }
 
     /// Gives a place away once nothing refers to it.
-    pub(super) fn bury(&mut self, index: usize) {
+    pub(super) fn remove_subscriber(&mut self, index: usize) {
         if let Some(place) = self.members.get_mut(index)
-            && place.as_ref().is_some_and(super::member::Member::is_over)
+            && place.as_ref().is_some_and(super::subscriber_state::SubscriberState::is_over)
         {
             *place = None;
         }
@@ -340,7 +343,7 @@ impl Publisher {
                     member.credit_news = true;
                     self.credit_fetch_due = true;
                 }
-                None => self.statistics.internal.strays += 1,
+                None => self.statistics.internal.stray_notifications += 1,
             }
         }
         count
@@ -373,7 +376,7 @@ impl Publisher {
             self.credits = Some(buffer);
             self.retry_credit_fetch();
             let failures = self.credit_retries.failed(self.now());
-            self.count_failure(Moved::Credits, failures, fault)?;
+            self.count_failure(RetriedTransfer::Credits, failures, fault)?;
             return Ok(1);
         }
         self.credit_retries.succeeded();
@@ -383,19 +386,19 @@ impl Publisher {
                 continue;
             }
             let block = block_at(buffer.memory(), index * BLOCK);
-            let reason = match block.and_then(|block| Credit::decode(&block, member.window.remote.key)) {
+            let reason = match block.and_then(|block| CreditBlock::decode(&block, member.window.remote.key)) {
                 Ok(credit) => {
                     member.unreadable = 0;
-                    member.heard(credit.heard);
+                    member.status_read(credit.heard);
                     match member.credits.consume(credit.consumed) {
-                        Ok(_) if credit.leaving => Some(DropReason::Left),
+                        Ok(_) if credit.leaving => Some(DropReason::Unsubscribed),
                         Ok(_) => None,
                         Err(impossible) => Some(DropReason::Credit(impossible)),
                     }
                 }
                 // The last word of whoever had this place before, of the same node.
                 Err(BlockError::Stream { .. }) => {
-                    self.statistics.internal.strays += 1;
+                    self.statistics.internal.stray_notifications += 1;
                     None
                 }
                 Err(BlockError::Crc { .. }) if member.unreadable < FETCHES => {
@@ -409,7 +412,7 @@ impl Publisher {
             if let Some(reason) = reason {
                 self.drop_member(index, reason)?;
             }
-            self.bury(index);
+            self.remove_subscriber(index);
         }
         self.credits = Some(buffer);
         Ok(1)
@@ -422,14 +425,14 @@ impl Publisher {
             if let Some(Some(member)) = self.members.get_mut(index) {
                 member.credit_news |= core::mem::take(&mut member.credit_fetched);
             }
-            self.bury(index);
+            self.remove_subscriber(index);
         }
     }
 
     /// Something that is tried again has failed so often, one after the other.
     pub(super) fn count_failure(
         &mut self,
-        what: Moved,
+        what: RetriedTransfer,
         failures: u32,
         fault: Box<ChannelFault>,
     ) -> Result<(), PublisherError> {
@@ -442,7 +445,7 @@ impl Publisher {
     }
 
     /// How the few bytes about the stream itself are sent: before frames.
-    pub(super) fn urgent(&self) -> SendOptions {
+    pub(super) fn control_send_options(&self) -> SendOptions {
         SendOptions::default().priority(self.options.send.priority.saturating_add(1))
     }
 }

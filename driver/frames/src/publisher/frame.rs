@@ -5,18 +5,18 @@ use std::sync::Arc;
 use crossbeam::queue::ArrayQueue;
 use fpga_driver::{DmaBuffer, SharedSlice};
 
-use crate::cells::BLOCK;
+use crate::blocks::BLOCK;
 
 /// Where a frame's bytes are.
 #[derive(Debug)]
-pub(super) enum Memory {
+pub(super) enum FrameMemory {
     /// In a slot of the pool, from which the card fetches them.
     Slot(usize, DmaBuffer),
     /// In ordinary memory, until a slot is free.
     Heap(Vec<u8>),
 }
 
-impl Memory {
+impl FrameMemory {
     pub(super) fn bytes(&mut self) -> SharedSlice<'_> {
         match self {
             Self::Slot(_, buffer) => buffer.memory(),
@@ -26,7 +26,7 @@ impl Memory {
 }
 
 /// Frames' way home: from whichever thread they are dropped in.
-pub(super) type Home = Arc<ArrayQueue<Memory>>;
+pub(super) type ReturnQueue = Arc<ArrayQueue<FrameMemory>>;
 
 /// More bytes than there is room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,8 +48,8 @@ pub struct TooLong {
 #[must_use = "a frame that is dropped is not published"]
 pub struct Frame {
     /// `None` only while it is being dropped or published.
-    pub(super) memory: Option<Memory>,
-    pub(super) home: Home,
+    pub(super) memory: Option<FrameMemory>,
+    pub(super) return_queue: ReturnQueue,
     pub(super) value_length: usize,
     pub(super) max_value_length: usize,
     /// What the stream's frames may have: slots are rounded up, and may be longer.
@@ -61,7 +61,7 @@ impl Frame {
     /// Where the value goes, and the data.
     fn parts(&mut self) -> (SharedSlice<'_>, SharedSlice<'_>) {
         let (max_value_length, max_data_length) = (self.max_value_length, self.max_data_length);
-        let bytes = self.memory.as_mut().map(Memory::bytes).unwrap_or_default();
+        let bytes = self.memory.as_mut().map(FrameMemory::bytes).unwrap_or_default();
         let data = bytes.len().saturating_sub(BLOCK + max_value_length).min(max_data_length);
         let part = |offset, length| bytes.slice(offset, length).unwrap_or_default();
         (part(BLOCK, max_value_length), part(BLOCK + max_value_length, data))
@@ -72,7 +72,7 @@ impl Frame {
     /// The memory stays mapped for the card, so it is no slice: write into it, let [`write_chunks`](SharedSlice::write_chunks)
     /// fill it, or read a file into it ([`ReadVolatile`](fpga_driver::ReadVolatile)).
     #[must_use]
-    pub fn room(&mut self) -> SharedSlice<'_> {
+    pub fn data_mut(&mut self) -> SharedSlice<'_> {
         self.parts().1
     }
 
@@ -123,7 +123,7 @@ impl Frame {
     /// Whether it is in ordinary memory, because all slots were on their way.
     #[must_use]
     pub const fn is_on_heap(&self) -> bool {
-        matches!(self.memory, Some(Memory::Heap(_)))
+        matches!(self.memory, Some(FrameMemory::Heap(_)))
     }
 }
 
@@ -131,7 +131,7 @@ impl Drop for Frame {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
             // There is a place for every frame that was ever taken.
-            let _ = self.home.push(memory);
+            let _ = self.return_queue.push(memory);
         }
     }
 }

@@ -13,9 +13,9 @@ mod admission;
 mod closing;
 mod drive;
 mod frame;
-mod member;
 mod options;
-mod tell;
+mod status;
+mod subscriber_state;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -26,25 +26,25 @@ use fpga_driver::endpoint::SendTicket;
 use fpga_driver::protocol::Nanos;
 use fpga_driver::{C2hChannel, Card, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
 
+use crate::blocks::{BLOCK, FrameHeader};
 use crate::bootstrap::Listener;
-use crate::cells::{BLOCK, FrameHeader};
 use crate::error::{InternalErrors, PublishError, PublisherError, TakeError};
 use crate::geometry::{Geometry, GeometryError, Layout};
-use crate::idle::Idle;
+use crate::idle::IdleBackoff;
 use crate::pool::SlotPool;
-use crate::retries::Retries;
+use crate::retries::RetryBackoff;
 use crate::sequence::Sequence;
 
 pub use frame::{Frame, TooLong};
-pub(crate) use member::Carrier;
-pub use member::{
+pub use options::{MAX_SUBSCRIBERS, PublisherOptions};
+pub(crate) use status::MAX_UNREAD_STATUSES;
+pub(crate) use subscriber_state::ControlBlock;
+pub use subscriber_state::{
     DropReason, PublisherEvent, SubscriberId, SubscriberSet, SubscriberStatistics, SubscriberView,
 };
-pub use options::{MAX_SUBSCRIBERS, PublisherOptions};
-pub(crate) use tell::UNHEARD;
 
-use frame::{Home, Memory};
-use member::Member;
+use frame::{FrameMemory, ReturnQueue};
+use subscriber_state::SubscriberState;
 
 /// Events that are kept until somebody asks for them; then the oldest are forgotten.
 const EVENTS: usize = 256;
@@ -83,7 +83,7 @@ pub struct PublisherStatistics {
 /// A frame that has its number and is not in the card.
 #[derive(Debug)]
 struct Queued {
-    memory: Memory,
+    memory: FrameMemory,
     sequence: Sequence,
     length: u64,
     targets: SubscriberSet,
@@ -98,7 +98,7 @@ enum Upload {
 
 /// A frame in card memory, and who is still to be sent it.
 #[derive(Debug)]
-struct Ready {
+struct PendingSends {
     slot: usize,
     length: u64,
     targets: SubscriberSet,
@@ -134,13 +134,13 @@ pub struct Publisher {
     heap: Vec<Vec<u8>>,
     /// Frames in ordinary memory that exist.
     heap_made: u32,
-    home: Home,
+    return_queue: ReturnQueue,
     queue: VecDeque<Queued>,
     uploads: VecDeque<Upload>,
-    ready: VecDeque<Ready>,
+    ready: VecDeque<PendingSends>,
     /// By the slot of the sender's ticket.
     transfers: Vec<Option<(SendTicket, Purpose)>>,
-    members: Box<[Option<Member>]>,
+    members: Box<[Option<SubscriberState>]>,
     members_made: u64,
     /// For the fetch of all credits; `None` while that is under way.
     credits: Option<DmaBuffer>,
@@ -148,10 +148,10 @@ pub struct Publisher {
     events: VecDeque<PublisherEvent>,
     statistics: PublisherStatistics,
     /// Of statuses on their way into the card, and of credits on their way out of it.
-    status_retries: Retries,
-    credit_retries: Retries,
+    status_retries: RetryBackoff,
+    credit_retries: RetryBackoff,
     closing: bool,
-    idle: Idle,
+    idle: IdleBackoff,
 }
 
 impl Publisher {
@@ -206,7 +206,7 @@ impl Publisher {
             memory: buffers?.into(),
             heap: Vec::new(),
             heap_made: 0,
-            home: Arc::new(ArrayQueue::new(slots.saturating_add(heap_slots).max(1))),
+            return_queue: Arc::new(ArrayQueue::new(slots.saturating_add(heap_slots).max(1))),
             queue: VecDeque::with_capacity(slots.saturating_add(heap_slots.min(1 << 10))),
             uploads: VecDeque::with_capacity(slots + places),
             ready: VecDeque::with_capacity(slots),
@@ -217,10 +217,10 @@ impl Publisher {
             credit_fetch_due: false,
             events: VecDeque::with_capacity(EVENTS),
             statistics: PublisherStatistics::default(),
-            status_retries: Retries::default(),
-            credit_retries: Retries::default(),
+            status_retries: RetryBackoff::default(),
+            credit_retries: RetryBackoff::default(),
             closing: false,
-            idle: Idle::default(),
+            idle: IdleBackoff::default(),
             name,
             options,
         })
@@ -286,7 +286,7 @@ impl Publisher {
                 id: member.id,
                 node: member.node,
                 slots: member.slots,
-                room: member.room(share),
+                room: member.free_slots(share),
                 statistics: member.statistics,
             }
         })
@@ -301,7 +301,7 @@ impl Publisher {
     /// Slots of the pool that frames for one subscriber may hold. One that cannot be reached holds them until its transfers are given up:
     /// not all of them, for the others' sake.
     fn share(&self) -> u32 {
-        if self.living() > 1 { (self.options.slots / 2).max(1) } else { u32::MAX }
+        if self.active_count() > 1 { (self.options.slots / 2).max(1) } else { u32::MAX }
     }
 
     fn event(&mut self, event: PublisherEvent) {
@@ -322,26 +322,26 @@ impl Publisher {
 
     /// For whoever has nothing to do but to poll: as [`relax`](Self::relax) at first, and after some looks in vain this thread sleeps for
     /// a twentieth of a millisecond.
-    pub fn rest(&mut self) {
-        self.idle.rest(&self.endpoint);
+    pub fn back_off(&mut self) {
+        self.idle.back_off(&self.endpoint);
     }
 
     /// Takes up what users have dropped.
     fn reclaim(&mut self) {
-        while let Some(memory) = self.home.pop() {
+        while let Some(memory) = self.return_queue.pop() {
             self.return_buffer(memory);
         }
     }
 
-    fn return_buffer(&mut self, memory: Memory) {
+    fn return_buffer(&mut self, memory: FrameMemory) {
         match memory {
-            Memory::Slot(slot, buffer) => {
+            FrameMemory::Slot(slot, buffer) => {
                 if let Some(place) = self.memory.get_mut(slot) {
                     *place = Some(buffer);
                 }
                 self.release(slot);
             }
-            Memory::Heap(bytes) => self.heap.push(bytes),
+            FrameMemory::Heap(bytes) => self.heap.push(bytes),
         }
     }
 
@@ -384,14 +384,14 @@ impl Publisher {
                 // As long as it was made.
                 let whole = buffer.set_len(stride);
                 debug_assert!(whole.is_ok());
-                Memory::Slot(slot, buffer)
+                FrameMemory::Slot(slot, buffer)
             }
-            None => Memory::Heap(self.take_heap(stride)?),
+            None => FrameMemory::Heap(self.take_heap(stride)?),
         };
         let max_data_length = usize::try_from(self.geometry.max_data_length()).unwrap_or(usize::MAX);
         Ok(Frame {
             memory: Some(memory),
-            home: Arc::clone(&self.home),
+            return_queue: Arc::clone(&self.return_queue),
             value_length: 0,
             max_value_length: usize::try_from(self.geometry.max_value_length()).unwrap_or(usize::MAX),
             max_data_length,
@@ -422,7 +422,7 @@ impl Publisher {
         if self.closing {
             return Err(PublishError::Closing);
         }
-        if !Arc::ptr_eq(&frame.home, &self.home) {
+        if !Arc::ptr_eq(&frame.return_queue, &self.return_queue) {
             return Err(PublishError::Foreign);
         }
         let data = frame.length as u64;
@@ -435,7 +435,7 @@ impl Publisher {
         let share = self.share();
         for (index, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member.as_mut().filter(|member| member.gone.is_none()) else { continue };
-            if member.room(share) > 0 && member.credits.reserve() {
+            if member.free_slots(share) > 0 && member.credits.reserve() {
                 sent.insert(index);
                 member.statistics.sent += 1;
             } else {
@@ -451,7 +451,7 @@ impl Publisher {
                 return Ok(Published { sequence, sent, skipped });
             }
             self.statistics.unsent += 1;
-            return Err(PublishError::NoRoom { sequence, subscribers: skipped.len() });
+            return Err(PublishError::NoFreeSlot { sequence, subscribers: skipped.len() });
         }
         let header = FrameHeader {
             stream: self.stream,
@@ -464,7 +464,7 @@ impl Publisher {
         let whole = memory.bytes().write(0, &header.encode());
         debug_assert!(whole.is_ok(), "a frame has room for its head");
         let queued = Queued { memory, sequence, length: self.geometry.frame_length(data), targets: sent };
-        if !self.queue.is_empty() || matches!(queued.memory, Memory::Heap(_)) {
+        if !self.queue.is_empty() || matches!(queued.memory, FrameMemory::Heap(_)) {
             // In order, behind those that wait for a slot.
             self.queue.push_back(queued);
         } else {

@@ -7,14 +7,14 @@ use fpga_driver::protocol::Nanos;
 use fpga_driver::protocol::sender::{SubmitError as Busy, TransferError};
 
 use super::{Subscriber, nanos};
-use crate::cells::{BLOCK_BYTES, Credit};
+use crate::blocks::{BLOCK_BYTES, CreditBlock};
 use crate::error::SubscriberError;
-use crate::publisher::Carrier;
-use crate::retries::Moved;
+use crate::publisher::ControlBlock;
+use crate::retries::RetriedTransfer;
 
 /// A frame that was given back is told of so much later at the latest. A publisher of frames that come one by one, a few in a millisecond, gets
 /// one credit for several of them.
-const NEWS: Nanos = Nanos::from_micros(500);
+const MAX_CREDIT_DELAY: Nanos = Nanos::from_micros(500);
 
 impl Subscriber {
     /// The end of the transfer that carried the credit.
@@ -24,10 +24,10 @@ impl Subscriber {
                 continue;
             }
             self.credit_ticket = None;
-            if let Carrier::Busy(buffer) = &mut self.carrier
+            if let ControlBlock::InUse(buffer) = &mut self.carrier
                 && let Some(buffer) = buffer.take()
             {
-                self.carrier = Carrier::Idle(buffer);
+                self.carrier = ControlBlock::Idle(buffer);
             }
             match done.result {
                 Ok(()) => {
@@ -56,7 +56,7 @@ impl Subscriber {
         if let (true, Some(last)) = (self.credit_failures >= self.options.failures, self.credit_error)
             && self.ended.is_none()
         {
-            let (node, failures) = (self.shape.publisher, self.credit_failures);
+            let (node, failures) = (self.stream_parameters.publisher, self.credit_failures);
             return Err(SubscriberError::Unreachable { node, failures, last });
         }
         let consumed = self.arrivals.consumed();
@@ -68,30 +68,31 @@ impl Subscriber {
             || self.heard_status != self.reported_status
             || (self.leaving && !self.leave_sent);
         // At the end nobody wants it, and nobody may be there.
-        if !due || self.ended.is_some() || !matches!(self.carrier, Carrier::Idle(_)) {
+        if !due || self.ended.is_some() || !matches!(self.carrier, ControlBlock::Idle(_)) {
             return Ok(());
         }
         if !self.credit_retries.is_due(|| self.endpoint.now()) {
             return Ok(());
         }
-        let Carrier::Idle(mut buffer) = core::mem::replace(&mut self.carrier, Carrier::Busy(None)) else {
+        let ControlBlock::Idle(mut buffer) = core::mem::replace(&mut self.carrier, ControlBlock::InUse(None))
+        else {
             return Ok(());
         };
         let heard = self.heard_status;
-        let credit = Credit { key: self.credit.key, consumed, leaving: self.leaving, heard };
+        let credit = CreditBlock { key: self.credit.key, consumed, leaving: self.leaving, heard };
         let whole = buffer.write(0, &credit.encode());
         debug_assert!(whole.is_ok(), "it has room for a block");
-        let to = self.shape.layout.address(self.shape.layout.block_offset(1));
+        let to = self.stream_parameters.layout.address(self.stream_parameters.layout.block_offset(1));
         match self.h2c.submit(buffer, to) {
             Ok(_) => {}
             Err(refused) => {
-                self.carrier = Carrier::Idle(refused.buffer);
+                self.carrier = ControlBlock::Idle(refused.buffer);
                 return Err(refused.error.into());
             }
         }
         self.h2c.poll()?;
         self.credit_sent = consumed;
-        self.credit_news = None;
+        self.credit_changed_at = None;
         self.reported_status = heard;
         self.leave_sent = self.leaving;
         self.credit_due = false;
@@ -101,8 +102,8 @@ impl Subscriber {
     /// Whether there is something to tell for so long that it is told by itself.
     fn is_credit_due(&mut self) -> bool {
         let now = self.endpoint.now();
-        let since = *self.credit_news.get_or_insert(now);
-        now.saturating_sub(since) >= NEWS
+        let since = *self.credit_changed_at.get_or_insert(now);
+        now.saturating_sub(since) >= MAX_CREDIT_DELAY
     }
 
     /// The credit is in the card: off to the publisher.
@@ -112,27 +113,27 @@ impl Subscriber {
         // Without it the channel has ended, and says so at the next look.
         let Some(buffer) = done.buffer else { return Ok(()) };
         if let Err(fault) = done.outcome {
-            self.carrier = Carrier::Idle(buffer);
+            self.carrier = ControlBlock::Idle(buffer);
             self.credit_due = true;
             let failures = self.credit_retries.failed(self.endpoint.now());
-            return self.count_failure(Moved::Credits, failures, fault);
+            return self.count_failure(RetriedTransfer::Credits, failures, fault);
         }
         self.credit_retries.succeeded();
-        let from = self.shape.layout.address(self.shape.layout.block_offset(1));
+        let from = self.stream_parameters.layout.address(self.stream_parameters.layout.block_offset(1));
         let urgent = SendOptions::default().priority(1);
         match self.endpoint.send(from, &self.credit, 0, BLOCK_BYTES, urgent) {
             Ok(ticket) => {
                 self.credit_ticket = Some(ticket);
-                self.carrier = Carrier::Busy(Some(buffer));
+                self.carrier = ControlBlock::InUse(Some(buffer));
                 self.counts.credits += 1;
             }
             Err(SendError::Sender { source: Busy::Full { .. } | Busy::Destinations { .. }, .. }) => {
-                self.carrier = Carrier::Idle(buffer);
+                self.carrier = ControlBlock::Idle(buffer);
                 self.credit_due = true;
                 self.counts.internal.postponed += 1;
             }
             Err(error) => {
-                self.carrier = Carrier::Idle(buffer);
+                self.carrier = ControlBlock::Idle(buffer);
                 return Err(error.into());
             }
         }
@@ -141,7 +142,7 @@ impl Subscriber {
 
     /// Whether nothing of it is on its way through the card.
     fn is_idle(&self) -> bool {
-        self.fetches.is_empty() && matches!(self.carrier, Carrier::Idle(_)) && self.endpoint.is_idle()
+        self.fetches.is_empty() && matches!(self.carrier, ControlBlock::Idle(_)) && self.endpoint.is_idle()
     }
 
     /// Leaves: tells the publisher, which sends nothing more, and takes the permission to write back. What was not read is dropped: read
@@ -165,9 +166,9 @@ impl Subscriber {
             if self.endpoint.now() >= limit {
                 return Err(SubscriberError::TimedOut { waited: patience });
             }
-            self.rest();
+            self.back_off();
         }
-        self.endpoint.close_region(&self.shape.window)?;
+        self.endpoint.close_region(&self.stream_parameters.window)?;
         Ok(self.counts)
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use fpga_driver::{CardAddr, Completion, DmaBuffer};
 
 use super::{ReceivedFrame, Subscriber};
-use crate::cells::{BlockError, FrameHeader, Status, block_at};
+use crate::blocks::{BlockError, FrameHeader, StatusBlock, block_at};
 use crate::error::{RemoteError, SubscriberError};
-use crate::retries::{Moved, Retries};
+use crate::retries::{RetriedTransfer, RetryBackoff};
 
 /// A status that cannot be read is fetched again so often: it may have been caught half written.
 const FETCHES: u32 = 4;
@@ -27,10 +27,10 @@ impl Subscriber {
         if let Err(fault) = done.outcome {
             self.fetches.push_back((fetch, Some(buffer)));
             let what = match fetch {
-                Fetch::Frame { .. } => Moved::Frames,
-                Fetch::Status => Moved::Status,
+                Fetch::Frame { .. } => RetriedTransfer::Frames,
+                Fetch::Status => RetriedTransfer::Status,
             };
-            if !Retries::is_own_failure(&fault) {
+            if !RetryBackoff::is_own_failure(&fault) {
                 return Ok(());
             }
             let failures = self.fetch_retries.failed(self.endpoint.now());
@@ -45,7 +45,7 @@ impl Subscriber {
     }
 
     fn source(&self, fetch: Fetch) -> CardAddr {
-        let layout = &self.shape.layout;
+        let layout = &self.stream_parameters.layout;
         layout.address(match fetch {
             Fetch::Frame { slot, .. } => layout.slot_offset(slot),
             Fetch::Status => layout.block_offset(0),
@@ -100,10 +100,15 @@ impl Subscriber {
 
     fn fetched(&mut self, buffer: DmaBuffer, position: u32, slot: u32) {
         let head = block_at(buffer.memory(), 0);
-        match head.and_then(|head| FrameHeader::decode(&head, buffer.len(), self.shape.stream)) {
+        match head.and_then(|head| FrameHeader::decode(&head, buffer.len(), self.stream_parameters.stream)) {
             Ok(header) => {
-                let home = Arc::clone(&self.home);
-                self.ready.push_back(Ok(ReceivedFrame { buffer: Some(buffer), home, position, header }));
+                let home = Arc::clone(&self.return_queue);
+                self.ready.push_back(Ok(ReceivedFrame {
+                    buffer: Some(buffer),
+                    return_queue: home,
+                    position,
+                    header,
+                }));
             }
             Err(source) => {
                 self.give_back(position, buffer);
@@ -114,7 +119,7 @@ impl Subscriber {
 
     fn fetched_status(&mut self, buffer: DmaBuffer) {
         let block = block_at(buffer.memory(), 0);
-        match block.and_then(|block| Status::decode(&block, self.shape.stream)) {
+        match block.and_then(|block| StatusBlock::decode(&block, self.stream_parameters.stream)) {
             Ok(status) => {
                 self.unreadable = 0;
                 self.heard_status = status.number;

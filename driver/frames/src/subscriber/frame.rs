@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crossbeam::queue::ArrayQueue;
 use fpga_driver::{DmaBuffer, SharedSlice};
 
-use crate::cells::{BLOCK, FrameHeader};
+use crate::blocks::{BLOCK, FrameHeader};
 use crate::sequence::Sequence;
 
 /// Frames' way back, by position: from whichever thread they are dropped in.
-pub(super) type Home = Arc<ArrayQueue<(u32, DmaBuffer)>>;
+pub(super) type ReturnQueue = Arc<ArrayQueue<(u32, DmaBuffer)>>;
 
 /// A frame, to be read. Dropping it gives its slot back to the publisher, from any thread; held, it is room that the publisher does
 /// not have.
@@ -17,7 +17,7 @@ pub(super) type Home = Arc<ArrayQueue<(u32, DmaBuffer)>>;
 pub struct ReceivedFrame {
     /// `None` only while it is being dropped.
     pub(super) buffer: Option<DmaBuffer>,
-    pub(super) home: Home,
+    pub(super) return_queue: ReturnQueue,
     pub(super) position: u32,
     pub(super) header: FrameHeader,
 }
@@ -61,7 +61,7 @@ impl Drop for ReceivedFrame {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
             // There is a place for every slot.
-            let _ = self.home.push((self.position, buffer));
+            let _ = self.return_queue.push((self.position, buffer));
         }
     }
 }

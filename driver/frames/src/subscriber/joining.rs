@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use fpga_driver::endpoint::RemoteRegion;
 use fpga_driver::{CardAddr, Endpoint, NodeId};
 
-use super::{Shape, Subscriber, SubscriberOptions};
+use super::{StreamParameters, Subscriber, SubscriberOptions};
 use crate::arrivals::Arrivals;
+use crate::blocks::BLOCK_BYTES;
 use crate::bootstrap::wire::{Accepted, Hello, Join, Offer, Window};
-use crate::bootstrap::{Conversation, Step};
-use crate::cells::BLOCK_BYTES;
+use crate::bootstrap::{BootstrapClient, Step};
 use crate::error::JoinError;
 use crate::geometry::{Geometry, GeometryError};
-use crate::publisher::UNHEARD;
+use crate::publisher::MAX_UNREAD_STATUSES;
 use crate::sequence::Sequence;
 
 /// Events that a status makes: it is a transfer of one segment.
@@ -24,10 +24,10 @@ const STATUS_EVENTS: u64 = 3;
 /// Dropped, it ends; the endpoint is closed with it.
 #[derive(Debug)]
 pub struct Joining {
-    talk: Conversation,
+    talk: BootstrapClient,
     options: SubscriberOptions,
     endpoint: Option<Endpoint>,
-    shape: Option<Shape>,
+    stream_parameters: Option<StreamParameters>,
 }
 
 /// Whoever does not look for a while still has every event afterwards: the ring holds those of all slots, and of what comes besides.
@@ -36,7 +36,7 @@ fn check_events(endpoint: &Endpoint, geometry: &Geometry, slots: u32, segment: u
     let segments = geometry.stride().div_ceil(segment.max(1).into());
     // Registered and complete for each segment, and the notice; a frame that does not come is followed by a status.
     let frame = segments.saturating_mul(2).saturating_add(1 + STATUS_EVENTS);
-    let statuses = u64::from(UNHEARD + 2) * STATUS_EVENTS;
+    let statuses = u64::from(MAX_UNREAD_STATUSES + 2) * STATUS_EVENTS;
     let needed = frame.saturating_mul(slots.into()).saturating_add(statuses);
     // The card takes no more of others than half of the ring has room for, and an eighth may have been read without its knowing.
     if needed > u64::from(entries / 8 * 3) {
@@ -57,18 +57,18 @@ impl Joining {
             return Err(JoinError::Geometry { card, source: GeometryError::Slots { slots: options.slots } });
         }
         let hello = Hello { node: endpoint.node().get(), incarnation: endpoint.incarnation().get() };
-        let talk = Conversation::begin(address, hello, options.patience, Instant::now())?;
-        Ok(Self { talk, options, endpoint: Some(endpoint), shape: None })
+        let talk = BootstrapClient::begin(address, hello, options.patience, Instant::now())?;
+        Ok(Self { talk, options, endpoint: Some(endpoint), stream_parameters: None })
     }
 
     /// Whether the publisher has said nothing yet.
     pub(super) const fn is_unanswered(&self) -> bool {
-        self.shape.is_none()
+        self.stream_parameters.is_none()
     }
 
     /// The same from the beginning, for whom the publisher closed the connection without a word. Connects, which may wait.
     pub(super) fn reconnect(&mut self, patience: Duration) -> Result<(), JoinError> {
-        self.talk = self.talk.again(patience, Instant::now())?;
+        self.talk = self.talk.reconnect(patience, Instant::now())?;
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl Joining {
 
     fn offered(&mut self, offer: &Offer) -> Result<(), JoinError> {
         let node = NodeId::new(offer.node);
-        let (Some(endpoint), None) = (&mut self.endpoint, &self.shape) else {
+        let (Some(endpoint), None) = (&mut self.endpoint, &self.stream_parameters) else {
             return Err(JoinError::Offer { node, what: "a second offer" });
         };
         if node == NodeId::ANY || node == endpoint.node() {
@@ -121,7 +121,7 @@ impl Joining {
             slots: self.options.slots,
             challenge: offer.challenge,
         });
-        let shape = Shape {
+        let shape = StreamParameters {
             stream: offer.stream,
             publisher: node,
             heartbeat_ms: offer.heartbeat_ms.max(1),
@@ -129,12 +129,12 @@ impl Joining {
             layout,
             window,
         };
-        self.shape = Some(shape);
+        self.stream_parameters = Some(shape);
         Ok(())
     }
 
     fn accepted(&mut self, accepted: &Accepted) -> Result<Subscriber, JoinError> {
-        let (Some(endpoint), Some(shape)) = (self.endpoint.take(), self.shape.take()) else {
+        let (Some(endpoint), Some(shape)) = (self.endpoint.take(), self.stream_parameters.take()) else {
             return Err(JoinError::Offer { node: NodeId::ANY, what: "a place before an offer" });
         };
         let Window { address, length, key } = accepted.credit;

@@ -24,13 +24,13 @@ use fpga_driver::protocol::sender::TransferError;
 use fpga_driver::{C2hChannel, ChannelFault, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
 
 use crate::arrivals::Arrivals;
+use crate::blocks::{BLOCK, BLOCK_BYTES, StatusBlock};
 use crate::bootstrap::BootstrapError;
-use crate::cells::{BLOCK, BLOCK_BYTES, Status};
 use crate::error::{InternalErrors, JoinError, RemoteError, SubscriberError};
 use crate::geometry::{Geometry, Layout};
-use crate::idle::Idle;
-use crate::publisher::Carrier;
-use crate::retries::{Moved, Retries};
+use crate::idle::IdleBackoff;
+use crate::publisher::ControlBlock;
+use crate::retries::{RetriedTransfer, RetryBackoff};
 use crate::sequence::{GapDetector, Sequence};
 
 pub use frame::ReceivedFrame;
@@ -38,11 +38,11 @@ pub use joining::Joining;
 pub use options::SubscriberOptions;
 
 use fetch::Fetch;
-use frame::Home;
+use frame::ReturnQueue;
 
 /// What both sides have agreed upon.
 #[derive(Debug)]
-struct Shape {
+struct StreamParameters {
     stream: u64,
     publisher: NodeId,
     heartbeat_ms: u32,
@@ -100,17 +100,17 @@ pub struct Subscriber {
     h2c: H2cChannel,
     c2h: C2hChannel,
     endpoint: Endpoint,
-    shape: Shape,
+    stream_parameters: StreamParameters,
     options: SubscriberOptions,
     arrivals: Arrivals,
     gaps: GapDetector,
     /// Host memory by slot; `None` where the channel or a reader has it.
     buffers: Box<[Option<DmaBuffer>]>,
-    home: Home,
+    return_queue: ReturnQueue,
     /// In the order of the channel's ring; behind those in it, with their memory, the ones that failed and are to be fetched again. (When one
     /// fails, all behind it do.)
     fetches: VecDeque<(Fetch, Option<DmaBuffer>)>,
-    fetch_retries: Retries,
+    fetch_retries: RetryBackoff,
     /// In host memory, in order.
     ready: VecDeque<Result<ReceivedFrame, RemoteError>>,
     /// For the publisher's status; `None` while it is fetched.
@@ -118,15 +118,15 @@ pub struct Subscriber {
     status_changed: bool,
     unreadable: u32,
     /// The publisher's last word.
-    ended: Option<Status>,
-    carrier: Carrier,
+    ended: Option<StatusBlock>,
+    carrier: ControlBlock,
     /// Where the credit goes.
     credit: RemoteRegion,
     /// The transfer that carries it.
     credit_ticket: Option<SendTicket>,
     /// What was said last, and since when there is more to say.
     credit_sent: u32,
-    credit_news: Option<Nanos>,
+    credit_changed_at: Option<Nanos>,
     /// The number of the last status that was read, and the one that the publisher was told.
     heard_status: u32,
     reported_status: u32,
@@ -134,7 +134,7 @@ pub struct Subscriber {
     credit_failures: u32,
     credit_error: Option<TransferError>,
     /// Of the credit's way into the card.
-    credit_retries: Retries,
+    credit_retries: RetryBackoff,
     leaving: bool,
     leave_sent: bool,
     left: bool,
@@ -142,11 +142,11 @@ pub struct Subscriber {
     /// When it was last looked whether the publisher is silent.
     looked: Nanos,
     counts: SubscriberCounts,
-    idle: Idle,
+    idle: IdleBackoff,
 }
 
 /// How long whoever was turned away waits before it calls again.
-const AGAIN: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Subscriber {
     /// Becomes a subscriber of the publisher that listens at `address`, and waits until it is one. A publisher with too many callers turns
@@ -172,7 +172,7 @@ impl Subscriber {
                     ),
                 ) if joining.is_unanswered() => {
                     // Those before it are let in meanwhile; and whoever is no publisher is not called without end.
-                    std::thread::sleep(AGAIN);
+                    std::thread::sleep(RETRY_INTERVAL);
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() || joining.reconnect(left).is_err() {
                         return Err(error);
@@ -201,7 +201,7 @@ impl Subscriber {
 
     fn new(
         endpoint: Endpoint,
-        shape: Shape,
+        shape: StreamParameters,
         credit: RemoteRegion,
         (arrivals, first): (Arrivals, Sequence),
         options: SubscriberOptions,
@@ -225,34 +225,34 @@ impl Subscriber {
             arrivals,
             gaps: GapDetector::new(first),
             buffers: buffers?.into(),
-            home: Arc::new(ArrayQueue::new(slots.max(1))),
+            return_queue: Arc::new(ArrayQueue::new(slots.max(1))),
             fetches: VecDeque::with_capacity(slots + 1),
-            fetch_retries: Retries::default(),
+            fetch_retries: RetryBackoff::default(),
             ready: VecDeque::with_capacity(slots + 1),
             status: Some(status),
             status_changed: false,
             unreadable: 0,
             ended: None,
-            carrier: Carrier::Idle(carrier),
+            carrier: ControlBlock::Idle(carrier),
             credit,
             credit_ticket: None,
             credit_sent,
-            credit_news: None,
+            credit_changed_at: None,
             heard_status: 0,
             reported_status: 0,
             credit_due: false,
             credit_failures: 0,
             credit_error: None,
-            credit_retries: Retries::default(),
+            credit_retries: RetryBackoff::default(),
             leaving: false,
             leave_sent: false,
             left: false,
             heard,
             looked: heard,
             counts: SubscriberCounts::default(),
-            idle: Idle::default(),
+            idle: IdleBackoff::default(),
             endpoint,
-            shape,
+            stream_parameters: shape,
             options,
         })
     }
@@ -260,13 +260,13 @@ impl Subscriber {
     /// The publisher's node.
     #[must_use]
     pub const fn publisher(&self) -> NodeId {
-        self.shape.publisher
+        self.stream_parameters.publisher
     }
 
     /// What its frames hold.
     #[must_use]
     pub const fn geometry(&self) -> Geometry {
-        self.shape.geometry
+        self.stream_parameters.geometry
     }
 
     /// The number of the frame that is due.
@@ -294,8 +294,8 @@ impl Subscriber {
 
     /// For whoever has nothing to do but to poll: as [`relax`](Self::relax) at first, and after some looks in vain this thread sleeps for
     /// a twentieth of a millisecond.
-    pub fn rest(&mut self) {
-        self.idle.rest(&self.endpoint);
+    pub fn back_off(&mut self) {
+        self.idle.back_off(&self.endpoint);
     }
 
     /// What there is next, if anything is. Never waits.
@@ -325,7 +325,7 @@ impl Subscriber {
             if self.endpoint.now() >= limit {
                 return Err(SubscriberError::TimedOut { waited: timeout });
             }
-            self.rest();
+            self.back_off();
         }
     }
 
@@ -353,7 +353,7 @@ impl Subscriber {
         core::future::poll_fn(move |context| match self.poll() {
             Ok(Some(event)) => Poll::Ready(Ok(event)),
             Ok(None) => {
-                self.rest();
+                self.back_off();
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -377,7 +377,7 @@ impl Subscriber {
             }
         };
         let first = self.gaps.expected();
-        match self.gaps.until(until) {
+        match self.gaps.advance_to(until) {
             Ok(0) => {}
             Ok(missed) => {
                 self.counts.gaps += 1;
@@ -388,7 +388,7 @@ impl Subscriber {
                 // Of the publisher's last word, what was read counts more.
                 match self.ready.pop_front() {
                     Some(_) => {}
-                    None => self.ended = self.ended.map(|status| Status { next: first, ..status }),
+                    None => self.ended = self.ended.map(|status| StatusBlock { next: first, ..status }),
                 }
                 return Some(Event::Fault(error.into()));
             }
@@ -406,8 +406,9 @@ impl Subscriber {
         if self.ended.is_some() {
             return Ok(());
         }
-        let heartbeat = Nanos::from_millis(self.shape.heartbeat_ms.into());
-        let limit = u64::from(self.shape.heartbeat_ms) * u64::from(self.options.missed_heartbeats.max(1));
+        let heartbeat = Nanos::from_millis(self.stream_parameters.heartbeat_ms.into());
+        let limit =
+            u64::from(self.stream_parameters.heartbeat_ms) * u64::from(self.options.missed_heartbeats.max(1));
         let now = self.endpoint.now();
         // Of a time in which nobody looked here, a heartbeat counts at most: a process that stood still, with its card in it or the
         // link's socket full, has missed what was said, and cannot tell its own silence from the publisher's.
@@ -419,7 +420,7 @@ impl Subscriber {
             // Said once per such time.
             self.heard = now;
             let silence = Duration::from_nanos(silent.get());
-            return Err(SubscriberError::Silent { node: self.shape.publisher, silence });
+            return Err(SubscriberError::Silent { node: self.stream_parameters.publisher, silence });
         }
         Ok(())
     }
@@ -427,13 +428,13 @@ impl Subscriber {
     fn drive(&mut self) -> Result<(), SubscriberError> {
         self.reclaim();
         let polled = self.endpoint.poll();
-        self.idle.saw(polled.as_ref().map_or(0, |work| *work));
+        self.idle.record_work(polled.as_ref().map_or(0, |work| *work));
         self.take_notices();
         self.take_sent();
         polled?;
         self.c2h.poll()?;
         while let Some(done) = self.c2h.next_completion() {
-            self.idle.saw(1);
+            self.idle.record_work(1);
             match self.fetches.pop_front() {
                 Some((fetch, None)) => self.fetch_ended(done, fetch)?,
                 _ => debug_assert!(false, "a fetch that nobody has started"),
@@ -445,7 +446,7 @@ impl Subscriber {
     }
 
     fn reclaim(&mut self) {
-        while let Some((position, buffer)) = self.home.pop() {
+        while let Some((position, buffer)) = self.return_queue.pop() {
             self.give_back(position, buffer);
         }
     }
@@ -461,8 +462,8 @@ impl Subscriber {
 
     fn take_notices(&mut self) {
         while let Some(notice) = self.endpoint.next_notification() {
-            let from_publisher = notice.node == self.shape.publisher;
-            let layout = &self.shape.layout;
+            let from_publisher = notice.node == self.stream_parameters.publisher;
+            let layout = &self.stream_parameters.layout;
             match (layout.slot_at(notice.address), layout.block_at(notice.address)) {
                 (Some(slot), _) if from_publisher => {
                     self.heard = self.endpoint.now();
@@ -474,7 +475,7 @@ impl Subscriber {
                     self.heard = self.endpoint.now();
                     self.status_changed = true;
                 }
-                _ => self.counts.internal.strays += 1,
+                _ => self.counts.internal.stray_notifications += 1,
             }
         }
     }
@@ -482,7 +483,7 @@ impl Subscriber {
     /// Something that is tried again has failed so often, one after the other.
     fn count_failure(
         &mut self,
-        what: Moved,
+        what: RetriedTransfer,
         failures: u32,
         last: Box<ChannelFault>,
     ) -> Result<(), SubscriberError> {

@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::{EndpointOptions, SendOptions};
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
+use fpga_frames::blocks::CreditBlock;
 use fpga_frames::bootstrap::wire::{Hello, Inbox, Join, Message, Reason, Refusal, Window};
-use fpga_frames::cells::Credit;
 use fpga_frames::{
     BootstrapError, DropReason, GeometryError, JoinError, Publisher, PublisherError, PublisherEvent,
     PublisherOptions, Sequence, SubscriberOptions,
@@ -76,7 +76,7 @@ fn refusal(heard: &[Message]) -> &Refusal {
 
 fn rejected(rig: &mut Rig) -> Vec<String> {
     let why = |event| match event {
-        PublisherEvent::Rejected { why, .. } => Some(why),
+        PublisherEvent::Rejected { reason: why, .. } => Some(why),
         _ => None,
     };
     std::iter::from_fn(|| rig.publisher.next_event()).filter_map(why).collect()
@@ -182,10 +182,10 @@ fn listener_thousand_silent_connections_admit_one_subscriber() {
         (0..1_000).map(|_| TcpStream::connect(address).unwrap()).collect::<Vec<_>>()
     });
     // The one with something to say. Its node is on another network: the conversation is what counts here.
-    let world = World::builder().cards(4).build().unwrap();
+    let network = SimNetwork::builder().cards(4).build().unwrap();
     let mut patient = SubscriberOptions::default();
     patient.patience = Duration::from_secs(60);
-    let end = endpoint(&world, 3, 9);
+    let end = endpoint(&network, 3, 9);
     let joining = std::thread::spawn(move || fpga_frames::Subscriber::join(end, address, patient));
     while !(joining.is_finished() && flood.is_finished()) {
         // At a rate, whoever has room.
@@ -204,11 +204,11 @@ fn listener_thousand_silent_connections_admit_one_subscriber() {
 
 #[test]
 fn publisher_invalid_sizes_are_refused_at_open() {
-    let world = World::builder().cards(2).build().unwrap();
+    let network = SimNetwork::builder().cards(2).build().unwrap();
     let refused = |change: &dyn Fn(&mut PublisherOptions)| {
         let mut options = options();
         change(&mut options);
-        let endpoint = Endpoint::open(&Card::open(world.transport(0)).unwrap()).unwrap();
+        let endpoint = Endpoint::open(&Card::open(network.backend(0)).unwrap()).unwrap();
         Publisher::new(endpoint, options).unwrap_err()
     };
     let geometry = |change: &dyn Fn(&mut PublisherOptions)| match refused(change) {
@@ -217,7 +217,10 @@ fn publisher_invalid_sizes_are_refused_at_open() {
     };
     assert_eq!(geometry(&|options| options.max_data_length = 0), GeometryError::NoData);
     assert_eq!(geometry(&|options| options.slots = 0), GeometryError::NoSlots);
-    assert!(matches!(geometry(&|options| options.max_data_length = u64::MAX), GeometryError::Endless { .. }));
+    assert!(matches!(
+        geometry(&|options| options.max_data_length = u64::MAX),
+        GeometryError::NotPowerOfTwo { .. }
+    ));
     assert!(matches!(geometry(&|options| options.max_data_length = 1 << 40), GeometryError::Memory { .. }));
     let memory = CardRange::new(CardAddr::new(0), 30_000);
     let small = geometry(&|options| options.memory = Some(memory));
@@ -235,12 +238,13 @@ fn publisher_invalid_sizes_are_refused_at_open() {
 #[test]
 fn subscriber_too_small_memory_is_refused() {
     let mut rig = Rig::new(1, options());
-    let world = rig.world.clone();
+    let network = rig.network.clone();
     drop(rig.subscribers.remove(0));
     let mut join = |change: &dyn Fn(&mut SubscriberOptions)| {
         let mut options = SubscriberOptions::default();
         change(&mut options);
-        let mut joining = fpga_frames::Subscriber::begin_join(endpoint(&world, 1, 9), rig.address, options)?;
+        let mut joining =
+            fpga_frames::Subscriber::begin_join(endpoint(&network, 1, 9), rig.address, options)?;
         loop {
             rig.publisher.poll().unwrap();
             joining.relax();
@@ -259,14 +263,14 @@ fn subscriber_too_small_memory_is_refused() {
     assert!(join(&|options| options.slots = 2).is_ok());
     drop(rig.publisher);
     let nobody =
-        fpga_frames::Subscriber::join(endpoint(&world, 1, 9), rig.address, SubscriberOptions::default());
+        fpga_frames::Subscriber::join(endpoint(&network, 1, 9), rig.address, SubscriberOptions::default());
     assert!(matches!(nobody, Err(JoinError::Bootstrap(BootstrapError::Connect { .. }))), "{nobody:?}");
 }
 
 /// A node that joins by the book and then writes what it likes.
 #[test]
 fn impossible_credit_drops_only_that_subscriber() {
-    let credit = |key, consumed| Credit { key, consumed, leaving: false, heard: 0 }.encode().to_vec();
+    let credit = |key, consumed| CreditBlock { key, consumed, leaving: false, heard: 0 }.encode().to_vec();
     let mut damaged = credit(0, 0);
     damaged[20] ^= 1;
     // Nothing was sent to it, so that no position can be done with but the first.
@@ -280,7 +284,7 @@ fn impossible_credit_drops_only_that_subscriber() {
         rig.subscribers[1] = None;
         let mut options = EndpointOptions::default();
         options.incarnation = Some(99);
-        let card = Card::open(rig.world.transport(2)).unwrap();
+        let card = Card::open(rig.network.backend(2)).unwrap();
         let mut end = Endpoint::open_with(&card, &options).unwrap();
         let window =
             end.open_region(rig.publisher.node(), CardRange::new(CardAddr::new(0), 1 << 20)).unwrap().remote;
@@ -301,11 +305,11 @@ fn impossible_credit_drops_only_that_subscriber() {
             end.poll().unwrap();
             rig.turn();
             match rig.publisher.next_event() {
-                Some(PublisherEvent::Gone {
+                Some(PublisherEvent::Dropped {
                     reason: DropReason::Replaced | DropReason::Unreachable { .. },
                     ..
                 }) => {}
-                Some(PublisherEvent::Gone { reason, .. }) => break reason,
+                Some(PublisherEvent::Dropped { reason, .. }) => break reason,
                 _ => {}
             }
         };

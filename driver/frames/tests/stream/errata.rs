@@ -2,25 +2,25 @@
 
 use fpga_driver::netmodel::{Blackout, Impairments};
 use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_frames::{
     Credits, DropReason, PublishError, PublisherEvent, Sequence, SubscriberOptions, TakeError,
 };
 
 use crate::rig::{Rig, assert_whole, options};
 
-/// A network that delivers nothing for `length` milliseconds from `from` on, by the world's clock.
+/// A network that delivers nothing for `length` milliseconds from `from` on, by the network's clock.
 fn network_with_outage(from: u64, length: u64) -> fpga_driver::sim::SimNetworkBuilder {
     let mut impairments = Impairments::default();
     let outage = Blackout { from: Nanos::from_millis(from), length: Nanos::from_millis(length) };
     impairments.blackouts.push(outage);
-    World::builder().impairments(impairments)
+    SimNetwork::builder().impairments(impairments)
 }
 
 fn advance_to(rig: &mut Rig, millis: u64) {
     rig.until("the time comes", |rig| {
-        let left = Nanos::from_millis(millis).saturating_sub(rig.world.now());
-        rig.world.advance(left.min(Nanos::from_millis(10)));
+        let left = Nanos::from_millis(millis).saturating_sub(rig.network.now());
+        rig.network.advance(left.min(Nanos::from_millis(10)));
         left == Nanos::ZERO
     });
 }
@@ -64,7 +64,7 @@ fn e3_2_repeated_failures_drop_subscriber() {
     rig.until("the subscriber is dropped", |rig| rig.publisher.subscribers().count() == 0);
     let reasons: Vec<_> = std::iter::from_fn(|| rig.publisher.next_event())
         .filter_map(|event| match event {
-            PublisherEvent::Gone { reason, .. } => Some(reason),
+            PublisherEvent::Dropped { reason, .. } => Some(reason),
             _ => None,
         })
         .collect();
@@ -138,7 +138,7 @@ fn e3_6_sequence_rises_when_every_send_fails() {
         assert_eq!(rig.publish().unwrap().sequence, Sequence::new(number));
     }
     for number in slots..slots + 5 {
-        let Err(PublishError::NoRoom { sequence, .. }) = rig.publish() else {
+        let Err(PublishError::NoFreeSlot { sequence, .. }) = rig.publish() else {
             panic!("there was a free slot")
         };
         assert_eq!(sequence, Sequence::new(number));

@@ -3,20 +3,20 @@
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
 use fpga_driver::protocol::Nanos;
 use fpga_driver::registers::xdma::ChannelError;
-use fpga_frames::{Moved, PublisherError, PublisherEvent, Sequence, SubscriberError};
+use fpga_frames::{PublisherError, PublisherEvent, RetriedTransfer, Sequence, SubscriberError};
 
 use crate::rig::{Rig, assert_whole, options};
 
 /// By which the publisher reads credits, and a subscriber frames and statuses.
-const OUT: (ChannelName, ChannelError) = (ChannelName::C2h(0), ChannelError::CardReadSlave);
+const C2H_FAILURE: (ChannelName, ChannelError) = (ChannelName::C2h(0), ChannelError::CardReadSlave);
 /// By which the publisher writes frames and statuses, and a subscriber its credit.
-const INTO: (ChannelName, ChannelError) = (ChannelName::H2c(0), ChannelError::CardWriteSlave);
+const H2C_FAILURE: (ChannelName, ChannelError) = (ChannelName::H2c(0), ChannelError::CardWriteSlave);
 
 /// The next descriptors of a card's channel fail: so many, or all.
 fn fail(rig: &Rig, card: usize, (channel, error): (ChannelName, ChannelError), times: Option<u64>) {
     let fault = PlannedFault::new(InjectedFault::StatusError { channel: Some(channel), error });
     let fault = times.map_or_else(|| fault.clone().always(), |times| fault.clone().times(times));
-    rig.world.with_card(card, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
+    rig.network.with_card(card, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
 }
 
 fn events(rig: &mut Rig) -> Vec<PublisherEvent> {
@@ -43,7 +43,7 @@ fn end(mut rig: Rig, frames: u64) {
 fn credit_fetch_failed_is_retried() {
     let mut rig = Rig::new(3, options());
     for round in 0..3 {
-        fail(&rig, 0, OUT, Some(3));
+        fail(&rig, 0, C2H_FAILURE, Some(3));
         for _ in 0..4 {
             rig.publish().unwrap();
         }
@@ -51,7 +51,9 @@ fn credit_fetch_failed_is_retried() {
         let events = events(&mut rig);
         assert_eq!(events.len(), 3, "{events:?}");
         for event in events {
-            let PublisherEvent::Fault { what: Moved::Credits, fault } = event else { panic!("{event:?}") };
+            let PublisherEvent::Fault { what: RetriedTransfer::Credits, fault } = event else {
+                panic!("{event:?}")
+            };
             assert!(fault.to_string().contains("can be used again"), "{fault}");
         }
     }
@@ -62,22 +64,24 @@ fn credit_fetch_failed_is_retried() {
 #[test]
 fn publisher_repeated_credit_fetch_failure_ends_with_error() {
     let mut rig = Rig::new(2, options());
-    fail(&rig, 0, OUT, None);
+    fail(&rig, 0, C2H_FAILURE, None);
     rig.publish().unwrap();
-    let began = rig.world.now();
+    let began = rig.network.now();
     let error = loop {
         match rig.publisher.poll() {
             Ok(_) => {}
             Err(error) => break error,
         }
         (0..2).for_each(|number| rig.look(number));
-        rig.world.advance(Nanos::from_micros(100));
+        rig.network.advance(Nanos::from_micros(100));
     };
-    let PublisherError::Fault { what: Moved::Credits, failures: 4, .. } = &error else { panic!("{error}") };
+    let PublisherError::Fault { what: RetriedTransfer::Credits, failures: 4, .. } = &error else {
+        panic!("{error}")
+    };
     let text = error.to_string();
     assert!(text.contains("credits could not be moved between host and card 4 times"), "{text}");
     // It has persisted for some time: failures one right after the other say little.
-    assert!(rig.world.now().saturating_sub(began) >= Nanos::from_millis(60));
+    assert!(rig.network.now().saturating_sub(began) >= Nanos::from_millis(60));
     assert_eq!(events(&mut rig).len(), 3);
     // What had been sent has arrived.
     assert!(rig.seen.iter().all(|seen| seen.frames == [0]));
@@ -91,12 +95,15 @@ fn status_run_failure_counts_once() {
         rig.publish().unwrap();
     }
     have_all(&mut rig, 4);
-    fail(&rig, 0, INTO, Some(1));
-    rig.world.advance(Nanos::from_millis(600));
+    fail(&rig, 0, H2C_FAILURE, Some(1));
+    rig.network.advance(Nanos::from_millis(600));
     rig.until("statuses", |rig| rig.publisher.statistics().internal.faults == 1);
     assert_eq!(rig.publisher.statistics().internal.resent, 8);
     let events = events(&mut rig);
-    assert!(matches!(events[..], [PublisherEvent::Fault { what: Moved::Status, .. }]), "{events:?}");
+    assert!(
+        matches!(events[..], [PublisherEvent::Fault { what: RetriedTransfer::Status, .. }]),
+        "{events:?}"
+    );
     end(rig, 4);
 }
 
@@ -106,11 +113,11 @@ fn frame_upload_failed_is_reported() {
     let mut rig = Rig::new(2, options());
     rig.publish().unwrap();
     have_all(&mut rig, 1);
-    fail(&rig, 0, INTO, Some(1));
+    fail(&rig, 0, H2C_FAILURE, Some(1));
     rig.publish().unwrap();
     rig.until("it is lost", |rig| rig.publisher.statistics().internal.lost_uploads == 1);
     let events = events(&mut rig);
-    let [PublisherEvent::Lost { sequence, .. }] = &events[..] else { panic!("{events:?}") };
+    let [PublisherEvent::UploadFailed { sequence, .. }] = &events[..] else { panic!("{events:?}") };
     assert_eq!(*sequence, Sequence::new(1));
     rig.publish().unwrap();
     rig.close();
@@ -130,7 +137,7 @@ fn frame_fetch_failed_is_retried_in_order() {
         }
         rig.until("they have arrived", |rig| rig.publisher.statistics().arrived == 12 * (round + 1));
         // All of them in one run.
-        fail(&rig, 1, OUT, Some(3));
+        fail(&rig, 1, C2H_FAILURE, Some(3));
         rig.stalled[0] = false;
         have_all(&mut rig, usize::try_from(6 * (round + 1)).unwrap());
         let counts = rig.subscribers[0].as_ref().unwrap().counts();
@@ -143,7 +150,7 @@ fn frame_fetch_failed_is_retried_in_order() {
 fn credit_send_failed_is_retried() {
     let mut rig = Rig::new(2, options());
     for round in 0..3 {
-        fail(&rig, 1, INTO, Some(2));
+        fail(&rig, 1, H2C_FAILURE, Some(2));
         for _ in 0..8 {
             rig.publish().unwrap();
         }
@@ -156,7 +163,9 @@ fn credit_send_failed_is_retried() {
 
 #[test]
 fn subscriber_repeated_channel_failure_ends_with_error() {
-    for (channel, expected) in [(OUT, Moved::Frames), (INTO, Moved::Credits)] {
+    for (channel, expected) in
+        [(C2H_FAILURE, RetriedTransfer::Frames), (H2C_FAILURE, RetriedTransfer::Credits)]
+    {
         let mut rig = Rig::new(2, options());
         rig.publish().unwrap();
         have_all(&mut rig, 1);
@@ -169,7 +178,7 @@ fn subscriber_repeated_channel_failure_ends_with_error() {
                 Err(error) => break error,
             }
             rig.turn();
-            rig.world.advance(Nanos::from_micros(100));
+            rig.network.advance(Nanos::from_micros(100));
         };
         let SubscriberError::Fault { what, failures: 4, .. } = &error else { panic!("{error}") };
         assert_eq!(*what, expected);

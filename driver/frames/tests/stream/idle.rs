@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fpga_driver::endpoint::EndpointOptions;
 use fpga_driver::protocol::Nanos;
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_frames::{Event, JoinError, Sequence, SubscriberOptions};
 
 use crate::rig::{Rig, assert_whole, lossy, options};
@@ -39,14 +39,14 @@ fn heartbeats_from(first_status: u32) {
     let mut rig = Rig::new(2, options);
     rig.try_join_with(0, slots(1), &ring(64)).unwrap();
     rig.stalled[0] = true;
-    let began = rig.world.now();
+    let began = rig.network.now();
     for _ in 0..2_000 {
-        rig.world.advance(Nanos::from_millis(1));
+        rig.network.advance(Nanos::from_millis(1));
         for _ in 0..40 {
             rig.turn();
         }
     }
-    assert!(rig.world.now().saturating_sub(began) >= Nanos::from_millis(2_000));
+    assert!(rig.network.now().saturating_sub(began) >= Nanos::from_millis(2_000));
     // It comes back to a stream that lives, and misses nothing of it.
     rig.stalled[0] = false;
     for round in 0..20 {
@@ -67,7 +67,7 @@ fn heartbeats_from(first_status: u32) {
 fn event_ring_minimum_size_loses_nothing() {
     let mut options = options();
     (options.max_data_length, options.heartbeat) = (200_000, Duration::from_millis(5));
-    let mut rig = Rig::on(World::builder().impairments(lossy(0.02)).seed(11), 2, options);
+    let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(0.02)).seed(11), 2, options);
     // 13 segments of 16 KiB: 30 events a frame, 4 slots, and the statuses: 138.
     let refused = rig.try_join_with(0, slots(4), &ring(256)).unwrap_err();
     let JoinError::EventRing { slots: 4, segments: 13, needed: 138, entries: 256, .. } = refused else {
@@ -113,10 +113,10 @@ fn subscriber_future_backs_off_like_wait() {
     let asked = Arc::new(Asked::default());
     let waker = Waker::from(Arc::clone(&asked));
     let mut context = Context::from_waker(&waker);
-    let (began, mut polls) = (rig.world.now(), 0);
+    let (began, mut polls) = (rig.network.now(), 0);
     {
         let mut event = pin!(subscriber.event());
-        while rig.world.now().saturating_sub(began) < Nanos::from_millis(SPAN) {
+        while rig.network.now().saturating_sub(began) < Nanos::from_millis(SPAN) {
             assert!(event.as_mut().poll(&mut context).is_pending());
             polls += 1;
             assert_eq!(asked.0.load(Ordering::Relaxed), polls, "or nobody would poll it again");

@@ -4,12 +4,12 @@
 #![expect(clippy::indexing_slicing, reason = "a panic is the failure report")]
 
 mod bad_input;
-mod endings;
+mod delivery;
+mod drop_and_abort;
 mod errata;
 mod faults;
+mod hostile_publisher;
 mod idle;
-mod lies;
 mod replay;
 mod rig;
 mod threads;
-mod whole;

@@ -10,7 +10,7 @@ use crate::rig::{Rig, assert_whole, endpoint, options};
 
 fn gone(rig: &mut Rig) -> Vec<DropReason> {
     let reason = |event| match event {
-        PublisherEvent::Gone { reason, .. } => Some(reason),
+        PublisherEvent::Dropped { reason, .. } => Some(reason),
         _ => None,
     };
     std::iter::from_fn(|| rig.publisher.next_event()).filter_map(reason).collect()
@@ -107,7 +107,7 @@ fn join_of_node_after_subscriber_death_is_accepted() {
     assert_served(&mut rig);
     // Its program is gone, and its card is opened anew: no window of before is open.
     rig.subscribers[0] = None;
-    let mut end = endpoint(&rig.world, 1, 99);
+    let mut end = endpoint(&rig.network, 1, 99);
     let range = CardRange::new(CardAddr::new(0), 1 << 20);
     let window = end.open_region(rig.publisher.node(), range).unwrap().remote;
     let window = Window { address: window.address.get(), length: window.length, key: window.key };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fpga_driver::endpoint::EndpointOptions;
 use fpga_driver::firmware::crc::crc32c;
 use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, Endpoint, SharedSlice};
 use fpga_frames::{
     Event, JoinError, Published, Publisher, PublisherOptions, ReceivedFrame, Sequence, Subscriber,
@@ -16,7 +16,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 /// Looks at most until something happens.
-const LOOKS: u32 = 2_000_000;
+const MAX_POLLS: u32 = 2_000_000;
 
 /// What a subscriber has seen.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -61,9 +61,9 @@ impl Seen {
     }
 }
 
-/// One world, its publisher, and subscribers by node.
+/// One network, its publisher, and subscribers by node.
 pub(crate) struct Rig {
-    pub(crate) world: World,
+    pub(crate) network: SimNetwork,
     pub(crate) publisher: Publisher,
     pub(crate) address: std::net::SocketAddr,
     pub(crate) subscribers: Vec<Option<Subscriber>>,
@@ -90,25 +90,25 @@ pub(crate) fn lossy(share: f64) -> Impairments {
 
 impl Rig {
     pub(crate) fn new(subscribers: usize, options: PublisherOptions) -> Self {
-        Self::on(World::builder(), subscribers, options)
+        Self::on(SimNetwork::builder(), subscribers, options)
     }
 
     pub(crate) fn on(
-        world: fpga_driver::sim::SimNetworkBuilder,
+        network: fpga_driver::sim::SimNetworkBuilder,
         subscribers: usize,
         options: PublisherOptions,
     ) -> Self {
         let cards = u32::try_from(subscribers + 1).unwrap();
-        Self::of(world.cards(cards).build().unwrap(), subscribers, options)
+        Self::of(network.cards(cards).build().unwrap(), subscribers, options)
     }
 
-    /// In a world that has its cards.
-    pub(crate) fn of(world: World, subscribers: usize, options: PublisherOptions) -> Self {
-        let endpoint = endpoint(&world, 0, 1);
+    /// In a network that has its cards.
+    pub(crate) fn of(network: SimNetwork, subscribers: usize, options: PublisherOptions) -> Self {
+        let endpoint = endpoint(&network, 0, 1);
         let mut publisher = Publisher::new(endpoint, options).unwrap();
         let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut rig = Self {
-            world,
+            network,
             publisher,
             address,
             subscribers: Vec::new(),
@@ -142,7 +142,7 @@ impl Rig {
     ) -> Result<(), JoinError> {
         self.lives += 1;
         self.subscribers[number] = None;
-        let endpoint = endpoint_with(&self.world, number + 1, self.lives, change);
+        let endpoint = endpoint_with(&self.network, number + 1, self.lives, change);
         // What is on its way arrives first: so what the conversation finds does not depend on how long it takes.
         while self.settles() {}
         let mut joining = Subscriber::begin_join(endpoint, self.address, options)?;
@@ -162,7 +162,7 @@ impl Rig {
     /// was anything.
     fn settles(&mut self) -> bool {
         let work = self.publisher.poll().unwrap();
-        if work != 0 || self.world.step_until_idle() != 0 {
+        if work != 0 || self.network.step_until_idle() != 0 {
             return true;
         }
         let busy = !self.publisher.endpoint().is_idle();
@@ -221,7 +221,7 @@ impl Rig {
 
     /// Turns until `done`.
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_POLLS {
             if done(self) {
                 return;
             }
@@ -248,12 +248,12 @@ impl Rig {
     }
 }
 
-pub(crate) fn endpoint(world: &World, card: usize, life: u32) -> Endpoint {
-    endpoint_with(world, card, life, &|_| ())
+pub(crate) fn endpoint(network: &SimNetwork, card: usize, life: u32) -> Endpoint {
+    endpoint_with(network, card, life, &|_| ())
 }
 
 pub(crate) fn endpoint_with(
-    world: &World,
+    network: &SimNetwork,
     card: usize,
     life: u32,
     change: &dyn Fn(&mut EndpointOptions),
@@ -262,7 +262,7 @@ pub(crate) fn endpoint_with(
     options.incarnation = Some(life);
     options.give_up = Duration::from_millis(50);
     change(&mut options);
-    Endpoint::open_with(&Card::open(world.transport(card)).unwrap(), &options).unwrap()
+    Endpoint::open_with(&Card::open(network.backend(card)).unwrap(), &options).unwrap()
 }
 
 /// Number and CRC: a frame that is put together from two, or is an old one under a new number, does not have it.

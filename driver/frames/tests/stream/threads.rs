@@ -5,30 +5,30 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fpga_driver::Endpoint;
-use fpga_driver::sim::{ThreadOptions, World};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_frames::{Event, PublishError, Publisher, Sequence, Subscriber, SubscriberOptions};
 
 use crate::rig::{Seen, assert_whole, check, checksum, endpoint_with, lossy, options};
 
 const FRAMES: u64 = 2_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Threads share processors: none of them is gone because it has to wait.
-fn endpoint(world: &World, card: usize, life: u32) -> Endpoint {
-    endpoint_with(world, card, life, &|options| options.give_up = PATIENCE)
+fn endpoint(network: &SimNetwork, card: usize, life: u32) -> Endpoint {
+    endpoint_with(network, card, life, &|options| options.give_up = TIMEOUT)
 }
 
-fn join(world: &World, card: usize, life: u32, address: std::net::SocketAddr) -> Subscriber {
+fn join(network: &SimNetwork, card: usize, life: u32, address: std::net::SocketAddr) -> Subscriber {
     let mut options = SubscriberOptions::default();
-    options.patience = PATIENCE;
-    Subscriber::join(endpoint(world, card, life), address, options).unwrap()
+    options.patience = TIMEOUT;
+    Subscriber::join(endpoint(network, card, life), address, options).unwrap()
 }
 
 /// Everything up to the end, or up to so many frames.
 fn read(subscriber: &mut Subscriber, most: u64, mut frame: impl FnMut(fpga_frames::ReceivedFrame)) -> Seen {
     let mut seen = Seen::default();
     while seen.ended.is_none() && seen.count < most {
-        match subscriber.wait(PATIENCE).unwrap() {
+        match subscriber.wait(TIMEOUT).unwrap() {
             Event::Frame(arrived) => {
                 check(&arrived);
                 seen.frames.push(arrived.sequence().get());
@@ -48,28 +48,28 @@ fn read(subscriber: &mut Subscriber, most: u64, mut frame: impl FnMut(fpga_frame
 fn stalled_subscriber_of_eight_threads_affects_no_other() {
     const STALLED: usize = 3;
     const FRAMES: u64 = 400;
-    const ROOM: u32 = 512;
+    const QUEUE_LENGTH: u32 = 512;
     const SLOTS: u32 = 8;
     const PERIOD: Duration = Duration::from_micros(500);
-    let world = World::builder().cards(9).threaded(ThreadOptions::default()).build().unwrap();
+    let network = SimNetwork::builder().cards(9).threaded(ThreadOptions::default()).build().unwrap();
     let mut options = options();
     // Those on their way to one subscriber may be half of them.
-    (options.max_data_length, options.slots, options.heartbeat) = (600, 2 * ROOM, PATIENCE / 10);
-    let mut publisher = Publisher::new(endpoint(&world, 0, 1), options).unwrap();
+    (options.max_data_length, options.slots, options.heartbeat) = (600, 2 * QUEUE_LENGTH, TIMEOUT / 10);
+    let mut publisher = Publisher::new(endpoint(&network, 0, 1), options).unwrap();
     let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     std::thread::scope(|scope| {
-        let (world, (go, waiting)) = (&world, mpsc::channel::<()>());
+        let (network, (go, waiting)) = (&network, mpsc::channel::<()>());
         let mut waiting = Some(waiting);
         let threads: Vec<_> = (0..8)
             .map(|number| {
                 let waiting = if number == STALLED { waiting.take() } else { None };
                 scope.spawn(move || {
-                    let end = endpoint_with(world, number + 1, 1, &|options| {
-                        (options.give_up, options.event_entries) = (PATIENCE, 1 << 14);
+                    let end = endpoint_with(network, number + 1, 1, &|options| {
+                        (options.give_up, options.event_entries) = (TIMEOUT, 1 << 14);
                     });
                     let mut options = SubscriberOptions::default();
-                    options.patience = PATIENCE;
-                    options.slots = if waiting.is_some() { SLOTS } else { ROOM };
+                    options.patience = TIMEOUT;
+                    options.slots = if waiting.is_some() { SLOTS } else { QUEUE_LENGTH };
                     let mut subscriber = Subscriber::join(end, address, options).unwrap();
                     // The others see it sent; this one hears of it when nothing more is sent.
                     waiting.map(|waiting| waiting.recv());
@@ -80,9 +80,9 @@ fn stalled_subscriber_of_eight_threads_affects_no_other() {
         let until = |publisher: &mut Publisher, done: &dyn Fn(&Publisher) -> bool| {
             let began = Instant::now();
             while !done(publisher) {
-                assert!(began.elapsed() < PATIENCE, "{:?}", publisher.statistics());
+                assert!(began.elapsed() < TIMEOUT, "{:?}", publisher.statistics());
                 if publisher.poll().unwrap() == 0 {
-                    publisher.rest();
+                    publisher.back_off();
                 }
             }
         };
@@ -102,7 +102,7 @@ fn stalled_subscriber_of_eight_threads_affects_no_other() {
         go.send(()).unwrap();
         until(&mut publisher, &|publisher| publisher.subscribers().all(|view| view.room == view.slots));
         publish(&mut publisher);
-        let statistics = publisher.close(PATIENCE).unwrap();
+        let statistics = publisher.close(TIMEOUT).unwrap();
         assert_eq!((statistics.published, statistics.skipped), (FRAMES + 1, FRAMES - u64::from(SLOTS)));
         for (number, thread) in threads.into_iter().enumerate() {
             let seen = thread.join().unwrap();
@@ -116,7 +116,7 @@ fn stalled_subscriber_of_eight_threads_affects_no_other() {
 
 #[test]
 fn soak_threads_every_frame_is_seen_or_counted_missing() {
-    let world = World::builder()
+    let network = SimNetwork::builder()
         .cards(4)
         .impairments(lossy(0.01))
         .seed(9)
@@ -124,18 +124,18 @@ fn soak_threads_every_frame_is_seen_or_counted_missing() {
         .build()
         .unwrap();
     let mut options = options();
-    options.heartbeat = PATIENCE / 10;
+    options.heartbeat = TIMEOUT / 10;
     options.first_sequence = Sequence::new(u64::MAX - 500);
     options.first_position = u32::MAX - 700;
     let first = options.first_sequence;
-    let mut publisher = Publisher::new(endpoint(&world, 0, 1), options).unwrap();
+    let mut publisher = Publisher::new(endpoint(&network, 0, 1), options).unwrap();
     let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let joined = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        let (world, joined) = (&world, &joined);
+        let (network, joined) = (&network, &joined);
         // It reads, and another thread gives the slots back.
         let handing_on = scope.spawn(move || {
-            let mut subscriber = join(world, 1, 1, address);
+            let mut subscriber = join(network, 1, 1, address);
             joined.fetch_add(1, Ordering::Relaxed);
             let (hand, take) = mpsc::channel();
             let dropping = std::thread::spawn(move || take.into_iter().map(drop).count());
@@ -145,7 +145,7 @@ fn soak_threads_every_frame_is_seen_or_counted_missing() {
             (first, seen)
         });
         let reading = scope.spawn(move || {
-            let mut subscriber = join(world, 2, 1, address);
+            let mut subscriber = join(network, 2, 1, address);
             joined.fetch_add(1, Ordering::Relaxed);
             (first, read(&mut subscriber, u64::MAX, drop))
         });
@@ -154,7 +154,7 @@ fn soak_threads_every_frame_is_seen_or_counted_missing() {
             let mut lives = 0;
             loop {
                 lives += 1;
-                let mut subscriber = join(world, 3, lives, address);
+                let mut subscriber = join(network, 3, lives, address);
                 joined.fetch_max(u32::from(lives == 1) * 3, Ordering::Relaxed);
                 let first = subscriber.expected();
                 let most = if lives < 4 { 100 } else { u64::MAX };
@@ -163,18 +163,18 @@ fn soak_threads_every_frame_is_seen_or_counted_missing() {
                     return (first, seen);
                 }
                 assert_whole(&seen, first, subscriber.expected());
-                subscriber.leave(PATIENCE).unwrap();
+                subscriber.leave(TIMEOUT).unwrap();
             }
         });
         let began = Instant::now();
         let mut published = 0;
         while published < FRAMES {
             publisher.poll().unwrap();
-            assert!(began.elapsed() < PATIENCE, "{published} frames after {PATIENCE:?}");
+            assert!(began.elapsed() < TIMEOUT, "{published} frames after {TIMEOUT:?}");
             // The one that comes and goes has to be there for the last ones.
             let all = joined.load(Ordering::Relaxed) >= 3 && publisher.subscribers().count() == 3;
             if !all || publisher.subscribers().any(|view| view.room == 0) && published % 3 != 0 {
-                publisher.rest();
+                publisher.back_off();
                 continue;
             }
             let mut frame = publisher.take().unwrap();
@@ -182,13 +182,13 @@ fn soak_threads_every_frame_is_seen_or_counted_missing() {
             frame.fill(&data).unwrap();
             frame.set_value(&checksum(publisher.next_sequence().get(), &data)).unwrap();
             match publisher.publish(frame) {
-                Ok(_) | Err(PublishError::NoRoom { .. }) => published += 1,
+                Ok(_) | Err(PublishError::NoFreeSlot { .. }) => published += 1,
                 Err(error) => panic!("{error}"),
             }
         }
         let next = publisher.next_sequence();
-        assert_eq!(next.since(first), FRAMES);
-        let statistics = publisher.close(PATIENCE).unwrap();
+        assert_eq!(next.distance_from(first), FRAMES);
+        let statistics = publisher.close(TIMEOUT).unwrap();
         assert_eq!(statistics.published, FRAMES);
         for thread in [handing_on, reading, coming] {
             let (first, seen) = thread.join().unwrap();

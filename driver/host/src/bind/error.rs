@@ -54,7 +54,7 @@ pub enum BindError {
     #[error(
         "{address} stays as it is: its group {group} has no IOMMU behind it (no-IOMMU mode); `fpgactl doctor` says what to do"
     )]
-    Unprotected {
+    NoIommuMode {
         /// The function.
         address: PciAddress,
         /// The group.
@@ -105,7 +105,7 @@ pub enum BindError {
         "{address} was released, and {} has it; but what was remembered of it is still there: {source}; remove it by hand, or the next release goes by it",
         driver.as_deref().unwrap_or("no driver")
     )]
-    NotForgotten {
+    RecordNotRemoved {
         /// The function.
         address: PciAddress,
         /// Its driver now.
@@ -182,7 +182,7 @@ pub enum Outcome {
         kept: Option<RecordError>,
     },
     /// It has not got back what it had.
-    Stranded {
+    NotRestored {
         /// Its driver now.
         driver: Option<String>,
         /// The one that it should have.
@@ -222,7 +222,7 @@ impl fmt::Display for Outcome {
                 kept.as_ref()
                     .map_or(Ok(()), |error| write!(f, " (what was remembered of it is still there: {error})"))
             }
-            Self::Stranded { driver, wanted, failure } => {
+            Self::NotRestored { driver, wanted, failure } => {
                 let driver = driver.as_deref().unwrap_or("no driver");
                 let wanted = wanted.as_deref().unwrap_or("no driver");
                 write!(

@@ -11,7 +11,7 @@ use crate::testing::Tree;
 
 /// What somebody else does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Other {
+pub(super) enum ConcurrentAction {
     /// Binds the function to this driver, if it has none.
     Binds(&'static str),
     /// Takes its driver away.
@@ -32,9 +32,9 @@ pub(super) enum Event {
     /// The write fails, and nothing is done.
     Fails(Errno),
     /// Somebody else does something first.
-    Before(Other),
+    Before(ConcurrentAction),
     /// Somebody else does something right after.
-    After(Other),
+    After(ConcurrentAction),
 }
 
 /// The kernel of one function.
@@ -128,28 +128,28 @@ impl<'a> FakeKernel<'a> {
         Ok(())
     }
 
-    fn other(&self, other: Other) {
+    fn other(&self, other: ConcurrentAction) {
         match other {
-            Other::Binds(driver) => {
+            ConcurrentAction::Binds(driver) => {
                 if self.driver().is_none() && self.matches(driver) {
                     let _ = self.probe(driver);
                 }
             }
-            Other::Unbinds => self.unbind(),
-            Other::Overrides(driver) => {
+            ConcurrentAction::Unbinds => self.unbind(),
+            ConcurrentAction::Overrides(driver) => {
                 let _ = self.tree.file(&format!("{}/driver_override", self.device()), format!("{driver}\n"));
             }
-            Other::Removes => {
+            ConcurrentAction::Removes => {
                 self.unbind();
                 let _ = self.tree.remove(&self.device());
             }
-            Other::Unloads(driver) => {
+            ConcurrentAction::Unloads(driver) => {
                 if self.driver().as_deref() == Some(driver) {
                     self.unbind();
                 }
                 let _ = self.tree.remove(&format!("sys/bus/pci/drivers/{driver}"));
             }
-            Other::Keeps => {
+            ConcurrentAction::Keeps => {
                 let record = self.tree.roots().state.join("bound").join(self.address.replace('.', "-"));
                 let _ = std::fs::remove_file(&record);
                 let _ = std::fs::create_dir(&record);

@@ -84,7 +84,7 @@ pub fn bind(roots: &Roots, function: &PciFunction, force: bool) -> Result<Bound,
 /// Gives a function back to the driver that it had before [`bind`]; where that is not known, to whichever driver of the kernel's wants it.
 ///
 /// # Errors
-/// See [`BindError`]. The function stays with vfio-pci, unless [`BindError::Failed`] or [`BindError::NotForgotten`] says otherwise.
+/// See [`BindError`]. The function stays with vfio-pci, unless [`BindError::Failed`] or [`BindError::RecordNotRemoved`] says otherwise.
 pub fn release(roots: &Roots, function: &PciFunction) -> Result<Released, BindError> {
     release_with(roots, &System, function)
 }
@@ -99,7 +99,7 @@ fn bind_with(
     let group = check(roots, function, force)?;
     let group = IommuGroup::read(roots, group)?;
     if group.unprotected {
-        return Err(BindError::Unprotected { address, group: group.number });
+        return Err(BindError::NoIommuMode { address, group: group.number });
     }
     let records = Records::lock(roots)?;
     // Nobody of ours changes it any more: what counts is what is the case now.
@@ -176,8 +176,8 @@ fn release_with(roots: &Roots, kernel: &dyn Kernel, function: &PciFunction) -> R
         Some(Record { driver: Some(driver), driver_override }) => {
             (Goal::Driver(driver.clone()), driver_override.as_deref())
         }
-        Some(Record { driver: None, driver_override }) => (Goal::Nothing, driver_override.as_deref()),
-        None => (Goal::Whichever { leaving: previous.clone() }, None),
+        Some(Record { driver: None, driver_override }) => (Goal::Unbound, driver_override.as_deref()),
+        None => (Goal::AnyExcept { leaving: previous.clone() }, None),
     };
     let driver = match settle(roots, kernel, address, only, &goal) {
         Ok(driver) => driver,
@@ -188,7 +188,7 @@ fn release_with(roots: &Roots, kernel: &dyn Kernel, function: &PciFunction) -> R
         }
     };
     if let Err(source) = records.remove(address) {
-        return Err(BindError::NotForgotten { address, driver, source });
+        return Err(BindError::RecordNotRemoved { address, driver, source });
     }
     Ok(Released { address, driver, previous, remembered })
 }
@@ -204,24 +204,24 @@ fn put_back(
     if matches!(failure, Failure::Gone) {
         return Outcome::Gone;
     }
-    let goal = old.driver.clone().map_or(Goal::Nothing, Goal::Driver);
+    let goal = old.driver.clone().map_or(Goal::Unbound, Goal::Driver);
     match settle(roots, kernel, address, old.driver_override.as_deref(), &goal) {
         Ok(driver) => Outcome::Restored { driver, kept: None },
         Err(Failure::Gone) => Outcome::Gone,
         Err(failure) => {
             // Any driver is better than none: whichever wants it may have it.
             if old.driver.is_some() {
-                let _ = settle(roots, kernel, address, None, &Goal::Whichever { leaving: None });
+                let _ = settle(roots, kernel, address, None, &Goal::AnyExcept { leaving: None });
             }
             let driver = roots.driver_of(address).ok().flatten();
-            Outcome::Stranded { driver, wanted: old.driver.clone(), failure }
+            Outcome::NotRestored { driver, wanted: old.driver.clone(), failure }
         }
     }
 }
 
 /// Files by which the function is opened. The kernel makes them while it binds, and udev may move or rename them a moment later.
 fn files(roots: &Roots, kernel: &dyn Kernel, address: PciAddress, group: u32) -> Vec<PathBuf> {
-    for turn in 0..settle::TURNS {
+    for turn in 0..settle::MAX_ATTEMPTS {
         let files = std::iter::once(roots.group_file(group)).chain(roots.function_file(address));
         let found: Vec<PathBuf> = files.filter(|file| file.exists()).collect();
         if !found.is_empty() {

@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn record_lock_excludes_others_until_holder_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let roots = Roots::under(dir.path());
+        let roots = Roots::with_root(dir.path());
         let records = Records::lock(&roots).unwrap();
         assert!(matches!(Records::lock(&roots), Err(RecordError::Locked { .. })));
         drop(records);
@@ -183,7 +183,7 @@ mod tests {
             function in 0_u8..8, junk in "\\PC{0,60}",
         ) {
             let dir = tempfile::tempdir().unwrap();
-            let records = Records::lock(&Roots::under(dir.path())).unwrap();
+            let records = Records::lock(&Roots::with_root(dir.path())).unwrap();
             let address = PciAddress::new(0, 0x65, 0, function).unwrap();
             prop_assert_eq!(records.read(address).unwrap(), None);
             let record = Record { driver, driver_override: only };

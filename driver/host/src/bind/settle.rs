@@ -12,7 +12,7 @@ use crate::roots::attribute;
 use crate::{HostError, PciAddress, Roots};
 
 /// How often a step that came too late is taken again: with the pauses between them, about a second.
-pub(super) const TURNS: u32 = 20;
+pub(super) const MAX_ATTEMPTS: u32 = 20;
 
 /// Which driver a function is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,20 +20,20 @@ pub(super) enum Goal {
     /// This one.
     Driver(String),
     /// Any that wants it but the one that is named; none, if none does.
-    Whichever {
+    AnyExcept {
         /// The driver to be left.
         leaving: Option<String>,
     },
     /// None.
-    Nothing,
+    Unbound,
 }
 
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Driver(name) => f.write_str(name),
-            Self::Whichever { .. } => f.write_str("whichever driver wants it"),
-            Self::Nothing => f.write_str("no driver"),
+            Self::AnyExcept { .. } => f.write_str("whichever driver wants it"),
+            Self::Unbound => f.write_str("no driver"),
         }
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn settle(
     let mut last = None;
     // Once asked, a kernel whose drivers do not want the function is not asked again.
     let mut asked = false;
-    for turn in 0..TURNS {
+    for turn in 0..MAX_ATTEMPTS {
         if !directory.exists() {
             return Err(Failure::Gone);
         }
@@ -79,9 +79,9 @@ pub(super) fn settle(
         let driver = roots.driver_of(address)?;
         let (path, is_question) = match (&driver, goal) {
             (Some(driver), Goal::Driver(wanted)) if driver == wanted => return Ok(Some(driver.clone())),
-            (None, Goal::Nothing) => return Ok(None),
-            (Some(_), Goal::Whichever { leaving }) if driver != *leaving => return Ok(driver),
-            (None, Goal::Whichever { .. }) if asked => return Ok(None),
+            (None, Goal::Unbound) => return Ok(None),
+            (Some(_), Goal::AnyExcept { leaving }) if driver != *leaving => return Ok(driver),
+            (None, Goal::AnyExcept { .. }) if asked => return Ok(None),
             (Some(other), _) => (roots.pci_driver(other).join("unbind"), false),
             (None, Goal::Driver(wanted)) => {
                 let directory = roots.pci_driver(wanted);
@@ -90,7 +90,7 @@ pub(super) fn settle(
                 }
                 (directory.join("bind"), false)
             }
-            (None, Goal::Whichever { .. }) => (roots.sysfs.join("bus/pci/drivers_probe"), true),
+            (None, Goal::AnyExcept { .. }) => (roots.sysfs.join("bus/pci/drivers_probe"), true),
         };
         let written = write(kernel, &path, &name)?;
         asked |= is_question && matches!(written, Written::Done);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::fake::{Event, FakeKernel, Other};
+use super::fake::{ConcurrentAction, Event, FakeKernel};
 use super::*;
 use crate::testing::{Function, Tree, machine};
 
@@ -96,9 +96,9 @@ fn release_record_not_removed_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
     bind_with(&tree.roots(), &FakeKernel::new(&tree, CARD), &card(&tree), false).unwrap();
-    let kernel = FakeKernel::new(&tree, CARD).at(0, Event::After(Other::Keeps));
+    let kernel = FakeKernel::new(&tree, CARD).at(0, Event::After(ConcurrentAction::Keeps));
     let error = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err();
-    assert!(matches!(error, BindError::NotForgotten { .. }), "{error}");
+    assert!(matches!(error, BindError::RecordNotRemoved { .. }), "{error}");
     let text = error.to_string();
     for part in ["was released, and xdma has it", "run/fpga/bound/0000:65:00-0", "remove it by hand"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -111,8 +111,9 @@ fn release_record_not_removed_is_reported() {
 fn bind_failure_is_reported_before_leftover_record() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
-    let kernel =
-        FakeKernel::new(&tree, CARD).failing("vfio-pci", Errno::INVAL).at(0, Event::After(Other::Keeps));
+    let kernel = FakeKernel::new(&tree, CARD)
+        .failing("vfio-pci", Errno::INVAL)
+        .at(0, Event::After(ConcurrentAction::Keeps));
     let text = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
     for part in ["vfio-pci/bind was refused", "it is with xdma, as before", "is still there"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -178,14 +179,14 @@ fn bind_any_single_fault_leaves_card_with_driver() {
         Errno::NOMEM,
     ];
     let others = [
-        Other::Binds("xdma"),
-        Other::Binds("vfio-pci"),
-        Other::Unbinds,
-        Other::Overrides("other"),
-        Other::Overrides("xdma"),
-        Other::Removes,
-        Other::Unloads("xdma"),
-        Other::Unloads("vfio-pci"),
+        ConcurrentAction::Binds("xdma"),
+        ConcurrentAction::Binds("vfio-pci"),
+        ConcurrentAction::Unbinds,
+        ConcurrentAction::Overrides("other"),
+        ConcurrentAction::Overrides("xdma"),
+        ConcurrentAction::Removes,
+        ConcurrentAction::Unloads("xdma"),
+        ConcurrentAction::Unloads("vfio-pci"),
     ];
     let events = errnos.map(Event::Fails).into_iter();
     let events = events.chain(others.map(Event::Before)).chain(others.map(Event::After));
@@ -216,7 +217,10 @@ fn bind_any_single_fault_leaves_card_with_driver() {
                     // So many writes there are: nothing has happened.
                     break;
                 }
-                let removed = matches!(event, Event::Before(Other::Removes) | Event::After(Other::Removes));
+                let removed = matches!(
+                    event,
+                    Event::Before(ConcurrentAction::Removes) | Event::After(ConcurrentAction::Removes)
+                );
                 match result {
                     Ok(driver) => {
                         seen.0 += 1;
@@ -232,10 +236,11 @@ fn bind_any_single_fault_leaves_card_with_driver() {
                         match outcome {
                             Outcome::Restored { driver, .. } => assert_eq!(driver, kernel.driver(), "{what}"),
                             Outcome::Gone => assert!(removed, "{what}: {failure}"),
-                            Outcome::Stranded { .. } => {
+                            Outcome::NotRestored { .. } => {
                                 let unloaded = matches!(
                                     event,
-                                    Event::Before(Other::Unloads(_)) | Event::After(Other::Unloads(_))
+                                    Event::Before(ConcurrentAction::Unloads(_))
+                                        | Event::After(ConcurrentAction::Unloads(_))
                                 );
                                 assert!(unloaded, "{what}: {failure}");
                                 continue;
@@ -257,7 +262,9 @@ fn bind_endless_interference_ends_with_error() {
     let tree = tree(dir.path(), Some("xdma"));
     // Whenever the card is free, somebody says that it is another driver's, and binds it.
     let kernel = (0..200).fold(FakeKernel::new(&tree, CARD), |kernel, at| {
-        kernel.at(at, Event::After(Other::Overrides("xdma"))).at(at, Event::After(Other::Binds("xdma")))
+        kernel
+            .at(at, Event::After(ConcurrentAction::Overrides("xdma")))
+            .at(at, Event::After(ConcurrentAction::Binds("xdma")))
     });
     let error = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
     assert!(error.contains("after many tries") && error.contains("something else binds"), "{error}");
@@ -336,7 +343,7 @@ fn bind_error_messages_match_failure_and_outcome() {
 
     let dir = tempfile::tempdir().unwrap();
     let gone = tree(dir.path(), Some("xdma"));
-    let kernel = FakeKernel::new(&gone, CARD).at(1, Event::Before(Other::Removes));
+    let kernel = FakeKernel::new(&gone, CARD).at(1, Event::Before(ConcurrentAction::Removes));
     let text = bind_with(&gone.roots(), &kernel, &card(&gone), false).unwrap_err().to_string();
     assert!(text.contains("gone from the bus") && text.contains("nothing can be given back"), "{text}");
 
@@ -344,9 +351,9 @@ fn bind_error_messages_match_failure_and_outcome() {
     let dir = tempfile::tempdir().unwrap();
     let stranded = tree(dir.path(), Some("xdma"));
     let kernel = FakeKernel::new(&stranded, CARD).at(2, Event::Fails(Errno::INVAL));
-    let kernel = kernel.at(1, Event::After(Other::Unloads("xdma")));
+    let kernel = kernel.at(1, Event::After(ConcurrentAction::Unloads("xdma")));
     let error = bind_with(&stranded.roots(), &kernel, &card(&stranded), false).unwrap_err();
-    let BindError::Failed { outcome: outcome @ Outcome::Stranded { .. }, .. } = &error else {
+    let BindError::Failed { outcome: outcome @ Outcome::NotRestored { .. }, .. } = &error else {
         panic!("{error}")
     };
     let text = outcome.to_string();

@@ -4,7 +4,7 @@ use super::Status::{Fail, Pass, Skip, Warn};
 use super::{Check, Machine};
 use crate::bind;
 use crate::group::{VFIO_PCI, listed};
-use crate::{Access, HostError, IommuGroup, Link, LinkState, PciFunction};
+use crate::{Access, HostError, IommuGroup, LinkInfo, LinkParameters, PciFunction};
 
 pub(super) fn examine(machine: &Machine<'_>, function: &PciFunction) -> Result<Vec<Check>, HostError> {
     let group = match function.group {
@@ -141,7 +141,7 @@ fn files(machine: &Machine<'_>, function: &PciFunction, usable: bool) -> Vec<Che
 }
 
 fn link(function: &PciFunction) -> Check {
-    let Some(link @ LinkState { current, maximum, port }) = function.link else {
+    let Some(link @ LinkInfo { current, maximum, port }) = function.link else {
         return Check::new("link", Skip, "it has no link of its own");
     };
     let rate = current.gigabytes_per_second();
@@ -158,7 +158,7 @@ fn link(function: &PciFunction) -> Check {
             format!("runs as {current}{rate}: the card can do {maximum}, the port {port} above it {limit}"),
         )
         .fix("put it into a slot with as many lanes and as fast ones, if the machine has one"),
-        _ if current == Link::default() => {
+        _ if current == LinkParameters::default() => {
             Check::new("link", Skip, "the kernel does not know how its link runs")
         }
         _ => Check::new("link", Pass, format!("runs as {current}{rate}, which is all it can")),

@@ -88,7 +88,7 @@ struct Machine<'a> {
 /// Examines the machine, and `cards`; without any, all functions with known ids.
 ///
 /// # Errors
-/// [`HostError::NoSysfs`], [`HostError::Unreadable`], [`HostError::Garbled`]: what no check can do without.
+/// [`HostError::NoSysfs`], [`HostError::Unreadable`], [`HostError::InvalidContent`]: what no check can do without.
 pub fn examine(roots: &Roots, cards: &[PciFunction]) -> Result<Vec<Check>, HostError> {
     let listing = functions(roots)?;
     let known: Vec<PciFunction>;

@@ -58,7 +58,7 @@ pub const MACHINES: &[Machine] = &[
     Machine {
         name: "garbled",
         about: "card bound, and files that hold what the kernel never writes",
-        build: garbled,
+        build: invalid_content,
     },
     Machine { name: "no-cards", about: "IOMMU on, no card", build: no_cards },
 ];
@@ -140,10 +140,10 @@ fn bound(tree: &Tree, link: (&str, u8, &str, u8)) -> io::Result<()> {
     files_of_group(tree, 14)
 }
 
-const BEST: (&str, u8, &str, u8) = ("8.0 GT/s PCIe", 16, "8.0 GT/s PCIe", 16);
+const FULL_LINK: (&str, u8, &str, u8) = ("8.0 GT/s PCIe", 16, "8.0 GT/s PCIe", 16);
 
 fn ready(tree: &Tree) -> io::Result<()> {
-    bound(tree, BEST)
+    bound(tree, FULL_LINK)
 }
 
 fn vendor_driver(tree: &Tree) -> io::Result<()> {
@@ -253,7 +253,7 @@ fn in_use(tree: &Tree) -> io::Result<()> {
     tree.link("proc/4711/fd/5", &file.to_string_lossy())
 }
 
-fn garbled(tree: &Tree) -> io::Result<()> {
+fn invalid_content(tree: &Tree) -> io::Result<()> {
     ready(tree)?;
     let card = "sys/bus/pci/devices/0000:65:00.0";
     tree.file(&format!("{card}/max_link_speed"), "fast\n")?;

@@ -71,7 +71,7 @@ impl Tree {
     /// Where its parts are.
     #[must_use]
     pub fn roots(&self) -> Roots {
-        Roots::under(&self.root)
+        Roots::with_root(&self.root)
     }
 
     /// Its directory.

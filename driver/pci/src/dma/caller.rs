@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use fpga_registers::Iova;
 
-use super::{DmaPool, Home, Piece, QuarantineReason, QuarantineRecord, RegisteredMemory, Shared, State};
-use crate::memory::Start;
+use super::{
+    Allocation, AllocationOrigin, DmaPool, QuarantineReason, QuarantineRecord, RegisteredMemory, Shared,
+    State,
+};
+use crate::memory::BaseAddress;
 use crate::{DmaAccess, DmaAllocError, DmaMapError, SharedMemory};
 
 /// Memory of a caller was not mapped; here it is back.
@@ -50,10 +53,10 @@ impl DmaPool {
             Ok(iova) => iova,
             Err(error) => return Err(MapRefused { error, memory }),
         };
-        let (start, length) = (Start::of(memory.view()), memory.len());
-        Ok(RegisteredMemory(Piece {
+        let (start, length) = (BaseAddress::of(memory.view()), memory.len());
+        Ok(RegisteredMemory(Allocation {
             pool: Arc::clone(&self.0),
-            home: Home::Caller { _memory: memory },
+            home: AllocationOrigin::Caller { _memory: memory },
             start,
             iova,
             length,

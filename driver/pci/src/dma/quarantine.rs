@@ -15,7 +15,7 @@ pub enum QuarantineReason {
     /// The device no longer answers; it may come back and go on.
     DeviceGone,
     /// The transfer's owner was dropped while the device worked on it.
-    Abandoned,
+    Dropped,
     /// The system refused to unmap it: the device could still reach it.
     UnmapRefused,
 }
@@ -27,7 +27,7 @@ impl fmt::Display for QuarantineReason {
             Self::ResetFailed => "the reset of the device failed",
             Self::DeviceGone => "the device does not answer",
             Self::UnmapRefused => "the system refused to unmap it",
-            Self::Abandoned => "its transfer was abandoned while the device worked on it",
+            Self::Dropped => "its transfer was abandoned while the device worked on it",
         })
     }
 }
@@ -42,7 +42,7 @@ pub struct QuarantineRecord {
     pub length: usize,
     /// Why.
     pub reason: QuarantineReason,
-    /// When, in the transport's nanoseconds ([`Transport::now`](crate::Transport::now)).
+    /// When, in the transport's nanoseconds ([`Backend::now`](crate::Backend::now)).
     pub at: u64,
 }
 

@@ -14,7 +14,7 @@ fn function(first: u64, last: u64) -> Arc<StubBackend> {
 }
 
 fn pool_on(function: &Arc<StubBackend>, options: DmaPoolOptions) -> DmaPool {
-    let transport: Arc<dyn Transport> = Arc::<StubBackend>::clone(function);
+    let transport: Arc<dyn Backend> = Arc::<StubBackend>::clone(function);
     DmaPool::new(transport, options)
 }
 

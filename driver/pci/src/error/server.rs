@@ -1,6 +1,6 @@
 //! Errors of devices that another process serves.
 //!
-//! They say nothing of the protocol between the two processes, so that a [`Transport`](crate::Transport) over another one has the same.
+//! They say nothing of the protocol between the two processes, so that a [`Backend`](crate::Backend) over another one has the same.
 
 use core::fmt;
 use core::time::Duration;

@@ -158,7 +158,7 @@ fn iova_whole_space_and_last_address_are_usable() {
     space.release(Iova::new(u64::MAX), 1).unwrap();
     assert_eq!(space.allocate(1, 1), Ok(Iova::new(u64::MAX)));
     let wrapping = space.release(Iova::new(u64::MAX), 2);
-    assert!(matches!(wrapping, Err(IovaError::WrongState { .. })));
+    assert!(matches!(wrapping, Err(IovaError::NotAllocated { .. })));
 }
 
 #[test]

@@ -338,7 +338,7 @@ proptest! {
         memory.write(0, &pattern).unwrap();
         let part = |at: usize, length: usize, offset: usize| {
             let length = length.min(SIZE - at);
-            (Stretch { shared: memory.view().slice(at, length).unwrap(), offset }, at..at + length, offset..offset + length)
+            (Span { shared: memory.view().slice(at, length).unwrap(), offset }, at..at + length, offset..offset + length)
         };
         let parts: Vec<_> = parts.into_iter().map(|(at, length, offset)| part(at, length, offset)).collect();
         let inside = parts.iter().take_while(|(_, _, own)| own.end <= SIZE).count();

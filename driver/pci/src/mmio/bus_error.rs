@@ -34,7 +34,7 @@ use crate::OsError;
 pub(super) const GONE: u64 = u64::MAX;
 
 /// What the handler needs, made before it is installed. Never freed.
-struct Guard {
+struct HandlerState {
     /// One page of ones.
     ones: Arc<OwnedFd>,
     /// What was there before.
@@ -42,7 +42,7 @@ struct Guard {
 }
 
 /// The current one; null before the first installation.
-static GUARD: AtomicPtr<Guard> = AtomicPtr::new(ptr::null_mut());
+static GUARD: AtomicPtr<HandlerState> = AtomicPtr::new(ptr::null_mut());
 static INSTALLED: Installed = Installed::new();
 
 /// Whether something is in force: true only after it is, however many threads ask for it at once.
@@ -73,11 +73,11 @@ impl Installed {
 }
 
 /// First entry of the list of mapped areas.
-static AREAS: AtomicPtr<Watch> = AtomicPtr::new(ptr::null_mut());
+static AREAS: AtomicPtr<WatchedArea> = AtomicPtr::new(ptr::null_mut());
 
 /// A mapped area, as the handler sees it. Never freed.
-pub(crate) struct Watch {
-    next: AtomicPtr<Watch>,
+pub(crate) struct WatchedArea {
+    next: AtomicPtr<WatchedArea>,
     used: AtomicBool,
     /// Odd while the range is being changed.
     sequence: AtomicU64,
@@ -90,9 +90,9 @@ pub(crate) struct Watch {
 }
 
 /// An area that is watched while this lives. Drop it before the area is unmapped: somebody else's mapping may take its place.
-pub(crate) struct Watched(&'static Watch);
+pub(crate) struct AreaGuard(&'static WatchedArea);
 
-impl Watched {
+impl AreaGuard {
     /// Watches `length` bytes from `start` on, which belong to the device's `generation`.
     pub(super) fn new(start: usize, length: usize, generation: u64) -> Self {
         Self::area(start, length, 0, generation)
@@ -104,7 +104,7 @@ impl Watched {
     }
 
     fn area(start: usize, length: usize, page: usize, generation: u64) -> Self {
-        let watch = Watch::claim();
+        let watch = WatchedArea::claim();
         watch.generation.store(generation, Ordering::Relaxed);
         watch.page.store(page, Ordering::Relaxed);
         watch.set(start, start.saturating_add(length));
@@ -127,14 +127,14 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for AreaGuard {
     fn drop(&mut self) {
         self.0.set(0, 0);
         self.0.used.store(false, Ordering::Release);
     }
 }
 
-impl Watch {
+impl WatchedArea {
     /// An entry that nobody uses, or a new one.
     fn claim() -> &'static Self {
         let mut next = AREAS.load(Ordering::Acquire);
@@ -220,7 +220,7 @@ pub fn catch_bus_errors() -> Result<(), OsError> {
 fn install() -> Result<(), OsError> {
     let before = action(None)?;
     let ones = Arc::new(page_of_ones()?);
-    Guard::publish(&ones, before);
+    HandlerState::publish(&ones, before);
     let mut ours = before;
     ours.sa_sigaction = on_bus_error as *const () as usize;
     // On the signal stack where the thread has one, as the handler of the standard library wants it, to which this one may
@@ -229,12 +229,12 @@ fn install() -> Result<(), OsError> {
     let replaced = action(Some(&ours))?;
     // Somebody may have installed another one since it was asked for.
     if replaced.sa_sigaction != before.sa_sigaction || replaced.sa_flags != before.sa_flags {
-        Guard::publish(&ones, replaced);
+        HandlerState::publish(&ones, replaced);
     }
     Ok(())
 }
 
-impl Guard {
+impl HandlerState {
     /// Makes this the current one. The former is leaked: a handler may be using it.
     fn publish(ones: &Arc<OwnedFd>, before: libc::sigaction) {
         let guard = Box::leak(Box::new(Self { ones: Arc::clone(ones), before }));
@@ -284,8 +284,8 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     // Positive codes are the kernel's: nobody can send them.
     if code > 0
-        && let Some(watch) = Watch::find(address)
-        && let Some(guard) = Guard::current()
+        && let Some(watch) = WatchedArea::find(address)
+        && let Some(guard) = HandlerState::current()
     {
         // First the mark, then the page: whoever reads the page finds the mark.
         watch.generation.store(GONE, Ordering::SeqCst);
@@ -297,11 +297,11 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
             return;
         }
     }
-    pass_on(signal, info, context, code);
+    chain_handler(signal, info, context, code);
 }
 
 /// Puts ones in the place of the page with `address`.
-fn replace_page(address: usize, guard: &Guard) -> bool {
+fn replace_page(address: usize, guard: &HandlerState) -> bool {
     let page = rustix::param::page_size();
     let start = ptr::without_provenance_mut(address - address % page);
     // SAFETY: the page belongs to a mapped BAR that some thread of this process is accessing just now, so it stays that BAR's
@@ -334,8 +334,8 @@ fn replace_file_page(address: usize, page: usize) -> bool {
 }
 
 /// Does what would have happened without this handler.
-fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, code: c_int) {
-    let Some(guard) = Guard::current() else { return };
+fn chain_handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, code: c_int) {
+    let Some(guard) = HandlerState::current() else { return };
     let before = &guard.before;
     match before.sa_sigaction {
         libc::SIG_IGN if code <= 0 => {}
@@ -407,9 +407,10 @@ mod tests {
     fn bus_error_areas_are_found_while_watched() {
         // Addresses that no mapping has: above what user space gets.
         let base = usize::MAX / 2;
-        let first = Watched::new(base, 0x1000, 3);
-        let second = Watched::new(base + 0x2000, 0x1000, 4);
-        let found = |address| Watch::find(address).map(|watch| watch.generation.load(Ordering::Relaxed));
+        let first = AreaGuard::new(base, 0x1000, 3);
+        let second = AreaGuard::new(base + 0x2000, 0x1000, 4);
+        let found =
+            |address| WatchedArea::find(address).map(|watch| watch.generation.load(Ordering::Relaxed));
         assert_eq!((found(base - 1), found(base), found(base + 0xFFF)), (None, Some(3), Some(3)));
         assert_eq!((found(base + 0x1000), found(base + 0x2FFF)), (None, Some(4)));
         let entry = ptr::from_ref(first.0);

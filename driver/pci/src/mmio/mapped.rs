@@ -10,12 +10,12 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
 use volatile_register::RW;
 
-use super::bus_error::{GONE, Watched};
+use super::bus_error::{AreaGuard, GONE};
 use super::{Mmio, check_access};
 use crate::{MmioError, OsError};
 
 /// What a mapped BAR asks about its device.
-pub trait Presence: Send + Sync {
+pub trait Liveness: Send + Sync {
     /// Whether the device still answers at its BARs, found out by other means than them (configuration space). Asked only
     /// after a register read as all ones, so it may be slow.
     fn is_present(&self) -> bool;
@@ -34,21 +34,21 @@ pub struct MappedBar {
     /// Where the BAR starts in the file.
     file_offset: u64,
     size: u64,
-    areas: Vec<Area>,
-    presence: Arc<dyn Presence>,
+    areas: Vec<MappedArea>,
+    presence: Arc<dyn Liveness>,
     /// The generation this handle belongs to.
     generation: u64,
 }
 
 /// One mapped part of a BAR.
-struct Area {
+struct MappedArea {
     /// Bytes from the start of the BAR.
     start: u64,
     end: u64,
     /// How far into the mapping `start` is: less than a page.
     skip: u64,
     /// Before the mapping, so that it goes first. Also holds the generation, which a bus error changes.
-    watched: Watched,
+    watched: AreaGuard,
     mapping: MmapRaw,
 }
 
@@ -75,7 +75,7 @@ impl MappedBar {
         file_offset: u64,
         size: u64,
         areas: &[Range<u64>],
-        presence: Arc<dyn Presence>,
+        presence: Arc<dyn Liveness>,
     ) -> Result<Self, (u64, OsError)> {
         let invalid = |area: &Range<u64>| (area.start, OsError::from(Errno::INVAL));
         let page = rustix::param::page_size() as u64;
@@ -97,13 +97,13 @@ impl MappedBar {
                 .map_err(|error| (area.start, error.into()))?;
             // To the end of the last page, all of which is mapped.
             let whole = length.next_multiple_of(rustix::param::page_size());
-            let watched = Watched::new(mapping.as_mut_ptr().addr(), whole, generation);
-            mapped.push(Area { start: area.start, end: area.end, skip, watched, mapping });
+            let watched = AreaGuard::new(mapping.as_mut_ptr().addr(), whole, generation);
+            mapped.push(MappedArea { start: area.start, end: area.end, skip, watched, mapping });
         }
         Ok(Self { file, file_offset, size, areas: mapped, presence, generation })
     }
 
-    fn begin(&self, at: BarOffset, width: u64) -> Result<Option<&Area>, MmioError> {
+    fn begin(&self, at: BarOffset, width: u64) -> Result<Option<&MappedArea>, MmioError> {
         check_access(at, width, self.size)?;
         let area = self.areas.iter().find(|area| area.start <= at.get() && at.get() + width <= area.end);
         let generation = area.map_or(self.generation, |area| area.watched.generation());
@@ -152,7 +152,7 @@ fn refused(at: BarOffset, errno: Errno) -> MmioError {
     }
 }
 
-impl Area {
+impl MappedArea {
     /// What was read, unless the device was gone.
     fn read<T: Copy>(&self, at: BarOffset) -> Result<T, MmioError> {
         let value = self.cell::<T>(at).read();

@@ -17,7 +17,7 @@ struct Switch {
     generation: AtomicU64,
 }
 
-impl Presence for Switch {
+impl Liveness for Switch {
     fn is_present(&self) -> bool {
         self.present.load(Ordering::Relaxed)
     }
@@ -33,7 +33,7 @@ fn mapped(areas: &[core::ops::Range<u64>]) -> (Bar, Arc<Switch>, Arc<OwnedFd>) {
     rustix::fs::ftruncate(&file, 0x1000 + SIZE).unwrap();
     let file = Arc::new(file);
     let switch = Arc::new(Switch { present: AtomicBool::new(true), generation: AtomicU64::new(3) });
-    let presence: Arc<dyn Presence> = Arc::<Switch>::clone(&switch);
+    let presence: Arc<dyn Liveness> = Arc::<Switch>::clone(&switch);
     let bar = MappedBar::map(Arc::clone(&file), 0x1000, SIZE, areas, presence).unwrap();
     (Bar::new(Arc::new(bar)), switch, file)
 }

@@ -10,14 +10,14 @@ use fpga_registers::{BarOffset, Iova};
 use crate::config::ConfigSpace;
 use crate::mmio::check_access;
 use crate::{
-    Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
-    MemoryError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, Transport,
+    Backend, Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
+    MemoryError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
 };
 
 /// Size of BAR 0 in bytes.
 const BAR_SIZE: u64 = 4096;
 
-/// A [`Transport`] without a device: for tests of what stands on a transport.
+/// A [`Backend`] without a device: for tests of what stands on a transport.
 #[derive(Debug)]
 pub struct StubBackend {
     config: Mutex<[u8; 256]>,
@@ -129,7 +129,7 @@ impl Words {
     }
 }
 
-impl Transport for StubBackend {
+impl Backend for StubBackend {
     fn name(&self) -> &'static str {
         "bare"
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fpga_host::Holder;
 
 use super::options::ParseVfioOptionError;
-use crate::error::Listed;
+use crate::error::DisplayList;
 use crate::{ConfigError, OsError, OtherFunction, ParsePciAddressError, PciAddress};
 
 /// What to do about a missing IOMMU. Sources: the kernel's `Documentation/admin-guide/kernel-parameters.txt` (`intel_iommu`,
@@ -179,7 +179,7 @@ impl core::fmt::Display for Members<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.0 {
             [] => f.write_str("another member is bound to a driver other than vfio-pci"),
-            others => write!(f, "other members are bound to other drivers: {}", Listed(others)),
+            others => write!(f, "other members are bound to other drivers: {}", DisplayList(others)),
         }
     }
 }
@@ -191,7 +191,7 @@ impl core::fmt::Display for Holders<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.0 {
             [] => f.write_str("a process that this user may not see"),
-            holders => write!(f, "{}", Listed(holders)),
+            holders => write!(f, "{}", DisplayList(holders)),
         }
     }
 }

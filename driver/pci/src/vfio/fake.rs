@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use vfio_bindings::bindings::vfio as v;
 use vfio_ioctls::VfioError;
 
-use super::info::{long, word};
+use super::info::{read_u32, read_u64};
 use super::kernel::{Argument, Container, Kernel, LockedMemory, Request};
 use super::options::VfioOptions;
 use super::{VfioBackend, VfioOpenError};
@@ -158,7 +158,7 @@ impl Fake {
     }
 
     pub(super) fn options(&self) -> VfioOptions {
-        let mut roots = Roots::under(self.directory.path());
+        let mut roots = Roots::with_root(self.directory.path());
         // Files that this process has open are real.
         roots.proc = PathBuf::from("/proc");
         VfioOptions::default().roots(roots)
@@ -316,7 +316,7 @@ impl Kernel for FakeKernel {
 impl Fake {
     fn answer(&self, request: Request, bytes: &mut [u8]) -> Result<u32, OsError> {
         let mut state = self.state();
-        let field = |at: usize| word(bytes, at).unwrap();
+        let field = |at: usize| read_u32(bytes, at).unwrap();
         match request {
             Request::GroupStatus => put(bytes, 4, u32::from(state.viable)),
             Request::GroupDevice => {
@@ -370,14 +370,15 @@ impl Fake {
                 bytes[..length].copy_from_slice(&info[..length]);
             }
             Request::IommuMap => {
-                let (flags, iova, length) = (field(4), long(bytes, 16).unwrap(), long(bytes, 24).unwrap());
+                let (flags, iova, length) =
+                    (field(4), read_u64(bytes, 16).unwrap(), read_u64(bytes, 24).unwrap());
                 return state.map(iova, length, flags);
             }
             Request::IoasAlloc => put(bytes, 8, 5),
             Request::IoasRanges => return Self::ranges(bytes),
             Request::IoasMap => {
                 assert_eq!(field(8), 5, "the address space that was allocated");
-                let at = |field| long(bytes, field).unwrap();
+                let at = |field| read_u64(bytes, field).unwrap();
                 return state.map(
                     at(offset_of!(iommu_ioas_map, iova)),
                     at(offset_of!(iommu_ioas_map, length)),
@@ -389,7 +390,7 @@ impl Fake {
                 if let Some((_, errno)) = failure {
                     return Err(errno.into());
                 }
-                state.unmap(long(bytes, 8).unwrap(), long(bytes, 16).unwrap())?;
+                state.unmap(read_u64(bytes, 8).unwrap(), read_u64(bytes, 16).unwrap())?;
             }
             Request::SetIommu | Request::GroupSetContainer | Request::Reset | Request::AttachIoas => {}
         }
@@ -399,7 +400,7 @@ impl Fake {
     /// Room for one range at a time, so that the caller has to ask again.
     fn ranges(bytes: &mut [u8]) -> Result<u32, OsError> {
         let at = offset_of!(iommu_ioas_iova_ranges, num_iovas);
-        let room = word(bytes, at).unwrap() as usize;
+        let room = read_u32(bytes, at).unwrap() as usize;
         // More than a first guess holds: small ones below the large.
         let small = (0..40_u64).map(|index| (index << 20, (index << 20) + 0xFFFF));
         let ranges: Vec<(u64, u64)> = small.chain([(0x1_0000_0000, RANGES[1].1)]).collect();
@@ -408,7 +409,7 @@ impl Fake {
         if room < ranges.len() {
             return Err(Errno::MSGSIZE.into());
         }
-        let address = long(bytes, offset_of!(iommu_ioas_iova_ranges, allowed_iovas)).unwrap();
+        let address = read_u64(bytes, offset_of!(iommu_ioas_iova_ranges, allowed_iovas)).unwrap();
         let place = core::ptr::with_exposed_provenance_mut::<u64>(usize::try_from(address).unwrap());
         for (index, value) in ranges.iter().flat_map(|range| [range.0, range.1]).enumerate() {
             // SAFETY: the caller of the request vouches for room for `room` pairs there, which are at least as many.
@@ -426,7 +427,7 @@ impl Fake {
 
 impl State {
     fn set_irqs(&mut self, bytes: &[u8]) -> Result<u32, OsError> {
-        let field = |at: usize| word(bytes, at).unwrap();
+        let field = |at: usize| read_u32(bytes, at).unwrap();
         let (flags, index, count) = (field(4), field(8), field(16));
         let key = (index, flags & v::VFIO_IRQ_SET_ACTION_UNMASK != 0);
         if flags & v::VFIO_IRQ_SET_DATA_NONE != 0 {

@@ -9,12 +9,12 @@ use crate::{OtherFunction, PciAddress};
 
 /// Where a device is.
 #[derive(Debug, Clone)]
-pub(super) struct Host<'a> {
+pub(super) struct HostFiles<'a> {
     pub(super) address: PciAddress,
     pub(super) roots: &'a Roots,
 }
 
-impl<'a> Host<'a> {
+impl<'a> HostFiles<'a> {
     pub(super) fn new(address: PciAddress, roots: &'a Roots) -> Self {
         Self { address, roots }
     }

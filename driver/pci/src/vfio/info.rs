@@ -19,13 +19,13 @@ use crate::{DmaMapError, PciAddress};
 const MAX_CAPABILITIES: usize = 32;
 
 /// The 32-bit word at `at`.
-pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     let word = bytes.get(at..at.checked_add(4)?)?.first_chunk()?;
     Some(u32::from_ne_bytes(*word))
 }
 
 /// The 64-bit word at `at`.
-pub(super) fn long(bytes: &[u8], at: usize) -> Option<u64> {
+pub(super) fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
     let word = bytes.get(at..at.checked_add(8)?)?.first_chunk()?;
     Some(u64::from_ne_bytes(*word))
 }
@@ -44,7 +44,7 @@ fn capability(bytes: &[u8], first: u32, id: u32) -> Option<Option<&[u8]>> {
         if u32::from(u16::from_ne_bytes([header[0], header[1]])) == id {
             return Some(Some(here));
         }
-        at = word(here, 4)? as usize;
+        at = read_u32(here, 4)? as usize;
     }
     None
 }
@@ -52,9 +52,9 @@ fn capability(bytes: &[u8], first: u32, id: u32) -> Option<Option<&[u8]>> {
 /// The pairs of 64-bit numbers that both capabilities used here consist of: header, count (32 bits), reserved (32
 /// bits), pairs.
 fn pairs(capability: &[u8]) -> Option<Vec<(u64, u64)>> {
-    let count = word(capability, 8)? as usize;
+    let count = read_u32(capability, 8)? as usize;
     let bytes = capability.get(16..16_usize.checked_add(count.checked_mul(16)?)?)?;
-    bytes.chunks_exact(16).map(|pair| Some((long(pair, 0)?, long(pair, 8)?))).collect()
+    bytes.chunks_exact(16).map(|pair| Some((read_u64(pair, 0)?, read_u64(pair, 8)?))).collect()
 }
 
 /// A region of a device file.
@@ -74,16 +74,16 @@ pub(super) struct RegionInfo {
 
 /// Takes `struct vfio_region_info` apart: argsz, flags, index, `cap_offset`, size, offset.
 pub(super) fn parse_region(bytes: &[u8]) -> Option<RegionInfo> {
-    let flags = word(bytes, 4)?;
+    let flags = read_u32(bytes, 4)?;
     let (mut sparse, mut table_mappable) = (None, false);
     if flags & VFIO_REGION_INFO_FLAG_CAPS != 0 {
-        let first = word(bytes, 12)?;
+        let first = read_u32(bytes, 12)?;
         if let Some(found) = capability(bytes, first, VFIO_REGION_INFO_CAP_SPARSE_MMAP)? {
             sparse = Some(pairs(found)?);
         }
         table_mappable = capability(bytes, first, VFIO_REGION_INFO_CAP_MSIX_MAPPABLE)?.is_some();
     }
-    let (size, offset) = (long(bytes, 16)?, long(bytes, 24)?);
+    let (size, offset) = (read_u64(bytes, 16)?, read_u64(bytes, 24)?);
     offset.checked_add(size)?;
     Some(RegionInfo {
         offset,
@@ -149,16 +149,16 @@ pub(super) struct IommuInfo {
 
 /// Takes `struct vfio_iommu_type1_info` apart: argsz, flags, `iova_pgsizes` (64 bits), `cap_offset`.
 pub(super) fn parse_iommu(bytes: &[u8]) -> Option<IommuInfo> {
-    let flags = word(bytes, 4)?;
-    let sizes = if flags & VFIO_IOMMU_INFO_PGSIZES != 0 { long(bytes, 8)? } else { 0 };
+    let flags = read_u32(bytes, 4)?;
+    let sizes = if flags & VFIO_IOMMU_INFO_PGSIZES != 0 { read_u64(bytes, 8)? } else { 0 };
     // The sizes are a bit mask; a mask of zero says nothing.
     let page_size = if sizes == 0 { 4096 } else { 1 << sizes.trailing_zeros() };
     let (mut found, mut available) = (None, None);
     if flags & VFIO_IOMMU_INFO_CAPS != 0 {
-        let first = word(bytes, 16)?;
+        let first = read_u32(bytes, 16)?;
         found = capability(bytes, first, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE)?;
         if let Some(capability) = capability(bytes, first, VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL)? {
-            available = Some(word(capability, 8)?);
+            available = Some(read_u32(capability, 8)?);
         }
     }
     let ranges = match found {
@@ -212,11 +212,11 @@ pub(super) enum Owner {
 /// Takes `struct vfio_pci_hot_reset_info` apart: argsz, flags, count, then for each function its group or device id (32
 /// bits), segment (16 bits), bus, and slot and function (3 bits).
 pub(super) fn parse_hot_reset(bytes: &[u8]) -> Option<Vec<Dependent>> {
-    let by_device = word(bytes, 4)? & VFIO_PCI_HOT_RESET_FLAG_DEV_ID != 0;
-    let count = word(bytes, 8)? as usize;
+    let by_device = read_u32(bytes, 4)? & VFIO_PCI_HOT_RESET_FLAG_DEV_ID != 0;
+    let count = read_u32(bytes, 8)? as usize;
     let entries = bytes.get(12..12_usize.checked_add(count.checked_mul(8)?)?)?;
     let entry = |entry: &[u8]| {
-        let id = word(entry, 0)?;
+        let id = read_u32(entry, 0)?;
         let segment = u16::from_ne_bytes([*entry.get(4)?, *entry.get(5)?]);
         let (bus, devfn) = (*entry.get(6)?, *entry.get(7)?);
         let owner = match (by_device, id) {

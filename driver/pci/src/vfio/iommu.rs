@@ -45,7 +45,7 @@ impl AddressSpace {
         let mut alloc = Block::of::<iommu_ioas_alloc>();
         // SAFETY: the structure holds no address.
         unsafe { Calls::new(kernel, file.as_fd()).request(Request::IoasAlloc, &mut alloc) }?;
-        Ok(Self::Iommufd { file, ioas: alloc.word(offset_of!(iommu_ioas_alloc, out_ioas_id)) })
+        Ok(Self::Iommufd { file, ioas: alloc.read_u32(offset_of!(iommu_ioas_alloc, out_ioas_id)) })
     }
 
     /// What may be mapped. `Ok(None)`: the answer makes no sense. Ask after the device is attached, which narrows it.
@@ -112,7 +112,7 @@ impl AddressSpace {
                     .with_long(offset_of!(iommu_ioas_unmap, length), length as u64);
                 // SAFETY: the structure holds no address of this process.
                 unsafe { Calls::new(kernel, file.as_fd()).request(Request::IoasUnmap, &mut block) }?;
-                match block.long(offset_of!(iommu_ioas_unmap, length)) {
+                match block.read_u64(offset_of!(iommu_ioas_unmap, length)) {
                     unmapped if unmapped == length as u64 => Ok(()),
                     _ => Err(Errno::INVAL.into()),
                 }
@@ -172,12 +172,12 @@ fn iova_ranges(calls: Calls<'_>, ioas: u32) -> Result<Option<IommuInfo>, OsError
         // SAFETY: the address is that of room for `room` pairs of 64-bit numbers (`struct iommu_iova_range`: start and
         // last), which live beyond the call and to which nothing else refers meanwhile.
         let outcome = unsafe { calls.request(Request::IoasRanges, &mut block) };
-        let count = block.word(offset_of!(iommu_ioas_iova_ranges, num_iovas));
+        let count = block.read_u32(offset_of!(iommu_ioas_iova_ranges, num_iovas));
         match outcome {
             Ok(_) if count <= room => {
                 let pairs = ranges.chunks_exact(2).take(count as usize);
                 let ranges = pairs.filter_map(|pair| Some((*pair.first()?, *pair.get(1)?))).collect();
-                let alignment = block.long(offset_of!(iommu_ioas_iova_ranges, out_iova_alignment)).max(1);
+                let alignment = block.read_u64(offset_of!(iommu_ioas_iova_ranges, out_iova_alignment)).max(1);
                 return Ok(alignment.is_power_of_two().then(|| IommuInfo::new(alignment, ranges, None)));
             }
             Err(error) if error == Errno::MSGSIZE.into() && count > room && count <= MAX_RANGES => {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use vfio_ioctls::VfioError;
 
 use super::error::VfioOpenError;
-use super::host::Host;
+use super::host::HostFiles;
 use super::iommu::AddressSpace;
 use super::kernel::Kernel;
 use super::options::{VfioInterface, VfioOptions};
@@ -29,7 +29,7 @@ pub(super) struct Opened {
 /// Opens the device through the interface that the options name, or through the better one that works.
 pub(super) fn open(
     kernel: &dyn Kernel,
-    host: &Host<'_>,
+    host: &HostFiles<'_>,
     options: &VfioOptions,
 ) -> Result<Opened, VfioOpenError> {
     let group = host.check()?;
@@ -71,7 +71,7 @@ fn needed(path: &Path, interface: &'static str, advice: &'static str) -> Result<
 /// Opens the device through its group and a container.
 fn open_group(
     kernel: &dyn Kernel,
-    host: &Host<'_>,
+    host: &HostFiles<'_>,
     options: &VfioOptions,
     number: u32,
 ) -> Result<Opened, VfioOpenError> {
@@ -119,7 +119,7 @@ fn open_group(
 /// Opens the device's own file and binds it to an iommufd.
 fn open_cdev(
     kernel: &dyn Kernel,
-    host: &Host<'_>,
+    host: &HostFiles<'_>,
     options: &VfioOptions,
     group: u32,
 ) -> Result<Opened, VfioOpenError> {
@@ -162,7 +162,7 @@ fn open_cdev(
     Ok(Opened { device, interface: VfioInterface::Iommufd, group: None, space })
 }
 
-fn open_file(kernel: &dyn Kernel, host: &Host<'_>, path: &Path) -> Result<OwnedFd, VfioOpenError> {
+fn open_file(kernel: &dyn Kernel, host: &HostFiles<'_>, path: &Path) -> Result<OwnedFd, VfioOpenError> {
     let address = host.address;
     kernel.open(path).map_err(|source| match errno(source) {
         Errno::BUSY => busy(host, path),
@@ -172,7 +172,7 @@ fn open_file(kernel: &dyn Kernel, host: &Host<'_>, path: &Path) -> Result<OwnedF
     })
 }
 
-fn container_error(host: &Host<'_>, error: VfioError) -> VfioOpenError {
+fn container_error(host: &HostFiles<'_>, error: VfioError) -> VfioOpenError {
     let address = host.address;
     match error {
         VfioError::OpenContainer(error) => {
@@ -193,7 +193,7 @@ fn container_error(host: &Host<'_>, error: VfioError) -> VfioOpenError {
     }
 }
 
-fn busy(host: &Host<'_>, path: &Path) -> VfioOpenError {
+fn busy(host: &HostFiles<'_>, path: &Path) -> VfioOpenError {
     VfioOpenError::Busy { address: host.address, path: path.to_owned(), holders: host.roots.holders(path) }
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use super::host::Host;
+use super::host::HostFiles;
 use super::info::{self, Owner};
 use super::sys::Calls;
 use crate::{OsError, OtherFunction, ResetError, ResetLevel};
@@ -16,7 +16,11 @@ pub(super) type Group = (u32, OwnedFd);
 ///
 /// The kernel wants all functions below the port bound to vfio drivers and owned by the caller: by the groups it shows, or by
 /// its iommufd. It says only EINVAL if not; so who is in the way is found out before.
-pub(super) fn check_hot(device: Calls<'_>, host: &Host<'_>, group: Option<&Group>) -> Result<(), ResetError> {
+pub(super) fn check_hot(
+    device: Calls<'_>,
+    host: &HostFiles<'_>,
+    group: Option<&Group>,
+) -> Result<(), ResetError> {
     const LEVEL: ResetLevel = ResetLevel::Hot;
     let reply = device.hot_reset_info().map_err(|source| match Errno::from_raw_os_error(source.raw()) {
         // No bridge above (a root complex integrated endpoint, or directly on the root bus), or a kernel without.

@@ -13,7 +13,7 @@ use vfio_bindings::bindings::vfio::{
     vfio_pci_hot_reset_info,
 };
 
-use super::info::word;
+use super::info::read_u32;
 use super::kernel::{Argument, Kernel, Request};
 use super::options::VfToken;
 use crate::{OsError, PciAddress};
@@ -67,13 +67,13 @@ impl Block {
     }
 
     /// The 32-bit field at `at`.
-    pub(super) fn word(&self, at: usize) -> u32 {
-        word(&self.0, at).unwrap_or(0)
+    pub(super) fn read_u32(&self, at: usize) -> u32 {
+        read_u32(&self.0, at).unwrap_or(0)
     }
 
     /// The 64-bit field at `at`.
-    pub(super) fn long(&self, at: usize) -> u64 {
-        super::info::long(&self.0, at).unwrap_or(0)
+    pub(super) fn read_u64(&self, at: usize) -> u64 {
+        super::info::read_u64(&self.0, at).unwrap_or(0)
     }
 }
 
@@ -100,7 +100,7 @@ impl<'a> Calls<'a> {
     }
 
     /// A request without addresses.
-    fn plain(self, request: Request, block: &mut Block) -> Result<u32, OsError> {
+    fn request_without_addresses(self, request: Request, block: &mut Block) -> Result<u32, OsError> {
         debug_assert!(!matches!(request, Request::IommuMap | Request::IoasMap | Request::IoasRanges));
         // SAFETY: none of the requests made through this function has an address in its structure (a VF token's is null
         // or set by `bind`, which keeps the bytes).
@@ -113,15 +113,15 @@ impl<'a> Calls<'a> {
     }
 
     /// A request with an answer of unknown length: asks again with the length that the kernel names.
-    fn grown(self, request: Request, head: Block) -> Result<Vec<u8>, OsError> {
+    fn request_growing(self, request: Request, head: Block) -> Result<Vec<u8>, OsError> {
         let mut reply = head.clone();
-        self.plain(request, &mut reply)?;
-        let needed = reply.word(0) as usize;
+        self.request_without_addresses(request, &mut reply)?;
+        let needed = reply.read_u32(0) as usize;
         if needed > head.0.len() {
             reply = head;
             reply.0.resize(needed.min(MAX_REPLY_SIZE), 0);
             reply = reply.with_length();
-            self.plain(request, &mut reply)?;
+            self.request_without_addresses(request, &mut reply)?;
         }
         Ok(reply.0)
     }
@@ -129,14 +129,14 @@ impl<'a> Calls<'a> {
     /// Whether the group can be used: no member is bound to a driver that would do DMA for the kernel.
     pub(super) fn group_is_viable(self) -> Result<bool, OsError> {
         let mut status = Block::of::<vfio_group_status>();
-        self.plain(Request::GroupStatus, &mut status)?;
-        Ok(status.word(offset_of!(vfio_group_status, flags)) & VFIO_GROUP_FLAGS_VIABLE != 0)
+        self.request_without_addresses(Request::GroupStatus, &mut status)?;
+        Ok(status.read_u32(offset_of!(vfio_group_status, flags)) & VFIO_GROUP_FLAGS_VIABLE != 0)
     }
 
     /// Puts the group into a container.
     pub(super) fn set_container(self, container: BorrowedFd<'_>) -> Result<(), OsError> {
         let mut number = Block(container.as_raw_fd().to_ne_bytes().to_vec());
-        self.plain(Request::GroupSetContainer, &mut number).map(drop)
+        self.request_without_addresses(Request::GroupSetContainer, &mut number).map(drop)
     }
 
     /// Gives a container its IOMMU.
@@ -155,7 +155,7 @@ impl<'a> Calls<'a> {
             Some(token) => format!("{address} vf_token={token}\0"),
             None => format!("{address}\0"),
         };
-        let number = self.plain(Request::GroupDevice, &mut Block(name.into_bytes()))?;
+        let number = self.request_without_addresses(Request::GroupDevice, &mut Block(name.into_bytes()))?;
         let number = RawFd::try_from(number).map_err(|_| OsError::from(Errno::BADF))?;
         // SAFETY: the kernel returned the number of a descriptor that it just made for this process; nobody else knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(number) })
@@ -183,36 +183,36 @@ impl<'a> Calls<'a> {
     pub(super) fn attach(self, ioas: u32) -> Result<(), OsError> {
         let mut attach = Block::of::<vfio_device_attach_iommufd_pt>()
             .with(offset_of!(vfio_device_attach_iommufd_pt, pt_id), ioas);
-        self.plain(Request::AttachIoas, &mut attach).map(drop)
+        self.request_without_addresses(Request::AttachIoas, &mut attach).map(drop)
     }
 
     /// `struct vfio_region_info` with its capabilities, for region `index`.
     pub(super) fn region_info(self, index: u32) -> Result<Vec<u8>, OsError> {
         use vfio_bindings::bindings::vfio::vfio_region_info;
         let head = Block::of::<vfio_region_info>().with(offset_of!(vfio_region_info, index), index);
-        self.grown(Request::RegionInfo, head)
+        self.request_growing(Request::RegionInfo, head)
     }
 
     /// `struct vfio_iommu_type1_info` with its capabilities, of a container.
     pub(super) fn iommu_info(self) -> Result<Vec<u8>, OsError> {
         use vfio_bindings::bindings::vfio::vfio_iommu_type1_info;
-        self.grown(Request::IommuInfo, Block::of::<vfio_iommu_type1_info>())
+        self.request_growing(Request::IommuInfo, Block::of::<vfio_iommu_type1_info>())
     }
 
     /// The flags of `struct vfio_device_info`.
     pub(super) fn device_flags(self) -> Result<u32, OsError> {
         let mut info = Block::of::<vfio_device_info>();
-        self.plain(Request::DeviceInfo, &mut info)?;
-        Ok(info.word(offset_of!(vfio_device_info, flags)))
+        self.request_without_addresses(Request::DeviceInfo, &mut info)?;
+        Ok(info.read_u32(offset_of!(vfio_device_info, flags)))
     }
 
     /// Flags and number of vectors of interrupt `index`; 0 vectors if the device has no such interrupt: the kernel says
     /// EINVAL of indices that a device's kind lacks (the error interrupt of a function without PCI Express), and 0 of others.
     pub(super) fn irq_info(self, index: u32) -> Result<(u32, u32), OsError> {
         let mut info = Block::of::<vfio_irq_info>().with(offset_of!(vfio_irq_info, index), index);
-        match self.plain(Request::IrqInfo, &mut info) {
+        match self.request_without_addresses(Request::IrqInfo, &mut info) {
             Ok(_) => {
-                let field = |at| info.word(at);
+                let field = |at| info.read_u32(at);
                 Ok((field(offset_of!(vfio_irq_info, flags)), field(offset_of!(vfio_irq_info, count))))
             }
             Err(error) if error == Errno::INVAL.into() => Ok((0, 0)),
@@ -235,7 +235,7 @@ impl<'a> Calls<'a> {
             .with(offset_of!(vfio_irq_set, index), index)
             .with(offset_of!(vfio_irq_set, count), count)
             .and(files.iter().map(|file| file.to_ne_bytes()));
-        self.plain(Request::SetIrqs, &mut set)
+        self.request_without_addresses(Request::SetIrqs, &mut set)
     }
 
     /// Resets the device by the best method that the kernel has for it alone.
@@ -247,17 +247,17 @@ impl<'a> Calls<'a> {
     pub(super) fn hot_reset_info(self) -> Result<Vec<u8>, OsError> {
         let mut head = Block::of::<vfio_pci_hot_reset_info>();
         // The number of devices is answered with "no room", into the header.
-        match self.plain(Request::HotResetInfo, &mut head) {
+        match self.request_without_addresses(Request::HotResetInfo, &mut head) {
             Err(error) if error == Errno::NOSPC.into() => {}
             Err(error) => return Err(error),
             Ok(_) => return Ok(head.0),
         }
-        let count = head.word(offset_of!(vfio_pci_hot_reset_info, count)) as usize;
+        let count = head.read_u32(offset_of!(vfio_pci_hot_reset_info, count)) as usize;
         let mut info = Block::of::<vfio_pci_hot_reset_info>();
         info.0
             .resize((size_of::<vfio_pci_hot_reset_info>() + count.saturating_mul(8)).min(MAX_REPLY_SIZE), 0);
         info = info.with_length();
-        self.plain(Request::HotResetInfo, &mut info)?;
+        self.request_without_addresses(Request::HotResetInfo, &mut info)?;
         Ok(info.0)
     }
 
@@ -267,7 +267,7 @@ impl<'a> Calls<'a> {
         let mut reset = Block::of::<vfio_pci_hot_reset>()
             .with(offset_of!(vfio_pci_hot_reset, count), u32::from(group.is_some()))
             .and(group.map(|file| file.as_raw_fd().to_ne_bytes()));
-        self.plain(Request::HotReset, &mut reset).map(drop)
+        self.request_without_addresses(Request::HotReset, &mut reset).map(drop)
     }
 }
 
@@ -349,8 +349,8 @@ mod tests {
     #[test]
     fn sys_block_states_length_and_keeps_fields() {
         let block = Block::of::<v::vfio_irq_set>().with(4, 0x21).and([1_i32, -1].map(i32::to_ne_bytes));
-        assert_eq!((block.word(0), block.word(4), block.word(24)), (28, 0x21, u32::MAX));
+        assert_eq!((block.read_u32(0), block.read_u32(4), block.read_u32(24)), (28, 0x21, u32::MAX));
         let block = Block::of::<iommu_ioas_map>().with_long(24, 1 << 40);
-        assert_eq!((block.word(0), block.long(24)), (40, 1 << 40));
+        assert_eq!((block.read_u32(0), block.read_u64(24)), (40, 1 << 40));
     }
 }

@@ -23,7 +23,7 @@ pub trait DescriptorImage {
 
 /// Descriptors that lie together, in the image and in card memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
+pub struct DescriptorSlice {
     /// First ring entry.
     pub index: u32,
     /// How many.
@@ -32,7 +32,7 @@ pub struct Piece {
     pub card: CardAddr,
 }
 
-impl Piece {
+impl DescriptorSlice {
     /// Where it starts in the image, in bytes.
     #[must_use]
     pub const fn offset(&self) -> u64 {
@@ -50,7 +50,7 @@ impl Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the descriptors have to be written to card memory, and then posted"]
 pub struct Batch {
-    pieces: [Piece; 2],
+    pieces: [DescriptorSlice; 2],
     /// Descriptors in all pieces.
     pub descriptors: u32,
     /// The last descriptor's length word in card memory and what it must read as: one read there shows that the writes before
@@ -60,7 +60,7 @@ pub struct Batch {
 
 impl Batch {
     /// What to write, in the order in which the engine will come by.
-    pub fn pieces(&self) -> impl Iterator<Item = Piece> + use<> {
+    pub fn pieces(&self) -> impl Iterator<Item = DescriptorSlice> + use<> {
         self.pieces.into_iter().filter(|piece| piece.descriptors != 0)
     }
 }
@@ -132,8 +132,8 @@ impl<T> Ring<T> {
         let arrival = CardAddr::new(self.address(last).get() + CONTROL_OFFSET);
         Some(Batch {
             pieces: [
-                Piece { index: first, descriptors: before_wrap, card: self.address(first) },
-                Piece { index: 0, descriptors: count - before_wrap, card: self.config.base },
+                DescriptorSlice { index: first, descriptors: before_wrap, card: self.address(first) },
+                DescriptorSlice { index: 0, descriptors: count - before_wrap, card: self.config.base },
             ],
             descriptors: count,
             arrival: (arrival, self.staged_entries[index(last)].length),

@@ -3,7 +3,7 @@
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::SgStatus;
 
-use super::Segment;
+use super::CopyEntry;
 
 /// A request that was not taken.
 pub type Refusal<T> = crate::refusal::Refusal<T, RefusalReason>;
@@ -52,7 +52,7 @@ pub enum RefusalReason {
     )]
     Overlap {
         /// The segment at fault.
-        segment: Segment,
+        segment: CopyEntry,
     },
     /// The destination is the ring's own descriptor memory.
     #[error(
@@ -61,7 +61,7 @@ pub enum RefusalReason {
     )]
     DescriptorMemory {
         /// The segment at fault.
-        segment: Segment,
+        segment: CopyEntry,
     },
     /// The build has no realignment engine.
     #[error(

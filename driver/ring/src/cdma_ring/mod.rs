@@ -28,7 +28,7 @@ mod batch;
 mod config;
 mod errors;
 
-pub use batch::{Batch, DescriptorImage, PendingDescriptor, Piece, Probe};
+pub use batch::{Batch, DescriptorImage, DescriptorSlice, PendingDescriptor, Probe};
 pub use config::{
     ConfigError, ENTRY_BYTES, LENGTH_BITS_BEFORE_4_1, MAX_ENTRIES, MAX_LENGTH_BITS, RingConfig,
 };
@@ -38,7 +38,7 @@ use fpga_registers::cast::{index, low32};
 
 /// One copy within card memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct CopyEntry {
     /// First byte to read, as the engine addresses it.
     pub source: CardAddr,
     /// Where it goes.
@@ -47,7 +47,7 @@ pub struct Segment {
     pub length: u64,
 }
 
-impl Segment {
+impl CopyEntry {
     /// `length` bytes from `source` to `destination`.
     #[must_use]
     pub const fn new(source: CardAddr, destination: CardAddr, length: u64) -> Self {
@@ -239,7 +239,7 @@ impl<T> Ring<T> {
     /// # Errors
     /// The payload comes back in a [`Refusal`], and the ring is as before: [`RefusalReason::Full`] is back-pressure (complete
     /// something, then submit again); the others are permanent.
-    pub fn submit(&mut self, segments: &[Segment], payload: T) -> Result<Token, Refusal<T>> {
+    pub fn submit(&mut self, segments: &[CopyEntry], payload: T) -> Result<Token, Refusal<T>> {
         self.submit_rest(segments, 0, payload)
     }
 
@@ -248,7 +248,12 @@ impl<T> Ring<T> {
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
-    pub fn submit_rest(&mut self, segments: &[Segment], moved: u64, payload: T) -> Result<Token, Refusal<T>> {
+    pub fn submit_rest(
+        &mut self,
+        segments: &[CopyEntry],
+        moved: u64,
+        payload: T,
+    ) -> Result<Token, Refusal<T>> {
         match self.stage(segments, moved) {
             Ok((length, end)) => Ok(self.record(length.saturating_add(moved), end, moved, payload)),
             Err(reason) => Err(Refusal { reason, payload }),
@@ -259,13 +264,13 @@ impl<T> Ring<T> {
     ///
     /// # Errors
     /// What [`submit`](Self::submit) would say.
-    pub fn admits(&self, segments: &[Segment]) -> Result<(), RefusalReason> {
+    pub fn admits(&self, segments: &[CopyEntry]) -> Result<(), RefusalReason> {
         self.fits(segments, 0, false)
     }
 
     /// Writes the descriptors to private memory beyond `staged`, which stays where it is: a request that does not fit leaves no
     /// trace. Returns the bytes in all and the count after the last descriptor.
-    fn stage(&mut self, segments: &[Segment], moved: u64) -> Result<(u64, u64), RefusalReason> {
+    fn stage(&mut self, segments: &[CopyEntry], moved: u64) -> Result<(u64, u64), RefusalReason> {
         self.fits(segments, moved, !self.config.realignment)?;
         let length = segments.iter().fold(0_u64, |length, segment| length.saturating_add(segment.length));
         let mut end = self.staged;
@@ -287,7 +292,7 @@ impl<T> Ring<T> {
     }
 
     /// Whether there is room, and nothing about the segments that cannot be.
-    fn fits(&self, segments: &[Segment], moved: u64, aligned: bool) -> Result<(), RefusalReason> {
+    fn fits(&self, segments: &[CopyEntry], moved: u64, aligned: bool) -> Result<(), RefusalReason> {
         if self.faulted {
             return Err(RefusalReason::Faulted);
         }
@@ -312,7 +317,7 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    fn check(&self, segment: &Segment, aligned: bool) -> Result<(), RefusalReason> {
+    fn check(&self, segment: &CopyEntry, aligned: bool) -> Result<(), RefusalReason> {
         let length = segment.length;
         for start in [segment.source, segment.destination] {
             let inside =

@@ -47,7 +47,7 @@ pub enum CardSide {
 /// Which descriptors ask for a completion report (Completed, control bit 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Report {
+pub enum CompletionPolicy {
     /// Only the last descriptor of a run: one interrupt or status event per run.
     #[default]
     EndOfRun,
@@ -79,7 +79,7 @@ pub struct RingConfig {
     /// What the descriptors' card side is. Default: incrementing memory.
     pub card_side: CardSide,
     /// Which descriptors report completion. Default: the last of a run.
-    pub report: Report,
+    pub report: CompletionPolicy,
 }
 
 impl RingConfig {
@@ -95,7 +95,7 @@ impl RingConfig {
             block_descriptors: MAX_BLOCK,
             long_run_descriptors: Some(16),
             card_side: CardSide::Memory,
-            report: Report::EndOfRun,
+            report: CompletionPolicy::EndOfRun,
         }
     }
 

@@ -1,7 +1,7 @@
 //! One channel's descriptor ring: memory logic only.
 //!
 //! Nothing here touches a register or knows the hardware beyond the descriptor format. The caller owns the
-//! memory ([`DescriptorMemory`]), writes the registers that a [`Run`] or an [`Extension`] names, and feeds back the
+//! memory ([`DescriptorMemory`]), writes the registers that a [`Run`] or an [`CreditGrant`] names, and feeds back the
 //! completed count that the device reports.
 //!
 //! [`Ring::submit`] queues descriptors in private memory; they reach device-visible memory only when they are posted, so
@@ -28,23 +28,23 @@ use fpga_registers::{CardAddr, Iova};
 mod config;
 mod errors;
 mod packets;
-mod pieces;
 mod reap;
 mod run;
+mod spans;
 mod withdraw;
 
 pub use config::{
-    CardSide, ConfigError, MAX_CREDITS, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, Report, RingConfig,
+    CardSide, CompletionPolicy, ConfigError, MAX_CREDITS, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, RingConfig,
 };
 pub use errors::{CountFault, Refusal, RefusalReason};
 pub use packets::{MetadataMemory, PacketFault, PacketSpan, Packets};
-pub use pieces::{HostRange, Segment};
 pub use reap::Drain;
-pub use run::{Extension, PendingDescriptor, Run};
+pub use run::{CreditGrant, PendingDescriptor, Run};
+pub use spans::{HostRange, SgEntry};
 pub use withdraw::WithdrawError;
 
 use config::PAGE;
-use pieces::{Pieces, total_length};
+use spans::{DescriptorSpans, total_length};
 
 use fpga_registers::cast::{index, low32};
 
@@ -140,7 +140,7 @@ impl Staged {
 
 /// What an operation is waited for with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Kind {
+enum OperationKind {
     /// Counted only.
     #[default]
     Plain,
@@ -157,7 +157,7 @@ const LONG: u64 = 4096;
 struct Operation {
     length: u64,
     descriptors: u32,
-    kind: Kind,
+    kind: OperationKind,
 }
 
 /// The descriptor ring of one channel; see the module's description.
@@ -167,7 +167,7 @@ struct Operation {
 #[derive(Debug)]
 pub struct Ring<T> {
     config: RingConfig,
-    shape: run::Shape,
+    shape: run::DescriptorTemplate,
     entry_mask: u32,
     operation_mask: u32,
     /// Longest descriptor, for the first test of every request.
@@ -195,7 +195,7 @@ pub struct Ring<T> {
     /// Count after the last queued descriptor above 4 KiB.
     long_until: u64,
     /// The endless run began with a descriptor above 4 KiB: it has no blocks of adjacent ones (quirk 1).
-    lone: bool,
+    single_descriptor_blocks: bool,
     faulted: bool,
 }
 
@@ -208,7 +208,7 @@ impl<T> Ring<T> {
         config.validate()?;
         let payloads: Vec<_> = (0..config.operations).map(|_| None).collect();
         Ok(Self {
-            shape: run::Shape::new(&config),
+            shape: run::DescriptorTemplate::new(&config),
             entry_mask: config.entries - 1,
             operation_mask: config.operations - 1,
             longest: u64::from(config.max_descriptor_length),
@@ -227,7 +227,7 @@ impl<T> Ring<T> {
             templates: run::templates(&config),
             irregular_until: 0,
             long_until: 0,
-            lone: false,
+            single_descriptor_blocks: false,
             faulted: false,
             config,
         })
@@ -335,7 +335,7 @@ impl<T> Ring<T> {
         card: CardAddr,
     ) -> Result<Token, RefusalReason> {
         let (length, end) = self.stage_one(host, card)?;
-        Ok(self.record(length, end, Kind::Plain))
+        Ok(self.record(length, end, OperationKind::Plain))
     }
 
     /// Queues a scatter-gather list as one operation: every segment has a card address of its own. Empty segments are
@@ -345,13 +345,13 @@ impl<T> Ring<T> {
     /// As [`Ring::submit`]; the payload comes back.
     pub fn submit_segments(
         &mut self,
-        segments: impl Iterator<Item = Segment> + Clone,
+        segments: impl Iterator<Item = SgEntry> + Clone,
         payload: Option<T>,
     ) -> Result<Token, (RefusalReason, Option<T>)> {
         match self.stage_segments(segments) {
             Ok((length, end)) => Ok(match payload {
                 Some(payload) => self.record_with(length, end, payload),
-                None => self.record(length, end, Kind::Plain),
+                None => self.record(length, end, OperationKind::Plain),
             }),
             Err(reason) => Err((reason, payload)),
         }
@@ -369,7 +369,7 @@ impl<T> Ring<T> {
             && self.next_operation - self.first_operation <= u64::from(self.operation_mask)
             && !self.faulted;
         if !fits {
-            return self.stage_segments(core::iter::once(Segment { host, card }));
+            return self.stage_segments(core::iter::once(SgEntry { host, card }));
         }
         let at = index(low32(self.staged) & self.entry_mask);
         let shape = host.length << 32 | Staged::ENDS_OPERATION;
@@ -381,10 +381,10 @@ impl<T> Ring<T> {
     }
 
     /// The request's ranges with the card address that each begins at.
-    fn consecutive<'a>(&self, request: Request<'a>) -> impl Iterator<Item = Segment> + Clone + use<'a, T> {
+    fn consecutive<'a>(&self, request: Request<'a>) -> impl Iterator<Item = SgEntry> + Clone + use<'a, T> {
         let moves = self.card_moves();
         request.host.iter().scan(request.card.get(), move |card, range| {
-            let segment = Segment { host: *range, card: CardAddr::new(*card) };
+            let segment = SgEntry { host: *range, card: CardAddr::new(*card) };
             if moves {
                 // What does not fit in the address space is refused at the segment that reaches its end.
                 *card = card.saturating_add(range.length);
@@ -404,7 +404,7 @@ impl<T> Ring<T> {
     #[inline(never)]
     fn stage_segments(
         &mut self,
-        segments: impl Iterator<Item = Segment> + Clone,
+        segments: impl Iterator<Item = SgEntry> + Clone,
     ) -> Result<(u64, u64), RefusalReason> {
         if self.faulted {
             return Err(RefusalReason::Faulted);
@@ -413,7 +413,7 @@ impl<T> Ring<T> {
         if self.operations() > self.operation_mask {
             return Err(RefusalReason::Full { needed: 1, free: 0 });
         }
-        let pieces = Pieces::new(
+        let pieces = DescriptorSpans::new(
             segments,
             self.config.max_descriptor_length,
             self.card_moves(),
@@ -451,10 +451,10 @@ impl<T> Ring<T> {
     }
 
     #[inline]
-    fn record(&mut self, length: u64, end: u64, kind: Kind) -> Token {
+    fn record(&mut self, length: u64, end: u64, kind: OperationKind) -> Token {
         let token = Token(self.next_operation);
         let descriptors = low32(end - self.staged);
-        if descriptors != 1 || kind != Kind::Plain {
+        if descriptors != 1 || kind != OperationKind::Plain {
             self.irregular_until = token.0 + 1;
         }
         self.slots[index(low32(token.0) & self.operation_mask)] = Operation { length, descriptors, kind };
@@ -465,7 +465,7 @@ impl<T> Ring<T> {
 
     #[inline]
     fn record_with(&mut self, length: u64, end: u64, payload: T) -> Token {
-        let token = self.record(length, end, Kind::Payload);
+        let token = self.record(length, end, OperationKind::Payload);
         self.payloads[index(low32(token.0) & self.operation_mask)] = Some(payload);
         token
     }

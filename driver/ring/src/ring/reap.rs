@@ -1,7 +1,7 @@
 //! Taking the device's counts, and handing operations back.
 
 use super::config::COUNT_MASK;
-use super::{Completion, CountFault, Drained, Kind, Ring, Token};
+use super::{Completion, CountFault, Drained, OperationKind, Ring, Token};
 use fpga_registers::cast::{index, low32};
 
 impl<T> Ring<T> {
@@ -89,7 +89,7 @@ impl<T> Ring<T> {
         while number != end {
             let operation = &self.slots[index(low32(number) & self.operation_mask)];
             let after = freed + u64::from(operation.descriptors);
-            if after > self.completed || operation.kind != Kind::Plain {
+            if after > self.completed || operation.kind != OperationKind::Plain {
                 break;
             }
             freed = after;
@@ -110,7 +110,7 @@ impl<T> Ring<T> {
         let at = index(low32(self.first_operation) & self.operation_mask);
         let operation = self.slots[at];
         let after = self.freed + u64::from(operation.descriptors);
-        if after > self.completed || operation.kind == Kind::Plain {
+        if after > self.completed || operation.kind == OperationKind::Plain {
             return None;
         }
         let completion = Completion {
@@ -119,7 +119,7 @@ impl<T> Ring<T> {
             length: operation.length,
             first_index: low32(self.freed) & self.entry_mask,
             descriptors: operation.descriptors,
-            withdrawn: operation.kind == Kind::Withdrawn,
+            withdrawn: operation.kind == OperationKind::Withdrawn,
         };
         self.freed = after;
         self.first_operation += 1;
@@ -154,7 +154,7 @@ impl<T> Iterator for Drain<'_, T> {
             ring.written_back = ring.staged;
             ring.run_end = ring.staged;
             ring.open = false;
-            ring.lone = false;
+            ring.single_descriptor_blocks = false;
             ring.faulted = false;
             return None;
         }

@@ -6,7 +6,7 @@ use fpga_registers::xdma::{DescriptorControl, Direction};
 use fpga_registers::{CardAddr, Iova};
 
 use super::config::{DESCRIPTOR_BYTES, MAX_CREDITS, PAGE_DESCRIPTORS};
-use super::{CardSide, DescriptorMemory, HostRange, LONG, Report, Ring, RingConfig, Staged, Token};
+use super::{CardSide, CompletionPolicy, DescriptorMemory, HostRange, LONG, Ring, RingConfig, Staged, Token};
 use fpga_registers::cast::{index, low32};
 
 /// What the doorbell needs: the values of the channel's SGDMA registers for one run.
@@ -26,7 +26,7 @@ pub struct Run {
 /// What the doorbell of an endless run needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the credits have to be written for the engine to fetch what was posted"]
-pub struct Extension {
+pub struct CreditGrant {
     /// The run begins: the engine has to be started before it is given the credits.
     pub start: Option<Run>,
     /// Credits to add, for SGDMA 0x8C: 1..=1023.
@@ -94,7 +94,7 @@ impl<T> Ring<T> {
     ///
     /// Start the engine before it gets the credits: its credits are cleared while it is stopped. The write-back word is to be
     /// zero when the run begins.
-    pub fn post_credits<M: DescriptorMemory + ?Sized>(&mut self, memory: &mut M) -> Option<Extension> {
+    pub fn post_credits<M: DescriptorMemory + ?Sized>(&mut self, memory: &mut M) -> Option<CreditGrant> {
         let start = self.run_end;
         // What the engine has not reported it may not have fetched: those credits may still be in the counter.
         let room = u64::from(MAX_CREDITS).saturating_sub(start - self.completed);
@@ -105,7 +105,7 @@ impl<T> Ring<T> {
         // The quirk is about a run, not about what is out at once: a run has blocks or long descriptors. It is changed between two
         // of them, for which this one has to be done; a run without blocks takes short ones meanwhile.
         let lone = self.config.long_run_descriptors.is_some() && self.long_until > start;
-        if self.open && lone != self.lone {
+        if self.open && lone != self.single_descriptor_blocks {
             match (self.is_running(), lone) {
                 (true, true) => return None,
                 (true, false) => {}
@@ -113,7 +113,7 @@ impl<T> Ring<T> {
             }
         }
         if !self.open {
-            self.lone = lone;
+            self.single_descriptor_blocks = lone;
         }
         let shape = self.shape;
         // In one go, just before the engine is told: it reads ahead of what it is told of, line by line, and a line that it
@@ -134,10 +134,10 @@ impl<T> Ring<T> {
         }
         self.run_end = end;
         let first_index = low32(start) & self.entry_mask;
-        let adjacent = if self.lone { 0 } else { fixed_extra(&self.config, first_index) };
+        let adjacent = if self.single_descriptor_blocks { 0 } else { fixed_extra(&self.config, first_index) };
         let credits = low32(end - start);
         let run = Run { first: self.address(first_index), adjacent, first_index, descriptors: credits };
-        Some(Extension { start: begins.then_some(run), credits })
+        Some(CreditGrant { start: begins.then_some(run), credits })
     }
 
     /// Stop runs: writes entries `from..to` of the block that ends at `block_end`: each names how many follow its successor.
@@ -145,7 +145,7 @@ impl<T> Ring<T> {
     fn write_block<M: DescriptorMemory + ?Sized>(
         &self,
         memory: &mut M,
-        shape: &Shape,
+        shape: &DescriptorTemplate,
         from: u64,
         to: u64,
         block_end: u64,
@@ -167,7 +167,11 @@ impl<T> Ring<T> {
     /// Control word of entry `at` in an endless run, without length and report.
     #[inline]
     fn template(&self, at: u32) -> u64 {
-        if self.lone { PLAIN } else { self.templates.get(index(at)).copied().unwrap_or(PLAIN) }
+        if self.single_descriptor_blocks {
+            PLAIN
+        } else {
+            self.templates.get(index(at)).copied().unwrap_or(PLAIN)
+        }
     }
 
     /// The descriptor at which an engine that reported no further stands; `None` if nothing is posted.
@@ -246,7 +250,7 @@ const NXT_ADJ_SHIFT: u32 = DescriptorControl::from_bits(0).with_next_adjacent(1)
 
 /// What the descriptors of one ring have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct DescriptorTemplate {
     base: u64,
     entry_mask: u32,
     /// Control bits of a descriptor that ends an operation.
@@ -255,10 +259,10 @@ pub(super) struct Shape {
     card_side: CardSide,
 }
 
-impl Shape {
+impl DescriptorTemplate {
     pub(super) fn new(config: &RingConfig) -> Self {
         let at_operation_end = DescriptorControl::from_bits(0)
-            .with_completed(matches!(config.report, Report::EachOperation))
+            .with_completed(matches!(config.report, CompletionPolicy::EachOperation))
             .with_eop(matches!(config.card_side, CardSide::StreamOut { .. }));
         Self {
             base: config.base.get(),

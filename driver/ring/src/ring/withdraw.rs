@@ -1,6 +1,6 @@
 //! Taking one operation back, and putting what an engine was stopped in the middle of into the queue again.
 
-use super::{Kind, Ring, Token};
+use super::{OperationKind, Ring, Token};
 use fpga_registers::cast::{index, low32};
 
 /// Why an operation cannot be withdrawn.
@@ -21,7 +21,7 @@ pub enum WithdrawError {
     },
     /// A part of the packet is in the card. Without the rest the next packet would continue it.
     #[error("operation {number} is a packet of which a part has been sent: it has to go to its end")]
-    Begun {
+    Started {
         /// Its number.
         number: u64,
     },
@@ -37,7 +37,7 @@ impl<T> Ring<T> {
         self.run_start = self.completed;
         self.written_back = self.completed;
         self.open = false;
-        self.lone = false;
+        self.single_descriptor_blocks = false;
     }
 
     /// Takes operation `token` back. Its descriptors that have not been executed are dropped; it ends in its turn, with
@@ -64,7 +64,7 @@ impl<T> Ring<T> {
             return Err(WithdrawError::Posted { number });
         }
         if from > first && self.sends_packets() {
-            return Err(WithdrawError::Begun { number });
+            return Err(WithdrawError::Started { number });
         }
         for count in end..self.staged {
             let moved = self.entry(count);
@@ -74,7 +74,7 @@ impl<T> Ring<T> {
         self.irregular_until = self.irregular_until.max(number + 1);
         let slot = &mut self.slots[index(low32(number) & self.operation_mask)];
         slot.descriptors = low32(from - first);
-        slot.kind = Kind::Withdrawn;
+        slot.kind = OperationKind::Withdrawn;
         Ok(())
     }
 
@@ -87,11 +87,11 @@ impl<T> Ring<T> {
         }
         let at = index(low32(number) & self.operation_mask);
         let slot = &mut self.slots[at];
-        if slot.kind != Kind::Withdrawn {
+        if slot.kind != OperationKind::Withdrawn {
             return None;
         }
         let payload = self.payloads[at].take()?;
-        slot.kind = Kind::Plain;
+        slot.kind = OperationKind::Plain;
         Some(payload)
     }
 }

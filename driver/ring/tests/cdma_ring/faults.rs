@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn cdma_ring_impossible_status_word_is_fault() {
     for word in [u32::MAX, 1, 0x0800_0000, 0x8000_0001, 0xDEAD_BEEF] {
-        let mut bench = Bench::new(4);
+        let mut bench = CdmaTestbed::new(4);
         bench.submit(&[segment(0, 0x1000, 1)]).unwrap();
         bench.publish();
         assert_eq!(bench.ring.probe(), None, "nothing is posted");
@@ -24,7 +24,7 @@ fn cdma_ring_impossible_status_word_is_fault() {
         assert_eq!(bench.ring.complete_status(probe, 1 << 31), Ok(0));
     }
     for errors in [1 << 30, 1 << 29, 1 << 28, 1 << 31 | 1 << 29] {
-        let mut bench = Bench::new(4);
+        let mut bench = CdmaTestbed::new(4);
         bench.submit(&[segment(0, 0x1000, 1)]).unwrap();
         bench.publish();
         bench.post();
@@ -40,7 +40,7 @@ fn cdma_ring_impossible_status_word_is_fault() {
 fn cdma_ring_error_at_any_position_names_descriptor() {
     for start in 0..8 {
         for failing in 0..7 {
-            let mut bench = Bench::new(8);
+            let mut bench = CdmaTestbed::new(8);
             for _ in 0..start {
                 bench.submit(&[segment(0, 0x1000, 10)]).unwrap();
                 bench.publish();
@@ -82,7 +82,7 @@ fn cdma_ring_error_at_any_position_names_descriptor() {
 
 #[test]
 fn cdma_ring_drain_in_any_state_reports_engine_progress() {
-    let mut bench = Bench::new(16);
+    let mut bench = CdmaTestbed::new(16);
     for payload in 0..4 {
         bench.submit(&[segment(payload * 300, 0x1000, 300)]).unwrap();
         if payload < 2 {
@@ -112,7 +112,7 @@ fn cdma_ring_drain_in_any_state_reports_engine_progress() {
 
 #[test]
 fn cdma_ring_engine_past_tail_halts_at_guard() {
-    let mut bench = Bench::new(8);
+    let mut bench = CdmaTestbed::new(8);
     for start in 0..20 {
         bench.submit(&[segment(0, 0x1000, 300)]).unwrap();
         bench.publish();

@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::{SgDescriptor, SgStatus};
 use fpga_ring::cdma_ring::{
-    Batch, ConfigError, DescriptorImage, ENTRY_BYTES, ProgressFault, RefusalReason, Ring, RingConfig, Segment,
+    Batch, ConfigError, CopyEntry, DescriptorImage, ENTRY_BYTES, ProgressFault, RefusalReason, Ring,
+    RingConfig,
 };
 use proptest::prelude::*;
 
@@ -25,8 +26,8 @@ fn at(address: u64) -> CardAddr {
     CardAddr::new(address)
 }
 
-fn segment(source: u64, destination: u64, length: u64) -> Segment {
-    Segment::new(at(source), at(destination), length)
+fn segment(source: u64, destination: u64, length: u64) -> CopyEntry {
+    CopyEntry::new(at(source), at(destination), length)
 }
 
 /// Eight length bits and a data path of 4 bytes: at most 252 bytes per descriptor.
@@ -150,18 +151,18 @@ impl Engine {
 
 /// What was asked for, in order, with nothing of a ring.
 #[derive(Clone, Debug)]
-struct Asked {
+struct RequestModel {
     payload: u32,
-    segments: Vec<Segment>,
+    segments: Vec<CopyEntry>,
     /// Descriptors asked for up to and including this.
     end: u64,
 }
 
-struct Bench {
+struct CdmaTestbed {
     ring: Ring<u32>,
     image: Image,
     engine: Engine,
-    flying: VecDeque<Asked>,
+    flying: VecDeque<RequestModel>,
     reference: Vec<u8>,
     asked: u64,
     /// Descriptors of operations that came back.
@@ -170,11 +171,11 @@ struct Bench {
     payloads: u32,
 }
 
-fn pieces(segment: &Segment) -> u64 {
+fn pieces(segment: &CopyEntry) -> u64 {
     segment.length.div_ceil(252)
 }
 
-impl Bench {
+impl CdmaTestbed {
     fn new(entries: u32) -> Self {
         let config = config(entries);
         let mut bench = Self {
@@ -200,7 +201,7 @@ impl Bench {
         self.batch = None;
     }
 
-    fn submit(&mut self, segments: &[Segment]) -> Result<(), RefusalReason> {
+    fn submit(&mut self, segments: &[CopyEntry]) -> Result<(), RefusalReason> {
         let payload = self.payloads;
         let needed: u64 = segments.iter().map(pieces).sum();
         let free = self.ring.free_entries();
@@ -209,7 +210,7 @@ impl Bench {
                 assert!(needed <= u64::from(free));
                 assert_eq!(u64::from(self.ring.free_entries()), u64::from(free) - needed);
                 self.asked += needed;
-                self.flying.push_back(Asked { payload, segments: segments.to_vec(), end: self.asked });
+                self.flying.push_back(RequestModel { payload, segments: segments.to_vec(), end: self.asked });
                 self.payloads += 1;
                 Ok(())
             }
@@ -316,7 +317,7 @@ impl Bench {
     }
 }
 
-fn copy(data: &mut [u8], segment: &Segment, length: u64) {
+fn copy(data: &mut [u8], segment: &CopyEntry, length: u64) {
     let place = |value: u64| usize::try_from(value).unwrap();
     let from = place(segment.source.get());
     data.copy_within(from..from + place(length), place(segment.destination.get()));

@@ -4,7 +4,7 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Command {
-    Submit(Vec<Segment>),
+    Submit(Vec<CopyEntry>),
     Publish,
     Post,
     Step(u8),
@@ -15,7 +15,7 @@ enum Command {
     GiveUp,
 }
 
-fn segments() -> impl Strategy<Value = Segment> {
+fn segments() -> impl Strategy<Value = CopyEntry> {
     let half = u64::from(DATA) / 2;
     // Source in the lower half, destination in the upper: no overlap.
     (0..half - 900, 0..half - 900, prop_oneof![4 => 1..300_u64, 1 => 0..900_u64])
@@ -44,7 +44,7 @@ proptest! {
 
     #[test]
     fn cdma_ring_model_returns_every_payload_once_and_copies_memory(size in 1..5_u32, commands in commands()) {
-        let mut bench = Bench::new(1 << size);
+        let mut bench = CdmaTestbed::new(1 << size);
         for command in commands {
             match command {
                 Command::Submit(segments) => { let _ = bench.submit(&segments); }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn cdma_ring_wrapping_batch_has_two_slices() {
-    let mut bench = Bench::new(8);
+    let mut bench = CdmaTestbed::new(8);
     for _ in 0..50 {
         for n in 0..5 {
             bench.submit(&[segment(n * 10, 0x1000 + n * 10, 10)]).unwrap();
@@ -25,7 +25,7 @@ fn cdma_ring_wrapping_batch_has_two_slices() {
 
 #[test]
 fn cdma_ring_append_while_running_moves_tail() {
-    let mut bench = Bench::new(8);
+    let mut bench = CdmaTestbed::new(8);
     bench.submit(&[segment(0, 0x1000, 600)]).unwrap();
     bench.publish();
     bench.post();
@@ -47,8 +47,8 @@ fn cdma_ring_append_while_running_moves_tail() {
 #[test]
 fn cdma_ring_current_pointer_is_accepted_only_where_possible() {
     // A full ring: every entry but one is posted.
-    let mut bench = Bench::new(8);
-    let full = |bench: &mut Bench| {
+    let mut bench = CdmaTestbed::new(8);
+    let full = |bench: &mut CdmaTestbed| {
         (0..7).for_each(|n| bench.submit(&[segment(n * 10, 0x1000 + n * 10, 10)]).unwrap());
         bench.publish();
         bench.post();
@@ -74,7 +74,7 @@ fn cdma_ring_current_pointer_is_accepted_only_where_possible() {
     assert_eq!(bench.ring.outstanding(), 0);
 
     for wrong in [0, BASE - 64, BASE + 8 * 64, BASE + 32, BASE + 3 * 64, u64::MAX, BASE + (1 << 40)] {
-        let mut bench = Bench::new(8);
+        let mut bench = CdmaTestbed::new(8);
         bench.submit(&[segment(0, 0x1000, 252 * 3)]).unwrap();
         bench.publish();
         bench.post();
@@ -90,7 +90,7 @@ fn cdma_ring_current_pointer_is_accepted_only_where_possible() {
 
 #[test]
 fn cdma_ring_probe_is_one_per_batch_and_operation() {
-    let mut bench = Bench::new(16);
+    let mut bench = CdmaTestbed::new(16);
     let mut token = None;
     for n in 0..3 {
         bench.submit(&[segment(n, 0x1000 + n, 1)]).unwrap();

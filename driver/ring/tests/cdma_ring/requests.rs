@@ -34,7 +34,7 @@ fn cdma_ring_invalid_requests_are_refused() {
     config.address_bits = 40;
     let mut ring = Ring::new(config).unwrap();
     let mut refused =
-        |segments: &[Segment]| ring.submit(segments, 7).map(|_| ()).map_err(|refusal| refusal.reason);
+        |segments: &[CopyEntry]| ring.submit(segments, 7).map(|_| ()).map_err(|refusal| refusal.reason);
     assert_eq!(refused(&[]), Err(RefusalReason::Empty));
     assert_eq!(refused(&[segment(1, 1, 0), segment(2, 9, 0)]), Err(RefusalReason::Empty));
     let last = (1 << 40) - 1;

@@ -40,16 +40,16 @@ pub(crate) const SLOTS: u32 = 1 << SLOT_BITS;
 const OFFSETS: u64 = 1 << (64 - OFFSET_SHIFT);
 
 /// Neighbours that share a cache line: 4 entries of 16 bytes.
-const NEIGHBOURS: u64 = 4;
+const ENTRIES_PER_CACHE_LINE: u64 = 4;
 /// Level of the blocks that can be leaves.
 const LEAF_LEVEL: usize = 1;
 /// Bytes of addresses that a leaf covers.
 pub(crate) const LEAF_BYTES: u64 = PAGE * PAGES as u64;
 /// So many pages of a block must be mapped for a leaf to take no more memory than they take in the table.
-pub(crate) const ENOUGH: usize = PAGES * size_of::<u32>() / (2 * size_of::<Entry>());
+pub(crate) const MIN_LEAF_PAGES: usize = PAGES * size_of::<u32>() / (2 * size_of::<Entry>());
 
 /// Entries at the start. A power of two, like every later number.
-const LEAST: usize = 64;
+const MIN_ENTRIES: usize = 64;
 
 /// The table. An entry's key is the number of the block among those of its size, and the size.
 #[derive(Debug)]
@@ -67,7 +67,13 @@ pub(crate) struct Blocks {
 impl Default for Blocks {
     fn default() -> Self {
         let seed = RandomState::new().hash_one(0);
-        Self { entries: Table::new(LEAST), used: 0, levels: [0; LEVELS], leaves: Leaves::default(), seed }
+        Self {
+            entries: Table::new(MIN_ENTRIES),
+            used: 0,
+            levels: [0; LEVELS],
+            leaves: Leaves::default(),
+            seed,
+        }
     }
 }
 
@@ -105,7 +111,7 @@ impl Blocks {
             *count += 1;
         }
         // Every so often: whoever maps many pages gets here, in whatever order.
-        level == 0 && (start / PAGE).is_multiple_of(ENOUGH as u64)
+        level == 0 && (start / PAGE).is_multiple_of(MIN_LEAF_PAGES as u64)
     }
 
     /// Has a leaf hold the pages of the block around `at`, which are `pages`: those of one memory that were noted one by one.
@@ -170,7 +176,7 @@ impl Blocks {
             if entry.value == 0 {
                 break;
             }
-            let (distance, gap) = (self.distance(self.home(entry.key), at), self.distance(hole, at));
+            let (distance, gap) = (self.distance(self.home_index(entry.key), at), self.distance(hole, at));
             if distance >= gap {
                 self.set(hole, entry);
                 hole = at;
@@ -223,7 +229,7 @@ impl Blocks {
     }
 
     fn put(&mut self, entry: Entry) {
-        let mut at = self.home(entry.key);
+        let mut at = self.home_index(entry.key);
         while self.entry(at).value != 0 {
             at = self.after(at);
         }
@@ -232,7 +238,7 @@ impl Blocks {
 
     #[inline]
     fn position(&self, key: u64) -> Option<usize> {
-        let mut at = self.home(key);
+        let mut at = self.home_index(key);
         loop {
             let entry = self.entry(at);
             if entry.value == 0 {
@@ -247,13 +253,14 @@ impl Blocks {
 
     /// Where the search for a key begins: anywhere, but next to that of the next page.
     #[inline]
-    fn home(&self, key: u64) -> usize {
+    fn home_index(&self, key: u64) -> usize {
         let page = key / LEVELS as u64;
-        let product = u128::from((page / NEIGHBOURS) ^ self.seed) * 0x9E37_79B9_7F4A_7C15;
+        let product = u128::from((page / ENTRIES_PER_CACHE_LINE) ^ self.seed) * 0x9E37_79B9_7F4A_7C15;
         #[expect(clippy::cast_possible_truncation, reason = "bits of a hash")]
         let hash = (product >> 64) as usize ^ product as usize ^ (key % LEVELS as u64) as usize;
         #[expect(clippy::cast_possible_truncation, reason = "below NEIGHBOURS")]
-        let place = hash.wrapping_mul(NEIGHBOURS as usize) | (page % NEIGHBOURS) as usize;
+        let place =
+            hash.wrapping_mul(ENTRIES_PER_CACHE_LINE as usize) | (page % ENTRIES_PER_CACHE_LINE) as usize;
         place & (self.entries.len() - 1)
     }
 

@@ -4,7 +4,7 @@
 //! of its caches; in words of 4 bytes they are not. So a leaf says of each of its pages only where it is in the file that all
 //! of them are parts of, which is how clients map their memory. Pages of another file have to be noted elsewhere.
 
-use super::places::Places;
+use super::slot_array::SlotArray;
 use super::{Extent, PAGE};
 use fpga_pci::DmaAccess;
 
@@ -31,7 +31,7 @@ struct Common {
 /// Leaves by number: the pages of 2 MiB of addresses each.
 #[derive(Debug)]
 pub(crate) struct Leaves {
-    words: Places<BYTES>,
+    words: SlotArray<BYTES>,
     common: Vec<Common>,
     /// Those that are not in use; their words are 0.
     free: Vec<usize>,
@@ -39,7 +39,7 @@ pub(crate) struct Leaves {
 
 impl Default for Leaves {
     fn default() -> Self {
-        Self { words: Places::new(0), common: Vec::new(), free: Vec::new() }
+        Self { words: SlotArray::new(0), common: Vec::new(), free: Vec::new() }
     }
 }
 

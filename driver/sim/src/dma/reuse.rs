@@ -14,7 +14,7 @@ const WORDS: usize = 1 << (BITS - 6);
 
 /// The destinations of the recent past.
 #[derive(Debug)]
-pub(crate) struct Reuse {
+pub(crate) struct ReuseTracker {
     /// A bit for every destination of this span.
     seen: Box<[u64; WORDS]>,
     /// Copies of this span, and those among them whose destination was new.
@@ -25,13 +25,13 @@ pub(crate) struct Reuse {
     streams: bool,
 }
 
-impl Default for Reuse {
+impl Default for ReuseTracker {
     fn default() -> Self {
         Self { seen: Box::new([0; WORDS]), copies: 0, new: 0, bytes: 0, streams: false }
     }
 }
 
-impl Reuse {
+impl ReuseTracker {
     /// Takes note of copies to these addresses and of these lengths, and says whether they are better made past the caches.
     pub(crate) fn note(&mut self, copies: impl Iterator<Item = (usize, usize)>) -> bool {
         for (address, length) in copies {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     /// Copies of `length` to a ring of `size` bytes, some rounds of it; what was said of the last.
-    fn ring(reuse: &mut Reuse, size: usize, length: usize) -> bool {
+    fn ring(reuse: &mut ReuseTracker, size: usize, length: usize) -> bool {
         let mut said = false;
         for at in (0..10 * SPAN).step_by(length) {
             said = reuse.note(std::iter::once((at % size, length)));
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn reuse_working_set_beyond_caches_streams() {
         for length in [2048, 4096, 65_536] {
-            let mut reuse = Reuse::default();
+            let mut reuse = ReuseTracker::default();
             for _ in 0..3 {
                 assert!(!ring(&mut reuse, SPAN / 2, length), "{length}");
                 assert!(ring(&mut reuse, 2 * SPAN, length), "{length}");
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn reuse_few_copies_use_caches() {
-        let mut reuse = Reuse::default();
+        let mut reuse = ReuseTracker::default();
         assert!(!reuse.note([(0, 1 << 20), (1 << 20, 1 << 20)].into_iter()));
         assert!(!reuse.note(std::iter::empty()));
         assert!(reuse.note(std::iter::once((5 << 20, SPAN))), "now enough is known");

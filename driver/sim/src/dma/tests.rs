@@ -34,9 +34,9 @@ fn zero(file: &OwnedFd, offset: u64, length: u64) {
 
 /// What the host side should be, without any order or memory of the past.
 #[derive(Default)]
-struct Obvious(Vec<(u64, Vec<u8>, DmaAccess)>);
+struct ReferenceMap(Vec<(u64, Vec<u8>, DmaAccess)>);
 
-impl Obvious {
+impl ReferenceMap {
     fn map(&mut self, start: u64, length: u64, access: DmaAccess) -> bool {
         let free =
             self.0.iter().all(|(at, bytes, _)| start + length <= *at || *at + bytes.len() as u64 <= start);
@@ -96,7 +96,7 @@ impl Obvious {
 /// What is behind a mapping. All client files are the same two, so that mappings are parts of something larger, and all memory
 /// without a file is one owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
+enum MappingKind {
     Process,
     Sealed,
     Unsealed,
@@ -109,7 +109,7 @@ enum Call {
         page: u64,
         pages: u64,
         access: DmaAccess,
-        of: Of,
+        of: MappingKind,
     },
     UnmapRange {
         page: u64,
@@ -137,7 +137,7 @@ enum Call {
 }
 
 /// Has the map believe that all destinations differ, or that all are the same.
-fn settle(reuse: &mut Reuse, streams: bool) {
+fn settle(reuse: &mut ReuseTracker, streams: bool) {
     let last = std::iter::once((0, usize::MAX));
     let before = if streams { 0 } else { 7 };
     // Ends what was begun.
@@ -148,7 +148,12 @@ fn settle(reuse: &mut Reuse, streams: bool) {
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let access =
         prop_oneof![Just(DmaAccess::Both), Just(DmaAccess::ReadByDevice), Just(DmaAccess::WriteByDevice)];
-    let of = prop_oneof![Just(Of::Process), Just(Of::Sealed), Just(Of::Unsealed), Just(Of::Remote)];
+    let of = prop_oneof![
+        Just(MappingKind::Process),
+        Just(MappingKind::Sealed),
+        Just(MappingKind::Unsealed),
+        Just(MappingKind::Remote)
+    ];
     let page = 0..PAGES;
     // Starts close to the ends of pages are where something happens.
     let at = (0..=PAGES, prop_oneof![0..PAGE, PAGE - 70..PAGE, Just(0)])
@@ -173,9 +178,9 @@ proptest! {
     #[test]
     fn dma_map_random_calls_match_reference(calls in calls()) {
         let mut map = DmaMap::default();
-        let mut obvious = Obvious::default();
+        let mut obvious = ReferenceMap::default();
         let (sealed, unsealed) = (file(PAGES + 4, true), file(PAGES + 4, false));
-        let remote = remote::Owner::new(BASE, PAGES + 4);
+        let remote = remote::RemoteOwner::new(BASE, PAGES + 4);
         let mut refused = RefusedAccesses::default();
         for (number, call) in calls.into_iter().enumerate() {
             match call {
@@ -184,14 +189,14 @@ proptest! {
                     // No two mappings share a page of a file, so that the obvious map needs no files.
                     let client = |file: &OwnedFd| ClientMemory::File(file.try_clone().unwrap(), page * PAGE);
                     let done = match of {
-                        Of::Process => map.map(iova, &memory(pages), access).map_err(ClientMapError::from),
-                        Of::Sealed => map.map_client(iova, length, client(&sealed), access),
-                        Of::Unsealed => map.map_client(iova, length, client(&unsealed), access),
-                        Of::Remote => map.map_client(iova, length, ClientMemory::Remote(remote.clone()), access),
+                        MappingKind::Process => map.map(iova, &memory(pages), access).map_err(ClientMapError::from),
+                        MappingKind::Sealed => map.map_client(iova, length, client(&sealed), access),
+                        MappingKind::Unsealed => map.map_client(iova, length, client(&unsealed), access),
+                        MappingKind::Remote => map.map_client(iova, length, ClientMemory::Remote(remote.clone()), access),
                     };
                     if obvious.map(iova.get(), length, access) {
                         prop_assert_eq!(done, Ok(()));
-                        if of != Of::Process {
+                        if of != MappingKind::Process {
                             // A file keeps what it was given through an earlier mapping.
                             zero(&sealed, page * PAGE, length);
                             zero(&unsealed, page * PAGE, length);

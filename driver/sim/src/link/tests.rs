@@ -3,8 +3,8 @@
 use super::*;
 use std::time::{Duration, Instant};
 
-const HERE: NodeId = NodeId::new(1);
-const THERE: NodeId = NodeId::new(2);
+const LOCAL_NODE: NodeId = NodeId::new(1);
+const REMOTE_NODE: NodeId = NodeId::new(2);
 
 fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
@@ -38,12 +38,12 @@ fn arrives(link: &mut UdpLink, node: NodeId) -> Option<Vec<u8>> {
 fn udp_link_learns_node_from_first_frame() {
     let (mut first, mut second) = pair();
     // Nobody has heard of anybody: the first end has no peers to ask.
-    first.send(&frame(HERE, THERE, 0));
+    first.send(&frame(LOCAL_NODE, REMOTE_NODE, 0));
     assert_eq!((first.counters.flooded, first.counters.sent), (1, 0));
-    second.send(&frame(THERE, HERE, 1));
-    assert_eq!(arrives(&mut first, HERE), Some(frame(THERE, HERE, 1)));
-    first.send(&frame(HERE, THERE, 2));
-    assert_eq!(arrives(&mut second, THERE), Some(frame(HERE, THERE, 2)));
+    second.send(&frame(REMOTE_NODE, LOCAL_NODE, 1));
+    assert_eq!(arrives(&mut first, LOCAL_NODE), Some(frame(REMOTE_NODE, LOCAL_NODE, 1)));
+    first.send(&frame(LOCAL_NODE, REMOTE_NODE, 2));
+    assert_eq!(arrives(&mut second, REMOTE_NODE), Some(frame(LOCAL_NODE, REMOTE_NODE, 2)));
     assert_eq!((first.counters.sent, second.counters.received), (1, 1));
     assert_eq!((second.counters.flooded, second.counters.malformed), (1, 0));
 }
@@ -53,25 +53,25 @@ fn udp_link_invalid_datagram_is_counted_and_dropped() {
     let (mut first, mut second) = pair();
     let stranger = UdpSocket::bind(loopback()).unwrap();
     let mut good = Vec::new();
-    wrapper::wrap(&frame(HERE, THERE, 3), &mut good).unwrap();
+    wrapper::wrap(&frame(LOCAL_NODE, REMOTE_NODE, 3), &mut good).unwrap();
     // Not its peer.
     stranger.send_to(&good, second.local()).unwrap();
     // To one that takes anybody's: nonsense, too long, for somebody else, and from itself.
     for bytes in [&b""[..], b"hello", &good[..20], &[0; 1500]] {
         stranger.send_to(bytes, first.local()).unwrap();
     }
-    for (source, destination) in [(THERE, NodeId::new(9)), (HERE, HERE)] {
+    for (source, destination) in [(REMOTE_NODE, NodeId::new(9)), (LOCAL_NODE, LOCAL_NODE)] {
         let mut bytes = Vec::new();
         wrapper::wrap(&frame(source, destination, 0), &mut bytes).unwrap();
         stranger.send_to(&bytes, first.local()).unwrap();
     }
     // The last one is good: the others came before it.
-    second.send(&frame(THERE, HERE, 4));
-    assert_eq!(arrives(&mut first, HERE), Some(frame(THERE, HERE, 4)));
+    second.send(&frame(REMOTE_NODE, LOCAL_NODE, 4));
+    assert_eq!(arrives(&mut first, LOCAL_NODE), Some(frame(REMOTE_NODE, LOCAL_NODE, 4)));
     assert_eq!((first.counters.malformed, first.counters.misdirected, first.counters.received), (4, 2, 1));
-    first.send(&frame(HERE, THERE, 5));
-    assert_eq!(arrives(&mut second, THERE), Some(frame(HERE, THERE, 5)));
-    assert_eq!((second.counters.strangers, second.counters.received), (1, 1));
+    first.send(&frame(LOCAL_NODE, REMOTE_NODE, 5));
+    assert_eq!(arrives(&mut second, REMOTE_NODE), Some(frame(LOCAL_NODE, REMOTE_NODE, 5)));
+    assert_eq!((second.counters.unknown_senders, second.counters.received), (1, 1));
 }
 
 #[test]
@@ -96,6 +96,6 @@ fn udp_link_largest_frame_follows_mtu() {
     assert_eq!(four.largest_datagram() - WRAPPER_LENGTH, 1456);
     assert_eq!(six.largest_datagram() - WRAPPER_LENGTH, 1436);
     assert_eq!(four.clone().mtu(4232).largest_datagram() - WRAPPER_LENGTH, 4188);
-    assert_eq!(four.clone().mtu(1 << 20).largest_datagram(), LONGEST);
+    assert_eq!(four.clone().mtu(1 << 20).largest_datagram(), MAX_DATAGRAM);
     assert_eq!(four.mtu(10).largest_datagram(), 0);
 }

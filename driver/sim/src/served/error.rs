@@ -65,11 +65,11 @@ pub(super) enum RequestError {
     #[error("the first message must propose a version")]
     NoVersion,
     #[error("the client speaks version {major}.{minor}; {MAJOR} is the only major version here")]
-    OtherVersion { major: u16, minor: u16 },
+    VersionMismatch { major: u16, minor: u16 },
     #[error("the client takes {limit} bytes with one message; {MIN_DATA} are the least that is served")]
     DataLimit { limit: u32 },
     #[error("the version is settled already")]
-    VersionAgain,
+    VersionRepeated,
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error("{0} is not supported")]
@@ -105,7 +105,7 @@ impl RequestError {
     pub(super) fn errno(&self) -> u32 {
         use crate::dma::FileError;
         let errno = match self {
-            Self::OtherVersion { .. } => Errno::PROTONOSUPPORT,
+            Self::VersionMismatch { .. } => Errno::PROTONOSUPPORT,
             // Clients ask whether there are features (migration) and take this for a plain no.
             Self::Unsupported(Command::DEVICE_FEATURE) => Errno::NOTTY,
             Self::Unsupported(_) | Self::IrqAction { .. } => Errno::OPNOTSUPP,

@@ -38,7 +38,7 @@ impl LogLimit {
             None => return false,
             Some(suppressed) => suppressed,
         };
-        self.tell(suppressed);
+        self.report_suppressed(suppressed);
         true
     }
 
@@ -47,10 +47,10 @@ impl LogLimit {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let suppressed = std::mem::take(&mut state.suppressed);
         drop(state);
-        self.tell(suppressed);
+        self.report_suppressed(suppressed);
     }
 
-    fn tell(&self, suppressed: u64) {
+    fn report_suppressed(&self, suppressed: u64) {
         if suppressed > 0 {
             let subject = self.subject;
             tracing::warn!(

@@ -1,12 +1,12 @@
 //! The loop: messages, the card's work, and sleep when there is neither.
 
+use super::client::{ClientConnection, ClientError};
 use super::error::ServeError;
 use super::listener::{Listener, SocketFile};
 use super::log::{LogLimit, log_limited};
-use super::peer::{Peer, PeerError};
 use super::session::{Next, Session};
 use crate::link::LinkEvents;
-use crate::world::World;
+use crate::network::SimNetwork;
 use fpga_pci::OsError;
 use fpga_vfio_user::socket::{Connection, SocketError};
 use fpga_vfio_user::wire::{Kind, encode_error};
@@ -27,7 +27,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 const EXCESS_CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long it is kept before it is told: a client that was killed, or whose socket a child of its still holds for a moment, goes
 /// meanwhile, and who starts again right after it finds the card free.
-const GRACE: Duration = Duration::from_millis(200);
+const BUSY_REPLY_DELAY: Duration = Duration::from_millis(200);
 /// Messages that a client may have sent before it went, and that are answered before the next one is told that there is one.
 const LAST_WORDS: usize = 1024;
 /// After a client that could not be accepted (no file descriptors left), before the next attempt.
@@ -109,19 +109,19 @@ pub struct CardServer {
 struct Client {
     /// Dropped first: it lets the client's memory go, part of which may be behind `peer`.
     session: Session,
-    peer: Arc<Peer>,
+    peer: Arc<ClientConnection>,
     since: Instant,
 }
 
 impl Client {
     fn new(
-        world: &World,
+        world: &SimNetwork,
         card: usize,
         connection: Connection,
         answer: Duration,
         log: &Arc<LogLimit>,
     ) -> Option<Self> {
-        match Peer::new(connection, answer, Arc::clone(log)) {
+        match ClientConnection::new(connection, answer, Arc::clone(log)) {
             Ok(peer) => {
                 let peer = Arc::new(peer);
                 let session = Session::with_peer(world, card, Arc::clone(&peer), Arc::clone(log));
@@ -136,32 +136,32 @@ impl Client {
     }
 
     /// How long it may still be silent, if it has said nothing yet.
-    fn rest(&self, first_message: Duration) -> Option<Duration> {
-        (!self.session.is_settled()).then(|| first_message.saturating_sub(self.since.elapsed()))
+    fn remaining_time(&self, first_message: Duration) -> Option<Duration> {
+        (!self.session.is_negotiated()).then(|| first_message.saturating_sub(self.since.elapsed()))
     }
 }
 
 /// Somebody who will be turned away.
-struct Stranger {
+struct ExcessClient {
     connection: Connection,
     since: Instant,
 }
 
-impl Stranger {
+impl ExcessClient {
     fn has_waited(&self) -> bool {
-        self.since.elapsed() >= GRACE
+        self.since.elapsed() >= BUSY_REPLY_DELAY
     }
 
     /// Until something is to be done about it, whether it says anything or not.
-    fn rest(&self) -> Duration {
-        let until = if self.has_waited() { EXCESS_CLIENT_TIMEOUT } else { GRACE };
+    fn remaining_time(&self) -> Duration {
+        let until = if self.has_waited() { EXCESS_CLIENT_TIMEOUT } else { BUSY_REPLY_DELAY };
         until.saturating_sub(self.since.elapsed())
     }
 }
 
 /// Memory for messages.
 #[derive(Default)]
-struct Buffers {
+struct MessageBuffers {
     body: Vec<u8>,
     fds: Vec<OwnedFd>,
     out: Vec<u8>,
@@ -231,7 +231,12 @@ impl CardServer {
     ///
     /// # Errors
     /// [`ServeError::NoSuchCard`], [`ServeError::Wait`].
-    pub fn run(mut self, world: &World, card: usize, stop: impl AsFd) -> Result<ServeCounts, ServeError> {
+    pub fn run(
+        mut self,
+        world: &SimNetwork,
+        card: usize,
+        stop: impl AsFd,
+    ) -> Result<ServeCounts, ServeError> {
         let count = world.card_count();
         if card >= count {
             return Err(ServeError::NoSuchCard { card, count });
@@ -240,12 +245,12 @@ impl CardServer {
         let stopped = stop.as_fd().try_clone_to_owned().map_err(|error| self.wait_error(error.into()))?;
         let stopped = Arc::new(stopped);
         // Nobody else in this process opens the card and so puts it to rest.
-        let opened = world.transport(card);
+        let opened = world.backend(card);
         let link = world.link_events();
         let began = Instant::now();
         let base = world.now();
-        let (mut client, mut stranger): (Option<Client>, Option<Stranger>) = (None, None);
-        let (mut buffers, mut pause) = (Buffers::default(), false);
+        let (mut client, mut stranger): (Option<Client>, Option<ExcessClient>) = (None, None);
+        let (mut buffers, mut pause) = (MessageBuffers::default(), false);
         loop {
             let refused = client.as_ref().map_or(0, |client| client.session.refused());
             let refused_requests = self.counts.refused_requests + refused;
@@ -253,8 +258,13 @@ impl CardServer {
             let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let rest = world.drive(base.saturating_add(fpga_protocol::Nanos::new(elapsed)));
             world.yield_lock();
-            let silent = client.as_ref().and_then(|client| client.rest(self.first_message));
-            let rest = [rest, silent, stranger.as_ref().map(Stranger::rest), pause.then_some(ACCEPT_PAUSE)];
+            let silent = client.as_ref().and_then(|client| client.remaining_time(self.first_message));
+            let rest = [
+                rest,
+                silent,
+                stranger.as_ref().map(ExcessClient::remaining_time),
+                pause.then_some(ACCEPT_PAUSE),
+            ];
             let rest = rest.into_iter().flatten().min();
             let ready =
                 self.wait(stop.as_fd(), link.as_ref(), client.as_ref(), stranger.as_ref(), !pause, rest)?;
@@ -268,9 +278,11 @@ impl CardServer {
                 client.session.serve_intx_unmask();
             }
             if ready.client {
-                self.attend(&mut client, &mut buffers, 1);
+                self.serve_client(&mut client, &mut buffers, 1);
             }
-            if client.as_ref().and_then(|client| client.rest(self.first_message)) == Some(Duration::ZERO) {
+            if client.as_ref().and_then(|client| client.remaining_time(self.first_message))
+                == Some(Duration::ZERO)
+            {
                 self.counts.broken_connections += 1;
                 log_limited!(
                     self.log,
@@ -284,8 +296,8 @@ impl CardServer {
                 || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= EXCESS_CLIENT_TIMEOUT)
             {
                 // What the client sent before it went comes first: it may make room.
-                self.attend(&mut client, &mut buffers, LAST_WORDS);
-                if client.as_ref().is_some_and(|client| !client.session.is_settled()) && ready.stranger {
+                self.serve_client(&mut client, &mut buffers, LAST_WORDS);
+                if client.as_ref().is_some_and(|client| !client.session.is_negotiated()) && ready.stranger {
                     self.counts.broken_connections += 1;
                     log_limited!(
                         self.log,
@@ -299,7 +311,7 @@ impl CardServer {
                 }
             }
             if ready.listener {
-                self.attend(&mut client, &mut buffers, LAST_WORDS);
+                self.serve_client(&mut client, &mut buffers, LAST_WORDS);
                 match self.listener.accept() {
                     Ok(None) => {}
                     Err(error) => {
@@ -310,12 +322,12 @@ impl CardServer {
                     Ok(Some(socket)) => {
                         self.counts.turned_away += u64::from(stranger.is_some());
                         let connection = Connection::new(socket).with_stop(Arc::clone(&stopped));
-                        stranger = Some(Stranger { connection, since: Instant::now() });
+                        stranger = Some(ExcessClient { connection, since: Instant::now() });
                     }
                 }
             }
             if client.is_none()
-                && let Some(Stranger { connection, .. }) = stranger.take()
+                && let Some(ExcessClient { connection, .. }) = stranger.take()
             {
                 self.counts.connections += 1;
                 log_limited!(self.log, INFO, "a client has come");
@@ -338,10 +350,10 @@ impl CardServer {
         stop: impl AsFd,
         link: Option<&LinkEvents>,
         client: Option<&Client>,
-        stranger: Option<&Stranger>,
+        stranger: Option<&ExcessClient>,
         listen: bool,
         rest: Option<Duration>,
-    ) -> Result<Ready, ServeError> {
+    ) -> Result<ReadySources, ServeError> {
         let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
         let flags = |wanted: bool| if wanted { PollFlags::IN } else { PollFlags::empty() };
         // Places that are not wanted now ask for nothing, of a descriptor that has nothing to tell.
@@ -358,21 +370,21 @@ impl CardServer {
             PollFd::from_borrowed_fd(client_fd, flags(client.is_some())),
             PollFd::from_borrowed_fd(kept_fd, flags(client.is_some())),
             PollFd::from_borrowed_fd(line_fd.unwrap_or(unused), flags(line_fd.is_some())),
-            PollFd::from_borrowed_fd(stranger_fd, flags(stranger.is_some_and(Stranger::has_waited))),
+            PollFd::from_borrowed_fd(stranger_fd, flags(stranger.is_some_and(ExcessClient::has_waited))),
             PollFd::from_borrowed_fd(link_fd, flags(link.is_some())),
         ];
         match rustix::event::poll(&mut poll, rest.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Ready::default()),
+            Err(Errno::INTR) => return Ok(ReadySources::default()),
             Err(errno) => return Err(self.wait_error(errno.into())),
         }
         let [stop, listener, socket, kept, line, stranger_ready, _] = poll.map(|fd| !fd.revents().is_empty());
-        Ok(Ready {
+        Ok(ReadySources {
             stop,
             listener: listener && listen,
             client: (socket || kept) && client.is_some(),
             line: line && line_fd.is_some(),
-            stranger: stranger_ready && stranger.is_some_and(Stranger::has_waited),
+            stranger: stranger_ready && stranger.is_some_and(ExcessClient::has_waited),
         })
     }
 
@@ -382,7 +394,7 @@ impl CardServer {
 
     /// Up to `most` messages of the client's, as far as they are there, and until it has kept the server waiting. It is gone
     /// afterwards if one was the last.
-    fn attend(&mut self, client: &mut Option<Client>, buffers: &mut Buffers, most: usize) {
+    fn serve_client(&mut self, client: &mut Option<Client>, buffers: &mut MessageBuffers, most: usize) {
         for _ in 0..most {
             let Some(present) = client else { return };
             if most > 1 && !present.peer.is_readable() {
@@ -401,8 +413,8 @@ impl CardServer {
     }
 
     /// One message of the client's. `false`: that was the last one.
-    fn serve(&mut self, client: &mut Client, buffers: &mut Buffers) -> bool {
-        let Buffers { body, fds, out } = buffers;
+    fn serve(&mut self, client: &mut Client, buffers: &mut MessageBuffers) -> bool {
+        let MessageBuffers { body, fds, out } = buffers;
         let header = match client.peer.receive(body, fds) {
             Ok(Some(header)) => header,
             Ok(None) => return true,
@@ -419,8 +431,8 @@ impl CardServer {
         next == Next::Continue
     }
 
-    fn broken(&mut self, error: PeerError) -> bool {
-        if !matches!(error, PeerError::Socket(SocketError::Closed | SocketError::Stopped)) {
+    fn broken(&mut self, error: ClientError) -> bool {
+        if !matches!(error, ClientError::Socket(SocketError::Closed | SocketError::Stopped)) {
             self.counts.broken_connections += 1;
             log_limited!(self.log, WARN, %error, "the connection ends");
         }
@@ -439,8 +451,8 @@ impl CardServer {
     }
 
     /// Answers the first message of somebody who came too late, if there is one.
-    fn reject_client(&mut self, stranger: Option<Stranger>, buffers: &mut Buffers) {
-        let Some(Stranger { connection, .. }) = stranger else { return };
+    fn reject_client(&mut self, stranger: Option<ExcessClient>, buffers: &mut MessageBuffers) {
+        let Some(ExcessClient { connection, .. }) = stranger else { return };
         self.counts.turned_away += 1;
         log_limited!(
             self.log,
@@ -448,7 +460,7 @@ impl CardServer {
             "somebody else wants the card on {} and is told that it is in use; for two programs serve two cards",
             self.listener.path().display()
         );
-        let Buffers { body, fds, out } = buffers;
+        let MessageBuffers { body, fds, out } = buffers;
         // What is not there yet will not come: the card has other things to do.
         let Ok(header) = connection.receive(body, fds, Duration::from_millis(1)) else { return };
         fds.clear();
@@ -463,7 +475,7 @@ impl CardServer {
 
 /// Who has something.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ready {
+struct ReadySources {
     stop: bool,
     listener: bool,
     client: bool,

@@ -1,13 +1,13 @@
 //! One client: its messages and their answers, without the socket that carries them.
 
+use super::client::ClientConnection;
 use super::device;
 use super::error::RequestError;
 use super::irqs::{self, LineUnmask};
 use super::log::{LogLimit, log_limited};
-use super::peer::Peer;
 use crate::dma::ClientMemory;
+use crate::network::SimNetwork;
 use crate::state::{CardFailure, Slot};
-use crate::world::World;
 use fpga_pci::{DmaAccess, InterruptError};
 use fpga_registers::Iova;
 use fpga_vfio_user::socket::Connection;
@@ -42,7 +42,7 @@ pub enum Next {
 /// rest: bus mastering off, interrupts and memory of the client let go.
 #[derive(Debug)]
 pub struct Session {
-    world: World,
+    world: SimNetwork,
     card: usize,
     /// The version is settled.
     settled: bool,
@@ -50,7 +50,7 @@ pub struct Session {
     data: Vec<u8>,
     refused: u64,
     /// The way to memory that the client maps without a file.
-    peer: Option<Arc<Peer>>,
+    peer: Option<Arc<ClientConnection>>,
     /// What the client unmasks the legacy line by, beside messages.
     line: Option<LineUnmask>,
     log: Arc<LogLimit>,
@@ -60,11 +60,11 @@ impl Session {
     /// Begins a conversation about card `card`, which is put into the state in which the kernel hands out a device. A number
     /// that is none makes a session that refuses everything.
     #[must_use]
-    pub fn new(world: &World, card: usize) -> Self {
+    pub fn new(world: &SimNetwork, card: usize) -> Self {
         Self::logging(world, card, Arc::new(LogLimit::new("clients")))
     }
 
-    fn logging(world: &World, card: usize, log: Arc<LogLimit>) -> Self {
+    fn logging(world: &SimNetwork, card: usize, log: Arc<LogLimit>) -> Self {
         let session = Self {
             world: world.clone(),
             card,
@@ -88,25 +88,35 @@ impl Session {
     ///
     /// # Errors
     /// [`InterruptError::NoDescriptor`].
-    pub fn asking(
-        world: &World,
+    pub fn with_client_memory(
+        world: &SimNetwork,
         card: usize,
         connection: Connection,
         answer: Duration,
     ) -> Result<Self, InterruptError> {
         let log = Arc::new(LogLimit::new("clients"));
-        Ok(Self::with_peer(world, card, Arc::new(Peer::new(connection, answer, Arc::clone(&log))?), log))
+        Ok(Self::with_peer(
+            world,
+            card,
+            Arc::new(ClientConnection::new(connection, answer, Arc::clone(&log))?),
+            log,
+        ))
     }
 
     /// As [`new`](Self::new), with a client that can be asked for memory that it maps without a file.
-    pub(super) fn with_peer(world: &World, card: usize, peer: Arc<Peer>, log: Arc<LogLimit>) -> Self {
+    pub(super) fn with_peer(
+        world: &SimNetwork,
+        card: usize,
+        peer: Arc<ClientConnection>,
+        log: Arc<LogLimit>,
+    ) -> Self {
         let mut session = Self::logging(world, card, log);
         session.peer = Some(peer);
         session
     }
 
     /// Whether a version was agreed on.
-    pub(super) const fn is_settled(&self) -> bool {
+    pub(super) const fn is_negotiated(&self) -> bool {
         self.settled
     }
 
@@ -178,7 +188,7 @@ impl Session {
             return Err(RequestError::Descriptors { command, got: fds.len() });
         }
         if let Request::Version(version) = request {
-            encode_reply(id, &Reply::Version(self.settle(version)?), out);
+            encode_reply(id, &Reply::Version(self.negotiate(version)?), out);
             return Ok(());
         }
         let mut data = std::mem::take(&mut self.data);
@@ -252,12 +262,12 @@ impl Session {
         done
     }
 
-    fn settle(&mut self, proposed: &Version) -> Result<Version, RequestError> {
+    fn negotiate(&mut self, proposed: &Version) -> Result<Version, RequestError> {
         if self.settled {
-            return Err(RequestError::VersionAgain);
+            return Err(RequestError::VersionRepeated);
         }
         if proposed.major != MAJOR {
-            return Err(RequestError::OtherVersion { major: proposed.major, minor: proposed.minor });
+            return Err(RequestError::VersionMismatch { major: proposed.major, minor: proposed.minor });
         }
         let limit = proposed.capabilities.max_data();
         if limit < MIN_DATA {
@@ -338,7 +348,7 @@ fn dma_map(
     slot: &mut Slot,
     map: &DmaMap,
     file: Option<OwnedFd>,
-    peer: Option<Arc<Peer>>,
+    peer: Option<Arc<ClientConnection>>,
 ) -> Result<(), RequestError> {
     let access = match map.flags {
         dma_map_flags::READ => DmaAccess::ReadByDevice,

@@ -2,7 +2,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p fpga-sim --lib loom`.
 #![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
 
-use super::gate::Gate;
+use super::lock_gate::Gate;
 use super::posted::{Cursor, Posted, PostedWrite};
 use loom::sync::Arc;
 use std::time::Duration;

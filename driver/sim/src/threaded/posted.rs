@@ -85,7 +85,7 @@ struct Producers {
 
 /// The queue.
 #[derive(Debug)]
-pub(crate) struct Posted {
+pub(crate) struct PostedQueue {
     producers: CachePadded<Producers>,
     /// Tickets below this one plus the capacity may be used.
     released: CachePadded<AtomicU64>,
@@ -103,7 +103,7 @@ pub(crate) struct Cursor {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-impl Posted {
+impl PostedQueue {
     pub(crate) fn new() -> Self {
         Self {
             producers: CachePadded::new(Producers { tail: AtomicU64::new(0), known: AtomicU64::new(0) }),

@@ -2,8 +2,8 @@
 #![cfg(not(loom))]
 
 use super::ThreadOptions;
-use crate::{SimBackend, World};
-use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
+use crate::{SimBackend, SimNetwork};
+use fpga_pci::{Backend, Bar, DmaAccess, HugePages, SharedMemory};
 use fpga_registers::{BarOffset, Iova};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn world(spin: Duration) -> World {
-    World::builder().cards(1).threaded(ThreadOptions::default().spin(spin)).build().unwrap()
+fn network(spin: Duration) -> SimNetwork {
+    SimNetwork::builder().cards(1).threaded(ThreadOptions::default().spin(spin)).build().unwrap()
 }
 
 fn write(bar: &Bar, at: u64, value: u32) {
@@ -37,8 +37,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(world: &World) -> Self {
-        let card = world.transport(0);
+    fn new(world: &SimNetwork) -> Self {
+        let card = world.backend(0);
         card.set_bus_master(true).unwrap();
         let host = SharedMemory::anonymous(8192, HugePages::No).unwrap();
         card.map_dma(Iova::new(IOVA), &host, DmaAccess::Both).unwrap();
@@ -63,7 +63,7 @@ impl Rig {
 
 #[test]
 fn worker_asleep_is_woken_every_time() {
-    let world = world(Duration::ZERO);
+    let world = network(Duration::ZERO);
     let rig = Rig::new(&world);
     let gate = &world.threaded().unwrap().gate;
     for round in 0..4000 {
@@ -78,7 +78,7 @@ fn worker_asleep_is_woken_every_time() {
 
 #[test]
 fn waiting_thread_and_worker_share_the_work() {
-    let world = world(Duration::ZERO);
+    let world = network(Duration::ZERO);
     let rig = Rig::new(&world);
     let gate = &world.threaded().unwrap().gate;
     for round in 0..4000 {
@@ -99,7 +99,7 @@ fn waiting_thread_and_worker_share_the_work() {
 
 #[test]
 fn worker_asleep_is_woken_by_lock_holder() {
-    let world = world(Duration::ZERO);
+    let world = network(Duration::ZERO);
     let rig = Rig::new(&world);
     let gate = &world.threaded().unwrap().gate;
     for _ in 0..500 {
@@ -121,7 +121,7 @@ fn worker_asleep_is_woken_by_lock_holder() {
 
 #[test]
 fn worker_panic_does_not_block_callers() {
-    let world = world(Duration::from_micros(50));
+    let world = network(Duration::from_micros(50));
     let rig = Rig::new(&world);
     rig.start();
     until("done", || rig.is_done());
@@ -139,7 +139,7 @@ fn worker_panic_does_not_block_callers() {
 
 #[test]
 fn posted_write_before_reset_does_not_arrive_after() {
-    let world = world(Duration::from_micros(50));
+    let world = network(Duration::from_micros(50));
     let rig = Rig::new(&world);
     let threaded = world.threaded().unwrap();
     {

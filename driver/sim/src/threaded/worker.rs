@@ -1,8 +1,8 @@
 //! The worker: its loop, and the handle that ends it.
 
-use super::{Shared, ThreadOptions, Threaded};
+use super::{Shared, ThreadOptions, WorkerState};
+use crate::network::SimNetworkError;
 use crate::state::State;
-use crate::world::BuildError;
 use fpga_pci::OsError;
 use fpga_pci::wait::Contention;
 use fpga_protocol::Nanos;
@@ -18,7 +18,7 @@ const ROUNDS_PER_CLOCK_READ: u32 = 16;
 const IDLE_ROUNDS_PER_CLOCK_READ: u32 = 64;
 /// After so long without work others who wait for this CPU get it in between: what they would do may be what is waited for here. Whoever
 /// drives a card in a loop is back long before, and does not pay for it.
-const COURTESY: Nanos = Nanos::from_micros(10);
+const YIELD_AFTER: Nanos = Nanos::from_micros(10);
 /// Longest sleep. Nothing rests on it: tests, which would not notice a wake-up that is lost, do without.
 const SLEEP: Duration = if cfg!(test) { Duration::MAX } else { Duration::from_millis(1) };
 
@@ -34,7 +34,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts the thread of `shared`, if it is to have one.
-    pub(crate) fn start(shared: &Arc<Shared>, options: ThreadOptions) -> Result<Self, BuildError> {
+    pub(crate) fn start(shared: &Arc<Shared>, options: ThreadOptions) -> Result<Self, SimNetworkError> {
         let (ready, answer) = sync_channel(1);
         let theirs = Arc::clone(shared);
         let thread = std::thread::Builder::new().name("fpga-world".into()).spawn(move || {
@@ -45,7 +45,7 @@ impl Worker {
                 run(&theirs, threaded, options.spin);
             }
         });
-        let thread = thread.map_err(|error| BuildError::Thread { source: error.into() })?;
+        let thread = thread.map_err(|error| SimNetworkError::Thread { source: error.into() })?;
         #[cfg(not(loom))]
         if let Some(threaded) = &shared.threaded {
             threaded.gate.set_worker(thread.thread().clone());
@@ -72,8 +72,8 @@ impl Drop for Worker {
     }
 }
 
-fn pin(cpu: usize) -> Result<(), BuildError> {
-    let refused = |source: OsError| BuildError::Affinity { cpu, source };
+fn pin(cpu: usize) -> Result<(), SimNetworkError> {
+    let refused = |source: OsError| SimNetworkError::Affinity { cpu, source };
     if cpu >= CpuSet::MAX_CPU {
         return Err(refused(rustix::io::Errno::INVAL.into()));
     }
@@ -83,16 +83,16 @@ fn pin(cpu: usize) -> Result<(), BuildError> {
 }
 
 /// Says that the worker is gone, however it goes.
-struct Alive<'a>(&'a Threaded);
+struct WorkerGuard<'a>(&'a WorkerState);
 
-impl Drop for Alive<'_> {
+impl Drop for WorkerGuard<'_> {
     fn drop(&mut self) {
         self.0.gate.set_dead();
     }
 }
 
-fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
-    let _alive = Alive(threaded);
+fn run(shared: &Shared, threaded: &WorkerState, spin: Duration) {
+    let _alive = WorkerGuard(threaded);
     let lock = || shared.state.lock().unwrap_or_else(PoisonError::into_inner);
     let gate = &threaded.gate;
     let spin = Nanos::new(u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX));
@@ -103,7 +103,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
     let mut until_look = 0;
     let single = threaded.single_cpu;
     // Whoever has something to do for the cards needs this CPU, if it is the only one.
-    let courtesy = if single { Nanos::ZERO } else { COURTESY };
+    let courtesy = if single { Nanos::ZERO } else { YIELD_AFTER };
     let mut contention = Contention::new();
     // When there was work last, as far as the clock was looked at.
     let mut worked = Nanos::ZERO;
@@ -125,7 +125,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
         until_look -= 1;
         let applied = threaded.apply(&mut state);
         if quiet && applied == 0 && !looked {
-            gate.rest();
+            gate.worker_idle();
             continue;
         }
         if state.burst() + applied != 0 {
@@ -135,7 +135,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
             continue;
         }
         quiet = true;
-        gate.rest();
+        gate.worker_idle();
         // Only with the time of now can timers be said to have nothing to do.
         if looked && (contention.is_contended() || state.now.saturating_sub(worked) >= spin) {
             contention.slept();
@@ -168,7 +168,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
 /// Sleeps until there is something to do, or some time has passed: the flag says which. What `state` protects was found
 /// to have nothing to do just now.
 fn sleep<'a>(
-    threaded: &Threaded,
+    threaded: &WorkerState,
     state: MutexGuard<'a, State>,
     lock: impl FnOnce() -> MutexGuard<'a, State>,
 ) -> (MutexGuard<'a, State>, bool) {

@@ -1,6 +1,6 @@
 //! A server in a thread, and a client that says exactly what it is told to.
 
-use fpga_sim::World;
+use fpga_sim::SimNetwork;
 use fpga_sim::served::{CardServer, ServeCounts};
 use fpga_vfio_user::socket::{Connection, SocketError};
 use fpga_vfio_user::wire::{
@@ -22,7 +22,7 @@ pub(crate) const BYPASS: u32 = 2;
 
 /// The built-in card, served.
 pub(crate) struct Served {
-    pub(crate) world: World,
+    pub(crate) network: SimNetwork,
     pub(crate) path: PathBuf,
     _folder: tempfile::TempDir,
     stop: Option<UnixStream>,
@@ -31,25 +31,25 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start() -> Self {
-        Self::of(World::builder().cards(1).build().unwrap())
+        Self::of(SimNetwork::builder().cards(1).build().unwrap())
     }
 
-    pub(crate) fn of(world: World) -> Self {
-        Self::with(world, |server| server)
+    pub(crate) fn of(network: SimNetwork) -> Self {
+        Self::with(network, |server| server)
     }
 
     /// With a server that was told something.
-    pub(crate) fn with(world: World, told: impl FnOnce(CardServer) -> CardServer) -> Self {
+    pub(crate) fn with(network: SimNetwork, told: impl FnOnce(CardServer) -> CardServer) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card");
         let server = told(CardServer::bind(&path).unwrap());
         assert_eq!(server.path(), path);
         let (stop, stopped) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn({
-            let world = world.clone();
-            move || server.run(&world, 0, stopped).unwrap()
+            let network = network.clone();
+            move || server.run(&network, 0, stopped).unwrap()
         });
-        Self { world, path, _folder: folder, stop: Some(stop), thread: Some(thread) }
+        Self { network, path, _folder: folder, stop: Some(stop), thread: Some(thread) }
     }
 
     pub(crate) fn connect(&self) -> Client {

@@ -66,7 +66,7 @@ fn registers_any_width_access_without_side_effects_of_narrow_ones() {
                     let mut expected = vec![0; width];
                     let got = client.read(bar, at, u32::try_from(width).unwrap());
                     served
-                        .world
+                        .network
                         .with_card(0, |card| card.bar_peek(u8::try_from(bar).unwrap(), at, &mut expected))
                         .unwrap();
                     if at + width as u64 > 0x1_0000 && bar != BYPASS {
@@ -122,7 +122,7 @@ fn reset_restores_registers_and_keeps_dma_mappings() {
     client.ask(&Request::DeviceReset, &[]).unwrap();
     assert_eq!(client.read32(DMA, 0x0088), 0);
     assert_eq!(client.read(region::CONFIG, 4, 2).unwrap(), [2, 0]);
-    assert_eq!(served.world.mapped_bytes(0), 4096);
+    assert_eq!(served.network.mapped_bytes(0), 4096);
     // Decoding is as it was before, on or off: whoever had switched it off believes that it still is.
     client.write(region::CONFIG, 4, &[0, 0]).unwrap();
     client.ask(&Request::DeviceReset, &[]).unwrap();
@@ -141,8 +141,8 @@ proptest! {
     ) {
         let served = Served::start();
         let mut client = served.connect();
-        let model = fpga_sim::World::builder().cards(1).build().unwrap();
-        let _opened = model.transport(0);
+        let model = fpga_sim::SimNetwork::builder().cards(1).build().unwrap();
+        let _opened = model.backend(0);
         model.with_card(0, |card| card.set_error_reporting(true));
         for (at, width, value) in accesses {
             let bytes = &value.to_le_bytes()[..width];

@@ -1,7 +1,7 @@
 //! Clients that try to keep the server, or what it has, for themselves.
 
 use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, until, version};
-use fpga_sim::World;
+use fpga_sim::SimNetwork;
 use fpga_vfio_user::wire::{
     Capabilities, DmaMap, Kind, Reply, Request, Version, encode_reply, encode_request,
 };
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 const MEMORY: u64 = 0x10_0000;
 /// Nothing in these tests takes so long: a server that waits for it makes its test hang.
-const ENDLESS: Duration = Duration::from_secs(24 * 3600);
+const LONG_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-fn world(threaded: bool) -> World {
-    let world = World::builder().cards(1);
-    let world = if threaded { world.threaded(fpga_sim::ThreadOptions::default()) } else { world };
-    world.build().unwrap()
+fn network(threaded: bool) -> SimNetwork {
+    let network = SimNetwork::builder().cards(1);
+    let network = if threaded { network.threaded(fpga_sim::ThreadOptions::default()) } else { network };
+    network.build().unwrap()
 }
 
 /// Starts H2C channel 0 on a descriptor in memory that only messages reach.
@@ -51,7 +51,7 @@ fn client_tiny_transfer_limit_is_refused() {
 #[test]
 fn client_never_answering_does_not_delay_server_end() {
     for threaded in [false, true] {
-        let served = Served::with(world(threaded), |server| server.answer(ENDLESS));
+        let served = Served::with(network(threaded), |server| server.answer(LONG_TIMEOUT));
         let mut client = served.connect();
         start_by_messages(&mut client);
         client.asked();
@@ -65,7 +65,7 @@ fn client_never_answering_does_not_delay_server_end() {
 #[test]
 fn client_endless_message_work_does_not_block_others() {
     for threaded in [false, true] {
-        let served = Served::with(world(threaded), |server| server.answer(ENDLESS));
+        let served = Served::with(network(threaded), |server| server.answer(LONG_TIMEOUT));
         let mut client = served.connect();
         start_by_messages(&mut client);
         let mut list = descriptor(4096, MEMORY + PAGE, 0);
@@ -78,7 +78,7 @@ fn client_endless_message_work_does_not_block_others() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..4 {
-                    served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap();
+                    served.network.with_card(0, |card| card.counters().h2c_bytes).unwrap();
                     // Another client is told that the card is taken.
                     assert_eq!(Client::bare(&path).ask(&version(0, 1), &[]).unwrap_err(), 16);
                 }
@@ -122,7 +122,7 @@ fn client_partial_message_does_not_delay_server_end() {
 
 #[test]
 fn client_descriptor_flood_ends_connection() {
-    let served = Served::with(world(false), |server| server.answer(ENDLESS));
+    let served = Served::with(network(false), |server| server.answer(LONG_TIMEOUT));
     let mut client = served.connect();
     start_by_messages(&mut client);
     client.asked();
@@ -152,6 +152,6 @@ fn client_refusals_of_many_connections_are_all_counted() {
             assert!(client.read(99, 0, 4).is_err());
         }
     }
-    until(|| served.world.mapped_bytes(0) == 0);
+    until(|| served.network.mapped_bytes(0) == 0);
     assert_eq!(served.stop().refused_requests, 200);
 }

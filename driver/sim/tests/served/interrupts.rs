@@ -237,7 +237,7 @@ fn release_request_reaches_client() {
 
 #[test]
 fn error_interrupt_signals_uncorrectable_only() {
-    use fpga_card::fault_plan::Moment;
+    use fpga_card::fault_plan::Opportunity;
     use fpga_card::{CorrectableError, FaultPlan, InjectedFault, PciError, PlannedFault, UncorrectableError};
     let served = Served::start();
     let mut client = served.connect();
@@ -246,8 +246,8 @@ fn error_interrupt_signals_uncorrectable_only() {
         (PciError::Correctable(CorrectableError::Receiver), 0),
         (PciError::Uncorrectable(UncorrectableError::CompletionTimeout), 1),
     ] {
-        let fault = PlannedFault::new(InjectedFault::Pci { error, on: Moment::Access });
-        served.world.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
+        let fault = PlannedFault::new(InjectedFault::Pci { error, on: Opportunity::Access });
+        served.network.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
         client.read32(DMA, 0);
         // The work that this access brings is done before the next one.
         client.read32(DMA, 0);
@@ -258,12 +258,12 @@ fn error_interrupt_signals_uncorrectable_only() {
 
 #[test]
 fn unplugged_card_reads_all_ones_and_is_not_reset() {
-    use fpga_card::fault_plan::Moment;
+    use fpga_card::fault_plan::Opportunity;
     use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
     let served = Served::start();
     let mut client = served.connect();
-    let fault = PlannedFault::new(InjectedFault::SurpriseRemoval { on: Moment::Access });
-    served.world.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
+    let fault = PlannedFault::new(InjectedFault::SurpriseRemoval { on: Opportunity::Access });
+    served.network.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
     assert_eq!(client.read32(DMA, 0), u32::MAX);
     assert_eq!(client.read(region::CONFIG, 0, 4).unwrap(), [0xFF; 4]);
     assert_eq!(client.ask(&Request::DeviceReset, &[]).unwrap_err(), 19);
@@ -282,7 +282,7 @@ fn user_interrupt_reaches_waiting_client_by_every_method() {
         let vector = if index == irq::MSIX { 12 } else { 0 };
         client.write32(DMA, 0x2084, vector << 8);
         client.write32(DMA, 0x2008, 1 << 5);
-        let raise = |on| assert!(served.world.set_user_interrupt(0, 5, on));
+        let raise = |on| assert!(served.network.set_user_interrupt(0, 5, on));
         raise(true);
         let vector = usize::try_from(vector).unwrap();
         assert_eq!(heard[vector].wait(crate::client::LONG).unwrap(), Some(1), "{index}");
@@ -298,7 +298,7 @@ fn user_interrupt_reaches_waiting_client_by_every_method() {
         }
         assert!(taken(&heard).iter().all(|count| *count == 0));
         assert!(
-            !served.world.set_user_interrupt(0, 16, true) && !served.world.set_user_interrupt(1, 0, true)
+            !served.network.set_user_interrupt(0, 16, true) && !served.network.set_user_interrupt(1, 0, true)
         );
         served.stop();
     }

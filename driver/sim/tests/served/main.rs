@@ -3,10 +3,10 @@
 
 mod client;
 mod device;
+mod foreign_client;
 mod hostile;
 mod interrupts;
 mod memory;
 mod messages;
 mod protocol;
 mod socket;
-mod stranger;

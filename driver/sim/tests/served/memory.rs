@@ -42,12 +42,12 @@ fn memory_hundred_thousand_file_pages_use_one_descriptor() {
     }
     // An answer says that everything before it is done.
     client.read32(DMA, 0);
-    assert_eq!(served.world.mapped_bytes(0), PAGES * PAGE);
+    assert_eq!(served.network.mapped_bytes(0), PAGES * PAGE);
     // Other tests have files of that name too, a few at a time.
     let (files, maps) = held();
     assert!(files < 30 && maps < 30, "{files} descriptors, {maps} mappings");
     assert_eq!(unmap(&mut client, 0, 1 << 40, 0), Ok(PAGES * PAGE));
-    assert_eq!(served.world.mapped_bytes(0), 0);
+    assert_eq!(served.network.mapped_bytes(0), 0);
     assert_eq!(served.stop().refused_requests, 0);
 }
 
@@ -74,7 +74,7 @@ fn memory_transfer_spans_separately_mapped_pages() {
     client.start_h2c(0x10_0000);
     assert_eq!(client.h2c_idle() & 0x00FF_FFF8, 0, "no error");
     let mut back = vec![0; data.len()];
-    served.world.with_card(0, |card| card.peek(CardAddr::new(0x5000), &mut back)).unwrap().unwrap();
+    served.network.with_card(0, |card| card.peek(CardAddr::new(0x5000), &mut back)).unwrap().unwrap();
     assert!(back == data);
     served.stop();
 }
@@ -91,7 +91,7 @@ fn memory_unmapped_or_read_only_access_is_refused_and_counted() {
     // The source is not mapped.
     client.start_h2c(0x10_0000);
     assert_ne!(client.h2c_idle() & 0x3E00, 0, "a read error");
-    assert_eq!(served.world.refused_accesses(0).reads, 1);
+    assert_eq!(served.network.refused_accesses(0).reads, 1);
     // Mapped it works, unmapped it does not again.
     client.map(0x20_0000, PAGE, READ, Some((&memory, PAGE))).unwrap();
     client.read32(DMA, 0x0044);
@@ -100,17 +100,17 @@ fn memory_unmapped_or_read_only_access_is_refused_and_counted() {
     assert_eq!(unmap(&mut client, 0x20_0000, PAGE, 0), Ok(PAGE));
     client.start_h2c(0x10_0000);
     assert_ne!(client.h2c_idle() & 0x3E00, 0);
-    assert_eq!(served.world.refused_accesses(0).reads, 2);
+    assert_eq!(served.network.refused_accesses(0).reads, 2);
     // C2H channel 0 writes to memory that it may only read: the write is lost, and nobody but the card knows.
     rustix::io::pwrite(&memory, &descriptor(64, 0, 0x30_0000), 0).unwrap();
     client.map(0x30_0000, PAGE, READ, Some((&memory, 2 * PAGE))).unwrap();
     client.write(DMA, 0x5080, &0x10_0000_u64.to_le_bytes()).unwrap();
     client.write32(DMA, 0x1004, 1);
-    until(|| served.world.refused_accesses(0).writes > 0);
+    until(|| served.network.refused_accesses(0).writes > 0);
     let mut bytes = [0; 4096];
     rustix::io::pread(&memory, &mut bytes, 2 * PAGE).unwrap();
     assert_eq!(bytes, [0x55; 4096]);
-    let logged = served.world.with_card(0, |card| card.faults().len()).unwrap();
+    let logged = served.network.with_card(0, |card| card.faults().len()).unwrap();
     assert!(logged >= 3);
     served.stop();
 }
@@ -135,7 +135,7 @@ fn memory_invalid_mapping_is_refused_without_trace() {
     let two = [memory.as_fd(), memory.as_fd()];
     let map = DmaMap { flags: BOTH, offset: 0, address: 0x8000, size: PAGE };
     assert_eq!(client.ask(&Request::DmaMap(map), &two).unwrap_err(), 22, "two files");
-    assert_eq!(served.world.mapped_bytes(0), PAGE);
+    assert_eq!(served.network.mapped_bytes(0), PAGE);
     // Without a file: by messages.
     client.map(0x9000, PAGE, BOTH, None).unwrap();
     assert_eq!(unmap(&mut client, 0x1000, 2 * PAGE, 0), Ok(PAGE));
@@ -144,7 +144,7 @@ fn memory_invalid_mapping_is_refused_without_trace() {
     assert_eq!(unmap(&mut client, 0x9000, PAGE, dma_unmap_flags::GET_DIRTY_BITMAP), Err(22));
     assert_eq!(unmap(&mut client, 0x9000, PAGE, dma_unmap_flags::ALL), Err(22));
     assert_eq!(unmap(&mut client, 0, 0, dma_unmap_flags::ALL), Ok(PAGE));
-    assert_eq!(served.world.mapped_bytes(0), 0);
+    assert_eq!(served.network.mapped_bytes(0), 0);
     served.stop();
 }
 
@@ -157,6 +157,6 @@ fn memory_partial_unmap_is_refused() {
     for (at, size) in [(0x4000, PAGE), (0x3000, 2 * PAGE), (0x5000, PAGE), (0x6000, 8 * PAGE)] {
         assert_eq!(unmap(&mut client, at, size, 0), Err(22), "{at:#x}");
     }
-    assert_eq!(served.world.mapped_bytes(0), 4 * PAGE);
+    assert_eq!(served.network.mapped_bytes(0), 4 * PAGE);
     served.stop();
 }

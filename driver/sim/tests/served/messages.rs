@@ -2,7 +2,7 @@
 
 use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until};
 use fpga_registers::CardAddr;
-use fpga_sim::World;
+use fpga_sim::SimNetwork;
 use fpga_vfio_user::wire::{
     DmaTransfer, Kind, RegionAccess, Reply, Request, encode_error, encode_reply, encode_request,
 };
@@ -74,7 +74,7 @@ impl Memory {
         }
     }
 
-    /// Channel status of the engine at `base` when it is busy no more. Nothing else asks the world meanwhile: it waits for answers.
+    /// Channel status of the engine at `base` when it is busy no more. Nothing else asks the network meanwhile: it waits for answers.
     fn idle(&mut self, client: &mut Client, base: u64) -> u32 {
         for id in 0x100.. {
             let status = RegionAccess { offset: base + 0x40, region: DMA, count: 4 };
@@ -104,9 +104,9 @@ fn start(client: &mut Client, base: u64) {
 #[test]
 fn message_memory_answering_client_is_accessed_while_it_asks() {
     for threaded in [false, true] {
-        let world = World::builder().cards(1);
-        let world = if threaded { world.threaded(fpga_sim::ThreadOptions::default()) } else { world };
-        let served = Served::of(world.build().unwrap());
+        let network = SimNetwork::builder().cards(1);
+        let network = if threaded { network.threaded(fpga_sim::ThreadOptions::default()) } else { network };
+        let served = Served::of(network.build().unwrap());
         let mut client = served.connect();
         let mut memory = Memory::new();
         client.map(MEMORY, 4 * PAGE, 3, None).unwrap();
@@ -117,7 +117,7 @@ fn message_memory_answering_client_is_accessed_while_it_asks() {
         start(&mut client, 0);
         assert_eq!(memory.idle(&mut client, 0) & 0x00FF_FFF8, 0, "no error");
         let mut back = vec![0; 6000];
-        served.world.with_card(0, |card| card.peek(CardAddr::new(0x5000), &mut back)).unwrap().unwrap();
+        served.network.with_card(0, |card| card.peek(CardAddr::new(0x5000), &mut back)).unwrap().unwrap();
         assert!(back == data);
         // And back to other addresses.
         memory.part(MEMORY, 32).unwrap().copy_from_slice(&descriptor(5000, 0x5001, DATA + 100));
@@ -148,7 +148,7 @@ fn message_memory_access_spans_file_and_messages() {
     start(&mut client, 0);
     assert_eq!(memory.idle(&mut client, 0) & 0x00FF_FFF8, 0, "no error");
     let mut back = vec![0; 8000];
-    served.world.with_card(0, |card| card.peek(CardAddr::new(0), &mut back)).unwrap().unwrap();
+    served.network.with_card(0, |card| card.peek(CardAddr::new(0), &mut back)).unwrap().unwrap();
     assert!(back[..4096].iter().all(|byte| *byte == 0x55) && back[4096..].iter().all(|byte| *byte == 0x77));
     served.stop();
 }
@@ -164,13 +164,13 @@ fn message_memory_refused_access_is_retried_next_time() {
     memory.part(MEMORY, 32).unwrap().copy_from_slice(&descriptor(64, DATA, 0));
     start(&mut client, 0);
     assert_ne!(memory.idle(&mut client, 0) & 0x00F8_0000, 0, "a descriptor error");
-    let refused = served.world.refused_accesses(0).reads;
+    let refused = served.network.refused_accesses(0).reads;
     assert!(refused > 0);
     memory.refuses = None;
     memory.ask(&mut client, 1, &Request::RegionRead(RegionAccess { offset: 0x44, region: DMA, count: 4 }));
     start(&mut client, 0);
     assert_eq!(memory.idle(&mut client, 0) & 0x00FF_FFF8, 0, "no error");
-    assert_eq!(served.world.refused_accesses(0).reads, refused);
+    assert_eq!(served.network.refused_accesses(0).reads, refused);
     drop(client);
     let counts = served.stop();
     assert_eq!((counts.memory_messages, counts.broken_connections), (memory.questions, 0));
@@ -178,23 +178,23 @@ fn message_memory_refused_access_is_retried_next_time() {
 
 #[test]
 fn message_memory_silent_client_is_asked_once() {
-    let world = World::builder().cards(1).build().unwrap();
-    let served = Served::with(world, |server| server.answer(Duration::from_millis(20)));
+    let network = SimNetwork::builder().cards(1).build().unwrap();
+    let served = Served::with(network, |server| server.answer(Duration::from_millis(20)));
     let mut client = served.connect();
     client.map(MEMORY, 4 * PAGE, 3, None).unwrap();
     client.bus_master(true);
     start(&mut client, 0);
     let (first, _) = client.asked();
-    until(|| served.world.refused_accesses(0).reads > 0);
+    until(|| served.network.refused_accesses(0).reads > 0);
     // An answer that is too late is nobody's.
     let mut late = Vec::new();
     encode_error(first.id, first.command, 95, &mut late);
     client.send_bytes(&late);
     assert_eq!(client.read32(DMA, 0) >> 16, 0x1FC0, "the connection goes on");
     client.read32(DMA, 0x44);
-    let refused = served.world.refused_accesses(0).reads;
+    let refused = served.network.refused_accesses(0).reads;
     start(&mut client, 0);
-    until(|| served.world.refused_accesses(0).reads > refused);
+    until(|| served.network.refused_accesses(0).reads > refused);
     client.read32(DMA, 0);
     drop(client);
     let counts = served.stop();
@@ -219,11 +219,11 @@ fn message_memory_other_layout_is_not_asked_for_data() {
     encode_reply(header.id, &Reply::DmaMap, &mut answer);
     answer[2..4].copy_from_slice(&header.command.0.to_ne_bytes());
     client.send_bytes(&answer);
-    until(|| served.world.refused_accesses(0).reads > 0);
+    until(|| served.network.refused_accesses(0).reads > 0);
     client.read32(DMA, 0x44);
-    let refused = served.world.refused_accesses(0).reads;
+    let refused = served.network.refused_accesses(0).reads;
     start(&mut client, 0);
-    until(|| served.world.refused_accesses(0).reads > refused);
+    until(|| served.network.refused_accesses(0).reads > refused);
     assert_eq!(client.read32(DMA, 0) >> 16, 0x1FC0);
     drop(client);
     assert_eq!(served.stop().memory_messages, 1);

@@ -1,7 +1,7 @@
 //! The socket's life, and clients that come and go.
 
 use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, file, until, version};
-use fpga_sim::World;
+use fpga_sim::SimNetwork;
 use fpga_sim::served::{CardServer, ServeError};
 use fpga_vfio_user::wire::{RegionAccess, Request, region};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -41,9 +41,9 @@ fn socket_foreign_file_at_path_is_kept() {
 fn socket_missing_card_is_not_served() {
     let folder = tempfile::tempdir().unwrap();
     let server = CardServer::bind(&folder.path().join("card")).unwrap();
-    let world = World::builder().cards(2).build().unwrap();
+    let network = SimNetwork::builder().cards(2).build().unwrap();
     let (_stop, stopped) = UnixStream::pair().unwrap();
-    assert_eq!(server.run(&world, 2, stopped), Err(ServeError::NoSuchCard { card: 2, count: 2 }));
+    assert_eq!(server.run(&network, 2, stopped), Err(ServeError::NoSuchCard { card: 2, count: 2 }));
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn socket_second_client_is_refused_as_busy_and_may_retry() {
 
 #[test]
 fn socket_silent_client_is_disconnected() {
-    let world = World::builder().cards(1).build().unwrap();
-    let served = Served::with(world, |server| server.first_message(Duration::from_millis(20)));
+    let network = SimNetwork::builder().cards(1).build().unwrap();
+    let served = Served::with(network, |server| server.first_message(Duration::from_millis(20)));
     let mut silent = Client::bare(&served.path);
     assert!(silent.receive().is_err());
     // Half a message is none.
@@ -84,8 +84,8 @@ fn socket_silent_client_is_disconnected() {
 
 #[test]
 fn socket_silent_client_does_not_block_others() {
-    let world = World::builder().cards(1).build().unwrap();
-    let served = Served::with(world, |server| server.first_message(LONG));
+    let network = SimNetwork::builder().cards(1).build().unwrap();
+    let served = Served::with(network, |server| server.first_message(LONG));
     let mut silent = Client::bare(&served.path);
     let mut next = served.connect();
     next.read32(DMA, 0);
@@ -131,16 +131,16 @@ fn socket_client_leaving_mid_transfer_leaves_usable_card() {
     for _ in 0..5 {
         let mut client = served.connect();
         assert_eq!(client.read(region::CONFIG, 4, 1).unwrap(), [2], "bus mastering is off");
-        assert_eq!(served.world.mapped_bytes(0), 0);
-        let before = served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap();
+        assert_eq!(served.network.mapped_bytes(0), 0);
+        let before = served.network.with_card(0, |card| card.counters().h2c_bytes).unwrap();
         let memory = start_endless_chain(&mut client);
         // The card works while nobody asks it anything.
-        let moved = || served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap() - before;
+        let moved = || served.network.with_card(0, |card| card.counters().h2c_bytes).unwrap() - before;
         until(|| moved() > 1 << 20);
         // And it answers while it works.
         assert_eq!(client.read32(DMA, 0x0000) >> 16, 0x1FC0);
         drop(client);
-        until(|| served.world.mapped_bytes(0) == 0);
+        until(|| served.network.mapped_bytes(0) == 0);
         drop(memory);
     }
     // The last one finds a card that works: the engine is stopped, then started on something else.
@@ -164,19 +164,20 @@ fn socket_server_end_mid_transfer_is_clean() {
     let served = Served::start();
     let mut client = served.connect();
     let _memory = start_endless_chain(&mut client);
-    let world = served.world.clone();
+    let network = served.network.clone();
     served.stop();
-    assert_eq!(world.mapped_bytes(0), 0);
+    assert_eq!(network.mapped_bytes(0), 0);
     assert!(client.receive().is_err());
 }
 
 #[test]
 fn socket_threaded_network_is_served() {
-    let world = World::builder().cards(1).threaded(fpga_sim::ThreadOptions::default()).build().unwrap();
-    let served = Served::of(world);
+    let network =
+        SimNetwork::builder().cards(1).threaded(fpga_sim::ThreadOptions::default()).build().unwrap();
+    let served = Served::of(network);
     let mut client = served.connect();
     let _memory = start_endless_chain(&mut client);
-    until(|| served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap() > 1 << 20);
+    until(|| served.network.with_card(0, |card| card.counters().h2c_bytes).unwrap() > 1 << 20);
     served.stop();
 }
 

@@ -42,7 +42,7 @@ const MAILBOXES_AT: u64 = 8 << 10;
 const REQUESTS_AT: u64 = MAILBOXES_AT + MAILBOX * MAILBOXES as u64;
 const _: () = assert!(REQUESTS_AT + MAILBOX <= 16 << 10, "the event ring begins at 16 KiB");
 /// How long an answer may take if nothing else is said, and how much longer for each of its bytes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const TIMEOUT_NS_PER_BYTE: u64 = 10;
 
 /// A piece of a node's card memory that this node may read: what its owner hands out, by whatever way the application has.
@@ -101,7 +101,7 @@ struct Pending {
 
 /// What a read that has failed may still be told of: its answer, if that was complete before its window was closed.
 #[derive(Debug, Clone, Copy)]
-struct Late {
+struct ExpiredRead {
     node: NodeId,
     to: CardAddr,
     length: u64,
@@ -109,7 +109,7 @@ struct Late {
     until: u32,
 }
 
-impl Late {
+impl ExpiredRead {
     /// Whether the event of this running number is none that could.
     const fn is_over(&self, event: u32) -> bool {
         self.until.wrapping_sub(event) > u32::MAX / 2
@@ -141,7 +141,7 @@ pub(super) struct Reads {
     /// Requests whose read has ended before they did.
     ignored: Vec<SendTicket>,
     /// Answers of reads that have failed, which may have arrived just before.
-    late: Vec<Late>,
+    late: Vec<ExpiredRead>,
     pub(super) served: u64,
     pub(super) refused: u64,
 }
@@ -251,7 +251,7 @@ impl Endpoint {
             return Err(ReadError::Range { card: card(), node: source.node, offset, length, readable });
         }
         let now = self.now();
-        let usual = || PATIENCE + Duration::from_nanos(length.saturating_mul(TIMEOUT_NS_PER_BYTE));
+        let usual = || TIMEOUT + Duration::from_nanos(length.saturating_mul(TIMEOUT_NS_PER_BYTE));
         let patience = options.deadline.unwrap_or_else(usual);
         let ticket = ReadTicket(self.reads.next_ticket);
         if length == 0 {
@@ -274,7 +274,7 @@ impl Endpoint {
         let from = self.reserved(REQUESTS_AT + SLOT * slot as u64);
         let window = self.open_region(source.node, CardRange::new(to, length))?;
         let request = Request { offset, length, to, key: window.remote.key, scheme };
-        match self.ask(source, slot, from, &request, options.priority) {
+        match self.send_request(source, slot, from, &request, options.priority) {
             Ok(sent) => {
                 self.reads.next_ticket += 1;
                 let deadline = now.saturating_add(nanos(patience));
@@ -294,7 +294,7 @@ impl Endpoint {
     }
 
     /// Puts the request into card memory, and sends it.
-    fn ask(
+    fn send_request(
         &mut self,
         source: &RemoteReadable,
         slot: usize,
@@ -373,8 +373,9 @@ impl Endpoint {
         }
         let event = self.events.taken();
         self.reads.late.retain(|late| !late.is_over(event));
-        let is_late =
-            |late: &Late| (late.node, late.to, late.length) == (notice.node, notice.address, notice.length);
+        let is_late = |late: &ExpiredRead| {
+            (late.node, late.to, late.length) == (notice.node, notice.address, notice.length)
+        };
         // Not the answer to another read into the same place.
         if let Some(at) = self.reads.late.iter().position(is_late) {
             self.reads.late.swap_remove(at);
@@ -460,7 +461,7 @@ impl Endpoint {
                 .map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })?;
             let taken = self.events.taken();
             self.reads.late.retain(|late| !late.is_over(taken.wrapping_add(1)));
-            self.reads.late.push(Late { node, to, length, until });
+            self.reads.late.push(ExpiredRead { node, to, length, until });
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ pub enum ConnectError {
     },
     /// The socket's file was left by a server that is no more.
     #[error("nobody listens on {}: its server has ended; start it again", .path.display())]
-    NobodyListens {
+    NotListening {
         /// The path given.
         path: PathBuf,
     },
@@ -73,7 +73,7 @@ pub enum ConnectError {
 
 /// How often a server whose queue is full is asked again. Nothing tells when there is room in it: such a socket cannot be waited for
 /// (connect(2), EAGAIN of UNIX domain sockets).
-const AGAIN: Duration = Duration::from_millis(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Connection {
     /// Connects to the server that listens at `path`.
@@ -87,7 +87,7 @@ impl Connection {
             match errno {
                 Errno::NOENT | Errno::NOTDIR => ConnectError::Missing { path },
                 Errno::ACCESS | Errno::PERM => ConnectError::Permission { path },
-                Errno::CONNREFUSED => ConnectError::NobodyListens { path },
+                Errno::CONNREFUSED => ConnectError::NotListening { path },
                 Errno::PROTOTYPE => ConnectError::WrongKind { path },
                 errno => ConnectError::System { path, source: errno.into() },
             }
@@ -106,7 +106,9 @@ impl Connection {
         loop {
             match rustix::net::connect(&socket, &address) {
                 Ok(()) => return Ok(Self::new(socket)),
-                Err(Errno::AGAIN | Errno::INTR) if started.elapsed() < timeout => std::thread::sleep(AGAIN),
+                Err(Errno::AGAIN | Errno::INTR) if started.elapsed() < timeout => {
+                    std::thread::sleep(RETRY_INTERVAL)
+                }
                 Err(Errno::AGAIN | Errno::INTR) => {
                     return Err(ConnectError::Busy { path: path.to_owned(), after: timeout });
                 }

@@ -9,8 +9,8 @@ use rustix::event::EventfdFlags;
 use super::*;
 use crate::wire::{Command, Kind, MAX_MESSAGE, Request};
 
-const SOON: Duration = Duration::from_millis(20);
-const LATE: Duration = Duration::from_secs(20);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
+const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where a descriptor stays open as long as anybody has a copy of it: the write end of a pipe. Its read end tells.
 fn tracer() -> (OwnedFd, OwnedFd) {
@@ -38,11 +38,11 @@ fn message(length: usize) -> Vec<u8> {
 fn socket_messages_arrive_whole_and_separate() {
     let (here, there) = Connection::pair().expect("a socket pair");
     let (first, second) = (message(5), message(300));
-    there.send(&[first.clone(), second.clone()].concat(), &[], LATE).expect("sent");
+    there.send(&[first.clone(), second.clone()].concat(), &[], LONG_TIMEOUT).expect("sent");
     let (mut body, mut fds) = (Vec::new(), Vec::new());
-    let got = here.receive(&mut body, &mut fds, LATE).expect("the first message");
+    let got = here.receive(&mut body, &mut fds, LONG_TIMEOUT).expect("the first message");
     assert_eq!((got.body_length(), &body[..]), (5, &first[HEADER_LENGTH..]));
-    here.receive(&mut body, &mut fds, LATE).expect("the second message");
+    here.receive(&mut body, &mut fds, LONG_TIMEOUT).expect("the second message");
     assert_eq!(&body[..], &second[HEADER_LENGTH..]);
     assert!(fds.is_empty());
     assert_eq!(here.is_readable(), Ok(false));
@@ -53,9 +53,9 @@ fn socket_message_larger_than_buffer_is_completed() {
     let (here, there) = Connection::pair().expect("a socket pair");
     let sent = message(1 << 20);
     let copy = sent.clone();
-    let sender = std::thread::spawn(move || there.send(&copy, &[], LATE));
+    let sender = std::thread::spawn(move || there.send(&copy, &[], LONG_TIMEOUT));
     let (mut body, mut fds) = (Vec::new(), Vec::new());
-    here.receive(&mut body, &mut fds, LATE).expect("a large message");
+    here.receive(&mut body, &mut fds, LONG_TIMEOUT).expect("a large message");
     assert_eq!(sender.join().expect("no panic"), Ok(()));
     assert!(body == sent[HEADER_LENGTH..]);
 }
@@ -64,12 +64,12 @@ fn socket_message_larger_than_buffer_is_completed() {
 fn socket_descriptors_arrive_with_message() {
     let (here, there) = Connection::pair().expect("a socket pair");
     let event = rustix::event::eventfd(3, EventfdFlags::CLOEXEC).expect("an eventfd");
-    there.send(&message(1), &[], LATE).expect("sent");
-    there.send(&message(2), &[event.as_fd(), event.as_fd()], LATE).expect("sent");
-    there.send(&message(3), &[], LATE).expect("sent");
+    there.send(&message(1), &[], LONG_TIMEOUT).expect("sent");
+    there.send(&message(2), &[event.as_fd(), event.as_fd()], LONG_TIMEOUT).expect("sent");
+    there.send(&message(3), &[], LONG_TIMEOUT).expect("sent");
     let (mut body, mut fds) = (Vec::new(), Vec::new());
     for (length, count) in [(1, 0), (2, 2), (3, 0)] {
-        here.receive(&mut body, &mut fds, LATE).expect("a message");
+        here.receive(&mut body, &mut fds, LONG_TIMEOUT).expect("a message");
         assert_eq!((body.len(), fds.len()), (length, count));
         for fd in &fds {
             let flags = rustix::io::fcntl_getfd(fd).expect("an open descriptor");
@@ -82,18 +82,18 @@ fn socket_descriptors_arrive_with_message() {
 fn socket_silent_peer_times_out_at_deadline() {
     let (here, there) = Connection::pair().expect("a socket pair");
     let (mut body, mut fds) = (Vec::new(), Vec::new());
-    let late = Err(SocketError::TimedOut { after: SOON });
-    assert_eq!(here.receive(&mut body, &mut fds, SOON), late);
+    let late = Err(SocketError::TimedOut { after: SHORT_TIMEOUT });
+    assert_eq!(here.receive(&mut body, &mut fds, SHORT_TIMEOUT), late);
     // A header without its body is as silent, and what came with it is closed.
     let (read_end, write_end) = tracer();
-    there.send(&header(40), &[write_end.as_fd()], LATE).expect("sent");
+    there.send(&header(40), &[write_end.as_fd()], LONG_TIMEOUT).expect("sent");
     drop(write_end);
-    assert_eq!(here.receive(&mut body, &mut fds, SOON), late);
+    assert_eq!(here.receive(&mut body, &mut fds, SHORT_TIMEOUT), late);
     assert!(all_closed(&read_end) && fds.is_empty() && body.is_empty());
     // Nobody takes what is sent.
     let large = message(1 << 20);
-    let sent = (0..64).find_map(|_| there.send(&large, &[], SOON).err());
-    assert_eq!(sent, Some(SocketError::TimedOut { after: SOON }));
+    let sent = (0..64).find_map(|_| there.send(&large, &[], SHORT_TIMEOUT).err());
+    assert_eq!(sent, Some(SocketError::TimedOut { after: SHORT_TIMEOUT }));
 }
 
 #[test]
@@ -102,15 +102,15 @@ fn socket_close_between_and_within_message_differ() {
     let whole = message(24);
     for cut in 0..whole.len() {
         let (here, there) = Connection::pair().expect("a socket pair");
-        there.send(&whole[..cut], &[], LATE).expect("sent");
+        there.send(&whole[..cut], &[], LONG_TIMEOUT).expect("sent");
         drop(there);
         let expected = match cut {
             0 => SocketError::Closed,
             1..HEADER_LENGTH => SocketError::ClosedWithin { got: cut, expected: HEADER_LENGTH },
             _ => SocketError::ClosedWithin { got: cut - HEADER_LENGTH, expected: 24 },
         };
-        assert_eq!(here.receive(&mut body, &mut fds, LATE), Err(expected));
-        assert_eq!(here.send(&whole, &[], LATE), Err(SocketError::Closed));
+        assert_eq!(here.receive(&mut body, &mut fds, LONG_TIMEOUT), Err(expected));
+        assert_eq!(here.send(&whole, &[], LONG_TIMEOUT), Err(SocketError::Closed));
     }
 }
 
@@ -120,9 +120,9 @@ fn socket_descriptors_of_bad_message_are_closed() {
     for size in [3, MAX_MESSAGE as usize + 1] {
         let (here, there) = Connection::pair().expect("a socket pair");
         let (read_end, write_end) = tracer();
-        there.send(&header(size), &[write_end.as_fd()], LATE).expect("sent");
+        there.send(&header(size), &[write_end.as_fd()], LONG_TIMEOUT).expect("sent");
         drop(write_end);
-        let refused = here.receive(&mut body, &mut fds, LATE);
+        let refused = here.receive(&mut body, &mut fds, LONG_TIMEOUT);
         assert!(matches!(refused, Err(SocketError::Malformed(WireError::Size { .. }))), "{refused:?}");
         assert!(all_closed(&read_end));
     }
@@ -131,14 +131,14 @@ fn socket_descriptors_of_bad_message_are_closed() {
     let (read_end, write_end) = tracer();
     let many = vec![write_end.as_fd(); MAX_FDS];
     let whole = message(8);
-    there.send(&whole[..20], &many, LATE).expect("sent");
-    there.send(&whole[20..], &many[..1], LATE).expect("sent");
+    there.send(&whole[..20], &many, LONG_TIMEOUT).expect("sent");
+    there.send(&whole[20..], &many[..1], LONG_TIMEOUT).expect("sent");
     assert_eq!(
-        there.send(&whole, &vec![write_end.as_fd(); MAX_FDS + 1], LATE),
+        there.send(&whole, &vec![write_end.as_fd(); MAX_FDS + 1], LONG_TIMEOUT),
         Err(SocketError::TooManyDescriptors)
     );
     drop(write_end);
-    assert_eq!(here.receive(&mut body, &mut fds, LATE), Err(SocketError::TooManyDescriptors));
+    assert_eq!(here.receive(&mut body, &mut fds, LONG_TIMEOUT), Err(SocketError::TooManyDescriptors));
     assert!(all_closed(&read_end));
 }
 
@@ -146,7 +146,7 @@ fn socket_descriptors_of_bad_message_are_closed() {
 fn socket_each_connect_failure_has_own_error() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = |name: &str| directory.path().join(name);
-    let connect = |path: &Path| Connection::connect(path, SOON).expect_err("nothing to connect to");
+    let connect = |path: &Path| Connection::connect(path, SHORT_TIMEOUT).expect_err("nothing to connect to");
 
     let path = at("missing");
     assert_eq!(connect(&path), ConnectError::Missing { path: path.clone() });
@@ -162,7 +162,7 @@ fn socket_each_connect_failure_has_own_error() {
 
     let path = at("socket");
     drop(UnixListener::bind(&path).expect("a listener"));
-    assert_eq!(connect(&path), ConnectError::NobodyListens { path: path.clone() });
+    assert_eq!(connect(&path), ConnectError::NotListening { path: path.clone() });
     let path = at("datagram");
     let _datagram = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
     assert_eq!(connect(&path), ConnectError::WrongKind { path: path.clone() });
@@ -176,13 +176,13 @@ fn socket_each_connect_failure_has_own_error() {
     rustix::net::listen(&socket, 1).expect("listening");
     let mut waiting = Vec::new();
     let refused = loop {
-        match Connection::connect(&path, SOON) {
+        match Connection::connect(&path, SHORT_TIMEOUT) {
             Ok(connection) => waiting.push(connection),
             Err(error) => break error,
         }
         assert!(waiting.len() < 100, "the queue has an end");
     };
-    assert_eq!(refused, ConnectError::Busy { path, after: SOON });
+    assert_eq!(refused, ConnectError::Busy { path, after: SHORT_TIMEOUT });
 }
 
 #[test]

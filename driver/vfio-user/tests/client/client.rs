@@ -3,23 +3,23 @@
 use std::sync::Arc;
 
 use fpga_pci::{
-    BarError, BarKind, ConfigError, ConnectionError, DeviceEvent, DmaAccess, DmaMapError, DmaPool,
+    Backend, BarError, BarKind, ConfigError, ConnectionError, DeviceEvent, DmaAccess, DmaMapError, DmaPool,
     DmaPoolOptions, HugePages, InterruptError, MmioError, ResetError, ResetLevel, ServerError, SharedMemory,
-    Transport, config,
+    config,
 };
 use fpga_registers::{BarOffset, Iova};
 use fpga_vfio_user::wire::{Command, SparseArea, Version, dma_map_flags, region};
 use fpga_vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 
 use crate::alone;
-use crate::server::{BAR, Device, LATE, Question, Server};
+use crate::server::{BAR, Device, LONG_TIMEOUT, Server, ServerRequest};
 
 const COMMAND: usize = 4;
 const MEMORY: u8 = 2;
 const MASTER: u8 = 4;
 
 fn open(server: &Server) -> VfioUserBackend {
-    VfioUserBackend::open_with(&server.path, VfioUserOptions::default().deadline(LATE)).unwrap()
+    VfioUserBackend::open_with(&server.path, VfioUserOptions::default().deadline(LONG_TIMEOUT)).unwrap()
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn client_memory_is_shared_with_rights_and_offset() {
 fn client_pool_uses_shareable_memory() {
     let _alone = alone();
     let server = Server::start(Device::default());
-    let transport: Arc<dyn Transport> = Arc::new(open(&server));
+    let transport: Arc<dyn Backend> = Arc::new(open(&server));
     let pool = DmaPool::new(Arc::clone(&transport), DmaPoolOptions::default());
     let buffer = pool.allocate(100).unwrap();
     assert!(server.with(|device| device.maps.values().all(|(_, file)| file.is_some())));
@@ -164,14 +164,14 @@ fn client_memory_without_file_is_served_by_messages() {
     transport.map_dma(Iova::new(0x10_0000), &source, DmaAccess::ReadByDevice).unwrap();
     // Side by side: one transfer may span both.
     transport.map_dma(Iova::new(0x10_1000), &target, DmaAccess::Both).unwrap();
-    let ask = |questions: &[Question]| {
+    let ask = |questions: &[ServerRequest]| {
         server.with(|device| device.questions = questions.to_vec());
         config::identity(&transport).unwrap();
         server.with(|device| std::mem::take(&mut device.answers))
     };
-    let read = |address, count| Question::Read(address, count);
+    let read = |address, count| ServerRequest::Read(address, count);
     assert_eq!(ask(&[read(0x10_0FFA, 8)]), [Ok(b"abcdef\0\0".to_vec())]);
-    assert_eq!(ask(&[Question::Write(0x10_1000, b"xyz".to_vec())]), [Ok(Vec::new())]);
+    assert_eq!(ask(&[ServerRequest::Write(0x10_1000, b"xyz".to_vec())]), [Ok(Vec::new())]);
     let mut bytes = [0; 3];
     target.read(0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"xyz");
@@ -180,9 +180,9 @@ fn client_memory_without_file_is_served_by_messages() {
         read(0x10_1FFF, 2),
         read(0x20_0000, 1),
         read(u64::MAX, 2),
-        Question::Write(0x10_0FFF, vec![1; 2]),
-        Question::Write(0x10_1FFF, vec![9; 2]),
-        Question::Unknown,
+        ServerRequest::Write(0x10_0FFF, vec![1; 2]),
+        ServerRequest::Write(0x10_1FFF, vec![9; 2]),
+        ServerRequest::Unknown,
     ]);
     let errors = [fault, fault, fault, access, fault, unsupported].map(Err);
     assert_eq!(refused, errors);
@@ -214,7 +214,7 @@ fn client_interrupts_arrive_and_end() {
             let file = &device.irqs[&u32::try_from(vector).unwrap()];
             rustix::io::write(file, &1_u64.to_ne_bytes()).unwrap();
         });
-        assert_eq!(transport.wait_interrupt(interrupt, LATE).unwrap(), Some(1));
+        assert_eq!(transport.wait_interrupt(interrupt, LONG_TIMEOUT).unwrap(), Some(1));
     }
     transport.disable_interrupts().unwrap();
     assert!(server.with(|device| device.irqs.is_empty()));
@@ -248,7 +248,7 @@ fn client_intx_only_device_is_unmasked_by_message() {
     };
     for round in 1..=2 {
         fire();
-        assert_eq!(transport.wait_interrupt(&line[0], LATE).unwrap(), Some(1));
+        assert_eq!(transport.wait_interrupt(&line[0], LONG_TIMEOUT).unwrap(), Some(1));
         assert_eq!(server.with(|device| device.unmasked), round - 1, "only once it is asked for");
         line[0].rearm();
         assert_eq!(server.with(|device| device.unmasked), round);
@@ -272,12 +272,12 @@ fn client_release_request_is_reported() {
     let signal =
         || server.with(|device| rustix::io::write(device.request.as_ref().unwrap(), &1_u64.to_ne_bytes()));
     signal().unwrap();
-    assert_eq!(events.wait(LATE), Ok(Some(DeviceEvent::ReleaseRequested)));
+    assert_eq!(events.wait(LONG_TIMEOUT), Ok(Some(DeviceEvent::ReleaseRequested)));
     // A reset may lose the descriptor; it is given again.
     server.with(|device| device.request = None);
     transport.reset(ResetLevel::Function).unwrap();
     signal().unwrap();
-    assert_eq!(events.wait(LATE), Ok(Some(DeviceEvent::ReleaseRequested)));
+    assert_eq!(events.wait(LONG_TIMEOUT), Ok(Some(DeviceEvent::ReleaseRequested)));
     drop((transport, events));
     server.finish();
 }
@@ -411,7 +411,7 @@ fn client_unusable_server_is_refused_by_reason() {
         assert!(error.to_string().contains(part), "{part}: {error}");
         server.finish();
     }
-    let twist = Some((Command::VERSION, crate::server::Twist::Refuse(16)));
+    let twist = Some((Command::VERSION, crate::server::ServerFault::Refuse(16)));
     let server = Server::start(Device { twist, ..Device::default() });
     let busy = VfioUserBackend::open(&server.path).unwrap_err();
     assert!(matches!(&busy, VfioUserOpenError::Busy { socket } if *socket == server.path), "{busy}");
@@ -441,7 +441,7 @@ fn client_refusal_is_reported_and_connection_continues() {
     let server = Server::start(Device::default());
     let transport = open(&server);
     let refuse =
-        |command| server.with(|device| device.twist = Some((command, crate::server::Twist::Refuse(5))));
+        |command| server.with(|device| device.twist = Some((command, crate::server::ServerFault::Refuse(5))));
     let io = |command: Command| ServerError::Refused {
         request: command.name().unwrap(),
         source: fpga_pci::OsError::from_raw(5),

@@ -4,18 +4,18 @@
 use std::time::Duration;
 
 use fpga_pci::{
-    ConfigError, ConnectionError, DmaAccess, DmaMapError, InterruptError, MmioError, ResetError, ResetLevel,
-    ServerError, SharedMemory, Transport,
+    Backend, ConfigError, ConnectionError, DmaAccess, DmaMapError, InterruptError, MmioError, ResetError,
+    ResetLevel, ServerError, SharedMemory,
 };
 use fpga_registers::{BarOffset, Iova};
 use fpga_vfio_user::wire::Command;
 use fpga_vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 
-use crate::server::{Device, LATE, Server, Twist};
+use crate::server::{Device, LONG_TIMEOUT, Server, ServerFault};
 use crate::{alone, open_files};
 
 /// The messages that opening takes.
-const OPENING: [Command; 5] = [
+const OPEN_MESSAGES: [Command; 5] = [
     Command::VERSION,
     Command::DEVICE_GET_INFO,
     Command::DEVICE_GET_REGION_INFO,
@@ -87,10 +87,10 @@ fn use_it(transport: &VfioUserBackend, command: Command) -> Result<(), ServerErr
 }
 
 /// What a twist leads to: `None` where the client may take the answer all the same.
-fn check(command: Command, twist: Twist, error: ServerError) {
+fn check(command: Command, twist: ServerFault, error: ServerError) {
     let name = format!("{twist:?} of {command}: {error}");
     match (twist, error) {
-        (Twist::Refuse(errno), ServerError::Refused { request, source }) => {
+        (ServerFault::Refuse(errno), ServerError::Refused { request, source }) => {
             assert_eq!(
                 (Some(request), source.raw()),
                 (command.name(), i32::try_from(errno).unwrap()),
@@ -100,19 +100,19 @@ fn check(command: Command, twist: Twist, error: ServerError) {
         (_, ServerError::ConnectionLost { request, cause }) => {
             assert_eq!(Some(request), command.name(), "{name}");
             let fits = match twist {
-                Twist::Silence => matches!(cause, ConnectionError::TimedOut { .. }),
-                Twist::Close | Twist::CloseWithin(_) => cause == ConnectionError::Closed,
-                Twist::WrongId | Twist::WrongCommand => is_protocol(cause, "another message"),
-                Twist::Length(_) => {
+                ServerFault::NoReply => matches!(cause, ConnectionError::TimedOut { .. }),
+                ServerFault::Close | ServerFault::CloseWithin(_) => cause == ConnectionError::Closed,
+                ServerFault::WrongId | ServerFault::WrongCommand => is_protocol(cause, "another message"),
+                ServerFault::Length(_) => {
                     is_protocol(cause, "another length")
                         || is_protocol(cause, "JSON")
                         || is_protocol(cause, "count")
                 }
-                Twist::Garbage => {
+                ServerFault::Garbage => {
                     is_protocol(cause, "neither request nor reply") || is_protocol(cause, "not allowed")
                 }
-                Twist::Descriptors(_) => is_protocol(cause, "file descriptors that do not belong"),
-                Twist::Flip(_) => is_protocol(cause, "a reply about another"),
+                ServerFault::Descriptors(_) => is_protocol(cause, "file descriptors that do not belong"),
+                ServerFault::Flip(_) => is_protocol(cause, "a reply about another"),
                 _ => false,
             };
             assert!(fits, "{name}");
@@ -127,33 +127,35 @@ fn is_protocol(cause: ConnectionError, expected: &str) -> bool {
 }
 
 /// The twists that end every exchange they happen in.
-fn twists(command: Command) -> Vec<Twist> {
+fn twists(command: Command) -> Vec<ServerFault> {
     let mut twists = vec![
-        Twist::Refuse(22),
+        ServerFault::Refuse(22),
         // No numbers of errors, but a server may give them.
-        Twist::Refuse(0),
-        Twist::Refuse(70_000),
-        Twist::Close,
-        Twist::CloseWithin(1),
-        Twist::CloseWithin(15),
-        Twist::WrongId,
-        Twist::WrongCommand,
-        Twist::Garbage,
+        ServerFault::Refuse(0),
+        ServerFault::Refuse(70_000),
+        ServerFault::Close,
+        ServerFault::CloseWithin(1),
+        ServerFault::CloseWithin(15),
+        ServerFault::WrongId,
+        ServerFault::WrongCommand,
+        ServerFault::Garbage,
         // A region comes with one where it is shared.
-        Twist::Descriptors(2),
+        ServerFault::Descriptors(2),
     ];
     match command {
         // Empty replies have nothing to be cut.
-        Command::DMA_MAP | Command::DEVICE_SET_IRQS | Command::DEVICE_RESET => twists.push(Twist::Length(1)),
-        Command::VERSION => twists.push(Twist::CloseWithin(20)),
-        _ => twists.extend([Twist::Length(-1), Twist::Length(-12), Twist::CloseWithin(20)]),
+        Command::DMA_MAP | Command::DEVICE_SET_IRQS | Command::DEVICE_RESET => {
+            twists.push(ServerFault::Length(1))
+        }
+        Command::VERSION => twists.push(ServerFault::CloseWithin(20)),
+        _ => twists.extend([ServerFault::Length(-1), ServerFault::Length(-12), ServerFault::CloseWithin(20)]),
     }
     match command {
         Command::REGION_READ | Command::REGION_WRITE => {
-            twists.extend([Twist::Length(4), Twist::Flip(0), Twist::Flip(8)])
+            twists.extend([ServerFault::Length(4), ServerFault::Flip(0), ServerFault::Flip(8)])
         }
         Command::DMA_UNMAP | Command::DEVICE_GET_IRQ_INFO | Command::DEVICE_GET_REGION_INFO => {
-            twists.push(Twist::Flip(8))
+            twists.push(ServerFault::Flip(8))
         }
         _ => {}
     }
@@ -163,11 +165,11 @@ fn twists(command: Command) -> Vec<Twist> {
 #[test]
 fn hostile_open_fails_naming_message() {
     let _alone = alone();
-    for command in OPENING {
+    for command in OPEN_MESSAGES {
         for twist in twists(command) {
             let before = open_files();
             let server = Server::start(Device { twist: Some((command, twist)), ..Device::default() });
-            let error = open(&server, LATE).expect_err(&format!("{twist:?} of {command}"));
+            let error = open(&server, LONG_TIMEOUT).expect_err(&format!("{twist:?} of {command}"));
             check(command, twist, error);
             server.finish();
             assert_eq!(open_files(), before, "{twist:?} of {command} left files open");
@@ -182,11 +184,13 @@ fn hostile_card_in_use_fails_naming_message_then_fast() {
         for twist in twists(command) {
             let before = open_files();
             let server = Server::start(Device::default());
-            let transport = open(&server, LATE).unwrap();
+            let transport = open(&server, LONG_TIMEOUT).unwrap();
             server.with(|device| device.twist = Some((command, twist)));
             let outcome = use_it(&transport, command);
             // With a server that closes its end all mappings are gone.
-            if command == Command::DMA_UNMAP && matches!(twist, Twist::Close | Twist::CloseWithin(_)) {
+            if command == Command::DMA_UNMAP
+                && matches!(twist, ServerFault::Close | ServerFault::CloseWithin(_))
+            {
                 assert_eq!(outcome, Ok(()));
                 drop(transport);
                 server.finish();
@@ -214,7 +218,7 @@ fn hostile_silent_server_times_out_naming_message() {
     for command in [Command::VERSION, Command::REGION_READ, Command::DMA_MAP, Command::DEVICE_RESET] {
         let before = open_files();
         let server = Server::start(Device::default());
-        let silent = |device: &mut Device| device.twist = Some((command, Twist::Silence));
+        let silent = |device: &mut Device| device.twist = Some((command, ServerFault::NoReply));
         let error = if command == Command::VERSION {
             server.with(silent);
             open(&server, deadline).expect_err("silence")
@@ -223,7 +227,7 @@ fn hostile_silent_server_times_out_naming_message() {
             server.with(silent);
             use_it(&transport, command).expect_err("silence")
         };
-        check(command, Twist::Silence, error);
+        check(command, ServerFault::NoReply, error);
         let text = error.to_string();
         assert!(text.contains(&command.to_string()) && text.contains("300ms"), "{text}");
         server.finish();
@@ -236,9 +240,9 @@ fn hostile_silent_server_times_out_naming_message() {
 fn hostile_server_requests_are_answered_in_between() {
     let _alone = alone();
     let server = Server::start(Device::default());
-    let transport = open(&server, LATE).unwrap();
+    let transport = open(&server, LONG_TIMEOUT).unwrap();
     for command in IN_USE {
-        server.with(|device| device.twist = Some((command, Twist::AskFirst)));
+        server.with(|device| device.twist = Some((command, ServerFault::RequestFirst)));
         if command == Command::DMA_UNMAP {
             transport.unmap_dma(Iova::new(0x10_0000), 4096).unwrap();
         } else {
@@ -255,10 +259,10 @@ fn hostile_descriptor_flood_is_closed() {
     let _alone = alone();
     let before = open_files();
     let server = Server::start(Device::default());
-    let transport = open(&server, LATE).unwrap();
-    server.with(|device| device.twist = Some((Command::REGION_READ, Twist::Descriptors(64))));
+    let transport = open(&server, LONG_TIMEOUT).unwrap();
+    server.with(|device| device.twist = Some((Command::REGION_READ, ServerFault::Descriptors(64))));
     let error = use_it(&transport, Command::REGION_READ).unwrap_err();
-    check(Command::REGION_READ, Twist::Descriptors(64), error);
+    check(Command::REGION_READ, ServerFault::Descriptors(64), error);
     drop(transport);
     server.finish();
     assert_eq!(open_files(), before);
@@ -269,9 +273,9 @@ fn hostile_descriptor_flood_is_closed() {
 fn hostile_memory_returns_after_server_exit() {
     let _alone = alone();
     let iova = Iova::new(0x10_0000);
-    for (twist, fine) in [(Twist::Close, true), (Twist::WrongId, false)] {
+    for (twist, fine) in [(ServerFault::Close, true), (ServerFault::WrongId, false)] {
         let server = Server::start(Device::default());
-        let transport = open(&server, LATE).unwrap();
+        let transport = open(&server, LONG_TIMEOUT).unwrap();
         let memory = SharedMemory::memfd("fpga-dma", 4096).unwrap();
         transport.map_dma(iova, &memory, DmaAccess::Both).unwrap();
         server.with(|device| device.twist = Some((Command::REGION_READ, twist)));

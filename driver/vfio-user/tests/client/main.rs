@@ -8,16 +8,16 @@
 )]
 
 mod client;
+mod foreign_server;
 mod hostile;
 mod server;
-mod stranger;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// File descriptors are the whole process's: tests that count them, and those that open some, go one after the other.
 fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    static SERIAL_LOCK: Mutex<()> = Mutex::new(());
+    SERIAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How many file descriptors this process has open.

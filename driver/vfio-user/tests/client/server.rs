@@ -17,23 +17,23 @@ use fpga_vfio_user::wire::{
 };
 
 /// Longer than any test.
-pub(crate) const LATE: Duration = Duration::from_secs(30);
+pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes of BAR 0; the second page may be shared.
 pub(crate) const BAR: usize = 3 * 4096;
 
 /// What the server does instead of answering one message as it should.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Twist {
+pub(crate) enum ServerFault {
     Refuse(u32),
-    Silence,
+    NoReply,
     Close,
     /// Close after so many bytes of the answer.
     CloseWithin(usize),
     WrongId,
     WrongCommand,
     /// A request instead of the reply, then the reply.
-    AskFirst,
+    RequestFirst,
     /// As many bytes less or more.
     Length(i32),
     /// Bytes that are no message.
@@ -67,15 +67,15 @@ pub(crate) struct Device {
     pub(crate) maps: BTreeMap<u64, (DmaMap, Option<OwnedFd>)>,
     pub(crate) resets: u32,
     pub(crate) writes: Vec<(u32, u64, Vec<u8>)>,
-    pub(crate) twist: Option<(Command, Twist)>,
+    pub(crate) twist: Option<(Command, ServerFault)>,
     /// To be asked of the client with the next answer, and what it answered.
-    pub(crate) questions: Vec<Question>,
+    pub(crate) questions: Vec<ServerRequest>,
     pub(crate) answers: Vec<Result<Vec<u8>, u32>>,
 }
 
 /// A request of the server's.
 #[derive(Debug, Clone)]
-pub(crate) enum Question {
+pub(crate) enum ServerRequest {
     Read(u64, u64),
     Write(u64, Vec<u8>),
     Unknown,
@@ -152,7 +152,7 @@ impl Server {
 
 fn serve(connection: &Connection, device: &Mutex<Device>) {
     let (mut body, mut fds) = (Vec::new(), Vec::new());
-    while let Ok(header) = connection.receive(&mut body, &mut fds, LATE) {
+    while let Ok(header) = connection.receive(&mut body, &mut fds, LONG_TIMEOUT) {
         let Kind::Request { no_reply } = header.kind else { panic!("a reply to nothing: {header:?}") };
         let mut device = device.lock().unwrap();
         let questions = std::mem::take(&mut device.questions);
@@ -178,19 +178,21 @@ fn serve(connection: &Connection, device: &Mutex<Device>) {
     }
 }
 
-fn ask(connection: &Connection, question: &Question) -> Result<Vec<u8>, u32> {
+fn ask(connection: &Connection, question: &ServerRequest) -> Result<Vec<u8>, u32> {
     let mut out = Vec::new();
     let (mut body, mut fds) = (Vec::new(), Vec::new());
     let request = match question {
-        Question::Read(address, count) => Request::DmaRead(DmaTransfer { address: *address, count: *count }),
-        Question::Write(address, data) => {
+        ServerRequest::Read(address, count) => {
+            Request::DmaRead(DmaTransfer { address: *address, count: *count })
+        }
+        ServerRequest::Write(address, data) => {
             Request::DmaWrite(DmaTransfer { address: *address, count: data.len() as u64 }, data)
         }
-        Question::Unknown => Request::Unsupported(Command(77)),
+        ServerRequest::Unknown => Request::Unsupported(Command(77)),
     };
     encode_request(0xAB, false, &request, &mut out);
-    connection.send(&out, &[], LATE).unwrap();
-    let header = connection.receive(&mut body, &mut fds, LATE).unwrap();
+    connection.send(&out, &[], LONG_TIMEOUT).unwrap();
+    let header = connection.receive(&mut body, &mut fds, LONG_TIMEOUT).unwrap();
     assert_eq!((header.id, header.command), (0xAB, request.command()));
     match header.kind {
         Kind::Reply { error: Some(errno) } => Err(errno),
@@ -206,7 +208,7 @@ fn ask(connection: &Connection, question: &Question) -> Result<Vec<u8>, u32> {
 /// Sends the answer, or what comes instead of it; whether the connection goes on.
 fn send(
     connection: &Connection,
-    twist: Option<Twist>,
+    twist: Option<ServerFault>,
     header: &Header,
     mut reply: Vec<u8>,
     with: &[BorrowedFd<'_>],
@@ -216,44 +218,44 @@ fn send(
         change(&mut header);
         reply[..HEADER_LENGTH].copy_from_slice(&header.encode());
     };
-    let send = |bytes: &[u8], fds: &[BorrowedFd<'_>]| connection.send(bytes, fds, LATE).is_ok();
+    let send = |bytes: &[u8], fds: &[BorrowedFd<'_>]| connection.send(bytes, fds, LONG_TIMEOUT).is_ok();
     let Some(twist) = twist else { return send(&reply, with) };
     match twist {
-        Twist::Refuse(errno) => {
+        ServerFault::Refuse(errno) => {
             reply.clear();
             encode_error(header.id, header.command, errno, &mut reply);
             send(&reply, &[])
         }
-        Twist::Silence => true,
-        Twist::Close => false,
-        Twist::CloseWithin(bytes) => {
+        ServerFault::NoReply => true,
+        ServerFault::Close => false,
+        ServerFault::CloseWithin(bytes) => {
             send(&reply[..bytes.min(reply.len() - 1)], with);
             false
         }
-        Twist::WrongId => {
+        ServerFault::WrongId => {
             rewrite(&mut reply, &|header| header.id = header.id.wrapping_add(1));
             send(&reply, with)
         }
-        Twist::WrongCommand => {
+        ServerFault::WrongCommand => {
             rewrite(&mut reply, &|header| header.command = Command(header.command.0 + 1));
             send(&reply, with)
         }
-        Twist::AskFirst => {
-            assert_eq!(ask(connection, &Question::Unknown), Err(95));
+        ServerFault::RequestFirst => {
+            assert_eq!(ask(connection, &ServerRequest::Unknown), Err(95));
             send(&reply, with)
         }
-        Twist::Length(change) => {
+        ServerFault::Length(change) => {
             let length = reply.len().saturating_add_signed(change as isize).max(HEADER_LENGTH);
             reply.resize(length, 0);
             rewrite(&mut reply, &|header| header.size = u32::try_from(length).unwrap());
             send(&reply, with)
         }
-        Twist::Garbage => send(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", &[]),
-        Twist::Descriptors(count) => {
+        ServerFault::Garbage => send(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", &[]),
+        ServerFault::Descriptors(count) => {
             let file = std::fs::File::open("/dev/null").unwrap();
             send(&reply, &vec![file.as_fd(); count])
         }
-        Twist::Flip(at) => {
+        ServerFault::Flip(at) => {
             if let Some(byte) = reply.get_mut(HEADER_LENGTH + at) {
                 *byte ^= 0x55;
             }

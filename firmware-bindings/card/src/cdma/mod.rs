@@ -11,7 +11,7 @@ use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::CdmaFault;
 use crate::hooks::AxiError;
 use crate::host::HostPort;
-use crate::link::{Lanes, Upstream};
+use crate::link::{EngineContext, Upstream};
 use crate::memory::PAGE;
 use crate::offsets::cdma as at;
 use crate::space::advance;
@@ -61,14 +61,14 @@ const DELAY_TICK: u64 = 500;
 
 /// A copy in progress.
 #[derive(Clone, Copy, Debug)]
-struct Copy {
+struct CopyInProgress {
     source: u64,
     destination: u64,
     remaining: u32,
 }
 
 /// How a copy's step ended.
-enum Moved {
+enum CopyStep {
     More,
     Done,
     Failed(u32),
@@ -87,7 +87,7 @@ pub(crate) struct Cdma {
     source: u64,
     destination: u64,
     length: u32,
-    simple: Option<Copy>,
+    simple: Option<CopyInProgress>,
     sg: ScatterGather,
     /// An AXI slave did not answer: neither the transfer nor a soft reset comes to an end.
     hangs: bool,
@@ -226,8 +226,11 @@ impl Cdma {
             at::BTT => {
                 self.length = value & self.length_mask;
                 if !self.sg_mode() && !self.halted() {
-                    let copy =
-                        Copy { source: self.source, destination: self.destination, remaining: self.length };
+                    let copy = CopyInProgress {
+                        source: self.source,
+                        destination: self.destination,
+                        remaining: self.length,
+                    };
                     self.simple = Some(copy);
                 }
             }
@@ -286,7 +289,7 @@ impl Cdma {
     }
 
     /// One unit of work: a descriptor, or up to one page of data.
-    pub(crate) fn step(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
+    pub(crate) fn step(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) -> bool {
         if self.hangs {
             return false;
         }
@@ -302,21 +305,21 @@ impl Cdma {
         }
         if let Some(mut copy) = self.simple {
             match self.advance_copy(&mut copy, lanes) {
-                Moved::More => self.simple = Some(copy),
-                Moved::Done => {
+                CopyStep::More => self.simple = Some(copy),
+                CopyStep::Done => {
                     self.simple = None;
                     self.status |= status::IOC;
                     lanes.upstream.counters.cdma_descriptors += 1;
                 }
-                Moved::Failed(error) => self.halt(error, copy.source, lanes),
-                Moved::Silent => self.hang(copy.source, lanes),
+                CopyStep::Failed(error) => self.halt(error, copy.source, lanes),
+                CopyStep::Silent => self.hang(copy.source, lanes),
             }
             return true;
         }
         self.step_sg(lanes)
     }
 
-    fn halt(&mut self, error: u32, address: u64, lanes: &mut Lanes<'_, dyn HostPort>) {
+    fn halt(&mut self, error: u32, address: u64, lanes: &mut EngineContext<'_, dyn HostPort>) {
         self.simple = None;
         self.sg.stop();
         self.delay_deadline = None;
@@ -325,7 +328,7 @@ impl Cdma {
     }
 
     /// An access at `address`, or to where it was to be copied, gets no answer.
-    fn hang(&mut self, address: u64, lanes: &mut Lanes<'_, dyn HostPort>) {
+    fn hang(&mut self, address: u64, lanes: &mut EngineContext<'_, dyn HostPort>) {
         self.hangs = true;
         self.delay_deadline = None;
         lanes.upstream.faults.push(FaultKind::AxiSilent, Unit::Cdma, address, 0);
@@ -349,18 +352,22 @@ impl Cdma {
             (ticks != 0).then(|| now.saturating_add(Nanos::new(ticks.saturating_mul(DELAY_TICK))));
     }
 
-    fn advance_copy(&mut self, copy: &mut Copy, lanes: &mut Lanes<'_, dyn HostPort>) -> Moved {
+    fn advance_copy(
+        &mut self,
+        copy: &mut CopyInProgress,
+        lanes: &mut EngineContext<'_, dyn HostPort>,
+    ) -> CopyStep {
         let Upstream { plan, faults, .. } = &mut lanes.upstream;
         if plan.watches_cdma()
             && let Some(fault) = plan.is_cdma_stalled(faults)
         {
             return match fault {
-                CdmaFault::Stall => Moved::Silent,
-                CdmaFault::Error(error) => Moved::Failed(error.bit()),
+                CdmaFault::Stall => CopyStep::Silent,
+                CdmaFault::Error(error) => CopyStep::Failed(error.bit()),
             };
         }
         if copy.remaining == 0 || !(copy.source | copy.destination).is_multiple_of(self.alignment) {
-            return Moved::Failed(status::DMA_INTERNAL);
+            return CopyStep::Failed(status::DMA_INTERNAL);
         }
         let read_fixed = self.control & control::KEYHOLE_READ != 0;
         let write_fixed = self.control & control::KEYHOLE_WRITE != 0;
@@ -381,11 +388,11 @@ impl Cdma {
                     copy.destination = self.address(advance(CardAddr::new(copy.destination), bytes).get());
                 }
                 copy.remaining = copy.remaining.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
-                if copy.remaining == 0 { Moved::Done } else { Moved::More }
+                if copy.remaining == 0 { CopyStep::Done } else { CopyStep::More }
             }
-            Err((AxiError::Decode, _)) => Moved::Failed(status::DMA_DECODE),
-            Err((AxiError::Slave, _)) => Moved::Failed(status::DMA_SLAVE),
-            Err((AxiError::Silent, _)) => Moved::Silent,
+            Err((AxiError::Decode, _)) => CopyStep::Failed(status::DMA_DECODE),
+            Err((AxiError::Slave, _)) => CopyStep::Failed(status::DMA_SLAVE),
+            Err((AxiError::Silent, _)) => CopyStep::Silent,
         }
     }
 }

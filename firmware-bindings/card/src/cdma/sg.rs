@@ -1,9 +1,9 @@
 //! Scatter-gather engine of the CDMA (PG034, descriptor chain).
 
-use super::{Cdma, Copy, Moved, control, status};
+use super::{Cdma, CopyInProgress, CopyStep, control, status};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
-use crate::link::{Lanes, Upstream};
+use crate::link::{EngineContext, Upstream};
 use fpga_registers::CardAddr;
 
 const STATUS_OFFSET: u64 = 0x1C;
@@ -20,7 +20,7 @@ pub(super) struct ScatterGather {
     pub(super) reload: bool,
     /// Where a later tail write goes on.
     next: u64,
-    copy: Option<Copy>,
+    copy: Option<CopyInProgress>,
     following: u64,
 }
 
@@ -44,7 +44,7 @@ impl ScatterGather {
 }
 
 impl Cdma {
-    pub(super) fn step_sg(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
+    pub(super) fn step_sg(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) -> bool {
         if !self.sg.running {
             return false;
         }
@@ -55,7 +55,7 @@ impl Cdma {
         true
     }
 
-    fn fetch_descriptor(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) {
+    fn fetch_descriptor(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) {
         self.current = self.sg.next;
         let Upstream { plan, faults, .. } = &mut lanes.upstream;
         if plan.watches_cdma()
@@ -84,7 +84,7 @@ impl Cdma {
         // A 32-bit build has no high words.
         let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         self.sg.following = self.pointer(join(next_low, next_high));
-        let copy = Copy {
+        let copy = CopyInProgress {
             source: self.address(join(source_low, source_high)),
             destination: self.address(join(destination_low, destination_high)),
             remaining: length & self.length_mask,
@@ -92,11 +92,11 @@ impl Cdma {
         self.continue_descriptor(copy, lanes);
     }
 
-    fn continue_descriptor(&mut self, mut copy: Copy, lanes: &mut Lanes<'_, dyn HostPort>) {
+    fn continue_descriptor(&mut self, mut copy: CopyInProgress, lanes: &mut EngineContext<'_, dyn HostPort>) {
         match self.advance_copy(&mut copy, lanes) {
-            Moved::More => self.sg.copy = Some(copy),
-            Moved::Done => self.finish_descriptor(lanes),
-            Moved::Failed(error) => {
+            CopyStep::More => self.sg.copy = Some(copy),
+            CopyStep::Done => self.finish_descriptor(lanes),
+            CopyStep::Failed(error) => {
                 let mark = match error {
                     status::DMA_DECODE => FAILED_DECODE,
                     status::DMA_SLAVE => FAILED_SLAVE,
@@ -109,7 +109,7 @@ impl Cdma {
                     Err(second) => self.fail_sg(second, error, failing, lanes),
                 }
             }
-            Moved::Silent => {
+            CopyStep::Silent => {
                 self.sg.copy = Some(copy);
                 self.hang(copy.source, lanes);
             }
@@ -117,7 +117,13 @@ impl Cdma {
     }
 
     /// An access of the scatter-gather port at `address` failed, on top of `earlier` error bits.
-    fn fail_sg(&mut self, error: AxiError, earlier: u32, address: u64, lanes: &mut Lanes<'_, dyn HostPort>) {
+    fn fail_sg(
+        &mut self,
+        error: AxiError,
+        earlier: u32,
+        address: u64,
+        lanes: &mut EngineContext<'_, dyn HostPort>,
+    ) {
         match error {
             AxiError::Decode => self.halt(earlier | status::SG_DECODE, address, lanes),
             AxiError::Slave => self.halt(earlier | status::SG_SLAVE, address, lanes),
@@ -125,7 +131,7 @@ impl Cdma {
         }
     }
 
-    fn finish_descriptor(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) {
+    fn finish_descriptor(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) {
         self.sg.copy = None;
         lanes.upstream.counters.cdma_descriptors += 1;
         if let Err(error) = self.write_state(COMPLETED, lanes) {
@@ -139,7 +145,7 @@ impl Cdma {
         }
     }
 
-    fn write_state(&self, state: u32, lanes: &mut Lanes<'_, dyn HostPort>) -> Result<(), AxiError> {
+    fn write_state(&self, state: u32, lanes: &mut EngineContext<'_, dyn HostPort>) -> Result<(), AxiError> {
         let at = CardAddr::new(self.current.wrapping_add(STATUS_OFFSET));
         lanes.space.write(at, &state.to_le_bytes()).map_err(|(error, _)| error)
     }

@@ -130,7 +130,7 @@ impl Map {
         map.power_management(description);
         map.msi(description);
         map.msix(description, bars);
-        map.express(description);
+        map.pcie_capability(description);
         map.chain(description, bars);
         map.extended(description);
         map
@@ -203,7 +203,7 @@ impl Map {
         self.set_bytes(MSIX + 8, &(msix::PBA | bar).to_le_bytes());
     }
 
-    fn express(&mut self, description: &CardDescription) {
+    fn pcie_capability(&mut self, description: &CardDescription) {
         let link = &description.link;
         let speed = u32::from(link.speed);
         let width = u32::from(link.width);

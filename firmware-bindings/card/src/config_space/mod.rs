@@ -77,12 +77,12 @@ pub struct ConfigSpace {
     has_aer: bool,
     rom_size: u32,
     ignores_intx_disable: bool,
-    switches: Switches,
+    switches: CachedFlags,
 }
 
 /// What the card asks its configuration space for at every access and every message, kept as answers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Switches {
+struct CachedFlags {
     memory: bool,
     master: bool,
     line: bool,
@@ -108,7 +108,7 @@ impl ConfigSpace {
             ignores_intx_disable: description.quirks.intx_disable_ignored,
             map,
             bars,
-            switches: Switches::default(),
+            switches: CachedFlags::default(),
         };
         space.read_switches();
         space
@@ -216,7 +216,7 @@ impl ConfigSpace {
         let messages = (msi >> 4 & 7).min(msi >> 1 & 7);
         let masking = msi & msi::MASKING != 0;
         let disabled = command & command::INTX_DISABLE != 0 && !self.ignores_intx_disable;
-        self.switches = Switches {
+        self.switches = CachedFlags {
             memory: command & command::MEMORY != 0 && awake,
             master: command & command::MASTER != 0 && awake,
             line: method == InterruptMethod::Line && !disabled && awake,

@@ -3,7 +3,9 @@
 //! An entry is flat: the fault's name, what this fault needs, and when it strikes. So every key has its line and column,
 //! and a key that the fault has no use for is an error.
 
-use super::{CdmaError, ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault, StreamWritebackFault};
+use super::{
+    CdmaError, ChannelName, FaultPlan, InjectedFault, Opportunity, PlannedFault, StreamWritebackFault,
+};
 use crate::config_space::{CorrectableError, PciError, UncorrectableError};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
@@ -117,7 +119,7 @@ pub struct FaultEntry {
     pub error: Option<String>,
     /// What counts as an opportunity, where there is a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on: Option<Moment>,
+    pub on: Option<Opportunity>,
     /// Opportunities that pass first.
     #[serde(default)]
     pub skip: u64,
@@ -200,7 +202,7 @@ impl Keys {
         self.0.channel.take()
     }
 
-    fn on(&mut self) -> Moment {
+    fn on(&mut self) -> Opportunity {
         self.0.on.take().unwrap_or_default()
     }
 

@@ -8,17 +8,17 @@
 //!
 //! A channel fault makes the card look at each descriptor by itself; a card without one does not pay for the plan.
 
-mod carry_out;
+mod apply;
 mod file;
 mod run;
 
 use crate::config_space::PciError;
-pub(crate) use carry_out::Presence;
+pub(crate) use apply::Liveness;
 pub use file::{FaultEntry, FaultName, FaultProblem, FaultsDescription};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
-pub(crate) use run::{CardEvent, CdmaFault, DescriptorFault, Plan, Verdict, WritebackFault};
+pub(crate) use run::{CardEvent, CdmaFault, DescriptorFault, InterruptDisposition, Plan, WritebackFault};
 use serde::{Deserialize, Serialize};
 
 /// Faults, and what decides about their chances.
@@ -90,7 +90,7 @@ impl PlannedFault {
 
     /// Strikes at one of `opportunities` on average.
     #[must_use]
-    pub const fn one_in(mut self, opportunities: u32) -> Self {
+    pub const fn with_probability(mut self, opportunities: u32) -> Self {
         self.one_in = opportunities;
         self
     }
@@ -129,7 +129,7 @@ impl ChannelName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Moment {
+pub enum Opportunity {
     /// An access of software to a BAR: the fault comes before it.
     #[default]
     Access,
@@ -206,7 +206,7 @@ pub enum InjectedFault {
         /// Message number.
         vector: u16,
         /// What counts.
-        on: Moment,
+        on: Opportunity,
     },
     /// A channel stops for good at the start of a descriptor: busy, until a reset of the card. Opportunity: a descriptor
     /// starts.
@@ -282,24 +282,24 @@ pub enum InjectedFault {
     /// answers, engines go on.
     AllOnes {
         /// What counts.
-        on: Moment,
+        on: Opportunity,
     },
     /// The card is pulled out: configuration space reads as all ones too, nothing moves any more.
     SurpriseRemoval {
         /// What counts.
-        on: Moment,
+        on: Opportunity,
     },
     /// The link reports an error: status bits, error-reporting capability, message to the root.
     Pci {
         /// Which.
         error: PciError,
         /// What counts.
-        on: Moment,
+        on: Opportunity,
     },
     /// The card is reset, by somebody else.
     Reset {
         /// What counts.
-        on: Moment,
+        on: Opportunity,
     },
     /// The CDMA ends with an error. Opportunity: up to 64 KiB of a copy move, or a descriptor of the CDMA is fetched.
     Cdma {

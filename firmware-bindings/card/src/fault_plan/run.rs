@@ -1,6 +1,8 @@
 //! A plan at work: counts opportunities, draws the chances, remembers what is due.
 
-use super::{CdmaError, ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault, StreamWritebackFault};
+use super::{
+    CdmaError, ChannelName, FaultPlan, InjectedFault, Opportunity, PlannedFault, StreamWritebackFault,
+};
 use crate::config_space::PciError;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use fpga_protocol::time::Nanos;
@@ -44,10 +46,10 @@ pub(crate) enum WritebackFault {
 
 /// What becomes of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum InterruptDisposition {
     Send,
-    Lose,
-    Hold(Nanos),
+    Drop,
+    Delay(Nanos),
 }
 
 /// A planned fault and how often it was its turn.
@@ -80,7 +82,7 @@ const fn draw(state: &mut u64) -> u64 {
 
 /// Which kinds of opportunity the plan has an interest in.
 #[derive(Clone, Copy, Debug, Default)]
-struct Interest {
+struct FaultInterest {
     channels: bool,
     /// Something befalls the whole card at a descriptor.
     descriptors: bool,
@@ -98,7 +100,7 @@ pub(crate) struct Plan {
     count_override: Option<u32>,
     /// The same for metadata ([`crate::Card::break_stream_writeback`]).
     metadata_override: Option<StreamWritebackFault>,
-    interest: Interest,
+    interest: FaultInterest,
     random: u64,
     /// The count that each channel reported last.
     counts: [u32; CHANNELS],
@@ -115,10 +117,10 @@ impl Plan {
     }
 
     fn find_interest(&mut self) {
-        let mut interest = Interest {
+        let mut interest = FaultInterest {
             counts: self.count_override.is_some(),
             channels: self.metadata_override.is_some(),
-            ..Interest::default()
+            ..FaultInterest::default()
         };
         for entry in &self.entries {
             use InjectedFault as Fault;
@@ -140,8 +142,8 @@ impl Plan {
                 | Fault::SpuriousInterrupt { on, .. }
                 | Fault::Pci { on, .. }
                 | Fault::Reset { on } => match on {
-                    Moment::Access => interest.accesses = true,
-                    Moment::Descriptor => interest.descriptors = true,
+                    Opportunity::Access => interest.accesses = true,
+                    Opportunity::Descriptor => interest.descriptors = true,
                 },
                 Fault::Cdma { .. } | Fault::CdmaStall => interest.cdma = true,
             }
@@ -225,15 +227,15 @@ impl Plan {
 
     /// Software is about to access a BAR.
     pub(crate) fn access(&mut self, faults: &mut FaultLog) {
-        self.moment(Moment::Access, Unit::Xdma, faults);
+        self.moment(Opportunity::Access, Unit::Xdma, faults);
     }
 
     /// A descriptor of channel `unit` is done.
     pub(crate) fn descriptor_done(&mut self, unit: Unit, faults: &mut FaultLog) {
-        self.moment(Moment::Descriptor, unit, faults);
+        self.moment(Opportunity::Descriptor, unit, faults);
     }
 
-    fn moment(&mut self, moment: Moment, unit: Unit, faults: &mut FaultLog) {
+    fn moment(&mut self, moment: Opportunity, unit: Unit, faults: &mut FaultLog) {
         let event = self.strike(unit, faults, |fault| match fault {
             InjectedFault::AllOnes { on } if *on == moment => Some(CardEvent::AllOnes),
             InjectedFault::SurpriseRemoval { on } if *on == moment => Some(CardEvent::Removal),
@@ -337,16 +339,16 @@ impl Plan {
     }
 
     /// An interrupt is about to leave; `number` is that of the message, 0 for the line.
-    pub(crate) fn message(&mut self, number: u16, now: Nanos, faults: &mut FaultLog) -> Verdict {
+    pub(crate) fn message(&mut self, number: u16, now: Nanos, faults: &mut FaultLog) -> InterruptDisposition {
         let concerns = |vector: Option<u16>| vector.is_none_or(|vector| vector == number);
         let verdict = self.strike(Unit::Xdma, faults, |fault| match fault {
-            InjectedFault::LostInterrupt { vector } if concerns(*vector) => Some(Verdict::Lose),
+            InjectedFault::LostInterrupt { vector } if concerns(*vector) => Some(InterruptDisposition::Drop),
             InjectedFault::LateInterrupt { vector, delay } if concerns(*vector) => {
-                Some(Verdict::Hold(now.saturating_add(*delay)))
+                Some(InterruptDisposition::Delay(now.saturating_add(*delay)))
             }
             _ => None,
         });
-        verdict.unwrap_or(Verdict::Send)
+        verdict.unwrap_or(InterruptDisposition::Send)
     }
 
     /// The CDMA moves data.

@@ -13,7 +13,7 @@ use super::faults::Fault;
 use crate::counters::CardCounters;
 use crate::fault_log::{FaultKind, Unit};
 use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::link::EngineContext;
 use fpga_firmware::event::{self, Event, FaultReason};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, EventKind, ni};
 use fpga_protocol::receiver::UNLIMITED_SLOTS;
@@ -54,7 +54,7 @@ pub(super) struct EventRing {
     produced: u32,
     overflows: u32,
     /// Overflows since the host was last told.
-    untold: u32,
+    unreported_overflows: u32,
     /// Events of tables that were dropped.
     dropped: u32,
     /// The running number of the Dropped event, which the host has not been seen to take: more are dropped until then.
@@ -76,7 +76,7 @@ impl EventRing {
             consumed: 0,
             produced: 0,
             overflows: 0,
-            untold: 0,
+            unreported_overflows: 0,
             dropped: 0,
             dropping: None,
             sequence: 0,
@@ -99,7 +99,8 @@ impl EventRing {
         self.queue.clear();
         self.faults = [UNREPORTED; REASONS];
         (self.dropped, self.dropping) = (0, None);
-        (self.consumed, self.produced, self.overflows, self.untold, self.sequence) = (0, 0, 0, 0, 0);
+        (self.consumed, self.produced, self.overflows, self.unreported_overflows, self.sequence) =
+            (0, 0, 0, 0, 0);
     }
 
     pub(super) const fn events_lost(&self) -> bool {
@@ -281,17 +282,17 @@ impl EventRing {
 
     const fn lose(&mut self) {
         self.overflows = self.overflows.wrapping_add(1);
-        self.untold = self.untold.saturating_add(1);
+        self.unreported_overflows = self.unreported_overflows.saturating_add(1);
     }
 
     /// Writes one event, or drops one that has no room. Returns `None` if there was nothing to do, else the fault
     /// that came of it.
-    pub(super) fn step(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> Option<Option<Fault>> {
+    pub(super) fn step(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) -> Option<Option<Fault>> {
         let has_space = self.produced.wrapping_sub(self.consumed) < self.size;
-        if self.untold > 0 && has_space {
+        if self.unreported_overflows > 0 && has_space {
             let mut report = Event::new(EventKind::Fault);
             report.reason = FaultReason::EventLost.value();
-            report.count = std::mem::take(&mut self.untold);
+            report.count = std::mem::take(&mut self.unreported_overflows);
             report.time = self.since_reset(lanes.now);
             let written = self.write_event(&report, lanes);
             return Some(written);
@@ -300,12 +301,12 @@ impl EventRing {
         if has_space {
             return Some(self.write_event(&event, lanes));
         }
-        let first = self.untold == 0;
+        let first = self.unreported_overflows == 0;
         self.lose();
         Some(first.then(|| Fault { detail: 1, ..Fault::new(FaultReason::EventLost) }))
     }
 
-    fn write_event(&mut self, event: &Event, lanes: &mut Lanes<'_, dyn HostPort>) -> Option<Fault> {
+    fn write_event(&mut self, event: &Event, lanes: &mut EngineContext<'_, dyn HostPort>) -> Option<Fault> {
         self.sequence = event::next_sequence(self.sequence);
         let bytes = Event { sequence: self.sequence, ..*event }.encode();
         let slot = u64::from(self.produced & self.size.wrapping_sub(1));

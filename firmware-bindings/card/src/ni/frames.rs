@@ -7,18 +7,18 @@ use std::collections::VecDeque;
 const WAITING: usize = 256;
 /// Buffers kept for reuse: a scheme without a window has as many packets on their way as the network takes, and those come back
 /// together.
-const SPARE: usize = 8192;
+const MAX_SPARE_BUFFERS: usize = 8192;
 
 /// The outgoing queue and the spare buffers.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct FrameQueue {
     queue: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
     largest: usize,
     pub(super) sent: u32,
 }
 
-impl Frames {
+impl FrameQueue {
     /// Frames of packets with at most `packet_size` payload bytes.
     pub(super) fn new(packet_size: usize) -> Self {
         let largest = (START_HEADER_LENGTH + packet_size + CRC_LENGTH).max(MAX_CONTROL_LENGTH);
@@ -46,7 +46,7 @@ impl Frames {
     }
 
     pub(super) fn recycle(&mut self, frame: Vec<u8>) {
-        if self.spare.len() < SPARE && frame.capacity() >= self.largest {
+        if self.spare.len() < MAX_SPARE_BUFFERS && frame.capacity() >= self.largest {
             self.spare.push(frame);
         }
     }

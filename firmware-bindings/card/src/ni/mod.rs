@@ -22,7 +22,7 @@ mod transmit;
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::link::EngineContext;
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET, payload_size, window_stride};
 use events::EventRing;
 use faults::{Fault, FaultBlock};
@@ -34,19 +34,19 @@ use fpga_firmware::wire::{
     Ack, Common, Control, Flags, Hello, Nack, Packet, SegmentDone, SegmentName, WIRE_VERSION,
 };
 use fpga_protocol::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError, SegmentKey};
-use fpga_protocol::scheme::side::Header;
+use fpga_protocol::scheme::traits::Header;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
-use frames::Frames;
-use scheme::{Exchange, Word, nack_message, refuse_segment};
+use frames::FrameQueue;
+use scheme::{ActiveSchemes, NodeAction, nack_message, refuse_segment};
 use tables::{EscapeShadow, MemoryShadow, RegistryShadow, SendingShadow};
-use transmit::{Sent, Transmit};
+use transmit::{Transmit, TransmitStep};
 
 use registers::Settings;
 
 /// Everything that the build decides and the host reads.
 #[derive(Debug)]
-struct Build {
+struct NiBuild {
     identity: Vec<u32>,
     packet_size_log2: u8,
     mask_bits: u16,
@@ -68,13 +68,13 @@ struct Build {
 /// The interface.
 #[derive(Debug)]
 pub(crate) struct Ni {
-    build: Build,
+    build: NiBuild,
     settings: Settings,
-    exchange: Exchange,
+    exchange: ActiveSchemes,
     transmit: Transmit,
     events: EventRing,
     faults: FaultBlock,
-    frames: Frames,
+    frames: FrameQueue,
     registry_shadow: RegistryShadow,
     escape_shadow: EscapeShadow,
     memory_shadow: MemoryShadow,
@@ -89,7 +89,7 @@ pub(crate) struct Ni {
     now: Nanos,
 }
 
-impl Build {
+impl NiBuild {
     fn new(description: &CardDescription) -> Self {
         let ni = &description.ni;
         let mut capabilities = Capabilities::PACKET_EVENTS.with(Capabilities::FAULT_LOG);
@@ -139,9 +139,9 @@ impl Ni {
     /// # Errors
     /// Only for a description that was not checked.
     pub(crate) fn new(description: &CardDescription) -> Result<Self, ReceiverConfigError> {
-        let build = Build::new(description);
+        let build = NiBuild::new(description);
         let settings = Settings::new(build.node_id);
-        let exchange = Exchange::registry(&build, &settings)?;
+        let exchange = ActiveSchemes::registry(&build, &settings)?;
         let packet_size = usize::try_from(description.ni.packet_size).unwrap_or(0);
         Ok(Self {
             settings,
@@ -149,7 +149,7 @@ impl Ni {
             transmit: Transmit::new(build.windows, build.packet_size_log2, build.payload_size),
             events: EventRing::new(description.ni.event_push),
             faults: FaultBlock::new(),
-            frames: Frames::new(packet_size),
+            frames: FrameQueue::new(packet_size),
             registry_shadow: RegistryShadow::default(),
             escape_shadow: EscapeShadow::default(),
             memory_shadow: MemoryShadow::new(),
@@ -184,7 +184,7 @@ impl Ni {
     /// Begins anew by the rules that the settings choose; memory windows stay if they are to be `kept`. Whether that can be.
     fn rebuild(&mut self, kept: bool) -> bool {
         let access = kept.then(|| self.exchange.access());
-        let built = Exchange::new(&self.build, &self.settings, access);
+        let built = ActiveSchemes::new(&self.build, &self.settings, access);
         built.map(|exchange| self.exchange = exchange).is_some()
     }
 
@@ -260,7 +260,7 @@ impl Ni {
     }
 
     /// Engine `engine` does one unit of work.
-    pub(crate) fn step(&mut self, engine: u32, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
+    pub(crate) fn step(&mut self, engine: u32, lanes: &mut EngineContext<'_, dyn HostPort>) -> bool {
         self.now = lanes.now;
         match engine {
             0 => self.step_transmit(lanes),
@@ -277,7 +277,7 @@ impl Ni {
         }
     }
 
-    fn step_transmit(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
+    fn step_transmit(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) -> bool {
         if lanes.space.has_committed() {
             let committed = lanes.space.take_committed();
             if self.enabled() {
@@ -296,39 +296,41 @@ impl Ni {
         let before = self.frames.sent;
         // Windows first, or messages if both have something and it is their turn.
         let messages_first = match &mut self.exchange {
-            Exchange::Both(_, node) => std::mem::take(&mut node.has_turn),
+            ActiveSchemes::Both(_, node) => std::mem::take(&mut node.has_turn),
             _ => false,
         };
-        let mut sent = Sent::Idle;
+        let mut sent = TransmitStep::Idle;
         if messages_first {
             sent = self.send_message(lanes.space);
         }
-        if matches!(sent, Sent::Idle) {
+        if matches!(sent, TransmitStep::Idle) {
             let kinds = self.exchange.windows_may_hold();
             sent = self.transmit.step(lanes.space, &mut self.frames, source, incarnation, kinds);
-            if let (false, Exchange::Both(_, node)) = (matches!(sent, Sent::Idle), &mut self.exchange) {
+            if let (false, ActiveSchemes::Both(_, node)) =
+                (matches!(sent, TransmitStep::Idle), &mut self.exchange)
+            {
                 node.has_turn = true;
             }
         }
         let sent = match sent {
-            Sent::Idle if !messages_first => self.send_message(lanes.space),
-            Sent::Command(window, header) => {
+            TransmitStep::Idle if !messages_first => self.send_message(lanes.space),
+            TransmitStep::Command(window, header) => {
                 let default = Scheme::try_from(self.settings.scheme).ok();
                 if let Some(node) = self.exchange.messages_mut()
                     && let Err(refusal) = node.command(self.now, &header, default, lanes.space)
                 {
                     self.events.post(self.now, refusal);
                 }
-                Sent::Freed(window)
+                TransmitStep::Freed(window)
             }
             sent => sent,
         };
         lanes.upstream.counters.frames_sent += u64::from(self.frames.sent.wrapping_sub(before));
         match sent {
-            Sent::Idle | Sent::Command(..) => return false,
-            Sent::More => {}
-            Sent::Freed(window) => self.window_free(window),
-            Sent::Refused(window, fault) => {
+            TransmitStep::Idle | TransmitStep::Command(..) => return false,
+            TransmitStep::More => {}
+            TransmitStep::Freed(window) => self.window_free(window),
+            TransmitStep::Refused(window, fault) => {
                 lanes.upstream.faults.push(
                     FaultKind::Network,
                     Unit::Ni,
@@ -343,16 +345,16 @@ impl Ni {
     }
 
     /// The next packet of a message, if there is one.
-    fn send_message(&mut self, space: &CardSpace) -> Sent {
+    fn send_message(&mut self, space: &CardSpace) -> TransmitStep {
         let Some(node) = self.exchange.messages_mut().filter(|_| self.frames.has_space()) else {
-            return Sent::Idle;
+            return TransmitStep::Idle;
         };
         match node.transmit(self.now, space, &mut self.frames) {
-            None => Sent::Idle,
-            Some(None) => Sent::More,
+            None => TransmitStep::Idle,
+            Some(None) => TransmitStep::More,
             Some(Some(fault)) => {
                 self.fault(fault, None);
-                Sent::More
+                TransmitStep::More
             }
         }
     }
@@ -364,7 +366,7 @@ impl Ni {
         self.events.post(self.now, event);
     }
 
-    fn step_timers(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
+    fn step_timers(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) -> bool {
         let due = self.exchange.poll_timeout().is_some_and(|deadline| deadline <= self.now);
         // Once per point in time: a timer may be early, and must not keep the card busy.
         if !due || self.timers_served == Some(self.now) {
@@ -388,14 +390,14 @@ impl Ni {
             let Some(word) = node.poll(|| events.has_table_credit()) else { break };
             any = true;
             match word {
-                Word::Send(Header::Message(message)) => {
+                NodeAction::Send(Header::Message(message)) => {
                     let _ = self.frames.send(|buffer| message.encode(&[], buffer));
                 }
-                Word::Send(_) => {}
-                Word::Event(event) => self.report(event),
+                NodeAction::Send(_) => {}
+                NodeAction::Event(event) => self.report(event),
             }
         }
-        while let Exchange::Registry(receiver) | Exchange::Both(receiver, _) = &mut self.exchange
+        while let ActiveSchemes::Registry(receiver) | ActiveSchemes::Both(receiver, _) = &mut self.exchange
             && let Some(output) = receiver.poll_output()
         {
             any = true;
@@ -431,14 +433,14 @@ impl Ni {
 
     pub(crate) fn prefetches(&self) -> bool {
         match &self.exchange {
-            Exchange::Registry(receiver) | Exchange::Both(receiver, _) => receiver.prefetches(),
-            Exchange::Messages(_) => false,
+            ActiveSchemes::Registry(receiver) | ActiveSchemes::Both(receiver, _) => receiver.prefetches(),
+            ActiveSchemes::Messages(_) => false,
         }
     }
 
     /// A frame will come soon.
     pub(crate) fn expect(&self, frame: &[u8]) {
-        if let Exchange::Registry(receiver) | Exchange::Both(receiver, _) = &self.exchange
+        if let ActiveSchemes::Registry(receiver) | ActiveSchemes::Both(receiver, _) = &self.exchange
             && let Some(SegmentName { source, incarnation, transfer, segment }) = SegmentName::peek(frame)
         {
             receiver.prefetch_entry(&SegmentKey { source, incarnation, transfer, segment });
@@ -474,11 +476,11 @@ impl Ni {
         };
         let for_us = packet.common().destination.get() == self.settings.node_id;
         match (packet, &mut self.exchange) {
-            (Packet::Data(data), Exchange::Registry(receiver)) => {
+            (Packet::Data(data), ActiveSchemes::Registry(receiver)) => {
                 receiver.set_notice_slots(self.events.notice_slots());
                 receiver.handle_data(now, &data, &mut ReceivePort(space));
             }
-            (Packet::Data(data), Exchange::Both(receiver, node)) => {
+            (Packet::Data(data), ActiveSchemes::Both(receiver, node)) => {
                 let slots = self.events.notice_slots();
                 receiver.set_notice_slots(slots.saturating_sub(node.receiver.reserved_notices()));
                 receiver.handle_data(now, &data, &mut ReceivePort(space));
@@ -486,7 +488,7 @@ impl Ni {
             }
             (
                 Packet::Control(Control::Arrived(arrived)),
-                Exchange::Registry(receiver) | Exchange::Both(receiver, _),
+                ActiveSchemes::Registry(receiver) | ActiveSchemes::Both(receiver, _),
             ) => {
                 receiver.handle_arrived(now, &arrived);
             }
@@ -494,12 +496,12 @@ impl Ni {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
                 return 0;
             }
-            (Packet::Message(bytes), Exchange::Messages(_) | Exchange::Both(..)) => {
+            (Packet::Message(bytes), ActiveSchemes::Messages(_) | ActiveSchemes::Both(..)) => {
                 // What parses can be read.
                 let Ok((message, payload)) = bytes.read() else { return 0 };
                 self.exchange.move_access_table();
                 let reserved = match &self.exchange {
-                    Exchange::Both(receiver, _) => receiver.reserved_notices(),
+                    ActiveSchemes::Both(receiver, _) => receiver.reserved_notices(),
                     _ => 0,
                 };
                 let slots = self.events.notice_slots().saturating_sub(reserved);
@@ -510,12 +512,12 @@ impl Ni {
                 self.exchange.move_access_table();
                 self.exchange.note_high_water();
             }
-            (Packet::Link(packet), Exchange::Messages(node) | Exchange::Both(_, node)) => {
-                node.hear(now, &packet);
+            (Packet::Link(packet), ActiveSchemes::Messages(node) | ActiveSchemes::Both(_, node)) => {
+                node.handle_link_packet(now, &packet);
             }
             // The registry's host slows down by itself: nothing here could.
-            (Packet::Link(_), Exchange::Registry(_)) => return 0,
-            (Packet::Message(bytes), Exchange::Registry(_)) => {
+            (Packet::Link(_), ActiveSchemes::Registry(_)) => return 0,
+            (Packet::Message(bytes), ActiveSchemes::Registry(_)) => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
                 let answer =
                     bytes.read().ok().and_then(|(message, _)| nack_message(&message, &self.settings));
@@ -523,12 +525,12 @@ impl Ni {
                     u64::from(self.frames.send(|buffer| answer.encode(&[], buffer)).is_ok())
                 });
             }
-            (Packet::Data(data), Exchange::Messages(_)) => {
+            (Packet::Data(data), ActiveSchemes::Messages(_)) => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
                 let answer = refuse_segment(&data, &self.settings);
                 return u64::from(self.frames.send_control(&answer).is_ok());
             }
-            (Packet::Control(Control::Arrived(_)), Exchange::Messages(_)) => {
+            (Packet::Control(Control::Arrived(_)), ActiveSchemes::Messages(_)) => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
                 return 0;
             }

@@ -2,7 +2,7 @@
 
 use super::registers::Settings;
 use fpga_firmware::generated::{Scheme, ni};
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::tuning::{Tuning, max_window};
 use fpga_protocol::time::Nanos;
 
@@ -80,7 +80,7 @@ fn samples(options: u32) -> Option<u16> {
 }
 
 /// A scheme with the parameters that the host has chosen; `None` for the registry.
-pub(super) fn rules(settings: &Settings, scheme: Scheme) -> Option<Rules> {
+pub(super) fn rules(settings: &Settings, scheme: Scheme) -> Option<SchemeConfig> {
     let Parameters { windows, receiver_window, adaptive, walk_ns } = settings.parameters;
     let mut tuning = Tuning::default();
     let number = usize::try_from(scheme.value()).unwrap_or(usize::MAX);

@@ -1,8 +1,8 @@
 //! By which rules the interface works: the registry's, whose sender is the host's, message schemes', whole, or both.
 
-use super::Build;
+use super::NiBuild;
 use super::faults::Fault;
-use super::frames::Frames;
+use super::frames::FrameQueue;
 use super::parameters::rules;
 use super::registers::Settings;
 use crate::space::CardSpace;
@@ -16,10 +16,10 @@ use fpga_firmware::wire::{
 use fpga_protocol::receiver::{
     AccessTable, EntryView, EscapedView, Receiver, ReceiverConfig, ReceiverConfigError,
 };
+use fpga_protocol::scheme::any::SchemeSet;
 use fpga_protocol::scheme::commands::{end_event, progress_event};
-use fpga_protocol::scheme::ends::SchemeSet;
 use fpga_protocol::scheme::messages;
-use fpga_protocol::scheme::side::{Header, Said, SchemeReceiver, SchemeSender};
+use fpga_protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, Completion, Notify, Ticket, TransferError};
 use fpga_protocol::time::Nanos;
 
@@ -27,18 +27,18 @@ use fpga_protocol::time::Nanos;
 ///
 /// Where the registry and message schemes are on together, there is one of each, and two things belong to both. The *entries*: the lower
 /// half of the indices is the registry's, the rest are contexts. And the *memory windows*: there is one table. It lies at the
-/// registry's receiver, and the node has it for as long as it takes a packet ([`Exchange::move_access_table`]); in a bitstream it is one
+/// registry's receiver, and the node has it for as long as it takes a packet ([`ActiveSchemes::move_access_table`]); in a bitstream it is one
 /// memory that both read.
 #[derive(Debug)]
-pub(super) enum Exchange {
+pub(super) enum ActiveSchemes {
     Registry(Receiver),
-    Messages(Box<Node>),
-    Both(Receiver, Box<Node>),
+    Messages(Box<MessageNode>),
+    Both(Receiver, Box<MessageNode>),
 }
 
 /// A node of message schemes, one or several.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct MessageNode {
     pub(super) sender: messages::Sender,
     pub(super) receiver: messages::Receiver,
     /// The index of the first context as the host sees it: below are the registry's entries.
@@ -67,7 +67,7 @@ pub(super) const fn on(settings: &Settings) -> u32 {
 const REGISTRY: u32 = 1 << Scheme::Registry.value();
 
 /// Of which entries the registry has the first, by the schemes that are on.
-const fn registry_share(build: &Build, on: u32) -> u16 {
+const fn registry_share(build: &NiBuild, on: u32) -> u16 {
     if on == REGISTRY {
         build.registry_entries
     } else if on & REGISTRY != 0 {
@@ -78,7 +78,7 @@ const fn registry_share(build: &Build, on: u32) -> u16 {
 }
 
 fn registry_receiver(
-    build: &Build,
+    build: &NiBuild,
     settings: &Settings,
     entries: u16,
 ) -> Result<Receiver, ReceiverConfigError> {
@@ -93,9 +93,9 @@ fn registry_receiver(
     Receiver::new(config)
 }
 
-impl Node {
+impl MessageNode {
     /// Of the message schemes among those that are on, with contexts behind the registry's entries; `None` if this build cannot have it.
-    fn new(build: &Build, settings: &Settings) -> Option<Self> {
+    fn new(build: &NiBuild, settings: &Settings) -> Option<Self> {
         let node = NodeId::new(settings.node_id);
         let incarnation = Incarnation::new(settings.incarnation);
         let on = on(settings);
@@ -149,23 +149,23 @@ impl Node {
     }
 }
 
-impl Exchange {
+impl ActiveSchemes {
     /// The registry's rules.
-    pub(super) fn registry(build: &Build, settings: &Settings) -> Result<Self, ReceiverConfigError> {
+    pub(super) fn registry(build: &NiBuild, settings: &Settings) -> Result<Self, ReceiverConfigError> {
         let mut exchange = Self::Registry(registry_receiver(build, settings, build.registry_entries)?);
         exchange.apply(settings);
         Ok(exchange)
     }
 
     /// What `settings` choose, blank but for memory windows; `None` if this build cannot have it.
-    pub(super) fn new(build: &Build, settings: &Settings, access: Option<&AccessTable>) -> Option<Self> {
+    pub(super) fn new(build: &NiBuild, settings: &Settings, access: Option<&AccessTable>) -> Option<Self> {
         let on = on(settings);
         let receiver = if on & REGISTRY != 0 {
             Some(registry_receiver(build, settings, registry_share(build, on)).ok()?)
         } else {
             None
         };
-        let node = if on == REGISTRY { None } else { Some(Box::new(Node::new(build, settings)?)) };
+        let node = if on == REGISTRY { None } else { Some(Box::new(MessageNode::new(build, settings)?)) };
         let mut exchange = match (receiver, node) {
             (Some(receiver), None) => Self::Registry(receiver),
             (Some(receiver), Some(node)) => Self::Both(receiver, node),
@@ -195,7 +195,7 @@ impl Exchange {
     }
 
     /// The message schemes' half, if any is on.
-    pub(super) fn messages(&self) -> Option<&Node> {
+    pub(super) fn messages(&self) -> Option<&MessageNode> {
         match self {
             Self::Registry(_) => None,
             Self::Messages(node) | Self::Both(_, node) => Some(node),
@@ -203,7 +203,7 @@ impl Exchange {
     }
 
     /// The same, to work with.
-    pub(super) fn messages_mut(&mut self) -> Option<&mut Node> {
+    pub(super) fn messages_mut(&mut self) -> Option<&mut MessageNode> {
         match self {
             Self::Registry(_) => None,
             Self::Messages(node) | Self::Both(_, node) => Some(node),
@@ -351,12 +351,12 @@ fn live(receiver: &messages::Receiver) -> u32 {
 }
 
 /// What a node has to say next.
-pub(super) enum Word {
+pub(super) enum NodeAction {
     Send(Header),
     Event(Event),
 }
 
-impl Node {
+impl MessageNode {
     fn counter(&self, register: u32) -> u32 {
         let counted = self.receiver.counters();
         super::low(match register {
@@ -393,8 +393,8 @@ impl Node {
             length: header.transfer_length,
             key: header.key,
             notify: if header.flags.contains(Flags::NO_NOTICE) { Notify::None } else { Notify::Receiver },
-            deadline: (header.command.patience_ns != 0)
-                .then(|| now.saturating_add(Nanos::new(header.command.patience_ns))),
+            deadline: (header.command.timeout_ns != 0)
+                .then(|| now.saturating_add(Nanos::new(header.command.timeout_ns))),
             priority: header.command.priority,
         };
         let number = header.command.number;
@@ -452,32 +452,32 @@ impl Node {
     }
 
     /// A packet about links.
-    pub(super) fn hear(&mut self, now: Nanos, packet: &LinkPacket) {
+    pub(super) fn handle_link_packet(&mut self, now: Nanos, packet: &LinkPacket) {
         self.sender.handle_packet(now, &Header::Link(*packet));
     }
 
     /// The next thing to send or to report, packets of messages excepted.
     ///
     /// How far a transfer is, is told only if there is `room` for what nobody waits for.
-    pub(super) fn poll(&mut self, room: impl FnOnce() -> bool) -> Option<Word> {
+    pub(super) fn poll(&mut self, room: impl FnOnce() -> bool) -> Option<NodeAction> {
         if let Some(said) = self.receiver.poll_action() {
             return Some(match said {
-                Said::Event(event) => Word::Event(self.shifted(event)),
-                Said::Send(header) => {
+                Action::Event(event) => NodeAction::Event(self.shifted(event)),
+                Action::Send(header) => {
                     let refused = matches!(
                         &header,
                         Header::Message(Message::Answer(MessageAnswer { body: AnswerBody::Refused(_), .. }))
                     );
                     let count = if refused { &mut self.negative } else { &mut self.positive };
                     *count = count.wrapping_add(1);
-                    Word::Send(header)
+                    NodeAction::Send(header)
                 }
             });
         }
         if self.sender.has_progress() && room() {
             while let Some(progress) = self.sender.poll_progress() {
                 if let Some(number) = self.number_of(progress.ticket) {
-                    return Some(Word::Event(progress_event(number, &progress)));
+                    return Some(NodeAction::Event(progress_event(number, &progress)));
                 }
             }
         }
@@ -487,7 +487,7 @@ impl Node {
                 if let Some(place) = self.numbers.get_mut(slot) {
                     *place = None;
                 }
-                return Some(Word::Event(end_event(number, &done)));
+                return Some(NodeAction::Event(end_event(number, &done)));
             }
         }
         None
@@ -508,7 +508,7 @@ impl Node {
         &mut self,
         now: Nanos,
         space: &CardSpace,
-        frames: &mut Frames,
+        frames: &mut FrameQueue,
     ) -> Option<Option<Fault>> {
         let departure = self.sender.poll_packet(now)?;
         let Header::Message(message) = departure.header else { return Some(None) };

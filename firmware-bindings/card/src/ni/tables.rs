@@ -130,7 +130,7 @@ impl SendingShadow {
             }
             sending::NODE => context.node.get(),
             sending::MESSAGE => context.message.get(),
-            sending::CONTEXT => context.theirs.unwrap_or(u32::MAX),
+            sending::CONTEXT => context.peer_limit.unwrap_or(u32::MAX),
             sending::TRANSFER => context.announcement.transfer.get(),
             sending::COMMAND => *command,
             sending::BASE_LOW => low(context.announcement.base.get()),

@@ -1,7 +1,7 @@
 //! Transmit windows: commit, check, cut into packets, send.
 
 use super::faults::Fault;
-use super::frames::Frames;
+use super::frames::FrameQueue;
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
 use fpga_firmware::event::FaultReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
@@ -11,14 +11,14 @@ use std::collections::VecDeque;
 
 /// A window that is being sent.
 #[derive(Debug)]
-struct Active {
+struct ActiveWindow {
     window: u8,
     header: WindowHeader,
     next: u16,
 }
 
 /// What a step of the transmitter came to.
-pub(super) enum Sent {
+pub(super) enum TransmitStep {
     /// Nothing to do.
     Idle,
     /// A packet, or one of several.
@@ -36,7 +36,7 @@ pub(super) enum Sent {
 pub(super) struct Transmit {
     queue: VecDeque<u8>,
     busy: u32,
-    active: Option<Active>,
+    active: Option<ActiveWindow>,
     packet_size_log2: u8,
     payload_size: u64,
     count: u8,
@@ -105,33 +105,33 @@ impl Transmit {
     pub(super) fn step(
         &mut self,
         space: &CardSpace,
-        frames: &mut Frames,
+        frames: &mut FrameQueue,
         source: NodeId,
         incarnation: Incarnation,
         (segments, commands): (bool, bool),
-    ) -> Sent {
+    ) -> TransmitStep {
         if self.busy == 0 || !frames.has_space() {
-            return Sent::Idle;
+            return TransmitStep::Idle;
         }
         if self.active.is_none() {
-            let Some(window) = self.queue.pop_front() else { return Sent::Idle };
+            let Some(window) = self.queue.pop_front() else { return TransmitStep::Idle };
             match self.check(window, space) {
                 Ok(header) if commands && header.kind == WindowKind::Command => {
                     self.free(window);
-                    return Sent::Command(window, header);
+                    return TransmitStep::Command(window, header);
                 }
                 Ok(header) if !segments || header.kind == WindowKind::Command => {
                     self.free(window);
-                    return Sent::Refused(window, bad_header(window, &header));
+                    return TransmitStep::Refused(window, bad_header(window, &header));
                 }
-                Ok(header) => self.active = Some(Active { window, header, next: 0 }),
+                Ok(header) => self.active = Some(ActiveWindow { window, header, next: 0 }),
                 Err(fault) => {
                     self.free(window);
-                    return Sent::Refused(window, fault);
+                    return TransmitStep::Refused(window, fault);
                 }
             }
         }
-        let Some(Active { window, header, next }) = &mut self.active else { return Sent::Idle };
+        let Some(ActiveWindow { window, header, next }) = &mut self.active else { return TransmitStep::Idle };
         let window = *window;
         let sent = match header.kind {
             WindowKind::Arrival => header
@@ -142,14 +142,14 @@ impl Transmit {
         if !sent {
             let fault = bad_header(window, header);
             self.free(window);
-            return Sent::Refused(window, fault);
+            return TransmitStep::Refused(window, fault);
         }
         *next += 1;
         if *next < header.packet_count {
-            return Sent::More;
+            return TransmitStep::More;
         }
         self.free(window);
-        Sent::Freed(window)
+        TransmitStep::Freed(window)
     }
 
     /// The header that `window`'s commit word stands for.
@@ -189,7 +189,7 @@ fn send_packet(
     index: u16,
     window: u8,
     space: &CardSpace,
-    frames: &mut Frames,
+    frames: &mut FrameQueue,
     source: NodeId,
     incarnation: Incarnation,
 ) -> Option<()> {

@@ -38,7 +38,7 @@ impl Fifo {
     }
 
     /// Bytes that it takes now; none where the end of their packet could not be noted.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn free_bytes(&self) -> usize {
         if self.ends.len() >= self.max_packet_ends { 0 } else { self.bytes.len().saturating_sub(self.held()) }
     }
 
@@ -48,7 +48,7 @@ impl Fifo {
 
     /// Free bytes in a row, at most `most`.
     pub(super) fn vacant(&mut self, most: usize) -> &mut [u8] {
-        let most = most.min(self.room());
+        let most = most.min(self.free_bytes());
         let start = self.place(self.filled);
         let end = self.bytes.len().min(start + most);
         self.bytes.get_mut(start..end).unwrap_or_default()

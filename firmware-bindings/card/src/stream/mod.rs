@@ -77,18 +77,18 @@ impl Streams {
     }
 
     /// Bytes that the H2C port of `channel` takes now.
-    pub(crate) fn room(&self, channel: usize) -> usize {
+    pub(crate) fn free_bytes(&self, channel: usize) -> usize {
         if self.not_ready >> (channel & 31) & 1 != 0 {
             return 0;
         }
         match self.ports.get(channel).filter(|_| self.receives(channel)) {
-            Some(port) => port.fifo.room(),
+            Some(port) => port.fifo.free_bytes(),
             None => SCRATCH,
         }
     }
 
     /// Takes up to `most` bytes into the H2C port of `channel`: `read` fills in as many as there is room for in a row.
-    pub(crate) fn bring<E>(
+    pub(crate) fn push_h2c<E>(
         &mut self,
         channel: usize,
         most: usize,

@@ -4,14 +4,14 @@
 //! memory. Runs of them are executed here without the detours that the others need; whatever is not plain falls back
 //! to `engine`, one unit at a time, in the same order and with the same effects.
 
-use super::Turn;
+use super::StepResult;
 use super::channel::{Channel, control, status};
-use super::engine::{COMPLETED, Rules};
+use super::engine::{COMPLETED, EngineOptions};
 use super::prefetch::{DESCRIPTOR_BYTES, Fetched, MAGIC, STOP};
-use super::transfer::{Failure, Flight};
+use super::transfer::{ActiveDescriptor, Failure};
 use crate::fault_log::{FaultKind, Unit};
 use crate::host::{DmaFault, DmaPart, HostPort};
-use crate::link::{BULK, Lanes, Upstream};
+use crate::link::{BULK, EngineContext, Upstream};
 use crate::memory::PAGE;
 use crate::space::FastPathMemory;
 use fpga_registers::Iova;
@@ -27,11 +27,11 @@ impl Channel {
     /// Up to `most` units of work, in the order and with the effects of as many single ones.
     pub(crate) fn work<H: HostPort + ?Sized>(
         &mut self,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
         most: u32,
-    ) -> Turn {
-        let moved = |lanes: &Lanes<'_, H>| {
+    ) -> StepResult {
+        let moved = |lanes: &EngineContext<'_, H>| {
             let counters = &lanes.upstream.counters;
             counters.h2c_bytes.wrapping_add(counters.c2h_bytes)
         };
@@ -39,7 +39,7 @@ impl Channel {
         let mut done = 0;
         while done < most && moved(lanes).wrapping_sub(start) < STEP_BYTES {
             // Starting over clears the status, which somebody has to have seen.
-            let undisturbed = self.engine.undisturbed();
+            let undisturbed = self.engine.is_running_normally();
             // A single unit is the engine's own, so that stepping is what bursts can be compared with.
             if undisturbed && most > 1 && !self.stream && !lanes.upstream.plan.watches_channels() {
                 let plain = self.execute_simple_descriptors(rules, lanes, most - done);
@@ -49,22 +49,22 @@ impl Channel {
                 }
             }
             if !self.unit(rules, lanes) {
-                return Turn { units: done, waiting: true };
+                return StepResult { units: done, waiting: true };
             }
             done += 1;
             if !undisturbed {
                 break;
             }
         }
-        Turn { units: done, waiting: false }
+        StepResult { units: done, waiting: false }
     }
 
     /// Executes plain descriptors from the head of the buffer: at most `most`, and none beyond the point where the
     /// next block is to be fetched first.
     fn execute_simple_descriptors<H: HostPort + ?Sized>(
         &mut self,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
         most: u32,
     ) -> u32 {
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(self.until_fetch());
@@ -81,11 +81,11 @@ impl Channel {
     /// [`Self::execute_simple_descriptors`] in one direction.
     fn plain<H: HostPort + ?Sized, const TO_CARD: bool>(
         &mut self,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
         most: usize,
     ) -> u32 {
-        let Lanes { upstream, space, .. } = lanes;
+        let EngineContext { upstream, space, .. } = lanes;
         let Some(mut memory) = space.plain() else { return 0 };
         let mut bytes = 0;
         let mut refused = None;
@@ -98,7 +98,7 @@ impl Channel {
             }
             let length = usize::try_from(fetched.length).unwrap_or(0);
             if length >= BULK {
-                let bulk = Bulk::<TO_CARD>::of(rest.as_slice(), &mut memory);
+                let bulk = BurstDescriptors::<TO_CARD>::of(rest.as_slice(), &mut memory);
                 if bulk.count == 0 {
                     break;
                 }
@@ -146,28 +146,28 @@ impl Channel {
             upstream.faults.push(FaultKind::HostReadRefused, self.unit, fault.at.get(), 0);
             let length = usize::try_from(fetched.length).unwrap_or(0);
             let moved = Err(Failure::Status(status::READ_UNSUPPORTED));
-            self.settle(Flight::new(&fetched, false), length, moved, rules, lanes);
+            self.settle(ActiveDescriptor::new(&fetched, false), length, moved, rules, lanes);
         }
         u32::try_from(done).unwrap_or(u32::MAX)
     }
 }
 
 /// As many as a turn moves, of the shortest ones with much data.
-const MOST: usize = PAGE / BULK;
+const MAX_DESCRIPTORS: usize = PAGE / BULK;
 
 /// Plain descriptors in a row whose data is long enough to be worth moving together, up to the first one whose end the host
 /// is told of: what is announced has to be there.
-struct Bulk<const TO_CARD: bool> {
-    parts: [DmaPart; MOST],
+struct BurstDescriptors<const TO_CARD: bool> {
+    parts: [DmaPart; MAX_DESCRIPTORS],
     count: usize,
     /// The last one has the Completed flag.
     announces: bool,
 }
 
-impl<const TO_CARD: bool> Bulk<TO_CARD> {
+impl<const TO_CARD: bool> BurstDescriptors<TO_CARD> {
     /// The first of `slots` that are such.
     fn of(slots: &[[u8; DESCRIPTOR_BYTES]], memory: &mut FastPathMemory<'_>) -> Self {
-        let mut bulk = Self { parts: [DmaPart::default(); MOST], count: 0, announces: false };
+        let mut bulk = Self { parts: [DmaPart::default(); MAX_DESCRIPTORS], count: 0, announces: false };
         for (part, fetched) in bulk.parts.iter_mut().zip(slots.iter().map(Fetched::new)) {
             let length = usize::try_from(fetched.length).unwrap_or(0);
             if !is_plain(&fetched) || length < BULK {

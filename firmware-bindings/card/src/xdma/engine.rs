@@ -18,14 +18,14 @@
 
 use super::channel::{Channel, control, status};
 use super::prefetch::{Fetched, Head, MAGIC, Prefetch, STOP};
-use super::stream::Open;
-use super::transfer::Flight;
+use super::stream::OpenDescriptor;
+use super::transfer::ActiveDescriptor;
 use crate::config_space::BadCompletion;
 use crate::description::WritebackRule;
 use crate::fault_log::FaultKind;
 use crate::fault_plan::{DescriptorFault, WritebackFault};
 use crate::host::HostPort;
-use crate::link::{Lanes, Upstream};
+use crate::link::{EngineContext, Upstream};
 use fpga_registers::Iova;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
@@ -35,7 +35,7 @@ pub(super) const COMPLETED: u32 = DescriptorControl::from_bits(0).with_completed
 
 /// What the card's build decides about the engine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct EngineOptions {
     pub(crate) writeback: WritebackRule,
     pub(crate) long_descriptor_quirk: bool,
     pub(crate) busy_after_error: bool,
@@ -55,9 +55,9 @@ pub(crate) struct Engine {
     /// A 0->1 edge of Run while the old descriptor was still in flight.
     restart: Option<(u64, u32)>,
     pub(super) prefetch: Prefetch,
-    pub(super) flight: Option<Flight>,
+    pub(super) flight: Option<ActiveDescriptor>,
     /// Of a stream's descriptor in flight.
-    pub(super) open: Open,
+    pub(super) open: OpenDescriptor,
     pub(super) width_bytes: u32,
 }
 
@@ -70,7 +70,7 @@ impl Engine {
             restart: None,
             prefetch: Prefetch::new(capacity),
             flight: None,
-            open: Open::NEW,
+            open: OpenDescriptor::NEW,
             width_bytes,
         }
     }
@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// Nothing is asked of the engine but to go on with the chain.
-    pub(super) const fn undisturbed(&self) -> bool {
+    pub(super) const fn is_running_normally(&self) -> bool {
         self.active && !self.stopping && self.restart.is_none()
     }
 
@@ -104,7 +104,7 @@ impl Engine {
         self.hangs = false;
         self.restart = None;
         self.flight = None;
-        self.open = Open::NEW;
+        self.open = OpenDescriptor::NEW;
         self.prefetch.clear();
     }
 
@@ -117,7 +117,11 @@ impl Engine {
 
 impl Channel {
     /// One unit of work: a descriptor fetch, or up to one page of one descriptor's data.
-    pub(super) fn unit<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>) -> bool {
+    pub(super) fn unit<H: HostPort + ?Sized>(
+        &mut self,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
+    ) -> bool {
         if !self.engine.active || self.engine.hangs {
             return false;
         }
@@ -153,8 +157,8 @@ impl Channel {
     fn begin_descriptor<H: HostPort + ?Sized>(
         &mut self,
         fetched: &Fetched,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
     ) {
         if fetched.control >> 16 != MAGIC {
             lanes.upstream.faults.push(FaultKind::BadMagic, self.unit, 0, fetched.control);
@@ -168,7 +172,7 @@ impl Channel {
             self.begin_stream(fetched, rules, lanes);
             return;
         }
-        let flight = Flight::new(fetched, self.control & control::NON_INCREMENTING != 0);
+        let flight = ActiveDescriptor::new(fetched, self.control & control::NON_INCREMENTING != 0);
         let width = u64::from(self.engine.width_bytes);
         if flight.fixed
             && !(flight.source | flight.destination | u64::from(flight.remaining)).is_multiple_of(width)
@@ -186,7 +190,11 @@ impl Channel {
 
     /// What the fault plan does to a descriptor that starts; whether that is all that happens to it.
     #[cold]
-    fn fault_at_start<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>) -> bool {
+    fn fault_at_start<H: HostPort + ?Sized>(
+        &mut self,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
+    ) -> bool {
         let Upstream { plan, faults, .. } = &mut lanes.upstream;
         match plan.descriptor_starts(self.unit, faults) {
             None => false,
@@ -222,8 +230,8 @@ impl Channel {
     pub(super) fn complete<H: HostPort + ?Sized>(
         &mut self,
         flags: u32,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
     ) {
         self.engine.flight = None;
         self.completed = self.completed.wrapping_add(1);
@@ -242,7 +250,11 @@ impl Channel {
     }
 
     /// A descriptor with the Completed flag is done.
-    pub(super) fn announce<H: HostPort + ?Sized>(&mut self, rules: Rules, upstream: &mut Upstream<'_, H>) {
+    pub(super) fn announce<H: HostPort + ?Sized>(
+        &mut self,
+        rules: EngineOptions,
+        upstream: &mut Upstream<'_, H>,
+    ) {
         self.record(status::DESCRIPTOR_COMPLETED);
         let enabled = match rules.writeback {
             WritebackRule::Flag => true,
@@ -254,7 +266,12 @@ impl Channel {
     }
 
     /// The engine stops because of an error, which a poll-mode driver learns from the write-back's bit 31.
-    pub(super) fn fail<H: HostPort + ?Sized>(&mut self, bits: u32, rules: Rules, lanes: &mut Lanes<'_, H>) {
+    pub(super) fn fail<H: HostPort + ?Sized>(
+        &mut self,
+        bits: u32,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
+    ) {
         self.busy_lingers = rules.busy_after_error;
         self.halt(bits);
         self.write_back(&mut lanes.upstream);

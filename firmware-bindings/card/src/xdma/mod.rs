@@ -12,12 +12,12 @@ use crate::config_space::ConfigSpace;
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::host::HostPort;
+use crate::interrupt_messages::InterruptMessages;
 use crate::irq::IrqBlock;
-use crate::link::Lanes;
-use crate::messages::Messages;
+use crate::link::EngineContext;
 use crate::offsets::{config as at, sgdma_common};
 use channel::Channel;
-use engine::Rules;
+use engine::EngineOptions;
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 
@@ -27,7 +27,7 @@ const BUFFER_LIMIT: usize = 512;
 const C2H_SHIFT: usize = 16;
 
 /// What came of a channel's turn.
-pub(crate) struct Turn {
+pub(crate) struct StepResult {
     /// Units of work that it did.
     pub(crate) units: u32,
     /// It has nothing to do until somebody writes a register.
@@ -47,7 +47,7 @@ pub(crate) struct Xdma {
     /// Interrupt lines as the channels' registers have them now: H2C in the low bits, C2H directly above.
     lines: u32,
     pub(crate) irq: IrqBlock,
-    pub(crate) messages: Messages,
+    pub(crate) messages: InterruptMessages,
     fetch_halt: u32,
     credit_mode: u32,
     relaxed_ordering: u32,
@@ -57,7 +57,7 @@ pub(crate) struct Xdma {
     width_code: u32,
     bus_device_function: u32,
     early_msix_writes_lost: bool,
-    rules: Rules,
+    rules: EngineOptions,
 }
 
 impl Xdma {
@@ -78,7 +78,7 @@ impl Xdma {
             h2c: xdma.h2c_channels.into(),
             lines: 0,
             irq: IrqBlock::new(u32::from(xdma.h2c_channels + xdma.c2h_channels), description.interrupts.pin),
-            messages: Messages::new(description.interrupts.msix_vectors),
+            messages: InterruptMessages::new(description.interrupts.msix_vectors),
             fetch_halt: 0,
             credit_mode: 0,
             relaxed_ordering: 1,
@@ -93,7 +93,7 @@ impl Xdma {
             },
             bus_device_function: description.pci.bus_device_function.into(),
             early_msix_writes_lost: description.quirks.early_msix_writes_lost,
-            rules: Rules {
+            rules: EngineOptions {
                 writeback: xdma.completed_writeback,
                 long_descriptor_quirk: xdma.long_descriptor_quirk,
                 busy_after_error: description.quirks.busy_after_error,
@@ -122,11 +122,13 @@ impl Xdma {
     pub(crate) fn work<H: HostPort + ?Sized>(
         &mut self,
         number: u32,
-        lanes: &mut Lanes<'_, H>,
+        lanes: &mut EngineContext<'_, H>,
         most: u32,
-    ) -> Turn {
+    ) -> StepResult {
         let place = usize::try_from(number).unwrap_or(usize::MAX);
-        let Some(channel) = self.channels.get_mut(place) else { return Turn { units: 0, waiting: true } };
+        let Some(channel) = self.channels.get_mut(place) else {
+            return StepResult { units: 0, waiting: true };
+        };
         let turn = channel.work(self.rules, lanes, most);
         set_line(&mut self.lines, place, channel);
         turn

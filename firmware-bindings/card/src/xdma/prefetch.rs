@@ -1,10 +1,10 @@
 //! A channel's share of the descriptor RAM: descriptors that were fetched and wait for execution.
 
 use super::channel::Channel;
-use super::engine::Rules;
+use super::engine::EngineOptions;
 use crate::fault_log::FaultKind;
 use crate::host::HostPort;
-use crate::link::{Lanes, Unsupported, Upstream};
+use crate::link::{EngineContext, Unsupported, Upstream};
 use fpga_registers::Iova;
 use fpga_registers::xdma::descriptor::{self, DescriptorControl};
 use std::ops::Range;
@@ -51,7 +51,7 @@ impl Fetched {
 
 /// What follows the last descriptor in the buffer instead of another one.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum FetchEnd {
     /// The completer refused the read.
     Refused,
     /// Beyond a 4 KiB boundary, or lost to the long-descriptor quirk: no magic arrives.
@@ -78,7 +78,7 @@ pub(super) struct Prefetch {
     taken: usize,
     filled: usize,
     capacity: usize,
-    end: Option<End>,
+    end: Option<FetchEnd>,
     /// Where the next block lies, and how many descriptors it has.
     next: u64,
     block: usize,
@@ -142,8 +142,8 @@ impl Prefetch {
             return fetched.map_or(Head::Empty, Head::Descriptor);
         }
         match self.end.take() {
-            Some(End::Refused) => Head::Refused(Fetched::ONES),
-            Some(End::Garbage) => Head::Descriptor(Fetched::ONES),
+            Some(FetchEnd::Refused) => Head::Refused(Fetched::ONES),
+            Some(FetchEnd::Garbage) => Head::Descriptor(Fetched::ONES),
             None => Head::Empty,
         }
     }
@@ -204,7 +204,7 @@ impl Prefetch {
         self.filled = self.filled.wrapping_add(taken_over);
     }
 
-    fn end(&mut self, end: End) {
+    fn end(&mut self, end: FetchEnd) {
         self.end = Some(end);
         self.ended = true;
     }
@@ -240,7 +240,11 @@ impl Channel {
     }
 
     /// Reads the next block, or as much of it as there are credits for.
-    pub(super) fn fetch<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>) {
+    pub(super) fn fetch<H: HostPort + ?Sized>(
+        &mut self,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
+    ) {
         let count = self.fetch_count();
         let unit = self.unit;
         let prefetch = &mut self.engine.prefetch;
@@ -252,7 +256,7 @@ impl Channel {
         let Upstream { plan, faults, .. } = &mut lanes.upstream;
         if plan.watches_channels() && plan.fetch_refused(unit, faults) {
             faults.push(FaultKind::DescriptorFetchRefused, unit, start, 0);
-            self.engine.prefetch.end(End::Refused);
+            self.engine.prefetch.end(FetchEnd::Refused);
             return;
         }
         let prefetch = &mut self.engine.prefetch;
@@ -276,7 +280,7 @@ impl Channel {
         let quirk = rules.long_descriptor_quirk && prefetch.long_seen && prefetch.blocks > 0 && count > 1;
         prefetch.blocks = prefetch.blocks.saturating_add(u32::from(count > 1));
         if quirk && arrived > 0 {
-            prefetch.end(End::Garbage);
+            prefetch.end(FetchEnd::Garbage);
             return;
         }
         prefetch.accept(arrived, rules.long_descriptor_quirk);
@@ -284,7 +288,7 @@ impl Channel {
             return;
         }
         if arrived < readable {
-            prefetch.end(End::Refused);
+            prefetch.end(FetchEnd::Refused);
         } else if readable < count {
             lanes.upstream.faults.push(
                 FaultKind::BlockCrossesPage,
@@ -292,7 +296,7 @@ impl Channel {
                 start,
                 u32::try_from(count).unwrap_or(0),
             );
-            prefetch.end(End::Garbage);
+            prefetch.end(FetchEnd::Garbage);
         }
     }
 }

@@ -26,13 +26,13 @@
 //! * What an H2C channel was stopped in the middle of stays an open packet: the bytes of the next descriptor continue it.
 
 use super::channel::{Channel, control, status};
-use super::engine::Rules;
+use super::engine::EngineOptions;
 use super::prefetch::Fetched;
-use super::transfer::{Failure, Flight};
+use super::transfer::{ActiveDescriptor, Failure};
 use crate::fault_log::FaultKind;
 use crate::fault_plan::StreamWritebackFault;
 use crate::host::HostPort;
-use crate::link::{Lanes, Unsupported, Upstream};
+use crate::link::{EngineContext, Unsupported, Upstream};
 use crate::memory::PAGE;
 use fpga_protocol::time::Nanos;
 use fpga_registers::Iova;
@@ -47,7 +47,7 @@ const NANOS_PER_CLOCK: u64 = 4;
 
 /// What is known of the C2H descriptor in flight besides what is left of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Open {
+pub(super) struct OpenDescriptor {
     received: u32,
     /// When it was opened, or got its last byte.
     since: Nanos,
@@ -57,7 +57,7 @@ pub(super) struct Open {
     held: bool,
 }
 
-impl Open {
+impl OpenDescriptor {
     pub(super) const NEW: Self = Self { received: 0, since: Nanos::ZERO, wakes: None, held: false };
 }
 
@@ -69,7 +69,7 @@ impl Channel {
 
     /// The descriptor in flight is one that a cleared Run drops: of a C2H stream, and nothing has arrived for it.
     #[inline]
-    pub(super) fn drops_flight(&self, rules: Rules) -> bool {
+    pub(super) fn drops_flight(&self, rules: EngineOptions) -> bool {
         let empty = self.engine.open.received == 0;
         self.stream && rules.stop_drops_empty && empty && self.direction == Direction::C2h
     }
@@ -81,10 +81,10 @@ impl Channel {
     pub(super) fn begin_stream<H: HostPort + ?Sized>(
         &mut self,
         fetched: &Fetched,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
     ) {
-        let flight = Flight::new(fetched, false);
+        let flight = ActiveDescriptor::new(fetched, false);
         let whole_beats = flight.remaining.is_multiple_of(self.engine.width_bytes.max(1));
         let ends_packet = flight.flags & EOP != 0;
         match self.direction {
@@ -106,16 +106,16 @@ impl Channel {
                 }
             }
         }
-        self.engine.open = Open { since: lanes.now, ..Open::NEW };
+        self.engine.open = OpenDescriptor { since: lanes.now, ..OpenDescriptor::NEW };
         self.stream_transfer(flight, rules, lanes);
     }
 
     /// Moves what the port gives or takes of the descriptor in flight, at most a page. False: nothing, the channel waits.
     pub(super) fn stream_transfer<H: HostPort + ?Sized>(
         &mut self,
-        flight: Flight,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        flight: ActiveDescriptor,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
     ) -> bool {
         match self.direction {
             Direction::H2c => self.stream_out(flight, rules, lanes),
@@ -125,13 +125,13 @@ impl Channel {
 
     fn stream_out<H: HostPort + ?Sized>(
         &mut self,
-        flight: Flight,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        flight: ActiveDescriptor,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
     ) -> bool {
         let port = self.port();
         let remaining = usize::try_from(flight.remaining).unwrap_or(usize::MAX);
-        let most = remaining.min(PAGE).min(lanes.streams.room(port));
+        let most = remaining.min(PAGE).min(lanes.streams.free_bytes(port));
         if most == 0 && remaining != 0 {
             lanes.upstream.counters.stream_holds += u64::from(!self.engine.open.held);
             self.engine.open.held = true;
@@ -139,10 +139,10 @@ impl Channel {
             return false;
         }
         self.engine.open.held = false;
-        let Lanes { upstream, streams, .. } = lanes;
+        let EngineContext { upstream, streams, .. } = lanes;
         let unit = self.unit;
         let refused = upstream.plan.watches_channels() && self.refuses(&flight, most, upstream);
-        let moved = streams.bring(port, most, |into| {
+        let moved = streams.push_h2c(port, most, |into| {
             if refused {
                 return Err(Unsupported { arrived: 0 });
             }
@@ -165,9 +165,9 @@ impl Channel {
 
     fn stream_in<H: HostPort + ?Sized>(
         &mut self,
-        mut flight: Flight,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        mut flight: ActiveDescriptor,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
     ) -> bool {
         let port = self.port();
         let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(PAGE);
@@ -207,9 +207,9 @@ impl Channel {
     /// Nothing to receive: the write flush timeout may close the descriptor.
     fn wait_for_data<H: HostPort + ?Sized>(
         &mut self,
-        flight: Flight,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        flight: ActiveDescriptor,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
     ) -> bool {
         let open = &mut self.engine.open;
         let may_flush = rules.flush_timeout != 0 && (open.received > 0 || lanes.streams.flush_empty);
@@ -229,10 +229,10 @@ impl Channel {
     /// The descriptor is closed: its metadata is written, then it is complete.
     fn close<H: HostPort + ?Sized>(
         &mut self,
-        flight: &Flight,
+        flight: &ActiveDescriptor,
         ends: bool,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
     ) {
         if self.control & control::NO_METADATA == 0 {
             let [first, second] = StreamWriteback::new(self.engine.open.received, ends).to_words();
@@ -255,7 +255,7 @@ impl Channel {
                 lanes.upstream.post(self.unit, Iova::new(flight.source), written);
             }
         }
-        self.engine.open = Open::NEW;
+        self.engine.open = OpenDescriptor::NEW;
         self.complete(flight.flags, rules, lanes);
     }
 }

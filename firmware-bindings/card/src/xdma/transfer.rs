@@ -1,19 +1,19 @@
 //! How the data of a descriptor moves, a page of card memory at a time, and what becomes of it when it does not.
 
 use super::channel::{Channel, status};
-use super::engine::Rules;
+use super::engine::EngineOptions;
 use super::prefetch::Fetched;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
-use crate::link::{Lanes, Upstream};
+use crate::link::{EngineContext, Upstream};
 use crate::memory::PAGE;
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
 
 /// A descriptor in execution.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flight {
+pub(super) struct ActiveDescriptor {
     pub(super) flags: u32,
     pub(super) remaining: u32,
     pub(super) source: u64,
@@ -22,7 +22,7 @@ pub(super) struct Flight {
     pub(super) fixed: bool,
 }
 
-impl Flight {
+impl ActiveDescriptor {
     pub(super) const fn new(fetched: &Fetched, fixed: bool) -> Self {
         let Fetched { control: flags, length: remaining, source, destination, .. } = *fetched;
         Self { flags, remaining, source, destination, fixed }
@@ -60,9 +60,9 @@ impl Channel {
     /// Moves up to a page of the descriptor in flight, and completes it when nothing is left.
     pub(super) fn transfer<H: HostPort + ?Sized>(
         &mut self,
-        flight: Flight,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        flight: ActiveDescriptor,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
     ) {
         let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(PAGE);
         let watched = lanes.upstream.plan.watches_channels();
@@ -88,7 +88,7 @@ impl Channel {
     #[cold]
     pub(super) fn refuses<H: HostPort + ?Sized>(
         &self,
-        flight: &Flight,
+        flight: &ActiveDescriptor,
         most: usize,
         upstream: &mut Upstream<'_, H>,
     ) -> bool {
@@ -107,11 +107,11 @@ impl Channel {
     /// What comes of an attempt to move `most` bytes of `flight`: so many were moved, or status bits say why not.
     pub(super) fn settle<H: HostPort + ?Sized>(
         &mut self,
-        mut flight: Flight,
+        mut flight: ActiveDescriptor,
         most: usize,
         moved: Result<usize, Failure>,
-        rules: Rules,
-        lanes: &mut Lanes<'_, H>,
+        rules: EngineOptions,
+        lanes: &mut EngineContext<'_, H>,
     ) {
         let count = match moved {
             Ok(count) => count,
@@ -156,11 +156,11 @@ impl Channel {
 
     fn move_to_card<H: HostPort + ?Sized>(
         &mut self,
-        flight: &Flight,
+        flight: &ActiveDescriptor,
         most: usize,
-        lanes: &mut Lanes<'_, H>,
+        lanes: &mut EngineContext<'_, H>,
     ) -> Result<usize, Failure> {
-        let Lanes { upstream, space, .. } = lanes;
+        let EngineContext { upstream, space, .. } = lanes;
         let unit = self.unit;
         let filled = space.fill(CardAddr::new(flight.destination), most, |into| {
             upstream.read(unit, FaultKind::HostReadRefused, Iova::new(flight.source), into)
@@ -180,11 +180,11 @@ impl Channel {
 
     fn move_to_host<H: HostPort + ?Sized>(
         &mut self,
-        flight: &Flight,
+        flight: &ActiveDescriptor,
         most: usize,
-        lanes: &mut Lanes<'_, H>,
+        lanes: &mut EngineContext<'_, H>,
     ) -> Result<usize, Failure> {
-        let Lanes { upstream, space, .. } = lanes;
+        let EngineContext { upstream, space, .. } = lanes;
         match space.slice(CardAddr::new(flight.source), most) {
             Ok(bytes) => {
                 upstream.post(self.unit, Iova::new(flight.destination), bytes);
@@ -201,9 +201,9 @@ impl Channel {
     /// Fixed AXI address: every beat goes to (comes from) the same place, one datapath width wide.
     fn move_fixed<H: HostPort + ?Sized>(
         &mut self,
-        flight: &Flight,
+        flight: &ActiveDescriptor,
         most: usize,
-        lanes: &mut Lanes<'_, H>,
+        lanes: &mut EngineContext<'_, H>,
     ) -> Result<usize, Failure> {
         let width = usize::try_from(self.engine.width_bytes).unwrap_or(64);
         let mut bytes = [0; 4096];

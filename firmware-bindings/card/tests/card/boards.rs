@@ -1,6 +1,6 @@
 //! The built-in card descriptions: each builds, and says of itself what its name claims.
 
-use crate::strangers::Guest;
+use crate::foreign_drivers::GuestMachine;
 use crate::support::*;
 use crate::xdma::{DATA, DESCRIPTORS};
 use fpga_card::description::WritebackRule;
@@ -143,15 +143,15 @@ const BOARDS: [Board; 10] = [
 /// No channel of an AXI4-Stream build reaches memory.
 const STREAM: (u64, u64) = (0, 0);
 
-fn bench(board: &Board) -> Bench {
-    Bench::with(CardDescription::builtin(board.name).expect(board.name))
+fn bench(board: &Board) -> CardTestbed {
+    CardTestbed::with(CardDescription::builtin(board.name).expect(board.name))
 }
 
 fn dma_bar(board: &Board) -> u8 {
     board.bars.iter().find(|bar| bar.1 == BarRole::Dma).expect("every board has one").0
 }
 
-fn config(bench: &mut Bench, at: u16) -> u32 {
+fn config(bench: &mut CardTestbed, at: u16) -> u32 {
     let mut bytes = [0; 4];
     bench.card.config_read(at, &mut bytes);
     u32::from_le_bytes(bytes)
@@ -190,7 +190,7 @@ fn boards_config_space_matches_description() {
             let word = if at == 0x7C { config(&mut bench, at) } else { config(&mut bench, at) >> 16 };
             assert_eq!((word & 0xF, word >> 4 & 0x3F), (speed, lanes), "{name}: link at {at:#x}");
         }
-        let chain = Guest::new(CardDescription::builtin(name).expect(name)).capabilities();
+        let chain = GuestMachine::new(CardDescription::builtin(name).expect(name)).capabilities();
         if board.vectors == 0 {
             // One message, 64-bit address, no masks (listings of a 7024 and a 7021).
             assert_eq!(chain, [0x01, 0x05, 0x10], "{name}");
@@ -344,7 +344,7 @@ fn boards_quirky_has_every_quirk() {
     );
     let silent = quirks.silent_memory.expect("a range");
     assert_eq!(silent.base + silent.size, description.memory.base + description.memory.size);
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     assert_eq!([bench.read(DMA, 0x2000), bench.read(DMA, 0x2000)], [0x1FC2_0006, u32::MAX]);
     assert_eq!(bench.read(USER, 0), u32::MAX);
 }

@@ -3,7 +3,7 @@
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, WRITEBACK};
 use fpga_card::description::WritebackRule;
-use fpga_card::fault_plan::Moment;
+use fpga_card::fault_plan::Opportunity;
 use fpga_card::{CardDescription, Fault, FaultPlan, InjectedFault, PlannedFault};
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
@@ -28,7 +28,7 @@ struct Link {
 
 /// One thing that happens to both cards.
 #[derive(Clone, Debug)]
-enum Act {
+enum Stimulus {
     /// Descriptors from slot `first` on, the last one linked to slot `after`; started if `start`.
     Chain {
         first: u64,
@@ -113,7 +113,7 @@ fn control() -> impl Strategy<Value = u32> {
 }
 
 fn card_wide() -> impl Strategy<Value = InjectedFault> {
-    let on = Moment::Descriptor;
+    let on = Opportunity::Descriptor;
     prop_oneof![
         Just(InjectedFault::AllOnes { on }),
         Just(InjectedFault::SurpriseRemoval { on }),
@@ -122,12 +122,12 @@ fn card_wide() -> impl Strategy<Value = InjectedFault> {
     ]
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = Stimulus> {
     let chain = (
         (0..SLOTS, 0..SLOTS, 1_u64..65, prop::option::weighted(0.8, control())),
         prop::collection::vec(link(), 1..150),
     )
-        .prop_map(|((first, after, block, start), links)| Act::Chain {
+        .prop_map(|((first, after, block, start), links)| Stimulus::Chain {
             first,
             after,
             block,
@@ -148,15 +148,15 @@ fn act() -> impl Strategy<Value = Act> {
     ];
     prop_oneof![
         6 => chain,
-        6 => (1_u32..200).prop_map(Act::Credits),
-        6 => register.prop_map(|(at, value)| Act::Register { at, value }),
-        3 => (0_u64..0x4_0000, prop_oneof![1 => Just(0_u64), 3 => 1_u64..0x1_0000]).prop_map(|(at, length)| Act::Poison { at, length }),
-        1 => (0_u64..0x4_0000, prop_oneof![Just(0_u64), 1_u64..0x1000]).prop_map(|(at, length)| Act::Silence { at, length }),
-        1 => prop::option::of(any::<u32>()).prop_map(Act::Completed),
-        1 => (card_wide(), 0_u64..100).prop_map(|(fault, after)| Act::Strike { fault, after }),
-        3 => prop::bool::weighted(0.6).prop_map(Act::BusMaster),
-        12 => (prop_oneof![1_u32..20, 1_u32..400], 1_u32..100).prop_map(|(count, piece)| Act::Units { count, piece }),
-        1 => Just(Act::Reset),
+        6 => (1_u32..200).prop_map(Stimulus::Credits),
+        6 => register.prop_map(|(at, value)| Stimulus::Register { at, value }),
+        3 => (0_u64..0x4_0000, prop_oneof![1 => Just(0_u64), 3 => 1_u64..0x1_0000]).prop_map(|(at, length)| Stimulus::Poison { at, length }),
+        1 => (0_u64..0x4_0000, prop_oneof![Just(0_u64), 1_u64..0x1000]).prop_map(|(at, length)| Stimulus::Silence { at, length }),
+        1 => prop::option::of(any::<u32>()).prop_map(Stimulus::Completed),
+        1 => (card_wide(), 0_u64..100).prop_map(|(fault, after)| Stimulus::Strike { fault, after }),
+        3 => prop::bool::weighted(0.6).prop_map(Stimulus::BusMaster),
+        12 => (prop_oneof![1_u32..20, 1_u32..400], 1_u32..100).prop_map(|(count, piece)| Stimulus::Units { count, piece }),
+        1 => Just(Stimulus::Reset),
     ]
 }
 
@@ -177,7 +177,7 @@ fn description() -> impl Strategy<Value = CardDescription> {
 }
 
 /// Writes `links` as the direction of channel `base` wants them, in blocks of `block` that end at 4 KiB.
-fn chain(bench: &mut Bench, base: u64, first: u64, after: u64, block: u64, links: &[Link]) -> u32 {
+fn chain(bench: &mut CardTestbed, base: u64, first: u64, after: u64, block: u64, links: &[Link]) -> u32 {
     let slot = |index: u64| (first + index) % SLOTS;
     let count = links.len() as u64;
     // Descriptors from `index` on that lie together with it, in its block.
@@ -205,26 +205,28 @@ fn chain(bench: &mut Bench, base: u64, first: u64, after: u64, block: u64, links
     together(0) - 1
 }
 
-fn perform(bench: &mut Bench, base: u64, act: &Act, bursts: bool) {
+fn perform(bench: &mut CardTestbed, base: u64, act: &Stimulus, bursts: bool) {
     match act {
-        Act::Chain { first, after, block, links, start } => {
+        Stimulus::Chain { first, after, block, links, start } => {
             let adjacent = chain(bench, base, *first, *after, *block, links);
             if let Some(control) = start {
                 bench.write(DMA, base + 0x0C, 1);
                 bench.start(base, DESCRIPTORS + 32 * first, adjacent, *control);
             }
         }
-        Act::Credits(count) => bench.write(DMA, base + 0x408C, *count),
-        Act::Register { at, value } => bench.write(DMA, if *at < 0x1000 { base + at } else { *at }, *value),
-        Act::Poison { at, length } => bench.card.poison(CardAddr::new(*at), *length),
-        Act::Silence { at, length } => bench.card.silence(CardAddr::new(*at), *length),
-        Act::Completed(count) => bench.card.override_completed_count(*count),
-        Act::Strike { fault, after } => {
+        Stimulus::Credits(count) => bench.write(DMA, base + 0x408C, *count),
+        Stimulus::Register { at, value } => {
+            bench.write(DMA, if *at < 0x1000 { base + at } else { *at }, *value)
+        }
+        Stimulus::Poison { at, length } => bench.card.poison(CardAddr::new(*at), *length),
+        Stimulus::Silence { at, length } => bench.card.silence(CardAddr::new(*at), *length),
+        Stimulus::Completed(count) => bench.card.override_completed_count(*count),
+        Stimulus::Strike { fault, after } => {
             let fault = PlannedFault::new(fault.clone()).after(*after);
             bench.card.set_fault_plan(&FaultPlan::new(1).with(fault));
         }
-        Act::BusMaster(on) => bench.card.set_command(true, *on),
-        Act::Units { count, piece } => {
+        Stimulus::BusMaster(on) => bench.card.set_command(true, *on),
+        Stimulus::Units { count, piece } => {
             bench.now += 100;
             let now = Nanos::new(bench.now);
             let mut left = *count;
@@ -243,7 +245,7 @@ fn perform(bench: &mut Bench, base: u64, act: &Act, bursts: bool) {
                 }
             }
         }
-        Act::Reset => {
+        Stimulus::Reset => {
             if bench.card.is_removed() {
                 bench.card.replug();
             }
@@ -254,7 +256,7 @@ fn perform(bench: &mut Bench, base: u64, act: &Act, bursts: bool) {
     }
 }
 
-fn registers(bench: &mut Bench) -> Vec<u32> {
+fn registers(bench: &mut CardTestbed) -> Vec<u32> {
     let mut words = Vec::new();
     for block in 0..9_u64 {
         for channel in 0..4_u64 {
@@ -268,7 +270,7 @@ fn registers(bench: &mut Bench) -> Vec<u32> {
     words
 }
 
-fn faults(bench: &Bench) -> Vec<Fault> {
+fn faults(bench: &CardTestbed) -> Vec<Fault> {
     bench.card.faults().iter().copied().collect()
 }
 
@@ -280,7 +282,7 @@ struct Hooks {
 }
 
 /// Card memory, also where a fault hook is set.
-fn card_memory(bench: &mut Bench, hooks: Hooks) -> Vec<u8> {
+fn card_memory(bench: &mut CardTestbed, hooks: Hooks) -> Vec<u8> {
     bench.card.poison(CardAddr::ZERO, 0);
     bench.card.silence(CardAddr::ZERO, 0);
     let bytes = bench.memory(0, COMPARED);
@@ -290,7 +292,7 @@ fn card_memory(bench: &mut Bench, hooks: Hooks) -> Vec<u8> {
 }
 
 /// Everything that can be seen of the two cards and of their hosts is the same.
-fn compare(stepped: &mut Bench, worked: &mut Bench, hooks: Hooks) -> Result<(), TestCaseError> {
+fn compare(stepped: &mut CardTestbed, worked: &mut CardTestbed, hooks: Hooks) -> Result<(), TestCaseError> {
     prop_assert_eq!(registers(stepped), registers(worked));
     prop_assert_eq!(faults(stepped), faults(worked));
     prop_assert_eq!(stepped.card.faults().total(), worked.card.faults().total());
@@ -304,7 +306,8 @@ fn compare(stepped: &mut Bench, worked: &mut Bench, hooks: Hooks) -> Result<(), 
     prop_assert_eq!(a, b);
     // A line that rose more than once before anybody could look is one message, never none.
     for vector in 0..32 {
-        let count = |bench: &Bench| bench.host.interrupts.iter().filter(|sent| **sent == vector).count();
+        let count =
+            |bench: &CardTestbed| bench.host.interrupts.iter().filter(|sent| **sent == vector).count();
         let (single, burst) = (count(stepped), count(worked));
         prop_assert!(burst <= single && (burst > 0) == (single > 0), "vector {vector}: {single} and {burst}");
     }
@@ -316,8 +319,8 @@ fn compare(stepped: &mut Bench, worked: &mut Bench, hooks: Hooks) -> Result<(), 
     Ok(())
 }
 
-fn bench(description: &CardDescription) -> Bench {
-    let mut bench = Bench::with(description.clone());
+fn bench(description: &CardDescription) -> CardTestbed {
+    let mut bench = CardTestbed::with(description.clone());
     bench.host.map_read_only(0x40_0000, 0x1_0000);
     bench.host.put(DATA, &pattern(0x1_0000, 7));
     bench.poke(0, &pattern(COMPARED, 8));
@@ -330,7 +333,7 @@ fn bench(description: &CardDescription) -> Bench {
 
 #[test]
 fn burst_restart_reports_before_clearing() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.write(DMA, 0x2010, 1);
     bench.write(DMA, 0x90, 1 << 2);
     bench.host.descriptor(DESCRIPTORS, MAGIC | COMPLETED, 0x1_0100, DATA, 0, DESCRIPTORS + 32);
@@ -354,7 +357,7 @@ fn burst_blocks_wrap_at_buffer_end() {
     let mut description = small();
     // The smallest buffer: 64 descriptors, into which blocks of 37 go at every place.
     (description.xdma.h2c_channels, description.xdma.c2h_channels, description.xdma.data_width) = (1, 1, 64);
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     let data = pattern(64 * 500, 3);
     bench.host.put(DATA, &data);
     let links: Vec<_> = (0..500)
@@ -391,8 +394,8 @@ proptest! {
         let mut hooks = Hooks::default();
         for act in &acts {
             match act {
-                Act::Poison { at, length } => hooks.poison = (*at, *length),
-                Act::Silence { at, length } => hooks.silence = (*at, *length),
+                Stimulus::Poison { at, length } => hooks.poison = (*at, *length),
+                Stimulus::Silence { at, length } => hooks.silence = (*at, *length),
                 _ => {}
             }
             perform(&mut stepped, base, act, false);
@@ -461,7 +464,7 @@ proptest! {
         }
         prop_assert_eq!(stepped.card.counters().events, worked.card.counters().events);
         prop_assert!(worked.card.counters().events > 0 && worked.card.counters().cdma_descriptors > 0);
-        let sorted = |bench: &Bench| {
+        let sorted = |bench: &CardTestbed| {
             let mut faults: Vec<_> = faults(bench).iter().map(|fault| (fault.unit.code(), fault.kind as u8, fault.address, fault.detail)).collect();
             faults.sort_unstable();
             faults
@@ -477,7 +480,7 @@ proptest! {
         prop_assert!(b.interrupts <= a.interrupts);
         (a.interrupts, b.interrupts) = (0, 0);
         prop_assert_eq!(a, b);
-        let vectors = |bench: &Bench| bench.host.interrupts.iter().copied().collect::<std::collections::BTreeSet<_>>();
+        let vectors = |bench: &CardTestbed| bench.host.interrupts.iter().copied().collect::<std::collections::BTreeSet<_>>();
         prop_assert_eq!(vectors(&stepped), vectors(&worked));
     }
 }

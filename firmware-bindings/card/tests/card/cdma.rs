@@ -16,7 +16,7 @@ const DELAY: u32 = 1 << 13;
 const ERROR: u32 = 1 << 14;
 const CHAIN: u64 = 0x10_0000;
 
-fn simple(bench: &mut Bench, source: u64, destination: u64, length: u32) {
+fn simple(bench: &mut CardTestbed, source: u64, destination: u64, length: u32) {
     for (at, value) in [
         (0x18, source as u32),
         (0x1C, (source >> 32) as u32),
@@ -28,7 +28,7 @@ fn simple(bench: &mut Bench, source: u64, destination: u64, length: u32) {
     }
 }
 
-fn descriptor(bench: &mut Bench, at: u64, next: u64, source: u64, destination: u64, length: u32) {
+fn descriptor(bench: &mut CardTestbed, at: u64, next: u64, source: u64, destination: u64, length: u32) {
     let mut bytes = Vec::new();
     bytes.extend(next.to_le_bytes());
     bytes.extend(source.to_le_bytes());
@@ -39,14 +39,14 @@ fn descriptor(bench: &mut Bench, at: u64, next: u64, source: u64, destination: u
 }
 
 /// Three descriptors of 100 bytes, 0x1000 to 0x2000 on.
-fn chain(bench: &mut Bench) {
+fn chain(bench: &mut CardTestbed) {
     for index in 0..3 {
         let at = CHAIN + 64 * index;
         descriptor(bench, at, at + 64, 0x1000 + 100 * index, 0x2000 + 100 * index, 100);
     }
 }
 
-fn start_sg(bench: &mut Bench, control: u32, current: u64, tail: u64) {
+fn start_sg(bench: &mut CardTestbed, control: u32, current: u64, tail: u64) {
     bench.write(USER, CR, control & !SG_MODE);
     bench.write(USER, CR, control | SG_MODE);
     bench.write(USER, CDMA + 0x08, current as u32);
@@ -55,13 +55,13 @@ fn start_sg(bench: &mut Bench, control: u32, current: u64, tail: u64) {
     bench.write(USER, CDMA + 0x14, (tail >> 32) as u32);
 }
 
-fn state(bench: &Bench, at: u64) -> u32 {
+fn state(bench: &CardTestbed, at: u64) -> u32 {
     u32::from_le_bytes(bench.memory(at + 0x1C, 4).try_into().expect("four bytes"))
 }
 
 #[test]
 fn cdma_reset_values_match_pg034() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     assert_eq!(bench.read(USER, CR), 0x0001_0002);
     assert_eq!(bench.read(USER, SR), 0x0001_000A, "threshold 1, SG included, idle");
     for at in (0x08..=0x28).step_by(4) {
@@ -69,13 +69,13 @@ fn cdma_reset_values_match_pg034() {
     }
     let mut description = small();
     description.cdma.sg = false;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     assert_eq!(bench.read(USER, SR), IDLE);
 }
 
 #[test]
 fn cdma_simple_copy_moves_bytes() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let data = pattern(300_000, 4);
     bench.poke(0x1_0003, &data);
     bench.write(USER, CR, IOC);
@@ -92,7 +92,7 @@ fn cdma_simple_copy_moves_bytes() {
 
 #[test]
 fn cdma_copies_within_page_and_overlapping_backwards() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let data = pattern(5000, 5);
     bench.poke(0x100, &data);
     simple(&mut bench, 0x100, 0x8000, 5000);
@@ -105,7 +105,7 @@ fn cdma_copies_within_page_and_overlapping_backwards() {
 
 #[test]
 fn cdma_zero_byte_count_is_internal_error_until_reset() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     simple(&mut bench, 0, 0x100, 0);
     bench.run();
     assert_eq!(bench.read(USER, SR) & 0x7770, 1 << 4 | ERROR);
@@ -126,7 +126,7 @@ fn cdma_zero_byte_count_is_internal_error_until_reset() {
 
 #[test]
 fn cdma_bad_address_is_decode_or_slave_error() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     simple(&mut bench, 64 << 20, 0, 16);
     bench.run();
     assert_eq!(bench.read(USER, SR) & 0x770, 1 << 6);
@@ -142,7 +142,7 @@ fn cdma_bad_address_is_decode_or_slave_error() {
 fn cdma_without_dre_unaligned_is_refused() {
     let mut description = small();
     description.cdma.dre = false;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     simple(&mut bench, 64, 0x1000, 100);
     bench.run();
     assert_eq!(bench.read(USER, SR) & 0x770, 0);
@@ -155,14 +155,14 @@ fn cdma_without_dre_unaligned_is_refused() {
 fn cdma_byte_count_has_build_width() {
     let mut description = small();
     description.cdma.max_length_bits = 23;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     simple(&mut bench, 0, 0x100, 0xFFFF_FFFF);
     assert_eq!(bench.read(USER, CDMA + 0x28), 0x7F_FFFF);
 }
 
 #[test]
 fn cdma_sg_chain_runs_and_continues() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let data = pattern(300, 6);
     bench.poke(0x1000, &data);
     chain(&mut bench);
@@ -188,7 +188,7 @@ fn cdma_sg_chain_runs_and_continues() {
 fn cdma_32_bit_build_starts_on_low_word() {
     let mut description = small();
     description.cdma.address_width = 32;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     bench.poke(0x1000, &[9; 300]);
     chain(&mut bench);
     bench.write(USER, CR, SG_MODE);
@@ -202,7 +202,7 @@ fn cdma_32_bit_build_starts_on_low_word() {
 
 #[test]
 fn cdma_pointers_cleared_outside_sg_mode() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.write(USER, CDMA + 0x08, 0x40);
     assert_eq!(bench.read(USER, CDMA + 0x08), 0);
     bench.write(USER, CR, SG_MODE);
@@ -214,7 +214,7 @@ fn cdma_pointers_cleared_outside_sg_mode() {
 
 #[test]
 fn cdma_stale_descriptor_is_sg_internal_error() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench);
     bench.poke(CHAIN + 64 + 0x1C, &(1_u32 << 31).to_le_bytes());
     start_sg(&mut bench, ERROR, CHAIN, CHAIN + 128);
@@ -226,7 +226,7 @@ fn cdma_stale_descriptor_is_sg_internal_error() {
 
 #[test]
 fn cdma_failing_descriptor_is_marked() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench);
     descriptor(&mut bench, CHAIN + 64, CHAIN + 128, 0x1000, 64 << 20, 100);
     start_sg(&mut bench, ERROR, CHAIN, CHAIN + 128);
@@ -244,7 +244,7 @@ fn cdma_failing_descriptor_is_marked() {
 
 #[test]
 fn cdma_chain_outside_memory_is_sg_decode_error() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     start_sg(&mut bench, ERROR, 1 << 40, 1 << 40);
     bench.run();
     assert_eq!(bench.read(USER, SR) & 0x770, 1 << 10);
@@ -260,7 +260,7 @@ fn cdma_taildesc_write_at_any_moment_continues_chain() {
         for (before, between) in (0..12).flat_map(|before| (0..12).map(move |between| (before, between))) {
             let mut description = small();
             description.cdma.address_width = width;
-            let mut bench = Bench::with(description);
+            let mut bench = CardTestbed::with(description);
             for index in 0..4 {
                 let at = CHAIN + 64 * index;
                 descriptor(&mut bench, at, at + 64, 0x1000 + 0x100 * index, 0x2_0000 + 0x100 * index, 0x100);
@@ -299,7 +299,7 @@ fn cdma_taildesc_write_at_any_moment_continues_chain() {
 
 #[test]
 fn cdma_taildesc_write_while_running_moves_stop() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.poke(0x1000, &[3; 300]);
     chain(&mut bench);
     descriptor(&mut bench, CHAIN, CHAIN + 64, 0x1000, 0x2000, 100);
@@ -312,7 +312,7 @@ fn cdma_taildesc_write_while_running_moves_stop() {
 
 #[test]
 fn cdma_cyclic_chain_runs_until_reset() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench);
     descriptor(&mut bench, CHAIN + 128, CHAIN, 0x1000, 0x3000, 4);
     start_sg(&mut bench, CYCLIC, CHAIN, 0x50);
@@ -327,7 +327,7 @@ fn cdma_cyclic_chain_runs_until_reset() {
 
 #[test]
 fn cdma_threshold_and_delay_interrupts() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench);
     // Two descriptors per interrupt, delay of 4 ticks of 500 ns.
     start_sg(&mut bench, IOC | DELAY | 2 << 16 | 4 << 24, CHAIN, CHAIN + 128);
@@ -352,7 +352,7 @@ fn cdma_threshold_and_delay_interrupts() {
 fn cdma_introut_is_level_on_user_interrupt() {
     let mut description = small();
     description.interrupts.cdma_user_irq = 3;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     bench.write(DMA, 0x2004, 1 << 3);
     bench.write(DMA, 0x2080, 0x0B00_0000);
     bench.write(USER, CR, IOC);
@@ -375,7 +375,7 @@ fn cdma_introut_is_level_on_user_interrupt() {
 
 #[test]
 fn cdma_keyhole_address_stays() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let data = pattern(192, 7);
     bench.poke(0x1000, &data);
     bench.write(USER, CR, KEYHOLE_WRITE);
@@ -391,7 +391,7 @@ fn cdma_keyhole_address_stays() {
 
 #[test]
 fn cdma_registers_are_fixed_while_busy() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     simple(&mut bench, 0, 0x100, 16);
     bench.write(USER, CDMA + 0x18, 0x99);
     assert_eq!(bench.read(USER, CDMA + 0x18), 0);

@@ -290,7 +290,7 @@ fn config_space_sizes_and_speeds_follow_description() {
 
 #[test]
 fn config_space_unknown_power_state_is_not_entered() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     for (wanted, state) in [(1, 0), (2, 0), (3, 3), (2, 3), (1, 3), (0, 0)] {
         bench.card.config_write(0x44, &[wanted]);
         assert_eq!(half(&mut bench.card, 0x44) & 3, state, "after asking for D{wanted}");
@@ -309,7 +309,7 @@ fn config_space_flr_present_as_described() {
     for flr in [false, true] {
         let mut description = small();
         description.pci.flr = flr;
-        let mut bench = Bench::with(description);
+        let mut bench = CardTestbed::with(description);
         assert_eq!(read(&mut bench.card, 0x74) >> 28 & 1, u32::from(flr));
         bench.card.config_write(0x10, &0x1234_0000_u32.to_le_bytes());
         bench.card.config_write(0x78, &0x5830_u16.to_le_bytes());
@@ -335,7 +335,7 @@ fn config_space_errors_are_logged_and_reported_as_enabled() {
     for error in UncorrectableError::ALL {
         for fatal in [false, true] {
             let bit = 1_u32 << *error as u8;
-            let mut bench = Bench::new();
+            let mut bench = CardTestbed::new();
             write(&mut bench.card, 0x10C, if fatal { bit } else { 0 });
             bench.card.report_error(PciError::Uncorrectable(*error));
             bench.run();
@@ -363,7 +363,7 @@ fn config_space_errors_are_logged_and_reported_as_enabled() {
         }
     }
     for error in CorrectableError::ALL {
-        let mut bench = Bench::new();
+        let mut bench = CardTestbed::new();
         bench.card.set_error_reporting(true);
         write(&mut bench.card, 0x114, 0);
         bench.card.report_error(PciError::Correctable(*error));
@@ -379,7 +379,7 @@ fn config_space_errors_are_logged_and_reported_as_enabled() {
 
 #[test]
 fn config_space_system_errors_follow_command_register() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.card.config_write(0x04, &0x0106_u16.to_le_bytes());
     bench.card.report_error(PciError::Uncorrectable(UncorrectableError::PoisonedTlp));
     bench.run();
@@ -392,7 +392,7 @@ fn config_space_system_errors_follow_command_register() {
 
 #[test]
 fn config_space_refused_requests_show_in_status() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.start(0, 0x0BAD_0000, 0, 0x00F8_3E1F);
     bench.run();
     assert_eq!(bench.read(DMA, 0x40), 1 << 19, "descriptor fetch refused");

@@ -3,7 +3,7 @@
 
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK, chain};
-use fpga_card::fault_plan::{ChannelName, FaultsDescription, Moment};
+use fpga_card::fault_plan::{ChannelName, FaultsDescription, Opportunity};
 use fpga_card::{
     CardDescription, DescriptionError, ErrorMessage, FaultKind, FaultPlan, InjectedFault, PlannedFault,
 };
@@ -21,8 +21,8 @@ fn parse(faults: &str) -> Result<CardDescription, DescriptionError> {
 }
 
 /// A card whose file has these faults.
-fn with(faults: &str) -> Bench {
-    let mut bench = Bench::with(parse(&format!("  list:\n{faults}\n")).expect("a plan"));
+fn with(faults: &str) -> CardTestbed {
+    let mut bench = CardTestbed::with(parse(&format!("  list:\n{faults}\n")).expect("a plan"));
     bench.write(DMA, 0x90, 0x00FF_FE7E);
     bench.write(DMA, 0x1090, 0x00FF_FE7E);
     bench.write(DMA, 0x2014, 0xFF);
@@ -37,7 +37,7 @@ fn plan(faults: impl IntoIterator<Item = PlannedFault>) -> FaultPlan {
 }
 
 /// One run of `count` descriptors of 64 bytes on H2C 0; each one asks for a write-back.
-fn run(bench: &mut Bench, count: u32, start: u32) {
+fn run(bench: &mut CardTestbed, count: u32, start: u32) {
     bench.write(DMA, 0x0C, 1);
     for index in 0..count {
         let last = index + 1 == count;
@@ -161,7 +161,7 @@ fn fault_every_status_bit_in_both_directions() {
                     Direction::H2c => (ChannelName::H2c(0), H2C0),
                     Direction::C2h => (ChannelName::C2h(0), C2H0),
                 };
-                let mut bench = Bench::new();
+                let mut bench = CardTestbed::new();
                 let fault = InjectedFault::StatusError { channel: Some(name), error: *error };
                 bench.card.set_fault_plan(&plan([PlannedFault::new(fault).after(1)]));
                 for index in 0..3 {
@@ -229,7 +229,7 @@ fn fault_host_refuses_fetch_and_data() {
 fn fault_registers_read_all_ones_from_chosen_access() {
     for fault in ["all_ones", "surprise_removal"] {
         for skip in 0..12 {
-            let mut bench = Bench::with(
+            let mut bench = CardTestbed::with(
                 parse(&format!("  list: [{{ fault: {fault}, skip: {skip} }}]\n")).expect("a plan"),
             );
             for access in 0..12 {
@@ -381,12 +381,13 @@ fn fault_every_cdma_error() {
 /// The second piece of a copy gets no answer: what was moved before is there, nothing ends it but a reset of the card.
 #[test]
 fn fault_cdma_stall_is_busy_until_card_reset() {
-    const PIECE: u32 = 64 << 10;
+    const CHUNK_BYTES: u32 = 64 << 10;
     let mut bench = with("    - { fault: cdma_stall, skip: 1 }");
-    let (from, to) = (0, 4 * PIECE);
-    bench.poke(0, &[7; 2 * PIECE as usize]);
-    let copy = |bench: &mut Bench| {
-        for (at, value) in [(0x1018, from), (0x101C, 0), (0x1020, to), (0x1024, 0), (0x1028, 2 * PIECE)] {
+    let (from, to) = (0, 4 * CHUNK_BYTES);
+    bench.poke(0, &[7; 2 * CHUNK_BYTES as usize]);
+    let copy = |bench: &mut CardTestbed| {
+        for (at, value) in [(0x1018, from), (0x101C, 0), (0x1020, to), (0x1024, 0), (0x1028, 2 * CHUNK_BYTES)]
+        {
             bench.write(USER, at, value);
         }
         bench.run();
@@ -394,8 +395,8 @@ fn fault_cdma_stall_is_busy_until_card_reset() {
     copy(&mut bench);
     // Bits 1 (idle), 4 to 6 and 8 to 10 (errors), 12 to 14 (interrupts) of the status register.
     assert_eq!(bench.read(USER, 0x1004) & 0x7772, 0, "neither idle nor failed");
-    let moved = bench.memory(to.into(), 2 * PIECE as usize);
-    assert_eq!((moved[PIECE as usize - 1], moved[PIECE as usize]), (7, 0));
+    let moved = bench.memory(to.into(), 2 * CHUNK_BYTES as usize);
+    assert_eq!((moved[CHUNK_BYTES as usize - 1], moved[CHUNK_BYTES as usize]), (7, 0));
     assert!(bench.card.faults().iter().any(|fault| fault.kind == FaultKind::AxiSilent));
     bench.write(USER, 0x1000, 1 << 2);
     bench.run();
@@ -408,7 +409,7 @@ fn fault_cdma_stall_is_busy_until_card_reset() {
 
 /// A packet of 100 bytes through the loopback of a stream build, into descriptors of 64 and 64 bytes; the metadata of both, and
 /// what arrived.
-fn stream(bench: &mut Bench) -> ([u32; 4], Vec<u8>) {
+fn stream(bench: &mut CardTestbed) -> ([u32; 4], Vec<u8>) {
     let (metadata, target, ring) = (WRITEBACK + 0x1000, DATA + 0x2000, DESCRIPTORS + 0x1000);
     bench.host.put(metadata, &[0; 64]);
     bench.host.put(target, &[0; 128]);
@@ -433,7 +434,7 @@ fn stream(bench: &mut Bench) -> ([u32; 4], Vec<u8>) {
 fn fault_stream_metadata_wrong_and_packet_endless() {
     let run = |fault: &str| {
         let text = format!("  list:\n    - {{ fault: {fault} }}\nxdma: {{ stream: true }}\n");
-        let mut bench = Bench::with(parse(&text).expect("a plan"));
+        let mut bench = CardTestbed::with(parse(&text).expect("a plan"));
         let (words, bytes) = stream(&mut bench);
         (words, bytes, bench)
     };
@@ -460,10 +461,10 @@ fn fault_stream_metadata_wrong_and_packet_endless() {
 #[test]
 fn fault_chances_follow_seed() {
     let struck = |seed| {
-        let mut bench = Bench::new();
+        let mut bench = CardTestbed::new();
         let fault = InjectedFault::MissingWriteback { channel: None };
         let mut plan = FaultPlan::new(seed);
-        plan.list.push(PlannedFault::new(fault).always().one_in(4));
+        plan.list.push(PlannedFault::new(fault).always().with_probability(4));
         bench.card.set_fault_plan(&plan);
         bench.write(DMA, 0x88, WRITEBACK as u32);
         let mut missing = Vec::new();
@@ -485,7 +486,7 @@ fn fault_chances_follow_seed() {
 #[test]
 fn fault_never_striking_plan_changes_nothing() {
     let observe = |faults: Option<FaultPlan>| {
-        let mut bench = Bench::new();
+        let mut bench = CardTestbed::new();
         if let Some(plan) = faults {
             bench.card.set_fault_plan(&plan);
         }
@@ -506,8 +507,8 @@ fn fault_never_striking_plan_changes_nothing() {
         InjectedFault::Stall { channel: None },
         InjectedFault::LostInterrupt { vector: None },
         InjectedFault::WrongCount { channel: None, by: 1 },
-        InjectedFault::AllOnes { on: Moment::Access },
-        InjectedFault::Reset { on: Moment::Descriptor },
+        InjectedFault::AllOnes { on: Opportunity::Access },
+        InjectedFault::Reset { on: Opportunity::Descriptor },
     ];
     let never = plan(never.map(|fault| PlannedFault::new(fault).after(1 << 40)));
     assert_eq!(observe(None), observe(Some(never)));
@@ -578,7 +579,7 @@ fn fault_plan_error_is_located() {
 /// vfio-pci resets a card when its owner goes; what went wrong before is what somebody looks for afterwards.
 #[test]
 fn fault_log_survives_reset_and_counts_restart() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.start(0, 0xBAD0_0000, 0, 0x00FF_FE7F);
     bench.run();
     let before: Vec<_> = bench.card.faults().iter().copied().collect();
@@ -595,7 +596,7 @@ fn fault_log_survives_reset_and_counts_restart() {
 #[test]
 fn fault_refused_fetch_is_one_attempt() {
     for mapped in [0, 1, 2, 5, 8] {
-        let mut bench = Bench::new();
+        let mut bench = CardTestbed::new();
         let at = 0x80_0000;
         bench.host.map(at, 32 * mapped);
         for index in 0..mapped as u64 {

@@ -7,10 +7,10 @@ use fpga_card::{CardDescription, InterruptMethod};
 /// Half of the start value: clears Run, keeps the rest.
 const STOPPED: u32 = START_INTERRUPT & !1;
 
-fn bench(set: impl FnOnce(&mut CardDescription)) -> Bench {
+fn bench(set: impl FnOnce(&mut CardDescription)) -> CardTestbed {
     let mut description = small();
     set(&mut description);
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     bench.card.disable_msix();
     // Channel 0 in both places, as drivers do it.
     bench.write(DMA, 0x90, 0x00F8_3E1E);
@@ -19,18 +19,18 @@ fn bench(set: impl FnOnce(&mut CardDescription)) -> Bench {
 }
 
 /// One transfer, up to where an interrupt is due.
-fn transfer(bench: &mut Bench) {
+fn transfer(bench: &mut CardTestbed) {
     chain(bench, &[16], STOP | COMPLETED);
     bench.write(DMA, 0x04, STOPPED);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
     bench.run();
 }
 
-fn set_word(bench: &mut Bench, at: u16, value: u16) {
+fn set_word(bench: &mut CardTestbed, at: u16, value: u16) {
     bench.card.config_write(at, &value.to_le_bytes());
 }
 
-fn status(bench: &mut Bench) -> u16 {
+fn status(bench: &mut CardTestbed) -> u16 {
     let mut bytes = [0; 2];
     bench.card.config_read(0x06, &mut bytes);
     u16::from_le_bytes(bytes)
@@ -138,7 +138,7 @@ fn msi_mask_holds_messages() {
     bench.write(DMA, 0x20A0, 4);
     bench.card.config_write(0x58, &(1_u32 << 4).to_le_bytes());
     transfer(&mut bench);
-    let pending = |bench: &mut Bench| {
+    let pending = |bench: &mut CardTestbed| {
         let mut bytes = [0; 4];
         bench.card.config_read(0x5C, &mut bytes);
         u32::from_le_bytes(bytes)

@@ -11,15 +11,15 @@ const LENGTH: u32 = 4096;
 /// 8 GT/s by 16 lanes after 128b/130b, in bytes per microsecond.
 const RATE: u64 = 15_753;
 /// What a descriptor takes on the link, in nanoseconds: 32 packets of 128 bytes, each with 24 beside its payload.
-const TOOK: u64 = (LENGTH as u64 + 32 * 24) * 1000 / RATE;
+const DESCRIPTOR_TIME_NS: u64 = (LENGTH as u64 + 32 * 24) * 1000 / RATE;
 /// Started, without interrupts.
 const RUN: u32 = 1;
 
 /// A channel that goes round a ring of descriptors without end.
-fn cyclic(rate: LinkRate) -> Bench {
+fn cyclic(rate: LinkRate) -> CardTestbed {
     let mut description = small();
     description.link.rate = rate;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     for n in 0..RING {
         let next = DESCRIPTORS + (n + 1) % RING * 32;
         bench.host.descriptor(DESCRIPTORS + n * 32, MAGIC | COMPLETED, LENGTH, DATA, n * 0x1000, next);
@@ -30,11 +30,11 @@ fn cyclic(rate: LinkRate) -> Bench {
     bench
 }
 
-fn completed(bench: &mut Bench) -> u64 {
+fn completed(bench: &mut CardTestbed) -> u64 {
     bench.read(DMA, H2C0 + 0x48).into()
 }
 
-fn work(bench: &mut Bench, now: u64, units: u32) {
+fn work(bench: &mut CardTestbed, now: u64, units: u32) {
     bench.now = now;
     bench.card.work(Nanos::new(now), &mut bench.host, units);
 }
@@ -52,7 +52,7 @@ fn cyclic_ring_without_rate_completes_in_bursts() {
 fn cyclic_ring_with_rate_completes_singly() {
     let mut bench = cyclic(LinkRate::Described);
     let mut seen = Vec::new();
-    for now in (0..100 * TOOK).step_by(10) {
+    for now in (0..100 * DESCRIPTOR_TIME_NS).step_by(10) {
         let before = completed(&mut bench);
         work(&mut bench, now, 64);
         let done = completed(&mut bench) - before;
@@ -63,7 +63,7 @@ fn cyclic_ring_with_rate_completes_singly() {
     }
     assert!((99..=101).contains(&seen.len()), "{} in the time of 100", seen.len());
     let gaps: Vec<u64> = seen.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps.iter().all(|gap| gap.abs_diff(TOOK) <= 20), "{gaps:?}");
+    assert!(gaps.iter().all(|gap| gap.abs_diff(DESCRIPTOR_TIME_NS) <= 20), "{gaps:?}");
 }
 
 /// The card's thread sleeps until the link is free, and wakes up late: what waited goes on from when it could have.
@@ -79,7 +79,7 @@ fn link_rate_late_wake_up_loses_and_gains_nothing() {
         for _ in 0..100 {
             work(&mut bench, now, 64);
         }
-        let (done, expected) = (completed(&mut bench), now / TOOK);
+        let (done, expected) = (completed(&mut bench), now / DESCRIPTOR_TIME_NS);
         assert!(done.abs_diff(expected) <= 1 + expected / 100, "{done} after {now} ns, not {expected}");
         let beats = u64::from(bench.read(DMA, H2C0 + 0xCC));
         assert!(beats <= now / 4 + u64::from(LENGTH) / 64, "{beats} beats in {} clocks", now / 4);
@@ -99,7 +99,7 @@ fn link_rate_late_wake_up_loses_and_gains_nothing() {
 fn link_rate_channels_share_direction() {
     let mut description = small();
     description.link.rate = LinkRate::Described;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     for n in 0..RING {
         let next = DESCRIPTORS + (n + 1) % RING * 32;
         bench.host.descriptor(DESCRIPTORS + n * 32, MAGIC, LENGTH, DATA, n * 0x1000, next);
@@ -109,7 +109,7 @@ fn link_rate_channels_share_direction() {
     bench.start(H2C0, DESCRIPTORS, 0, RUN);
     bench.start(H2C0 + 0x100, DESCRIPTORS, 0, RUN);
     bench.start(0x1000, DESCRIPTORS + 0x1000, 0, RUN);
-    for now in (0..100 * TOOK).step_by(10) {
+    for now in (0..100 * DESCRIPTOR_TIME_NS).step_by(10) {
         work(&mut bench, now, 64);
     }
     let counts = [H2C0, H2C0 + 0x100, 0x1000].map(|base| u64::from(bench.read(DMA, base + 0x48)));

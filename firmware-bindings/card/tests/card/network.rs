@@ -18,7 +18,7 @@ const RING: u64 = 0x18_0000;
 const KEY: u64 = 0x1234_5678_9ABC_DEF0;
 const TARGET: u64 = 0x20_0000;
 
-impl Bench {
+impl CardTestbed {
     fn ni_write(&mut self, register: u32, value: u32) {
         self.write(USER, NI + u64::from(register), value);
     }
@@ -50,13 +50,13 @@ impl Bench {
     }
 }
 
-fn node(id: u32) -> Bench {
+fn node(id: u32) -> CardTestbed {
     let mut description = small();
     description.ni.node_id = id;
-    prepare(Bench::with(description))
+    prepare(CardTestbed::with(description))
 }
 
-fn prepare(mut bench: Bench) -> Bench {
+fn prepare(mut bench: CardTestbed) -> CardTestbed {
     bench.ni_write(ni::INCARNATION, 0x100);
     bench.ni_write(ni::EVENT_RING_BASE_LOW, RING as u32);
     bench.ni_write(ni::EVENT_RING_SIZE, 256);
@@ -65,7 +65,7 @@ fn prepare(mut bench: Bench) -> Bench {
 }
 
 /// Opens a megabyte at TARGET for every node.
-fn open(bench: &mut Bench) {
+fn open(bench: &mut CardTestbed) {
     let base = u64::from(memory::BLOCK_OFFSET);
     for (register, value) in [
         (memory::INDEX, 0),
@@ -114,7 +114,7 @@ fn ops(count: u16) -> Vec<OpNumber> {
 }
 
 /// Fills window `window` and commits it.
-fn fill(bench: &mut Bench, window: u64, header: &WindowHeader, payload: &[u8], commit: u32) {
+fn fill(bench: &mut CardTestbed, window: u64, header: &WindowHeader, payload: &[u8], commit: u32) {
     let base =
         u64::from(bench.ni_read(ni::WINDOW_BASE_LOW)) | u64::from(bench.ni_read(ni::WINDOW_BASE_HIGH)) << 32;
     let at = base + window * u64::from(bench.ni_read(ni::WINDOW_STRIDE));
@@ -128,7 +128,7 @@ fn fill(bench: &mut Bench, window: u64, header: &WindowHeader, payload: &[u8], c
 }
 
 /// Lets both cards work and talk until nothing is left; `shuffle` picks the frame to deliver of those on the wire.
-fn exchange(a: &mut Bench, b: &mut Bench, mut shuffle: impl FnMut(usize) -> usize) {
+fn exchange(a: &mut CardTestbed, b: &mut CardTestbed, mut shuffle: impl FnMut(usize) -> usize) {
     let mut wire: Vec<(bool, Vec<u8>)> = Vec::new();
     loop {
         a.run();
@@ -155,20 +155,20 @@ fn kinds(events: &[Event]) -> Vec<EventKind> {
 
 #[test]
 fn ni_identity_block_is_accepted() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let words: Vec<u32> = (0..256).map(|index| bench.read(USER, 4 * index)).collect();
     let identity: Identity = check(&words, 0x1_0000).unwrap();
     assert_eq!(identity.blocks().len(), 9);
     let mut description = small();
     description.ni.checksum_override = Some(1);
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     let words: Vec<u32> = (0..256).map(|index| bench.read(USER, 4 * index)).collect();
     assert!(matches!(check(&words, 0x1_0000), Err(IdentityError::WrongChecksum { .. })));
 }
 
 #[test]
 fn ni_capabilities_and_settings_match_description() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     assert_eq!(bench.ni_read(ni::NODE_ID), 1);
     assert_eq!(bench.ni_read(ni::PACKET_SIZE_LOG2), 9);
     assert_eq!(bench.ni_read(ni::MASK_BITS), 32);
@@ -392,7 +392,7 @@ fn ni_arrived_and_hello_packets_become_events() {
 fn ni_hello_register_queries_node() {
     let mut description = small();
     (description.ni.node_id, description.ni.mask_bits, description.ni.commands) = (2, 7, 0);
-    let (mut a, mut b) = (node(1), prepare(Bench::with(description)));
+    let (mut a, mut b) = (node(1), prepare(CardTestbed::with(description)));
     a.ni_write(ni::HELLO, 2);
     exchange(&mut a, &mut b, |_| 0);
     let [hello] = a.events().try_into().expect("one event");
@@ -424,7 +424,7 @@ fn ni_hello_register_queries_node() {
 fn ni_faults_of_one_reason_share_event() {
     let mut b = node(2);
     open(&mut b);
-    let faults = |b: &mut Bench, count: u32| {
+    let faults = |b: &mut CardTestbed, count: u32| {
         for _ in 0..count {
             b.ni_write(ni::NODE_ID, u32::MAX);
         }
@@ -516,7 +516,7 @@ fn ni_event_overflow_is_counted_and_reported() {
 fn ni_table_events_beyond_quarter_are_dropped_until_reported() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
-    let mut send = |b: &mut Bench, number: u32| {
+    let mut send = |b: &mut CardTestbed, number: u32| {
         let header = WindowHeader { oldest_live: TransferId::new(number), ..header(number, 2, 10) };
         fill(&mut a, 0, &header, &[1; 10], number);
         exchange(&mut a, b, |_| 0);
@@ -569,7 +569,7 @@ fn ni_event_push_needs_bus_master() {
 fn ni_without_push_event_ring_is_in_card_memory() {
     let mut description = small();
     description.ni.event_push = false;
-    let mut a = prepare(Bench::with(description));
+    let mut a = prepare(CardTestbed::with(description));
     fill(&mut a, 0, &header(1, 2, 10), &[1; 10], 1);
     a.run();
     assert_eq!(kinds(&a.events()), [EventKind::WindowFree]);

@@ -142,7 +142,7 @@ fn function_only_implemented_bits_are_writable() {
     assert_eq!(word(&mut card, 0x04) & 0xFFFF, 0x0546);
     card.config_write(0x78, &0xFFFF_u16.to_le_bytes());
     assert_eq!(word(&mut card, 0x78) & 0xFFFF, 0x79FF, "no function-level reset");
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     assert_eq!(bench.read(DMA, 0x300C), 2, "512-byte read requests");
     bench.card.config_write(0x78, &0x5830_u16.to_le_bytes());
     assert_eq!((bench.read(DMA, 0x3008), bench.read(DMA, 0x300C)), (1, 5), "as the kernel set them");
@@ -156,7 +156,7 @@ fn function_only_implemented_bits_are_writable() {
 
 #[test]
 fn function_without_memory_decoding_reads_all_ones() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.card.set_command(false, true);
     assert_eq!(bench.read(DMA, 0x2000), u32::MAX);
     bench.write(DMA, 0x301C, 0);
@@ -173,7 +173,7 @@ fn function_bypass_bar_is_card_memory() {
         bypass.size = 1 << 20;
         bypass.card_address = 3 << 20;
     }
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     let data = pattern(1001, 8);
     bench.card.bar_write(BYPASS, 0x123, &data, &mut bench.host);
     assert_eq!(bench.memory((3 << 20) + 0x123, 1001), data);
@@ -184,7 +184,7 @@ fn function_bypass_bar_is_card_memory() {
 
 #[test]
 fn function_accesses_are_counted_and_logged() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.card.set_access_log(AccessLog::bounded(3));
     bench.read(DMA, 0x2000);
     bench.read(DMA, 0x3000);
@@ -216,7 +216,7 @@ fn function_accesses_are_counted_and_logged() {
 
 #[test]
 fn function_reset_keeps_memory_only() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.poke(0x1000, b"kept");
     bench.write(DMA, 0x90, 6);
     bench.write(USER, 0x2004, 77);
@@ -243,7 +243,7 @@ fn function_large_card_memory_is_lazy() {
 /// written only where the catalogue lets it, and reading it changes nothing unless the catalogue says so.
 #[test]
 fn function_registers_match_catalogue() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.card.disable_msix();
     let layout = CardLayout::new(4, 4).with_cdma(BarOffset::new(0x1000));
     let mut checked = 0;

@@ -7,13 +7,13 @@ use fpga_card::{FaultKind, Unit};
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 
-fn with(set: impl FnOnce(&mut QuirksDescription)) -> Bench {
+fn with(set: impl FnOnce(&mut QuirksDescription)) -> CardTestbed {
     let mut description = small();
     set(&mut description.quirks);
-    Bench::with(description)
+    CardTestbed::with(description)
 }
 
-fn last_fault(bench: &Bench) -> (FaultKind, Unit, u64) {
+fn last_fault(bench: &CardTestbed) -> (FaultKind, Unit, u64) {
     let fault = bench.card.faults().iter().next_back().expect("a fault");
     (fault.kind, fault.unit, fault.address)
 }
@@ -54,7 +54,7 @@ fn quirk_busy_lingers_until_status_read() {
         bench.run();
         assert_eq!(bench.read(DMA, status), 0b110);
     }
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.host.descriptor(DESCRIPTORS, 0, 64, DATA, 0, 0);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
     bench.run();
@@ -101,7 +101,7 @@ fn quirk_silent_user_bar() {
 #[test]
 fn quirk_silent_slave_hangs_channel_until_reset() {
     for (base, enable) in [(H2C0, 1 << 14), (C2H0, 1 << 9)] {
-        let mut bench = Bench::new();
+        let mut bench = CardTestbed::new();
         bench.host.put(DATA, &[0x77; 256]);
         bench.card.silence(CardAddr::new(0x8000), 0x100);
         // The first descriptor is good, the second runs into the range, the third never has its turn.
@@ -150,7 +150,7 @@ fn quirk_silent_slave_hangs_cdma_and_its_reset() {
     description.quirks.silent_memory = Some(RangeDescription::new(0x10_0000, 0x1_0000));
     // A simple copy from there, a chain whose descriptor lies there, a chain that copies to there.
     for case in 0..3 {
-        let mut bench = Bench::with(description.clone());
+        let mut bench = CardTestbed::with(description.clone());
         if case == 0 {
             bench.write(USER, 0x1018, 0x10_0000);
             bench.write(USER, 0x1020, 0x2000);
@@ -179,7 +179,7 @@ fn quirk_silent_slave_hangs_cdma_and_its_reset() {
 
 #[test]
 fn quirk_bypass_bar_reads_ones_without_answer() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.poke(0x8000, &[5; 8]);
     bench.card.silence(CardAddr::new(0x8000), 8);
     assert_eq!(bench.read(BYPASS, 0x8000), u32::MAX);
@@ -191,7 +191,7 @@ fn quirk_bypass_bar_reads_ones_without_answer() {
 
 #[test]
 fn quirk_reprogramming_loses_config_space_and_memory() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.card.config_write(0x10, &0xE000_0000_u32.to_le_bytes());
     bench.poke(0x1234, &[1, 2, 3]);
     bench.write(DMA, 0x88, 0x40);

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use fpga_card::description::RangeDescription;
-use fpga_card::fault_plan::{CdmaError, ChannelName, Moment};
+use fpga_card::fault_plan::{CdmaError, ChannelName, Opportunity};
 use fpga_card::{FaultPlan, InjectedFault, PciError, PlannedFault, StreamWritebackFault, UncorrectableError};
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 /// One thing that happens to the card.
 #[derive(Clone, Debug)]
-enum Act {
+enum Stimulus {
     Read { bar: u8, at: u64, length: usize },
     Write { bar: u8, at: u64, bytes: Vec<u8> },
     Register { bar: u8, at: u64, value: u32 },
@@ -30,7 +30,7 @@ enum Act {
 
 /// Plans of faults that are not too rare.
 fn faults() -> impl Strategy<Value = FaultPlan> {
-    let moment = || prop_oneof![Just(Moment::Access), Just(Moment::Descriptor)];
+    let moment = || prop_oneof![Just(Opportunity::Access), Just(Opportunity::Descriptor)];
     let channel = || {
         prop::option::of((any::<bool>(), 0_u8..5).prop_map(|(to_card, number)| {
             if to_card { ChannelName::H2c(number) } else { ChannelName::C2h(number) }
@@ -71,7 +71,7 @@ fn faults() -> impl Strategy<Value = FaultPlan> {
     ];
     let planned =
         (fault, 0_u64..20, prop::option::of(0_u64..5), 0_u32..4).prop_map(|(fault, skip, times, one_in)| {
-            let planned = PlannedFault::new(fault).after(skip).one_in(one_in);
+            let planned = PlannedFault::new(fault).after(skip).with_probability(one_in);
             times.map_or_else(|| planned.clone().always(), |times| planned.clone().times(times))
         });
     (any::<u64>(), prop::collection::vec(planned, 0..5))
@@ -101,42 +101,42 @@ fn words() -> impl Strategy<Value = [u32; 8]> {
         .prop_map(|(control, length, (a, b, c, d, e, f))| [control, length, a, b, c, d, e & !31, f])
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = Stimulus> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..20);
     prop_oneof![
-        2 => (0_u8..7, offset(), 0_usize..20).prop_map(|(bar, at, length)| Act::Read { bar, at, length }),
-        2 => (0_u8..7, offset(), bytes()).prop_map(|(bar, at, bytes)| Act::Write { bar, at, bytes }),
-        4 => (0_u8..3, offset(), any::<u32>()).prop_map(|(bar, at, value)| Act::Register { bar, at: at & !3, value }),
-        1 => (any::<u16>(), bytes()).prop_map(|(at, bytes)| Act::Config { at, bytes }),
-        1 => (any::<u16>(), 0_usize..20).prop_map(|(at, length)| Act::ReadConfig { at, length }),
-        3 => (0_u64..256, words()).prop_map(|(slot, words)| Act::Descriptor { slot, words }),
-        1 => (0_u64..256, words()).prop_map(|(slot, words)| Act::CardDescriptor { slot, words }),
+        2 => (0_u8..7, offset(), 0_usize..20).prop_map(|(bar, at, length)| Stimulus::Read { bar, at, length }),
+        2 => (0_u8..7, offset(), bytes()).prop_map(|(bar, at, bytes)| Stimulus::Write { bar, at, bytes }),
+        4 => (0_u8..3, offset(), any::<u32>()).prop_map(|(bar, at, value)| Stimulus::Register { bar, at: at & !3, value }),
+        1 => (any::<u16>(), bytes()).prop_map(|(at, bytes)| Stimulus::Config { at, bytes }),
+        1 => (any::<u16>(), 0_usize..20).prop_map(|(at, length)| Stimulus::ReadConfig { at, length }),
+        3 => (0_u64..256, words()).prop_map(|(slot, words)| Stimulus::Descriptor { slot, words }),
+        1 => (0_u64..256, words()).prop_map(|(slot, words)| Stimulus::CardDescriptor { slot, words }),
         2 => (0_u64..2, 0_u64..4, 0_u64..256, 0_u32..64, any::<u32>()).prop_map(
             |(direction, channel, slot, adjacent, control)| {
-                Act::Start { base: direction << 12 | channel << 8, slot, adjacent, control: control | 1 }
+                Stimulus::Start { base: direction << 12 | channel << 8, slot, adjacent, control: control | 1 }
             }
         ),
-        1 => prop::collection::vec(any::<u8>(), 0..700).prop_map(Act::Frame),
-        2 => (0_u32..200).prop_map(Act::Steps),
-        1 => (0_u64..10_000_000_000).prop_map(Act::Time),
-        1 => Just(Act::Reset),
-        1 => faults().prop_map(Act::Faults),
-        1 => Just(Act::Replug),
+        1 => prop::collection::vec(any::<u8>(), 0..700).prop_map(Stimulus::Frame),
+        2 => (0_u32..200).prop_map(Stimulus::Steps),
+        1 => (0_u64..10_000_000_000).prop_map(Stimulus::Time),
+        1 => Just(Stimulus::Reset),
+        1 => faults().prop_map(Stimulus::Faults),
+        1 => Just(Stimulus::Replug),
     ]
 }
 
-fn perform(bench: &mut Bench, act: Act) {
+fn perform(bench: &mut CardTestbed, act: Stimulus) {
     match act {
-        Act::Read { bar, at, length } => bench.card.bar_read(bar, at, &mut vec![0; length]),
-        Act::Write { bar, at, bytes } => bench.card.bar_write(bar, at, &bytes, &mut bench.host),
-        Act::Register { bar, at, value } => bench.write(bar, at, value),
-        Act::Config { at, bytes } => bench.card.config_write(at, &bytes),
-        Act::ReadConfig { at, length } => bench.card.config_read(at, &mut vec![0; length]),
-        Act::Descriptor { slot, words } => {
+        Stimulus::Read { bar, at, length } => bench.card.bar_read(bar, at, &mut vec![0; length]),
+        Stimulus::Write { bar, at, bytes } => bench.card.bar_write(bar, at, &bytes, &mut bench.host),
+        Stimulus::Register { bar, at, value } => bench.write(bar, at, value),
+        Stimulus::Config { at, bytes } => bench.card.config_write(at, &bytes),
+        Stimulus::ReadConfig { at, length } => bench.card.config_read(at, &mut vec![0; length]),
+        Stimulus::Descriptor { slot, words } => {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             bench.host.put(0x10_0000 + 32 * slot, &bytes);
         }
-        Act::CardDescriptor { slot, words } => {
+        Stimulus::CardDescriptor { slot, words } => {
             let [_, length, rest @ ..] = words;
             let bytes: Vec<u8> = rest.into_iter().chain([length, 0]).flat_map(u32::to_le_bytes).collect();
             bench.poke(64 * slot, &bytes);
@@ -146,25 +146,25 @@ fn perform(bench: &mut Bench, act: Act) {
             bench.write(USER, 0x1010, 64 * (slot as u32 + 3));
             bench.write(USER, 0x1014, 0);
         }
-        Act::Start { base, slot, adjacent, control } => {
+        Stimulus::Start { base, slot, adjacent, control } => {
             bench.card.set_command(true, true);
             bench.start(base, 0x10_0000 + 32 * slot, adjacent, control);
         }
-        Act::Frame(frame) => {
+        Stimulus::Frame(frame) => {
             bench.card.expect_frame(&frame);
             bench.card.receive_frame(Nanos::new(bench.now), &frame);
         }
-        Act::Steps(count) => {
+        Stimulus::Steps(count) => {
             for _ in 0..count {
                 if !bench.step() {
                     break;
                 }
             }
         }
-        Act::Time(span) => bench.now += span,
-        Act::Reset => bench.card.reset(),
-        Act::Faults(plan) => bench.card.set_fault_plan(&plan),
-        Act::Replug => bench.card.replug(),
+        Stimulus::Time(span) => bench.now += span,
+        Stimulus::Reset => bench.card.reset(),
+        Stimulus::Faults(plan) => bench.card.set_fault_plan(&plan),
+        Stimulus::Replug => bench.card.replug(),
     }
 }
 
@@ -186,7 +186,7 @@ proptest! {
         description.interrupts.msi_masking = quirk(6);
         description.ni.registry_entries = 4;
         description.ni.escape_slots = 4;
-        let mut bench = Bench::with(description);
+        let mut bench = CardTestbed::with(description);
         for act in acts {
             perform(&mut bench, act);
         }
@@ -205,7 +205,7 @@ proptest! {
         plausible in any::<bool>(),
         count in 0_u16..300,
     ) {
-        let mut bench = Bench::new();
+        let mut bench = CardTestbed::new();
         bench.write(USER, 0x2008, 1);
         let base = bench.card.description().ni.window_base;
         let mut block = block;
@@ -232,7 +232,7 @@ proptest! {
         target in 0_u64..300_000,
         seed: u32,
     ) {
-        let mut bench = Bench::new();
+        let mut bench = CardTestbed::new();
         let total: u32 = lengths.iter().sum();
         let data = pattern(total as usize, seed);
         let (out, back) = (0x20_0000 + source, 0x40_0000);

@@ -16,19 +16,19 @@ const EOP: u32 = 1 << 4;
 const LENGTH_RECORDED: u32 = 1 << 5;
 const BEAT: u32 = 64;
 
-fn described(change: impl FnOnce(&mut CardDescription)) -> Bench {
+fn described(change: impl FnOnce(&mut CardDescription)) -> CardTestbed {
     let mut description = small();
     description.xdma.stream = true;
     change(&mut description);
-    Bench::with(description)
+    CardTestbed::with(description)
 }
 
-fn loopback() -> Bench {
+fn loopback() -> CardTestbed {
     described(|_| ())
 }
 
 /// An H2C descriptor for every length; the last one ends the packet and the run.
-fn send(bench: &mut Bench, channel: u64, lengths: &[u32], last: u32) {
+fn send(bench: &mut CardTestbed, channel: u64, lengths: &[u32], last: u32) {
     let mut source = DATA;
     for (n, length) in lengths.iter().enumerate() {
         let at = DESCRIPTORS + 32 * n as u64;
@@ -42,7 +42,7 @@ fn send(bench: &mut Bench, channel: u64, lengths: &[u32], last: u32) {
 }
 
 /// C2H descriptors of `length` bytes each.
-fn receive(bench: &mut Bench, channel: u64, lengths: &[u32], control: u32) {
+fn receive(bench: &mut CardTestbed, channel: u64, lengths: &[u32], control: u32) {
     let mut target = TARGET;
     bench.host.put(METADATA, &[0; 512]);
     for (n, length) in lengths.iter().enumerate() {
@@ -56,7 +56,7 @@ fn receive(bench: &mut Bench, channel: u64, lengths: &[u32], control: u32) {
     bench.start(base, C2H_DESCRIPTORS, 0, control);
 }
 
-fn metadata(bench: &mut Bench, n: u64) -> (u32, u32) {
+fn metadata(bench: &mut CardTestbed, n: u64) -> (u32, u32) {
     (bench.host.get_word(METADATA + 32 * n), bench.host.get_word(METADATA + 32 * n + 4))
 }
 
@@ -70,8 +70,8 @@ fn goes_on(length: u32) -> (u32, u32) {
     (0x52B4_0000, length)
 }
 
-/// Lets so many nanoseconds pass, from one deadline of the card to the next as a world does.
-fn pass(bench: &mut Bench, nanoseconds: u64) {
+/// Lets so many nanoseconds pass, from one deadline of the card to the next as a network does.
+fn pass(bench: &mut CardTestbed, nanoseconds: u64) {
     let end = bench.now + nanoseconds;
     while bench.now < end {
         let next = bench.card.next_deadline().map_or(end, Nanos::get);

@@ -139,7 +139,7 @@ impl HostPort for Host {
 }
 
 /// A card and its host, set up as a kernel and a driver would: decoding, bus master and MSI-X on.
-pub(crate) struct Bench {
+pub(crate) struct CardTestbed {
     pub(crate) card: Card,
     pub(crate) host: Host,
     pub(crate) now: u64,
@@ -151,7 +151,7 @@ pub(crate) fn small() -> CardDescription {
     description
 }
 
-impl Bench {
+impl CardTestbed {
     pub(crate) fn new() -> Self {
         Self::with(small())
     }

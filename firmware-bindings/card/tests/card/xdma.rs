@@ -14,7 +14,7 @@ pub(crate) const DATA: u64 = 0x11_0000;
 pub(crate) const WRITEBACK: u64 = 0x10_8000;
 
 /// A chain of `lengths` at DESCRIPTORS, H2C from DATA to card address 0, in one block; flags on the last.
-pub(crate) fn chain(bench: &mut Bench, lengths: &[u32], last_flags: u32) {
+pub(crate) fn chain(bench: &mut CardTestbed, lengths: &[u32], last_flags: u32) {
     let mut offset = 0_u64;
     for (index, length) in lengths.iter().enumerate() {
         let at = DESCRIPTORS + 32 * index as u64;
@@ -30,7 +30,7 @@ pub(crate) fn chain(bench: &mut Bench, lengths: &[u32], last_flags: u32) {
 
 #[test]
 fn xdma_identifiers_of_every_block() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let expected = [
         (0x0000, 0x1FC0_0006),
         (0x0100, 0x1FC0_0106),
@@ -50,14 +50,14 @@ fn xdma_identifiers_of_every_block() {
     let mut description = small();
     description.xdma.h2c_channels = 2;
     description.xdma.ip_version = 5;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     assert_eq!(bench.read(DMA, 0x0100), 0x1FC0_0105);
     assert_eq!(bench.read(DMA, 0x0200), 0, "an unimplemented channel reads as zero");
 }
 
 #[test]
 fn xdma_reset_values_and_plain_registers() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     assert_eq!(bench.read(DMA, 0x4C), 0x0001_0140);
     assert_eq!(bench.read(DMA, 0x3010), 0xFF01);
     assert_eq!(bench.read(DMA, 0x3018), 3);
@@ -83,7 +83,7 @@ fn xdma_reset_values_and_plain_registers() {
 fn xdma_bus_device_function_follows_description() {
     let mut description = CardDescription::default();
     description.pci.bus_device_function = 0x41 << 8 | 3 << 3 | 1;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     assert_eq!(bench.read(DMA, 0x3004), 0x4119);
     bench.write(DMA, 0x3004, u32::MAX);
     assert_eq!(bench.read(DMA, 0x3004), 0x4119);
@@ -91,7 +91,7 @@ fn xdma_bus_device_function_follows_description() {
 
 #[test]
 fn xdma_control_has_set_and_clear_aliases() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.write(DMA, 0x04, 0xFFFF_FFFE);
     assert_eq!(bench.read(DMA, 0x04), 0x0EFF_FE7E, "reserved bits read as zero");
     bench.write(DMA, 0x0C, 0x0EFF_FE00);
@@ -107,7 +107,7 @@ fn xdma_control_has_set_and_clear_aliases() {
 
 #[test]
 fn xdma_h2c_chain_moves_and_counts() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let lengths = [1, 4096, 100_000, 7];
     let data = pattern(lengths.iter().sum::<u32>() as usize, 1);
     bench.host.put(DATA, &data);
@@ -125,7 +125,7 @@ fn xdma_h2c_chain_moves_and_counts() {
 
 #[test]
 fn xdma_c2h_moves_data_to_host() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let data = pattern(200_000, 2);
     bench.poke(0x1_2345, &data);
     bench.host.descriptor(DESCRIPTORS, MAGIC | STOP | COMPLETED, 200_000, 0x1_2345, DATA + 5, 0);
@@ -137,7 +137,7 @@ fn xdma_c2h_moves_data_to_host() {
 
 #[test]
 fn xdma_status_clears_by_w1c_read_0x44_and_run() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[64], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
     bench.run();
@@ -160,7 +160,7 @@ fn xdma_status_clears_by_w1c_read_0x44_and_run() {
 
 #[test]
 fn xdma_narrow_or_unaligned_access_has_no_side_effects() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[64], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
     bench.run();
@@ -184,7 +184,7 @@ fn xdma_narrow_or_unaligned_access_has_no_side_effects() {
 #[test]
 fn user_bar_narrow_write_reaches_plain_register() {
     use fpga_firmware::generated::{cdma, ni};
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let at = u64::from(ni::BLOCK_OFFSET + ni::INCARNATION);
     bench.write(USER, at, 0x4433_2211);
     let mut expected = [0x11, 0x22, 0x33, 0x44];
@@ -216,7 +216,7 @@ fn user_bar_narrow_write_reaches_plain_register() {
 
 #[test]
 fn xdma_status_recording_is_gated_by_control() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[64], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 0, 0x1);
     bench.run();
@@ -226,7 +226,7 @@ fn xdma_status_recording_is_gated_by_control() {
 
 #[test]
 fn xdma_writeback_has_count_at_flagged_descriptor() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[64, 64, 64], STOP | COMPLETED);
     bench.write(DMA, 0x88, WRITEBACK as u32);
     bench.write(DMA, 0x8C, 0);
@@ -241,7 +241,7 @@ fn xdma_writeback_has_count_at_flagged_descriptor() {
 fn xdma_documented_writeback_rule_needs_enable_bit() {
     let mut description = small();
     description.xdma.completed_writeback = WritebackRule::FlagAndEnable;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     chain(&mut bench, &[64], STOP | COMPLETED);
     bench.write(DMA, 0x88, WRITEBACK as u32);
     bench.start(H2C0, DESCRIPTORS, 0, START_POLL);
@@ -255,7 +255,7 @@ fn xdma_documented_writeback_rule_needs_enable_bit() {
 
 #[test]
 fn xdma_bad_magic_stops_after_good_descriptors() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[64, 64, 64], STOP | COMPLETED);
     bench.host.put(DESCRIPTORS + 64, &[0; 4]);
     bench.write(DMA, 0x88, WRITEBACK as u32);
@@ -268,7 +268,7 @@ fn xdma_bad_magic_stops_after_good_descriptors() {
 
 #[test]
 fn xdma_prefetched_descriptors_ignore_later_edits() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.host.put(DATA, &[0xAA; 128]);
     chain(&mut bench, &[64, 64], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 1, START_INTERRUPT);
@@ -282,7 +282,7 @@ fn xdma_prefetched_descriptors_ignore_later_edits() {
 
 #[test]
 fn xdma_adjacency_zero_fetches_each_descriptor() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     for index in 0..4_u64 {
         let at = DESCRIPTORS + 0x1000 * index;
         let flags = if index == 3 { STOP | COMPLETED } else { 0 };
@@ -296,7 +296,7 @@ fn xdma_adjacency_zero_fetches_each_descriptor() {
 
 #[test]
 fn xdma_last_fetched_descriptor_sizes_next_fetch() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     // Two blocks of 3 and 2; inner counts zero, as one driver leaves them.
     for (index, (at, adjacent)) in
         [(0, 0), (32, 0), (64, 1), (0x2000, 0), (0x2020, 0)].into_iter().enumerate()
@@ -321,7 +321,7 @@ fn xdma_last_fetched_descriptor_sizes_next_fetch() {
 
 #[test]
 fn xdma_block_across_4_kib_is_magic_error() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let first = DESCRIPTORS + 0x1000 - 64;
     for index in 0..3_u64 {
         let flags = if index == 2 { STOP } else { 0 };
@@ -343,7 +343,7 @@ fn xdma_block_across_4_kib_is_magic_error() {
 
 #[test]
 fn xdma_fetch_refused_by_iommu_is_unsupported_request() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.start(H2C0, 0xDEAD_0000, 0, START_INTERRUPT);
     bench.run();
     assert_eq!(bench.read(DMA, 0x40), 1 << 19);
@@ -360,7 +360,7 @@ fn xdma_fetch_refused_by_iommu_is_unsupported_request() {
 
 #[test]
 fn xdma_h2c_data_read_errors() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.host.descriptor(DESCRIPTORS, MAGIC | STOP | COMPLETED, 64, 0xDEAD_0000, 0, 0);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
     bench.run();
@@ -375,7 +375,7 @@ fn xdma_h2c_data_read_errors() {
 
 #[test]
 fn xdma_axi_errors_in_both_directions() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let beyond = 64 << 20;
     bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 64, DATA, beyond - 32, 0);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 0x1F << 14);
@@ -395,7 +395,7 @@ fn xdma_axi_errors_in_both_directions() {
 
 #[test]
 fn xdma_refused_host_write_shows_only_in_fault_log() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.host.map_read_only(0x40_0000, 4096);
     bench.host.descriptor(DESCRIPTORS, MAGIC | STOP | COMPLETED, 64, 0, 0x40_0000, 0);
     bench.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT | 0x1F << 14);
@@ -408,7 +408,7 @@ fn xdma_refused_host_write_shows_only_in_fault_log() {
 
 #[test]
 fn xdma_without_bus_master_nothing_leaves_card() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[64], STOP);
     bench.card.set_command(true, false);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
@@ -419,7 +419,7 @@ fn xdma_without_bus_master_nothing_leaves_card() {
 
 #[test]
 fn xdma_clear_run_stops_after_descriptor_in_flight() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.host.put(DATA, &[0x55; 0x3_0000]);
     chain(&mut bench, &[0x2_0000, 64], STOP | COMPLETED);
     let control = START_INTERRUPT | 1 << 6;
@@ -439,7 +439,7 @@ fn xdma_clear_run_stops_after_descriptor_in_flight() {
 
 #[test]
 fn xdma_clear_run_of_stopped_engine_records_nothing() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[64], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 6);
     bench.run();
@@ -450,7 +450,7 @@ fn xdma_clear_run_of_stopped_engine_records_nothing() {
 
 #[test]
 fn xdma_set_run_before_idle_starts_new_chain_afterwards() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[0x2_0000], STOP | COMPLETED);
     bench.host.descriptor(0x10_9000, MAGIC | STOP | COMPLETED, 8, DATA, 0x3_0000, 0);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
@@ -465,7 +465,7 @@ fn xdma_set_run_before_idle_starts_new_chain_afterwards() {
 
 #[test]
 fn xdma_impossible_count_can_be_injected() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[16], STOP | COMPLETED);
     bench.card.override_completed_count(Some(77));
     bench.write(DMA, 0x88, WRITEBACK as u32);
@@ -477,7 +477,7 @@ fn xdma_impossible_count_can_be_injected() {
 
 #[test]
 fn xdma_zero_length_descriptor_completes() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[0, 8, 0], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 2, START_INTERRUPT);
     bench.run();

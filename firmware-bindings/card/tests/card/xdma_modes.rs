@@ -7,7 +7,7 @@ use fpga_protocol::time::Nanos;
 
 #[test]
 fn xdma_fixed_address_mode() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     let data = pattern(256, 3);
     bench.host.put(DATA, &data);
     bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 256, DATA, 0x1000, 0);
@@ -30,7 +30,7 @@ fn xdma_fixed_address_mode() {
 
 #[test]
 fn xdma_credit_mode_fetches_only_granted() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[16, 16, 16, 16], STOP | COMPLETED);
     bench.write(DMA, 0x408C, 5);
     assert_eq!(bench.read(DMA, 0x408C), 0, "no credits outside credit mode");
@@ -55,7 +55,7 @@ fn xdma_credit_mode_fetches_only_granted() {
 
 #[test]
 fn xdma_credit_mode_runs_with_one_write_per_batch() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.host.put(DATA, &pattern(64, 9));
     for index in 0..4_u64 {
         let next = DESCRIPTORS + 32 * ((index + 1) % 4);
@@ -85,7 +85,7 @@ fn xdma_credit_mode_runs_with_one_write_per_batch() {
 
 #[test]
 fn xdma_fetch_halt_holds_chain() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[16], STOP);
     bench.write(DMA, 0x6014, 1);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
@@ -98,7 +98,7 @@ fn xdma_fetch_halt_holds_chain() {
 
 #[test]
 fn xdma_channel_interrupts_follow_masks_vectors_and_edges() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[16], STOP | COMPLETED);
     bench.write(DMA, 0x90, 0x00F8_3E1E);
     bench.write(DMA, 0x20A0, 0x0302_0105);
@@ -129,7 +129,7 @@ fn xdma_channel_interrupts_follow_masks_vectors_and_edges() {
 
 #[test]
 fn xdma_vendor_interrupt_handshake() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[16], STOP | COMPLETED);
     bench.write(DMA, 0x90, 0x00F8_3E1E);
     bench.write(DMA, 0x2014, 0xFF);
@@ -148,7 +148,7 @@ fn xdma_vendor_interrupt_handshake() {
 
 #[test]
 fn msix_masking_and_pending_bits() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.card.disable_msix();
     chain(&mut bench, &[16], STOP | COMPLETED);
     assert_eq!(bench.read(DMA, 0x800C) & 1, 1, "entries start masked");
@@ -173,7 +173,7 @@ fn msix_masking_and_pending_bits() {
 
 #[test]
 fn msix_enabled_late_loses_nothing() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     bench.card.disable_msix();
     chain(&mut bench, &[16], STOP | COMPLETED);
     bench.write(DMA, 0x90, 0x6);
@@ -188,7 +188,7 @@ fn msix_enabled_late_loses_nothing() {
 
 #[test]
 fn xdma_performance_counters() {
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[4096], STOP);
     bench.write(DMA, 0xC0, 0b010);
     bench.write(DMA, 0xC0, 0b101);
@@ -206,7 +206,7 @@ fn xdma_performance_counters() {
 #[test]
 fn xdma_beat_takes_at_least_one_clock() {
     // All of it in one instant of the card's clock.
-    let mut bench = Bench::new();
+    let mut bench = CardTestbed::new();
     chain(&mut bench, &[4096; 16], STOP);
     bench.write(DMA, 0xC0, 0b101);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
@@ -220,7 +220,7 @@ fn xdma_beat_takes_at_least_one_clock() {
 fn xdma_long_descriptor_quirk_is_reproduced() {
     let mut description = small();
     description.xdma.long_descriptor_quirk = true;
-    let mut bench = Bench::with(description);
+    let mut bench = CardTestbed::with(description);
     // Two blocks of two, with descriptors above 4 KiB.
     for (index, (at, adjacent, next)) in
         [(0, 0, 32), (32, 1, 0x1000), (0x1000, 0, 0x1020), (0x1020, 0, 0)].into_iter().enumerate()

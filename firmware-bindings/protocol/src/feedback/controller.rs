@@ -1,6 +1,6 @@
 //! The controller: who hears of congested links, and finds another way or slows senders down.
 
-use super::{LinkState, Word};
+use super::{LinkLoad, Word};
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use fpga_firmware::ids::NodeId;
@@ -73,7 +73,7 @@ impl Controller {
     }
 
     /// Notes a congested link; how many there are now.
-    fn note(&mut self, now: Nanos, state: LinkState) -> u32 {
+    fn note(&mut self, now: Nanos, state: LinkLoad) -> u32 {
         let memory = self.config.memory;
         let mut count = 0;
         let (mut own, mut room, mut oldest) = (None, None, (Nanos::MAX, 0));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn active(link: u32) -> Word {
-        let state = LinkState { link, rate: 1000, queue: 900 };
+        let state = LinkLoad { link, rate: 1000, queue: 900 };
         Word::Active { sender: NodeId::new(1), receiver: NodeId::new(2), state }
     }
 

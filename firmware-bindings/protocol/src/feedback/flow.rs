@@ -12,7 +12,7 @@
 //!   the same for all, and halving not, is what makes rates alike.
 //! * A walk every four round trips is a queue's time to run empty. It takes one round trip here, with steps as much smaller.
 
-use super::{Limits, LinkPacket, LinkState, Word};
+use super::{Limits, LinkLoad, LinkPacket, Word};
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use fpga_firmware::ids::{Incarnation, NodeId};
@@ -77,7 +77,7 @@ struct Receiver {
     node: NodeId,
     /// Of [`FULL`], and what of it was told.
     rate: u32,
-    told: u32,
+    reported: u32,
     /// When the next packet may leave.
     next: Nanos,
     /// The last packet's delay that was seen since the list was last walked; `None`: none was.
@@ -100,7 +100,7 @@ impl Receiver {
         Self {
             node,
             rate: FULL,
-            told: FULL,
+            reported: FULL,
             next: now,
             wait: None,
             least: Nanos::MAX,
@@ -114,7 +114,7 @@ impl Receiver {
     }
 
     /// By how much its rate rises after the delay seen last, which counts once.
-    fn rise(&mut self, config: &Config) -> u32 {
+    fn rate_increase(&mut self, config: &Config) -> u32 {
         let Some(wait) = self.wait.take() else { return 0 };
         let free = self.least.saturating_add(Nanos::new(self.least.get() / 4));
         if wait <= free {
@@ -180,7 +180,7 @@ impl FlowControl {
 
     /// When a packet may leave for `node`; `None`: now, and before those to controlled receivers.
     #[must_use]
-    pub fn held(&self, now: Nanos, node: NodeId) -> Option<Nanos> {
+    pub fn release_time(&self, now: Nanos, node: NodeId) -> Option<Nanos> {
         let receiver = self.receivers.iter().flatten().find(|receiver| receiver.node == node)?;
         (receiver.rate < FULL && receiver.next > now).then_some(receiver.next)
     }
@@ -201,7 +201,7 @@ impl FlowControl {
 
     /// The same, with a place for one that is not known yet, if there is room: somebody of whom nothing has ever come back is the first
     /// who has to send less.
-    fn meet(&mut self, now: Nanos, node: NodeId) -> Option<&mut Receiver> {
+    fn find_or_insert(&mut self, now: Nanos, node: NodeId) -> Option<&mut Receiver> {
         if self.of(node).is_none() {
             // A receiver at the full rate is only a memory of its delays.
             let place = self.receivers.iter_mut().find(|place| place.is_none_or(|other| other.rate >= FULL));
@@ -212,7 +212,7 @@ impl FlowControl {
 
     /// An answer of `node` took so long.
     pub fn sample(&mut self, now: Nanos, node: NodeId, delay: Nanos) {
-        if let Some(receiver) = self.meet(now, node) {
+        if let Some(receiver) = self.find_or_insert(now, node) {
             receiver.least = receiver.least.min(delay);
             let faded = receiver.longest.get() - receiver.longest.get() / 512;
             receiver.longest = Nanos::new(faded.max(delay.get()));
@@ -221,7 +221,7 @@ impl FlowControl {
         }
     }
 
-    fn say(&mut self, to: NodeId, word: Word) {
+    fn queue_feedback(&mut self, to: NodeId, word: Word) {
         let common =
             Common { source: self.node, destination: to, incarnation: self.incarnation, flags: Flags::NONE };
         // Without room it is as if the network had lost it.
@@ -233,7 +233,7 @@ impl FlowControl {
     /// Many packets to `node` are late: asks the links on the way, once in a round trip.
     pub fn inquire(&mut self, now: Nanos, node: NodeId) {
         let span = self.config.round_trip;
-        let Some(receiver) = self.meet(now, node) else { return };
+        let Some(receiver) = self.find_or_insert(now, node) else { return };
         if receiver.inquiry != 0 && receiver.asked.saturating_add(span) > now {
             return;
         }
@@ -242,13 +242,13 @@ impl FlowControl {
         receiver.found = [None; LINKS];
         let number = receiver.inquiry;
         self.inquiries += 1;
-        self.say(node, Word::Inquiry { number });
+        self.queue_feedback(node, Word::Inquiry { number });
     }
 
     /// Halves the rate towards `node`, once in a round trip, and puts it on the controlled list.
-    fn lower(&mut self, now: Nanos, node: NodeId) {
+    fn lower_rate(&mut self, now: Nanos, node: NodeId) {
         let Config { floor, round_trip, walk, .. } = self.config;
-        let Some(receiver) = self.meet(now, node) else { return };
+        let Some(receiver) = self.find_or_insert(now, node) else { return };
         let first = receiver.lowered == Nanos::ZERO;
         if !first && receiver.lowered.saturating_add(round_trip) > now {
             return;
@@ -266,14 +266,14 @@ impl FlowControl {
     /// Takes a word that came for this node.
     pub fn handle(&mut self, now: Nanos, packet: &LinkPacket) {
         match packet.word {
-            Word::Slow { receiver } => self.lower(now, receiver),
+            Word::Slow { receiver } => self.lower_rate(now, receiver),
             Word::Passive { number, receiver, state } => self.passive(now, number, receiver, state),
             // A receiver has nothing to say to an inquiry: the hops have.
             Word::Inquiry { .. } | Word::Active { .. } => {}
         }
     }
 
-    fn passive(&mut self, now: Nanos, number: u32, node: NodeId, state: LinkState) {
+    fn passive(&mut self, now: Nanos, number: u32, node: NodeId, state: LinkLoad) {
         let Config { limits, links, controller, .. } = self.config;
         let Some(receiver) = self.of(node).filter(|receiver| receiver.inquiry == number) else { return };
         if !limits.are_exceeded_by(&state) {
@@ -287,10 +287,10 @@ impl FlowControl {
         let congested = receiver.found.iter().flatten().count();
         match controller {
             Some(controller) if congested < fpga_registers::cast::index(links) => {
-                self.say(controller, Word::Active { sender: self.node, receiver: node, state });
+                self.queue_feedback(controller, Word::Active { sender: self.node, receiver: node, state });
             }
             // Nobody could find another way.
-            _ => self.lower(now, node),
+            _ => self.lower_rate(now, node),
         }
     }
 
@@ -305,7 +305,7 @@ impl FlowControl {
         let mut controlled = false;
         for receiver in self.receivers.iter_mut().flatten().filter(|receiver| receiver.rate < FULL) {
             let idle = receiver.active.saturating_add(walk.saturating_mul(IDLE)) <= now;
-            let rise = if idle { FULL } else { receiver.rise(&self.config) };
+            let rise = if idle { FULL } else { receiver.rate_increase(&self.config) };
             receiver.rate = receiver.rate.saturating_add(rise).min(FULL);
             self.raised += u64::from(rise > 0);
             controlled |= receiver.rate < FULL;
@@ -321,8 +321,9 @@ impl FlowControl {
 
     /// A receiver whose rate has changed since this was last asked, and what it is.
     pub fn poll_change(&mut self) -> Option<(NodeId, u32)> {
-        let receiver = self.receivers.iter_mut().flatten().find(|receiver| receiver.rate != receiver.told)?;
-        receiver.told = receiver.rate;
+        let receiver =
+            self.receivers.iter_mut().flatten().find(|receiver| receiver.rate != receiver.reported)?;
+        receiver.reported = receiver.rate;
         Some((receiver.node, receiver.rate))
     }
 
@@ -337,13 +338,13 @@ mod tests {
     use super::*;
 
     const TO: NodeId = NodeId::new(2);
-    const TRIP: Nanos = Nanos::new(1000);
+    const ROUND_TRIP: Nanos = Nanos::new(1000);
 
     fn flow(controller: Option<NodeId>) -> FlowControl {
-        let mut config = Config::new(8_000_000_000, TRIP);
+        let mut config = Config::new(8_000_000_000, ROUND_TRIP);
         config.controller = controller;
         let mut flow = FlowControl::new(config, NodeId::new(1), Incarnation::new(5));
-        flow.sample(Nanos::ZERO, TO, TRIP);
+        flow.sample(Nanos::ZERO, TO, ROUND_TRIP);
         flow
     }
 
@@ -352,8 +353,8 @@ mod tests {
         flow.handle(now, &LinkPacket { common, word });
     }
 
-    fn bad(link: u32) -> LinkState {
-        LinkState { link, rate: 1000, queue: 900 }
+    fn bad(link: u32) -> LinkLoad {
+        LinkLoad { link, rate: 1000, queue: 900 }
     }
 
     #[test]
@@ -373,14 +374,14 @@ mod tests {
     #[test]
     fn flow_packets_leave_at_configured_rate() {
         let mut flow = flow(None);
-        assert_eq!(flow.held(Nanos::ZERO, TO), None);
+        assert_eq!(flow.release_time(Nanos::ZERO, TO), None);
         flow.sent(Nanos::ZERO, TO, 1000);
-        assert_eq!(flow.held(Nanos::ZERO, TO), None, "the full rate is the line's own");
+        assert_eq!(flow.release_time(Nanos::ZERO, TO), None, "the full rate is the line's own");
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
         // A byte takes a nanosecond, at half the rate two.
         flow.sent(Nanos::new(10), TO, 100);
-        assert_eq!(flow.held(Nanos::new(10), TO), Some(Nanos::new(210)));
-        assert_eq!(flow.held(Nanos::new(210), TO), None);
+        assert_eq!(flow.release_time(Nanos::new(10), TO), Some(Nanos::new(210)));
+        assert_eq!(flow.release_time(Nanos::new(210), TO), None);
     }
 
     /// Rates after each walk, with the delays seen last before them.
@@ -426,7 +427,7 @@ mod tests {
     #[test]
     fn flow_unanswered_receiver_is_slowed_and_inquired() {
         let mut flow =
-            FlowControl::new(Config::new(8_000_000_000, TRIP), NodeId::new(1), Incarnation::new(5));
+            FlowControl::new(Config::new(8_000_000_000, ROUND_TRIP), NodeId::new(1), Incarnation::new(5));
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
         assert_eq!(flow.rate(TO), FULL / 2);
         assert_eq!(walks(&mut flow, &[None, None]), [512, 512]);
@@ -445,7 +446,7 @@ mod tests {
         assert_eq!((inquiry.word, inquiry.common.destination), (Word::Inquiry { number: 1 }, TO));
         assert_eq!(flow.poll_feedback(), None, "one in a round trip");
         assert_eq!(flow.changes(), (0, 0, 1));
-        told(&mut flow, Nanos::new(20), passive(1, LinkState { link: 5, rate: 1000, queue: 10 }));
+        told(&mut flow, Nanos::new(20), passive(1, LinkLoad { link: 5, rate: 1000, queue: 10 }));
         assert_eq!(flow.poll_feedback(), None, "a good link");
         told(&mut flow, Nanos::new(30), passive(1, bad(6)));
         told(&mut flow, Nanos::new(31), passive(1, bad(6)));
@@ -471,7 +472,7 @@ mod tests {
         let mut flow = flow(None);
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
         for node in 10..1000 {
-            flow.sample(Nanos::ZERO, NodeId::new(node), TRIP);
+            flow.sample(Nanos::ZERO, NodeId::new(node), ROUND_TRIP);
             flow.inquire(Nanos::new(5), NodeId::new(node));
         }
         assert_eq!(flow.rate(TO), FULL / 2);
@@ -484,7 +485,7 @@ mod tests {
         assert_eq!((lowered, flow.rate(TO)), (63, FULL / 2), "64 places");
         // Nobody sends to any of them: so their places are not taken for ever.
         while let Some(at) = flow.poll_timeout() {
-            assert!(at <= Nanos::new(1100 * TRIP.get()), "{at}");
+            assert!(at <= Nanos::new(1100 * ROUND_TRIP.get()), "{at}");
             flow.handle_timeout(at);
         }
         told(&mut flow, Nanos::new(2_000_000), Word::Slow { receiver: NodeId::new(9000) });

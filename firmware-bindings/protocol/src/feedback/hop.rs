@@ -1,6 +1,6 @@
 //! A hop: what a switch's port says of its link.
 
-use super::{Limits, LinkState, Word};
+use super::{Limits, LinkLoad, Word};
 use crate::time::Nanos;
 use fpga_firmware::ids::NodeId;
 
@@ -35,7 +35,7 @@ impl Hop {
         &mut self,
         now: Nanos,
         config: &Config,
-        state: LinkState,
+        state: LinkLoad,
         (sender, receiver): (NodeId, NodeId),
     ) -> Option<Word> {
         if !config.limits.are_exceeded_by(&state) {
@@ -55,7 +55,7 @@ impl Hop {
         &mut self,
         now: Nanos,
         config: &Config,
-        state: LinkState,
+        state: LinkLoad,
         number: u32,
         receiver: NodeId,
     ) -> Option<Word> {
@@ -73,17 +73,17 @@ mod tests {
 
     const CONFIG: Config =
         Config { limits: Limits { queue: 750, rate: 500 }, gap: Nanos::new(100), patience: Nanos::new(1000) };
-    const WHO: (NodeId, NodeId) = (NodeId::new(1), NodeId::new(2));
+    const PAIR: (NodeId, NodeId) = (NodeId::new(1), NodeId::new(2));
 
     #[test]
     fn e2_6_hop_congested_link_reports_at_limited_rate() {
-        let state = |rate, queue| LinkState { link: 3, rate, queue };
+        let state = |rate, queue| LinkLoad { link: 3, rate, queue };
         for (rate, queue, bad) in [(1000, 750, false), (500, 0, false), (1000, 751, true), (499, 0, true)] {
-            let said = Hop::default().packet(Nanos::ZERO, &CONFIG, state(rate, queue), WHO);
+            let said = Hop::default().packet(Nanos::ZERO, &CONFIG, state(rate, queue), PAIR);
             assert_eq!(said.is_some(), bad, "{rate} {queue}");
         }
         let mut hop = Hop::default();
-        let times = (0..1000).filter(|at| hop.packet(Nanos::new(*at), &CONFIG, state(0, 0), WHO).is_some());
+        let times = (0..1000).filter(|at| hop.packet(Nanos::new(*at), &CONFIG, state(0, 0), PAIR).is_some());
         assert_eq!(times.count(), 10);
     }
 
@@ -91,8 +91,8 @@ mod tests {
     fn hop_shrinking_queue_does_not_report() {
         let mut hop = Hop::default();
         let mut tell = |at, queue| {
-            let state = LinkState { link: 3, rate: 1000, queue };
-            hop.packet(Nanos::new(at), &CONFIG, state, WHO).is_some()
+            let state = LinkLoad { link: 3, rate: 1000, queue };
+            hop.packet(Nanos::new(at), &CONFIG, state, PAIR).is_some()
         };
         assert_eq!([tell(0, 900), tell(100, 899), tell(200, 900), tell(300, 901)], [true, false, true, true]);
         // Until it stays so for too long; and one that was short in between is a new one.
@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn e2_8_hop_inquiry_is_answered_at_limited_rate() {
-        let state = LinkState { link: 3, rate: 1000, queue: 0 };
+        let state = LinkLoad { link: 3, rate: 1000, queue: 0 };
         let mut hop = Hop::default();
-        let mut ask = |at| hop.inquiry(Nanos::new(at), &CONFIG, state, 7, WHO.1);
-        assert_eq!(ask(0), Some(Word::Passive { number: 7, receiver: WHO.1, state }));
+        let mut ask = |at| hop.inquiry(Nanos::new(at), &CONFIG, state, 7, PAIR.1);
+        assert_eq!(ask(0), Some(Word::Passive { number: 7, receiver: PAIR.1, state }));
         assert_eq!((ask(99), ask(100).is_some()), (None, true));
     }
 }

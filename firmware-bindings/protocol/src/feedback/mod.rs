@@ -19,7 +19,7 @@ pub mod controller;
 pub mod flow;
 pub mod hop;
 
-pub use fpga_firmware::wire::{LinkFeedback as Word, LinkPacket, LinkState};
+pub use fpga_firmware::wire::{LinkFeedback as Word, LinkLoad, LinkPacket};
 
 /// From where on a link counts as congested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +33,7 @@ pub struct Limits {
 impl Limits {
     /// Whether a link's queue is above, or its rate below, what is good [E2-6].
     #[must_use]
-    pub const fn are_exceeded_by(&self, state: &LinkState) -> bool {
+    pub const fn are_exceeded_by(&self, state: &LinkLoad) -> bool {
         state.queue > self.queue || state.rate < self.rate
     }
 }

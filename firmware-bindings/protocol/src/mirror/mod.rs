@@ -7,7 +7,7 @@
 //! on ([`Mirror::is_stale`]) and ignores events, until it is read anew from the card's windows: [`Mirror::begin_resync`], then
 //! [`Mirror::read_entry`] and [`Mirror::read_slot`] for each entry and slot, then [`Mirror::end_resync_read`]. What happens meanwhile is told by
 //! events that come after the Dropped event was given back to the card. Those may tell again what was read already: they are taken in
-//! their order without complaint, so that the last one about an entry decides, until [`Mirror::settle`] is called behind all of them.
+//! their order without complaint, so that the last one about an entry decides, until [`Mirror::end_resync`] is called behind all of them.
 //!
 //! What an event does not carry is not compared, for there is nothing to hold it against. The mask of a segment is only known while the
 //! NI reports every packet ([`Mirror::track_masks`]); the first packet that it stands for is 0. Of messages, mask and first packet move
@@ -64,7 +64,7 @@ pub struct Operation {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct MirrorEntry {
     /// Unknown until the first event about the entry.
     generation: Option<u32>,
     operation: Option<Operation>,
@@ -196,7 +196,7 @@ pub enum MirrorError {
 /// The mirror; see the module's description.
 #[derive(Clone, Debug)]
 pub struct Mirror {
-    places: Box<[Place]>,
+    places: Box<[MirrorEntry]>,
     masks: bool,
     occupancy: u16,
     escape: EscapeMirror,
@@ -209,11 +209,11 @@ pub struct Mirror {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// One follows from the other.
-    Exact,
+    InSync,
     /// Some were dropped: it knows nothing.
     Stale,
     /// It is being read anew.
-    Reading,
+    Resyncing,
     /// It was read, and events may tell again what it has read.
     Settling,
 }
@@ -224,23 +224,23 @@ impl Mirror {
     pub fn new(entries: u16, slots: u16) -> Self {
         Self {
             escape: EscapeMirror::new(slots),
-            places: alloc::vec![Place::default(); usize::from(entries)].into_boxed_slice(),
+            places: alloc::vec![MirrorEntry::default(); usize::from(entries)].into_boxed_slice(),
             masks: false,
             occupancy: 0,
-            phase: Phase::Exact,
+            phase: Phase::InSync,
             latest: Nanos::ZERO,
         }
     }
 
     /// Its tables, and how much state an entry of each holds.
     #[must_use]
-    pub fn state(&self) -> [crate::state::Table; 2] {
+    pub fn state(&self) -> [crate::state::StateTable; 2] {
         let escape = (self.escape.capacity(), EscapeMirror::BYTES);
         [
-            ("mirror of the registry", (self.places.len(), size_of::<Place>())),
+            ("mirror of the registry", (self.places.len(), size_of::<MirrorEntry>())),
             ("mirror of the escape channel", escape),
         ]
-        .map(|(name, (entries, bytes))| crate::state::Table::new(name, entries as u64, bytes))
+        .map(|(name, (entries, bytes))| crate::state::StateTable::new(name, entries as u64, bytes))
     }
 
     /// Whether the NI reports every packet, so that masks of segments can be compared too. Holds for operations registered
@@ -291,14 +291,14 @@ impl Mirror {
     /// Whether events were dropped and the card's windows have not all been read since: what the mirror shows is out of date.
     #[must_use]
     pub const fn is_stale(&self) -> bool {
-        matches!(self.phase, Phase::Stale | Phase::Reading)
+        matches!(self.phase, Phase::Stale | Phase::Resyncing)
     }
 
     /// Begins to read the card's windows: everything is vacant until it was read. To be called when the card has been told that the
     /// Dropped event was taken.
     pub fn begin_resync(&mut self) {
-        self.phase = Phase::Reading;
-        self.places.fill(Place::default());
+        self.phase = Phase::Resyncing;
+        self.places.fill(MirrorEntry::default());
         self.occupancy = 0;
         self.escape.clear();
     }
@@ -310,7 +310,7 @@ impl Mirror {
         let tells_packets = self.masks && card.scheme == Scheme::Registry;
         self.occupancy -= u16::from(place.operation.is_some());
         self.occupancy += u16::from(card.valid);
-        *place = Place {
+        *place = MirrorEntry {
             generation: card.valid.then_some(card.generation),
             operation: card.valid.then(|| Operation {
                 node: card.source,
@@ -339,15 +339,15 @@ impl Mirror {
 
     /// Everything was read: the mirror shows the card again.
     pub fn end_resync_read(&mut self) {
-        if self.phase == Phase::Reading {
+        if self.phase == Phase::Resyncing {
             self.phase = Phase::Settling;
         }
     }
 
     /// All events that could tell again what was read have been taken: from now on one follows from the other.
-    pub fn settle(&mut self) {
+    pub fn end_resync(&mut self) {
         if self.phase == Phase::Settling {
-            self.phase = Phase::Exact;
+            self.phase = Phase::InSync;
         }
     }
 
@@ -363,12 +363,12 @@ impl Mirror {
         }
         let taken = match (self.phase, event.kind) {
             (Phase::Stale, _) => return Ok(()),
-            (_, kind) => self.follow(kind, event),
+            (_, kind) => self.apply(kind, event),
         };
-        if self.phase == Phase::Exact { taken } else { Ok(()) }
+        if self.phase == Phase::InSync { taken } else { Ok(()) }
     }
 
-    fn follow(&mut self, kind: EventKind, event: &Event) -> Result<(), MirrorError> {
+    fn apply(&mut self, kind: EventKind, event: &Event) -> Result<(), MirrorError> {
         match kind {
             EventKind::Registered | EventKind::Packet | EventKind::Completed | EventKind::Expired => {
                 self.handle_entry(event)
@@ -382,7 +382,7 @@ impl Mirror {
     fn handle_entry(&mut self, event: &Event) -> Result<(), MirrorError> {
         let Event { index, generation, .. } = *event;
         let entries = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
-        let is_exact = self.phase == Phase::Exact;
+        let is_exact = self.phase == Phase::InSync;
         let place = self.places.get_mut(usize::from(index)).ok_or(MirrorError::Index {
             table: Table::Registry,
             index,
@@ -398,7 +398,7 @@ impl Mirror {
                 let (flags, scheme) =
                     event.registration().map_or((Flags::NONE, None), |how| (how.flags, how.scheme));
                 let tells_packets = self.masks && scheme == Some(Scheme::Registry);
-                *place = Place {
+                *place = MirrorEntry {
                     generation: Some(generation),
                     operation: Some(Operation {
                         node: event.node,
@@ -617,7 +617,7 @@ mod tests {
         mirror.handle_event(&Event { generation: 3, ..registered_as(EventKind::Completed) }).unwrap();
         mirror.handle_event(&registered()).unwrap();
         assert_eq!(fields(&mirror, &on_card()), []);
-        mirror.settle();
+        mirror.end_resync();
         assert_eq!(
             mirror.handle_event(&registered()),
             Err(MirrorError::Occupied { index: 1, generation: 4 })

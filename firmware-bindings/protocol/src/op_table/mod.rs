@@ -133,7 +133,7 @@ pub struct OpTable {
     rest_until: Box<[Nanos]>,
     free: SlotFifo,
     /// Slots whose next number is still resting.
-    resting: SlotFifo,
+    in_reuse_delay: SlotFifo,
     due: SlotSet,
     generation_mask: u16,
     /// How long a number rests: a packet's lifetime and its answer's.
@@ -152,10 +152,10 @@ impl Hash for OpTable {
                     .hash(state);
             }
         }
-        for slot in self.resting.iter() {
+        for slot in self.in_reuse_delay.iter() {
             (slot, self.entries.get(usize::from(slot)).map(|entry| entry.sent)).hash(state);
         }
-        (self.resting.len(), &self.due, &self.rest_until).hash(state);
+        (self.in_reuse_delay.len(), &self.due, &self.rest_until).hash(state);
     }
 }
 
@@ -185,7 +185,7 @@ impl OpTable {
             timers: Timers::new(config.entries),
             rest_until: alloc::vec![Nanos::ZERO; entries].into_boxed_slice(),
             free,
-            resting: SlotFifo::new(config.entries),
+            in_reuse_delay: SlotFifo::new(config.entries),
             due: SlotSet::new(config.entries),
             generation_mask: u16::MAX >> (16 - config.generation_bits),
             rest: config.packet_lifetime.saturating_mul(2),
@@ -204,8 +204,8 @@ impl OpTable {
 
     /// Entries that [`OpTable::take`] would give out now. Calls in slots whose rest is over.
     pub fn available(&mut self, now: Nanos) -> u32 {
-        if self.resting.len() != 0 {
-            self.wake(now);
+        if self.in_reuse_delay.len() != 0 {
+            self.release_reusable(now);
         }
         self.free.len()
     }
@@ -213,23 +213,23 @@ impl OpTable {
     /// Entries in use.
     #[must_use]
     pub const fn in_use(&self) -> u32 {
-        self.free.capacity() - self.free.len() - self.resting.len()
+        self.free.capacity() - self.free.len() - self.in_reuse_delay.len()
     }
 
     /// Entries that are not in use, but whose next op number still rests.
     #[must_use]
-    pub const fn resting(&self) -> u32 {
-        self.resting.len()
+    pub const fn in_reuse_delay(&self) -> u32 {
+        self.in_reuse_delay.len()
     }
 
     /// When [`OpTable::available`] is worth asking again because a number has rested; `None` if none rests. Free entries do not
     /// make it pointless: who may take all but a reserve waits for one more.
     #[must_use]
     pub fn next_reusable(&self) -> Option<Nanos> {
-        if self.resting.len() == 0 {
+        if self.in_reuse_delay.len() == 0 {
             return None;
         }
-        self.resting
+        self.in_reuse_delay
             .iter()
             .filter_map(|slot| self.entries.get(usize::from(slot)))
             .map(|entry| entry.sent)
@@ -391,13 +391,13 @@ impl OpTable {
         if (old ^ entry.generation) & half == 0 {
             self.free.push(slot);
         } else {
-            self.cross(now, slot);
+            self.switch_half(now, slot);
         }
     }
 
     /// The slot's generation moved into its other half: that half may still rest, and the one left rests from now on.
     #[cold]
-    fn cross(&mut self, now: Nanos, slot: u16) {
+    fn switch_half(&mut self, now: Nanos, slot: u16) {
         let rest = &mut self.rest_until[usize::from(slot)];
         let ready = core::mem::replace(rest, now.saturating_add(self.rest));
         // Its time stamp is unused while the slot rests.
@@ -405,25 +405,25 @@ impl OpTable {
         if ready <= now {
             self.free.push(slot);
         } else {
-            self.resting.push(slot);
+            self.in_reuse_delay.push(slot);
         }
     }
 
     #[cold]
     fn take_reusable(&mut self, now: Nanos) -> Option<u16> {
-        self.wake(now);
+        self.release_reusable(now);
         self.free.pop()
     }
 
     /// Moves every rested slot to the free ones.
     #[cold]
-    fn wake(&mut self, now: Nanos) {
-        for _ in 0..self.resting.len() {
-            let Some(slot) = self.resting.pop() else { return };
+    fn release_reusable(&mut self, now: Nanos) {
+        for _ in 0..self.in_reuse_delay.len() {
+            let Some(slot) = self.in_reuse_delay.pop() else { return };
             if self.entries[usize::from(slot)].sent <= now {
                 self.free.push(slot);
             } else {
-                self.resting.push(slot);
+                self.in_reuse_delay.push(slot);
             }
         }
     }

@@ -23,7 +23,7 @@ pub struct ReceiverConfig {
     /// How long they wait (default 1 ms).
     pub escape_timeout: Nanos,
     /// Silence after which an operation is dropped (default 2 s); longer than any sender's give-up by
-    /// [`MARGIN`](crate::sender::MARGIN) packet lifetimes.
+    /// [`REGISTRY_TIMEOUT_MARGIN`](crate::sender::REGISTRY_TIMEOUT_MARGIN) packet lifetimes.
     pub registry_timeout: Nanos,
     /// Longest time that a packet may wander (default 10 ms).
     pub packet_lifetime: Nanos,

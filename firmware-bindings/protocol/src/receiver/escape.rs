@@ -19,11 +19,11 @@ struct Slot {
 
 /// What became of a packet that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Escaped {
+pub(super) enum EscapeResult {
     /// It waits in this slot.
     Stored(u16),
     /// The same packet waits already; its op number and try are now those of the latest copy.
-    Again,
+    Refreshed,
     /// No room.
     Full,
 }
@@ -85,7 +85,7 @@ impl Escape {
         deadline: Nanos,
         header: &DataHeader,
         payload: &[u8],
-    ) -> Escaped {
+    ) -> EscapeResult {
         let mut vacant = None;
         for (at, slot) in self.slots.iter_mut().enumerate() {
             match slot {
@@ -96,22 +96,24 @@ impl Escape {
                     // A resend must not take a second place; the acknowledgement should echo the try last heard of.
                     held.header.op = header.op;
                     held.header.tries = header.tries;
-                    return Escaped::Again;
+                    return EscapeResult::Refreshed;
                 }
                 _ => {}
             }
         }
-        let Some(at) = vacant else { return Escaped::Full };
+        let Some(at) = vacant else { return EscapeResult::Full };
         let start = at * self.packet_size;
-        let Some(place) = self.payloads.get_mut(start..start + payload.len()) else { return Escaped::Full };
+        let Some(place) = self.payloads.get_mut(start..start + payload.len()) else {
+            return EscapeResult::Full;
+        };
         place.copy_from_slice(payload);
         let (Ok(slot), Ok(length)) = (u16::try_from(at), u16::try_from(payload.len())) else {
-            return Escaped::Full;
+            return EscapeResult::Full;
         };
         self.slots[at] = Some(Slot { header: *header, length, arrived: now, deadline });
         self.occupancy += 1;
         self.next_deadline = self.next_deadline.min(deadline);
-        Escaped::Stored(slot)
+        EscapeResult::Stored(slot)
     }
 
     /// Header and payload of what waits in `slot`.

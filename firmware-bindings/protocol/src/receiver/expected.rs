@@ -5,7 +5,7 @@ use fpga_firmware::ids::TransferId;
 use fpga_firmware::wire::DataHeader;
 
 use super::registry::Entry;
-use super::tombstone::Notice;
+use super::tombstone::NotifyMode;
 use super::{ReceiveMemory, Receiver, key_of};
 use crate::time::Nanos;
 
@@ -20,10 +20,10 @@ impl Receiver {
         memory: &mut M,
     ) {
         let source = self.registry.entry(slot).source;
-        let oldest_live = self.hear(now, source, header);
+        let oldest_live = self.note_sender(now, source, header);
         // The sender may have given this transfer up, and have sent other data to the same place since.
         if header.transfer.is_older_than(oldest_live) {
-            self.late(header);
+            self.acknowledge_delayed(header);
             return;
         }
         let length = payload.len() as u64;
@@ -74,7 +74,7 @@ impl Receiver {
 
     /// Notes that a sender is alive and how far it has got. Returns its oldest live transfer.
     #[inline]
-    pub(super) fn hear(&mut self, now: Nanos, source: u16, header: &DataHeader) -> TransferId {
+    pub(super) fn note_sender(&mut self, now: Nanos, source: u16, header: &DataHeader) -> TransferId {
         let record = self.peers.source_mut(source);
         record.touched = now;
         let oldest_live = record.completed.oldest_live();
@@ -98,7 +98,7 @@ impl Receiver {
     }
 
     /// A late packet of something that is over: acknowledged, since its sender still asks, and dropped [E1-4].
-    pub(super) fn late(&mut self, header: &DataHeader) {
+    pub(super) fn acknowledge_delayed(&mut self, header: &DataHeader) {
         self.counters.tombstone_hits += 1;
         self.acknowledge(header);
     }
@@ -134,7 +134,7 @@ impl Receiver {
         record.touched = now;
         record.done.insert(key.segment);
         let is_whole = record.done.base() >= record.segment_count;
-        let takes_slot = is_whole && record.notice != Notice::Never;
+        let takes_slot = is_whole && record.notice != NotifyMode::Never;
         let is_ready = !takes_slot || self.has_notice_slot();
         if is_ready {
             self.acknowledge(header);
@@ -174,9 +174,9 @@ impl Receiver {
     /// A whole transfer is in memory, and there is a slot if its notice takes one.
     fn arrived(&mut self, now: Nanos, at: u16) {
         match self.peers.transfer(at).notice {
-            Notice::AtOnce => self.notice(now, at),
-            Notice::Announced => self.peers.await_notice(at),
-            Notice::Never => self.peers.close_transfer(at, true),
+            NotifyMode::OnLastPacket => self.notice(now, at),
+            NotifyMode::OnArrivedPacket => self.peers.await_notice(at),
+            NotifyMode::Never => self.peers.close_transfer(at, true),
         }
     }
 

@@ -14,7 +14,7 @@
 //! | no | complete or older than the oldest live | - | late: acknowledge, drop [E1-4] |
 //! | no | no | yes | check, write, register, acknowledge, then the escape buffer's packets of it [E1-2] |
 //! | no | no | yes, no room | refuse: busy [E1-12] |
-//! | any | its transfer would be complete | - | no slot for its notice: refuse, receiver not ready (`room.rs`) |
+//! | any | its transfer would be complete | - | no slot for its notice: refuse, receiver not ready (`notice_slots.rs`) |
 //! | no | no | yes, of a new life of a known node | refuse: busy, until packets of the former life have died out |
 //! | no | no | no | escape buffer, unacknowledged until written [E1-6]; full: refuse |
 //!
@@ -31,9 +31,9 @@ mod config;
 mod escape;
 mod expected;
 mod mask;
+mod notice_slots;
 mod output;
 mod registry;
-mod room;
 mod sweep;
 mod tombstone;
 mod unexpected;
@@ -41,26 +41,26 @@ mod unexpected;
 pub use access::{AccessTable, MemoryWindow, WindowError};
 pub use config::{ReceiverConfig, ReceiverConfigError};
 pub use mask::{MAX_BITS, Mask};
+pub use notice_slots::UNLIMITED_SLOTS;
 pub use output::{MemoryFault, Output, ReceiveMemory, ReceiverCounters};
 pub use registry::{EntryView, SegmentKey};
-pub use room::UNLIMITED_SLOTS;
 
 pub(crate) use mask::SegmentWindow;
 
-use crate::aside::Aside;
-use crate::state::Table;
+use crate::non_state::NonState;
+use crate::state::StateTable;
 use crate::time::Nanos;
 use escape::{Escape, key_of};
 use output::Outputs;
 use registry::Registry;
-use tombstone::Peers;
+use tombstone::PeerTable;
 
 /// The receiving side of one node; see the module's description.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receiver {
     config: ReceiverConfig,
     registry: Registry,
-    peers: Peers,
+    peers: PeerTable,
     escape: Escape,
     access: AccessTable,
     outputs: Outputs,
@@ -72,7 +72,7 @@ pub struct Receiver {
     moved_on: bool,
     /// Free slots for notices, as the caller last said, less those used since.
     notice_slots: u32,
-    counters: Aside<ReceiverCounters>,
+    counters: NonState<ReceiverCounters>,
 }
 
 impl Receiver {
@@ -90,7 +90,7 @@ impl Receiver {
         let burst = 4 * items + 8;
         Ok(Self {
             registry: Registry::new(config.registry_entries, config.mask_bits),
-            peers: Peers::new(config.sources, config.transfers, config.tombstones),
+            peers: PeerTable::new(config.sources, config.transfers, config.tombstones),
             escape: Escape::new(config.escape_slots, fpga_registers::cast::index(config.packet_size())),
             access: AccessTable::new(config.windows),
             outputs: Outputs::new(2 * burst),
@@ -98,26 +98,26 @@ impl Receiver {
             next_sweep: Nanos::MAX,
             moved_on: false,
             notice_slots: UNLIMITED_SLOTS,
-            counters: Aside::default(),
+            counters: NonState::default(),
             config,
         })
     }
 
     /// Its tables, and how much state an entry of each holds.
     #[must_use]
-    pub fn state(&self) -> [Table; 7] {
+    pub fn state(&self) -> [StateTable; 7] {
         let config = &self.config;
-        let (transfer, source, tombstone) = Peers::BYTES;
+        let (transfer, source, tombstone) = PeerTable::BYTES;
         let payload = fpga_registers::cast::index(config.packet_size());
         let tombstones = u64::from(config.sources) * (u64::from(config.tombstones) + 1);
         [
-            Table::new("registry", config.registry_entries.into(), Registry::bytes(config.mask_bits)),
-            Table::new("escape channel", config.escape_slots.into(), Escape::BYTES + payload),
-            Table::new("transfers", config.transfers.into(), transfer),
-            Table::new("senders", config.sources.into(), source),
-            Table::new("tombstones", tombstones, tombstone),
-            Table::new("memory windows", config.windows.into(), AccessTable::BYTES),
-            Table::new("answers and events", 2 * self.burst as u64, size_of::<Output>()),
+            StateTable::new("registry", config.registry_entries.into(), Registry::bytes(config.mask_bits)),
+            StateTable::new("escape channel", config.escape_slots.into(), Escape::BYTES + payload),
+            StateTable::new("transfers", config.transfers.into(), transfer),
+            StateTable::new("senders", config.sources.into(), source),
+            StateTable::new("tombstones", tombstones, tombstone),
+            StateTable::new("memory windows", config.windows.into(), AccessTable::BYTES),
+            StateTable::new("answers and events", 2 * self.burst as u64, size_of::<Output>()),
         ]
     }
 
@@ -173,7 +173,7 @@ impl Receiver {
         payload: &[u8],
         memory: &mut M,
     ) {
-        if self.outputs.room() < self.burst {
+        if self.outputs.space() < self.burst {
             // As if the network had lost it: nothing was promised to anybody.
             self.counters.unpolled += 1;
             return;
@@ -229,7 +229,7 @@ impl Receiver {
     /// Takes the sender's word that a whole transfer has arrived: the notice of transfers with `notify = sender` [E1-11].
     /// Only believed of a transfer whose every segment is complete here.
     pub fn handle_arrived(&mut self, now: Nanos, arrived: &Arrived) {
-        if self.outputs.room() < self.burst {
+        if self.outputs.space() < self.burst {
             self.counters.unpolled += 1;
             return;
         }

@@ -100,7 +100,7 @@ impl Outputs {
     }
 
     #[inline]
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn space(&self) -> usize {
         self.capacity - (self.end - self.first)
     }
 }
@@ -193,14 +193,14 @@ mod tests {
                 } else if !push {
                     prop_assert_eq!(outputs.pop().copied(), queue.pop_front());
                 }
-                prop_assert_eq!(outputs.room(), capacity - queue.len());
+                prop_assert_eq!(outputs.space(), capacity - queue.len());
                 prop_assert_eq!(outputs.waiting(), queue.make_contiguous());
                 let mut fresh = Outputs::new(capacity);
                 for output in &queue {
                     fresh.push(*output);
                 }
                 prop_assert_eq!(&outputs, &fresh);
-                let hasher = core::hash::BuildHasherDefault::<Sum>::default();
+                let hasher = core::hash::BuildHasherDefault::<CounterSum>::default();
                 prop_assert_eq!(hasher.hash_one(&outputs), hasher.hash_one(&fresh));
             }
             prop_assert_eq!(outputs.slots.capacity(), memory);
@@ -208,9 +208,9 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Sum(u64);
+    struct CounterSum(u64);
 
-    impl Hasher for Sum {
+    impl Hasher for CounterSum {
         fn write(&mut self, bytes: &[u8]) {
             for byte in bytes {
                 self.0 = self.0.rotate_left(5).wrapping_mul(31).wrapping_add(u64::from(*byte));

@@ -10,8 +10,8 @@ use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
 
 use super::mask::Mask;
-use crate::aside::Aside;
 use crate::free::FreeSlots;
+use crate::non_state::NonState;
 use crate::time::Nanos;
 use fpga_registers::cast::{index, low16, low32};
 
@@ -38,7 +38,7 @@ impl SegmentKey {
 
     /// Who sends, and what.
     #[inline]
-    fn halves(&self) -> [u64; 2] {
+    fn key_words(&self) -> [u64; 2] {
         [
             u64::from(self.source.get()) | u64::from(self.incarnation.get()) << 32,
             u64::from(self.transfer.get()) | u64::from(self.segment) << 32,
@@ -49,7 +49,7 @@ impl SegmentKey {
     /// branch that the processor guesses wrong.
     #[inline]
     fn is(&self, other: &Self) -> bool {
-        let ([who, what], [their_who, their_what]) = (self.halves(), other.halves());
+        let ([who, what], [their_who, their_what]) = (self.key_words(), other.key_words());
         (who ^ their_who) | (what ^ their_what) == 0
     }
 
@@ -60,7 +60,7 @@ impl SegmentKey {
     /// sender, which differ by small steps in transfer and segment, hardly meet. Incarnations are random already.
     #[inline]
     fn hash(&self) -> u64 {
-        let [who, what] = self.halves();
+        let [who, what] = self.key_words();
         who.wrapping_mul(0x8CB9_2BA7_2F3D_8DD7).wrapping_add(what.wrapping_mul(0xD1B5_4A32_ABC9_8389))
     }
 }
@@ -85,7 +85,7 @@ pub(super) struct Entry {
     pub(super) source: u16,
     pub(super) transfer: u16,
     /// The memory window that allowed its last packet: where to look first for the next.
-    pub(super) window: Aside<u16>,
+    pub(super) window: NonState<u16>,
     pub(super) silent: bool,
     pub(super) notify: bool,
 }
@@ -104,7 +104,7 @@ impl Entry {
         packets: 0,
         source: 0,
         transfer: 0,
-        window: Aside(0),
+        window: NonState(0),
         silent: false,
         notify: false,
     };
@@ -146,9 +146,9 @@ impl Operation<'_> {
 /// A place of the hash index: an entry's number, and above it bits of its key's hash, so that a look-up hardly ever touches
 /// another entry than the one that it looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place(u32);
+struct IndexEntry(u32);
 
-impl Place {
+impl IndexEntry {
     const VACANT: Self = Self(0);
 
     fn new(hash: u64, entry: u16) -> Self {
@@ -174,10 +174,10 @@ impl Place {
 }
 
 /// Places of the hash index for each entry.
-const PLACES: usize = 4;
+const INDEX_ENTRIES_PER_OPERATION: usize = 4;
 
 /// So many entries, with their index, take 80 KiB: what a processor has of its own holds them.
-const NEAR: usize = 1024;
+const PREFETCH_THRESHOLD: usize = 1024;
 
 /// The registry. Look-up is a check of the last hit, then a hash index of four tagged places per entry with linear probing: a
 /// packet touches one line of the index and one of the entries, however many there are.
@@ -186,32 +186,32 @@ pub(super) struct Registry {
     entries: Box<[Entry]>,
     /// The entries' masks, if they may be wider than 64 bits.
     wide: Box<[Mask]>,
-    places: Box<[Place]>,
+    places: Box<[IndexEntry]>,
     /// What turns a hash into a position in `places`.
     shift: u32,
     free: FreeSlots,
-    last: Aside<u16>,
+    last: NonState<u16>,
 }
 
 impl Registry {
     /// Bytes of state of one entry: itself, its wide mask, its places of the hash index and one of the list of free ones.
     pub(super) const fn bytes(mask_bits: u16) -> usize {
         let wide = if mask_bits > 64 { size_of::<Mask>() } else { 0 };
-        size_of::<Entry>() + wide + PLACES * size_of::<Place>() + size_of::<u16>()
+        size_of::<Entry>() + wide + INDEX_ENTRIES_PER_OPERATION * size_of::<IndexEntry>() + size_of::<u16>()
     }
 
     /// `entries`: 1..=65536.
     pub(super) fn new(entries: u32, mask_bits: u16) -> Self {
         let count = index(entries);
-        let places = (PLACES * count).next_power_of_two();
+        let places = (INDEX_ENTRIES_PER_OPERATION * count).next_power_of_two();
         let wide = if mask_bits > 64 { count } else { 0 };
         Self {
             entries: alloc::vec![Entry::EMPTY; count].into_boxed_slice(),
             wide: alloc::vec![Mask::COMPLETE; wide].into_boxed_slice(),
-            places: alloc::vec![Place::VACANT; places].into_boxed_slice(),
+            places: alloc::vec![IndexEntry::VACANT; places].into_boxed_slice(),
             shift: 64 - places.trailing_zeros(),
             free: FreeSlots::all(entries),
-            last: Aside(0),
+            last: NonState(0),
         }
     }
 
@@ -228,7 +228,7 @@ impl Registry {
     }
 
     #[inline]
-    fn home(&self, hash: u64) -> usize {
+    fn home_index(&self, hash: u64) -> usize {
         index(low32(hash >> self.shift)) & (self.places.len() - 1)
     }
 
@@ -239,8 +239,8 @@ impl Registry {
             return Some(self.last.0);
         }
         let hash = key.hash();
-        let tag = Place::tag(hash);
-        let mut at = self.home(hash);
+        let tag = IndexEntry::tag(hash);
+        let mut at = self.home_index(hash);
         loop {
             let place = self.places[at];
             if let Some(entry) = place.tagged(tag)
@@ -249,7 +249,7 @@ impl Registry {
                 self.last.0 = entry;
                 return Some(entry);
             }
-            if place == Place::VACANT {
+            if place == IndexEntry::VACANT {
                 return None;
             }
             at = (at + 1) & (self.places.len() - 1);
@@ -259,13 +259,13 @@ impl Registry {
     /// Whether it does not fit the processor's nearer caches.
     #[inline]
     pub(super) fn is_large(&self) -> bool {
-        self.entries.len() > NEAR
+        self.entries.len() > PREFETCH_THRESHOLD
     }
 
     /// Reads what [`Registry::find`] will most likely read: the key's first place in the index, and the entry that it names.
     #[inline]
     pub(super) fn prefetch(&self, key: &SegmentKey) {
-        let place = self.places[self.home(key.hash())];
+        let place = self.places[self.home_index(key.hash())];
         let entry = self.entries.get(usize::from(place.entry()));
         // A read whose value nobody uses would not be made.
         core::hint::black_box(entry.map_or(0, |entry| entry.mask));
@@ -282,11 +282,11 @@ impl Registry {
         }
         // At most a quarter of the index is in use, so a vacant place is near.
         let hash = key.hash();
-        let mut at = self.home(hash);
-        while self.places[at] != Place::VACANT {
+        let mut at = self.home_index(hash);
+        while self.places[at] != IndexEntry::VACANT {
             at = (at + 1) & (self.places.len() - 1);
         }
-        self.places[at] = Place::new(hash, slot);
+        self.places[at] = IndexEntry::new(hash, slot);
         self.last.0 = slot;
         Some(slot)
     }
@@ -299,8 +299,8 @@ impl Registry {
         }
         let wrap = self.places.len() - 1;
         let hash = key.hash();
-        let mut hole = self.home(hash);
-        while self.places[hole] != Place::new(hash, slot) {
+        let mut hole = self.home_index(hash);
+        while self.places[hole] != IndexEntry::new(hash, slot) {
             hole = (hole + 1) & wrap;
         }
         // Closes the gap by moving back what probed past it: no grave stones that would slow later look-ups.
@@ -308,16 +308,16 @@ impl Registry {
         loop {
             at = (at + 1) & wrap;
             let place = self.places[at];
-            if place == Place::VACANT {
+            if place == IndexEntry::VACANT {
                 break;
             }
-            let home = self.home(self.entries[usize::from(place.entry())].key.hash());
+            let home = self.home_index(self.entries[usize::from(place.entry())].key.hash());
             if at.wrapping_sub(home) & wrap >= at.wrapping_sub(hole) & wrap {
                 self.places[hole] = place;
                 hole = at;
             }
         }
-        self.places[hole] = Place::VACANT;
+        self.places[hole] = IndexEntry::VACANT;
         // Nothing that once was is part of the state.
         self.entries[place] = Entry { generation, ..Entry::EMPTY };
         if let Some(wide) = self.wide.get_mut(place) {
@@ -533,14 +533,18 @@ mod tests {
     fn place_of_entry_is_not_vacant_and_has_tag_of_hash() {
         let (low, high) = (0x8000_0000, u64::MAX);
         for hash in [0, low, high] {
-            assert_ne!(Place::new(hash, 0), Place::VACANT, "{hash:x}");
+            assert_ne!(IndexEntry::new(hash, 0), IndexEntry::VACANT, "{hash:x}");
             for entry in [0, 77, u16::MAX] {
-                let place = Place::new(hash, entry);
-                assert_eq!((place.tagged(Place::tag(hash)), place.entry()), (Some(entry), entry), "{hash:x}");
+                let place = IndexEntry::new(hash, entry);
+                assert_eq!(
+                    (place.tagged(IndexEntry::tag(hash)), place.entry()),
+                    (Some(entry), entry),
+                    "{hash:x}"
+                );
             }
         }
-        assert_eq!(Place::new(low, 77).tagged(Place::tag(0)), None);
-        assert_eq!(Place::new(low, 77).tagged(Place::tag(high)), None);
+        assert_eq!(IndexEntry::new(low, 77).tagged(IndexEntry::tag(0)), None);
+        assert_eq!(IndexEntry::new(low, 77).tagged(IndexEntry::tag(high)), None);
     }
 
     #[test]
@@ -561,7 +565,7 @@ mod tests {
             registry.remove(slot.unwrap());
             assert_eq!(registry.find(&key(n)), None);
         }
-        assert!(registry.places.iter().all(|place| *place == Place::VACANT));
+        assert!(registry.places.iter().all(|place| *place == IndexEntry::VACANT));
     }
 
     #[test]
@@ -580,7 +584,7 @@ mod tests {
                             transfer: TransferId::new(transfer),
                             segment,
                         };
-                        registry.home(key.hash())
+                        registry.home_index(key.hash())
                     })
                     .collect();
                 homes.sort_unstable();

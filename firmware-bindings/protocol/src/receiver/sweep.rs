@@ -3,7 +3,7 @@
 use fpga_firmware::event::{EventKind, NackReason};
 
 use super::Receiver;
-use super::tombstone::Peers;
+use super::tombstone::PeerTable;
 use crate::time::Nanos;
 
 impl Receiver {
@@ -16,7 +16,7 @@ impl Receiver {
     /// Drops escaped packets whose time is up, operations whose sender fell silent or has moved on, and the records
     /// of senders that have been silent for longer than any of their packets can wander.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        if self.outputs.room() < self.burst {
+        if self.outputs.space() < self.burst {
             self.counters.unpolled += 1;
             return;
         }
@@ -109,7 +109,7 @@ impl Receiver {
     #[cold]
     pub(super) fn release_former_incarnations(&mut self, now: Nanos, source: u16) {
         let node = self.peers.source(source).node;
-        let is_former = |peers: &Peers, at: u16| {
+        let is_former = |peers: &PeerTable, at: u16| {
             let other = peers.source(at);
             at != source && other.in_use && other.node == node
         };

@@ -17,7 +17,7 @@ use crate::time::Nanos;
 
 /// A run of completed transfers: `first` and how many follow it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Run {
+struct TransferRange {
     first: u32,
     len: u32,
 }
@@ -27,7 +27,7 @@ struct Run {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Completed {
     oldest_live: TransferId,
-    runs: Box<[Run]>,
+    runs: Box<[TransferRange]>,
     used: u16,
 }
 
@@ -35,14 +35,14 @@ impl Completed {
     fn new(capacity: u16) -> Self {
         Self {
             oldest_live: TransferId::new(0),
-            runs: alloc::vec![Run::default(); usize::from(capacity)].into_boxed_slice(),
+            runs: alloc::vec![TransferRange::default(); usize::from(capacity)].into_boxed_slice(),
             used: 0,
         }
     }
 
     fn reset(&mut self, oldest_live: TransferId) {
         self.oldest_live = oldest_live;
-        self.runs.fill(Run::default());
+        self.runs.fill(TransferRange::default());
         self.used = 0;
     }
 
@@ -54,7 +54,7 @@ impl Completed {
         self.used
     }
 
-    fn live_runs(&self) -> &[Run] {
+    fn live_runs(&self) -> &[TransferRange] {
         self.runs.get(..usize::from(self.used)).unwrap_or_default()
     }
 
@@ -71,7 +71,7 @@ impl Completed {
     }
 
     /// Whether completing `transfer` would join a run that exists, and so take no room.
-    pub(super) fn touches(&self, transfer: TransferId) -> bool {
+    pub(super) fn is_adjacent(&self, transfer: TransferId) -> bool {
         let id = transfer.get();
         transfer == self.oldest_live
             || self
@@ -93,12 +93,12 @@ impl Completed {
             let end = self.offset(run.first) + run.len;
             if end > passed {
                 let cut = passed.saturating_sub(self.offset(run.first));
-                self.runs[kept] = Run { first: run.first.wrapping_add(cut), len: run.len - cut };
+                self.runs[kept] = TransferRange { first: run.first.wrapping_add(cut), len: run.len - cut };
                 kept += 1;
             }
         }
         // Cleared, so that equal states compare equal.
-        self.runs[kept..].fill(Run::default());
+        self.runs[kept..].fill(TransferRange::default());
         self.used = u16::try_from(kept).unwrap_or(u16::MAX);
         self.oldest_live = oldest_live;
         true
@@ -122,7 +122,7 @@ impl Completed {
             (true, true) => {
                 self.runs[at - 1].len += 1 + self.runs[at].len;
                 self.runs.copy_within(at + 1..used, at);
-                self.runs[used - 1] = Run::default();
+                self.runs[used - 1] = TransferRange::default();
                 self.used -= 1;
             }
             (true, false) => self.runs[at - 1].len += 1,
@@ -137,7 +137,7 @@ impl Completed {
                 );
                 if used < self.runs.len() {
                     self.runs.copy_within(at..used, at + 1);
-                    self.runs[at] = Run { first: id, len: 1 };
+                    self.runs[at] = TransferRange { first: id, len: 1 };
                     self.used += 1;
                 }
             }
@@ -147,7 +147,7 @@ impl Completed {
 
 /// One life of one sending node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Source {
+pub(super) struct SenderRecord {
     pub(super) in_use: bool,
     pub(super) node: NodeId,
     pub(super) incarnation: Incarnation,
@@ -163,30 +163,30 @@ pub(super) struct Source {
 
 /// Who tells the receiving host that a whole transfer is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Notice {
+pub(super) enum NotifyMode {
     /// The receiver, with the last packet.
-    AtOnce,
+    OnLastPacket,
     /// The receiver, when the sender sends its ARRIVED packet.
-    Announced,
+    OnArrivedPacket,
     /// Nobody.
     Never,
 }
 
-impl Notice {
+impl NotifyMode {
     pub(super) const fn of(flags: Flags) -> Self {
         if flags.contains(Flags::NO_NOTICE) {
             Self::Never
         } else if flags.contains(Flags::NOTIFY_RECEIVER) {
-            Self::AtOnce
+            Self::OnLastPacket
         } else {
-            Self::Announced
+            Self::OnArrivedPacket
         }
     }
 }
 
 /// A transfer in progress: at least one segment was registered, and not all are complete or its notice is not told yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Progress {
+pub(super) struct TransferProgress {
     pub(super) in_use: bool,
     pub(super) source: u16,
     pub(super) id: TransferId,
@@ -197,7 +197,7 @@ pub(super) struct Progress {
     /// Segments in the registry.
     pub(super) registered: u16,
     /// Who tells the host that the whole transfer is there.
-    pub(super) notice: Notice,
+    pub(super) notice: NotifyMode,
     /// Everything is in memory, and the sender's notice is awaited: a slot of the event ring is reserved for it.
     pub(super) awaits_notice: bool,
     /// Everything is in memory, and the event ring had no slot for the notice: the sender tries again.
@@ -205,7 +205,7 @@ pub(super) struct Progress {
     pub(super) touched: Nanos,
 }
 
-const IDLE: Progress = Progress {
+const IDLE: TransferProgress = TransferProgress {
     in_use: false,
     source: 0,
     id: TransferId::new(0),
@@ -214,7 +214,7 @@ const IDLE: Progress = Progress {
     length: 0,
     done: SegmentWindow::EMPTY,
     registered: 0,
-    notice: Notice::Never,
+    notice: NotifyMode::Never,
     awaits_notice: false,
     awaits_slot: false,
     touched: Nanos::ZERO,
@@ -223,9 +223,9 @@ const IDLE: Progress = Progress {
 /// The records of senders and of their transfers in progress: two small tables, searched linearly, because only packets
 /// without a registry entry look here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Peers {
-    sources: Box<[Source]>,
-    transfers: Box<[Progress]>,
+pub(super) struct PeerTable {
+    sources: Box<[SenderRecord]>,
+    transfers: Box<[TransferProgress]>,
     transfers_in_use: u16,
     /// Those among them whose end takes a slot of the event ring.
     notifying: u16,
@@ -233,13 +233,13 @@ pub(super) struct Peers {
     announced: u16,
 }
 
-impl Peers {
+impl PeerTable {
     /// Bytes of state of one transfer in progress, of one sender, and of one tombstone.
     pub(super) const BYTES: (usize, usize, usize) =
-        (size_of::<Progress>(), size_of::<Source>(), size_of::<Run>());
+        (size_of::<TransferProgress>(), size_of::<SenderRecord>(), size_of::<TransferRange>());
 
     pub(super) fn new(sources: u16, transfers: u16, tombstones: u16) -> Self {
-        let source = Source {
+        let source = SenderRecord {
             in_use: false,
             node: NodeId::ANY,
             incarnation: Incarnation::new(0),
@@ -263,7 +263,7 @@ impl Peers {
     }
 
     /// Whether a node is known, by whichever life.
-    pub(super) fn knows(&self, node: NodeId) -> bool {
+    pub(super) fn contains_node(&self, node: NodeId) -> bool {
         self.sources.iter().any(|source| source.in_use && source.node == node)
     }
 
@@ -301,11 +301,11 @@ impl Peers {
         source.completed.reset(TransferId::new(0));
     }
 
-    pub(super) fn source(&self, at: u16) -> &Source {
+    pub(super) fn source(&self, at: u16) -> &SenderRecord {
         &self.sources[usize::from(at)]
     }
 
-    pub(super) fn source_mut(&mut self, at: u16) -> &mut Source {
+    pub(super) fn source_mut(&mut self, at: u16) -> &mut SenderRecord {
         &mut self.sources[usize::from(at)]
     }
 
@@ -323,22 +323,23 @@ impl Peers {
         let source = self.source(source);
         let completed = &source.completed;
         // One run is kept back for the oldest live transfer, which may be let in when all others are used or spoken for.
-        completed.touches(id) || usize::from(completed.used() + source.transfers) + 1 < completed.runs.len()
+        completed.is_adjacent(id)
+            || usize::from(completed.used() + source.transfers) + 1 < completed.runs.len()
     }
 
-    pub(super) fn open_transfer(&mut self, at: u16, transfer: Progress) {
+    pub(super) fn open_transfer(&mut self, at: u16, transfer: TransferProgress) {
         self.source_mut(transfer.source).transfers += 1;
-        self.transfers[usize::from(at)] = Progress { in_use: true, ..transfer };
+        self.transfers[usize::from(at)] = TransferProgress { in_use: true, ..transfer };
         self.transfers_in_use += 1;
-        self.notifying += u16::from(transfer.notice != Notice::Never);
+        self.notifying += u16::from(transfer.notice != NotifyMode::Never);
     }
 
     /// Ends a transfer's record; `complete` leaves a tombstone.
     pub(super) fn close_transfer(&mut self, at: u16, complete: bool) {
-        let Progress { source, id, notice, awaits_notice, .. } = self.transfers[usize::from(at)];
+        let TransferProgress { source, id, notice, awaits_notice, .. } = self.transfers[usize::from(at)];
         self.transfers[usize::from(at)] = IDLE;
         self.transfers_in_use -= 1;
-        self.notifying -= u16::from(notice != Notice::Never);
+        self.notifying -= u16::from(notice != NotifyMode::Never);
         self.announced -= u16::from(awaits_notice);
         let source = self.source_mut(source);
         source.transfers -= 1;
@@ -348,11 +349,11 @@ impl Peers {
         }
     }
 
-    pub(super) fn transfer(&self, at: u16) -> &Progress {
+    pub(super) fn transfer(&self, at: u16) -> &TransferProgress {
         &self.transfers[usize::from(at)]
     }
 
-    pub(super) fn transfer_mut(&mut self, at: u16) -> &mut Progress {
+    pub(super) fn transfer_mut(&mut self, at: u16) -> &mut TransferProgress {
         &mut self.transfers[usize::from(at)]
     }
 

@@ -6,16 +6,16 @@ use fpga_firmware::geometry::Geometry;
 use fpga_firmware::ids::OpNumber;
 use fpga_firmware::wire::{DataHeader, Flags, StartFields};
 
-use super::escape::{Escaped, key_of};
+use super::escape::{EscapeResult, key_of};
 use super::mask::{Mask, SegmentWindow};
 use super::registry::{Entry, SegmentKey};
-use super::tombstone::{Notice, Progress};
+use super::tombstone::{NotifyMode, TransferProgress};
 use super::{ReceiveMemory, Receiver};
 use crate::time::Nanos;
 
 /// The records that a start needs, all of them known to be available.
 #[derive(Clone, Copy)]
-struct Place {
+struct StartRecords {
     source: u16,
     new_source: bool,
     transfer: u16,
@@ -43,9 +43,9 @@ impl Receiver {
     ) {
         let source = self.peers.find_source(header.common.source, header.common.incarnation);
         if let Some(source) = source {
-            self.hear(now, source, header);
+            self.note_sender(now, source, header);
             if self.peers.source(source).completed.contains(header.transfer) {
-                self.late(header);
+                self.acknowledge_delayed(header);
                 return;
             }
             if let Some(at) = self.peers.find_transfer(source, header.transfer) {
@@ -56,7 +56,7 @@ impl Receiver {
                     if transfer.awaits_slot {
                         self.retry_notice(now, at, header);
                     } else {
-                        self.late(header);
+                        self.acknowledge_delayed(header);
                     }
                     return;
                 }
@@ -78,14 +78,14 @@ impl Receiver {
         let deadline = now.saturating_add(self.config.escape_timeout);
         match self.escape.offer(now, deadline, header, payload) {
             // Not acknowledged: it is not in memory yet, and may never be [E1-6].
-            Escaped::Stored(slot) => {
+            EscapeResult::Stored(slot) => {
                 self.counters.escape_hits += 1;
                 let occupancy = self.escape.occupancy();
                 self.counters.escape_high_water = self.counters.escape_high_water.max(occupancy);
                 self.escape_event(now, EventKind::Escaped, slot, header, length, 0);
             }
-            Escaped::Again => self.counters.duplicates += 1,
-            Escaped::Full => {
+            EscapeResult::Refreshed => self.counters.duplicates += 1,
+            EscapeResult::Full => {
                 self.counters.escape_dropped += 1;
                 self.refuse(header, NackReason::EscapeFull);
             }
@@ -146,12 +146,12 @@ impl Receiver {
             self.refuse(header, NackReason::Busy);
             return;
         }
-        let place = match self.vacancy(header, &start) {
+        let place = match self.find_records(header, &start) {
             // What its sender has left behind may be all that is in the way. Nothing else can be there: a full registry is not
             // searched for every packet that it refuses.
             Err(StartRefusal::Busy | StartRefusal::NotReady) if self.moved_on || self.next_sweep <= now => {
                 self.sweep(now);
-                self.vacancy(header, &start)
+                self.find_records(header, &start)
             }
             place => place,
         };
@@ -176,7 +176,7 @@ impl Receiver {
             self.memory_fault(now, header, fault);
             return;
         }
-        let Some(slot) = self.enter(now, header, &start, place, mask) else { return };
+        let Some(slot) = self.insert_operation(now, header, &start, place, mask) else { return };
         if mask.is_complete() {
             self.complete(now, slot, 0, header);
         } else {
@@ -188,10 +188,10 @@ impl Receiver {
         self.release_escaped(now, &key_of(header), memory);
     }
 
-    /// Finds the records for a start, and whether the transfer may begin (`room.rs`), without changing anything.
-    fn vacancy(&self, header: &DataHeader, start: &StartFields) -> Result<Place, StartRefusal> {
+    /// Finds the records for a start, and whether the transfer may begin (`notice_slots.rs`), without changing anything.
+    fn find_records(&self, header: &DataHeader, start: &StartFields) -> Result<StartRecords, StartRefusal> {
         let place = self.place(header, start)?;
-        let notifies = Notice::of(header.common.flags) != Notice::Never;
+        let notifies = NotifyMode::of(header.common.flags) != NotifyMode::Never;
         if place.new_transfer && notifies {
             // A transfer of one packet leaves nothing here if it cannot be told.
             let is_one_packet = header.segment_count == 1 && start.packets == 1;
@@ -223,7 +223,7 @@ impl Receiver {
             }
             return true;
         }
-        if !self.peers.knows(life.0) {
+        if !self.peers.contains_node(life.0) {
             return true;
         }
         if self.peers.free_source().is_none() && (self.moved_on || self.next_sweep <= now) {
@@ -238,7 +238,7 @@ impl Receiver {
     }
 
     /// Finds the records for a start without changing anything.
-    fn place(&self, header: &DataHeader, start: &StartFields) -> Result<Place, StartRefusal> {
+    fn place(&self, header: &DataHeader, start: &StartFields) -> Result<StartRecords, StartRefusal> {
         if !self.registry.has_free() {
             return Err(StartRefusal::Busy);
         }
@@ -256,7 +256,7 @@ impl Receiver {
             if !record.done.covers(header.segment) {
                 return Err(StartRefusal::Busy);
             }
-            return Ok(Place { source, new_source: false, transfer: at, new_transfer: false });
+            return Ok(StartRecords { source, new_source: false, transfer: at, new_transfer: false });
         }
         if !SegmentWindow::EMPTY.covers(header.segment) {
             return Err(StartRefusal::Busy);
@@ -265,18 +265,18 @@ impl Receiver {
             return Err(StartRefusal::Busy);
         }
         let at = self.peers.free_transfer().ok_or(StartRefusal::Busy)?;
-        Ok(Place { source, new_source: known.is_none(), transfer: at, new_transfer: true })
+        Ok(StartRecords { source, new_source: known.is_none(), transfer: at, new_transfer: true })
     }
 
-    fn enter(
+    fn insert_operation(
         &mut self,
         now: Nanos,
         header: &DataHeader,
         start: &StartFields,
-        place: Place,
+        place: StartRecords,
         mask: Mask,
     ) -> Option<u16> {
-        let Place { source, new_source, transfer, new_transfer } = place;
+        let StartRecords { source, new_source, transfer, new_transfer } = place;
         if new_source {
             let life = (header.common.source, header.common.incarnation);
             self.peers.open_source(source, life, header.oldest_live, now, Nanos::ZERO);
@@ -284,7 +284,7 @@ impl Receiver {
         if new_transfer {
             self.peers.open_transfer(
                 transfer,
-                Progress {
+                TransferProgress {
                     in_use: true,
                     source,
                     id: header.transfer,
@@ -293,7 +293,7 @@ impl Receiver {
                     length: start.transfer_length,
                     done: SegmentWindow::EMPTY,
                     registered: 0,
-                    notice: Notice::of(header.common.flags),
+                    notice: NotifyMode::of(header.common.flags),
                     awaits_notice: false,
                     awaits_slot: false,
                     touched: now,

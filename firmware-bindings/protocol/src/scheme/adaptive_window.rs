@@ -4,8 +4,8 @@
 //! once. Over the last delays the sender keeps mean and deviation, and every so often it walks the window and sends again what
 //! has waited too long. When many wait too long at the same time it asks the links on the way what is wrong.
 
-use super::mapping::{Flight, WIDTH, before, ones};
-use super::{Answer, Outgoing, Packet, Tally};
+use super::mapping::{InFlight, WIDTH, before, ones};
+use super::{Answer, MessageSender, Packet, UnhashedCount};
 use crate::sender::RoundTrip;
 use crate::time::Nanos;
 use alloc::boxed::Box;
@@ -14,7 +14,7 @@ pub use super::mapping::Receiver;
 
 /// When a packet has waited too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Patience {
+pub enum TimeoutRule {
     /// Smoothed mean + 4 x smoothed mean deviation, at least twice the mean.
     #[default]
     Safe,
@@ -39,7 +39,7 @@ pub struct Config {
     /// The longest timeout of a packet that was sent again: it doubles each time (64 round trips).
     pub longest: Nanos,
     /// When a packet is late.
-    pub patience: Patience,
+    pub patience: TimeoutRule,
 }
 
 impl Config {
@@ -53,24 +53,24 @@ impl Config {
             late: 3,
             initial: round_trip.saturating_mul(4),
             longest: round_trip.saturating_mul(64),
-            patience: Patience::Safe,
+            patience: TimeoutRule::Safe,
         }
     }
 }
 
 /// The last delays.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Delays {
+struct DelaySamples {
     spans: Box<[u64]>,
     taken: u64,
     sum: u64,
-    squares: u128,
+    sum_of_squares: u128,
 }
 
-impl Delays {
+impl DelaySamples {
     fn new(samples: u32) -> Self {
         let size = fpga_registers::cast::index(samples.clamp(1, 256));
-        Self { spans: alloc::vec![0; size].into_boxed_slice(), taken: 0, sum: 0, squares: 0 }
+        Self { spans: alloc::vec![0; size].into_boxed_slice(), taken: 0, sum: 0, sum_of_squares: 0 }
     }
 
     fn sample(&mut self, span: Nanos) {
@@ -80,21 +80,21 @@ impl Delays {
         if let Some(place) = self.spans.get_mut(place) {
             let old = core::mem::replace(place, span);
             self.sum = self.sum + span - old;
-            self.squares = self.squares + u128::from(span).pow(2) - u128::from(old).pow(2);
+            self.sum_of_squares = self.sum_of_squares + u128::from(span).pow(2) - u128::from(old).pow(2);
             self.taken += 1;
         }
     }
 
     fn clear(&mut self) {
         self.spans.fill(0);
-        (self.taken, self.sum, self.squares) = (0, 0, 0);
+        (self.taken, self.sum, self.sum_of_squares) = (0, 0, 0);
     }
 
     /// Mean and standard deviation.
     fn mean_and_deviation(&self) -> Option<(Nanos, Nanos)> {
         let count = self.taken.min(self.spans.len() as u64);
         let mean = self.sum.checked_div(count)?;
-        let square = self.squares / u128::from(count);
+        let square = self.sum_of_squares / u128::from(count);
         let variance = square.saturating_sub(u128::from(mean).pow(2));
         Some((Nanos::new(mean), Nanos::new(u64::try_from(variance.isqrt()).unwrap_or(u64::MAX))))
     }
@@ -104,16 +104,16 @@ impl Delays {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
     config: Config,
-    flight: Flight,
-    delays: Delays,
+    flight: InFlight,
+    delays: DelaySamples,
     trip: RoundTrip,
     walk: Nanos,
     inquire: bool,
     /// How long the last answer took, until it is asked for.
     delay: Option<Nanos>,
     /// Packets sent again because they were late, and because they were wanted.
-    late: Tally,
-    wanted: Tally,
+    late: UnhashedCount,
+    overdue: UnhashedCount,
 }
 
 impl Sender {
@@ -122,14 +122,14 @@ impl Sender {
     pub fn new(config: Config, count: u32) -> Self {
         Self {
             config,
-            flight: Flight::new(count, config.window.min(WIDTH)),
-            delays: Delays::new(config.samples),
+            flight: InFlight::new(count, config.window.min(WIDTH)),
+            delays: DelaySamples::new(config.samples),
             trip: RoundTrip::default(),
             walk: Nanos::MAX,
             inquire: false,
             delay: None,
-            late: Tally(0),
-            wanted: Tally(0),
+            late: UnhashedCount(0),
+            overdue: UnhashedCount(0),
         }
     }
 
@@ -139,7 +139,7 @@ impl Sender {
         self.flight.base
     }
 
-    /// Starts over with another message. Delays of the path stay known unless it goes to a `stranger`.
+    /// Starts over with another message. DelaySamples of the path stay known unless it goes to a `stranger`.
     pub fn begin(&mut self, count: u32, stranger: bool) {
         self.flight.begin(count);
         if stranger {
@@ -154,10 +154,10 @@ impl Sender {
     #[must_use]
     pub fn timeout(&self) -> Nanos {
         let learnt = match self.config.patience {
-            Patience::Literal => {
+            TimeoutRule::Literal => {
                 self.delays.mean_and_deviation().map(|(mean, deviation)| mean.saturating_add(deviation))
             }
-            Patience::Safe => self.trip.timeout(),
+            TimeoutRule::Safe => self.trip.timeout(),
         };
         learnt.unwrap_or(self.config.initial)
     }
@@ -174,12 +174,12 @@ impl Sender {
 
     /// Packets sent again because they were late, and because the receiver wanted them.
     #[must_use]
-    pub const fn repeated(&self) -> (u64, u64) {
-        (self.late.0, self.wanted.0)
+    pub const fn retransmit_counts(&self) -> (u64, u64) {
+        (self.late.0, self.overdue.0)
     }
 }
 
-impl Outgoing for Sender {
+impl MessageSender for Sender {
     fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         let map = match answer {
             Answer::Done => {
@@ -196,13 +196,13 @@ impl Outgoing for Sender {
         self.trip.sample(span);
         self.delay = Some(span);
         // Wanted is what was sent before the packet that this answers, and not again since.
-        let wanted = super::bits::down(map.wanted, self.flight.base.saturating_sub(map.base));
+        let wanted = super::bits::down(map.overdue, self.flight.base.saturating_sub(map.base));
         let base = self.flight.base;
-        for ahead in ones(wanted & self.flight.out(base)) {
+        for ahead in ones(wanted & self.flight.outstanding(base)) {
             let (last, _) = self.flight.last(base + ahead);
             if before(last.sequence, sending.sequence) {
-                self.flight.repeat(base + ahead);
-                self.wanted.add(1);
+                self.flight.mark_retransmit(base + ahead);
+                self.overdue.add(1);
             }
         }
     }
@@ -215,11 +215,11 @@ impl Outgoing for Sender {
         let longest = self.config.longest.max(timeout);
         let mut late = 0;
         let base = self.flight.base;
-        for ahead in ones(self.flight.out(base)) {
+        for ahead in ones(self.flight.outstanding(base)) {
             let (last, tries) = self.flight.last(base + ahead);
             // Twice as long each time [E2-5].
             if now.saturating_sub(last.at) >= timeout.saturating_mul(1 << tries.min(10)).min(longest) {
-                self.flight.repeat(base + ahead);
+                self.flight.mark_retransmit(base + ahead);
                 late += 1;
             }
         }
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn delay_samples_give_mean_and_deviation_of_last_n() {
-        let mut delays = Delays::new(4);
+        let mut delays = DelaySamples::new(4);
         assert_eq!(delays.mean_and_deviation(), None);
         for span in [1000, 2, 4, 4, 6] {
             delays.sample(Nanos::new(span));

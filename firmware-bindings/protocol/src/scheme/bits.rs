@@ -42,12 +42,12 @@ pub const fn bit(index: u32) -> u128 {
 
 /// A set of packets of a message of up to 4096.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Set {
+pub struct PacketSet {
     words: Box<[u64]>,
     count: u32,
 }
 
-impl Set {
+impl PacketSet {
     /// An empty set for packets 0 to `size - 1`.
     #[must_use]
     pub fn new(size: u32) -> Self {
@@ -131,15 +131,15 @@ impl Set {
     }
 }
 
-/// Words of a [`Window`].
+/// Words of a [`PacketWindow`].
 const WORDS: usize = 8;
 
-/// A set of packets that lie less than [`Window::WIDTH`] ahead of a base that its owner keeps: one bit each, by the low bits of
+/// A set of packets that lie less than [`PacketWindow::WIDTH`] ahead of a base that its owner keeps: one bit each, by the low bits of
 /// their numbers, so that nothing moves when the base does. Whoever moves the base takes out what it passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Window([u64; WORDS]);
+pub struct PacketWindow([u64; WORDS]);
 
-impl Window {
+impl PacketWindow {
     /// Packets that it has room for.
     pub const WIDTH: u32 = 512;
     /// Nothing.
@@ -270,16 +270,17 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             u32::try_from((state >> 33) % u64::from(below)).unwrap()
         };
-        let (mut window, mut model, mut base) = (Window::EMPTY, BTreeSet::new(), 0_u32);
+        let (mut window, mut model, mut base) = (PacketWindow::EMPTY, BTreeSet::new(), 0_u32);
         for _ in 0..20_000 {
-            let index = base + random(Window::WIDTH);
+            let index = base + random(PacketWindow::WIDTH);
             match random(8) {
                 0 => {
                     window.remove(index);
                     model.remove(&index);
                 }
                 1 => {
-                    let bits = u128::from(random(u32::MAX)) << random(96) & low(base + Window::WIDTH - index);
+                    let bits =
+                        u128::from(random(u32::MAX)) << random(96) & low(base + PacketWindow::WIDTH - index);
                     let all = (0..128).filter(|at| bits >> at & 1 != 0);
                     let new = all.filter(|at| model.insert(index + at)).count();
                     assert_eq!(window.insert_bits(index, bits), u32::try_from(new).unwrap());
@@ -296,11 +297,11 @@ mod tests {
                     model.insert(index);
                 }
             }
-            let from = base + random(Window::WIDTH - 128);
+            let from = base + random(PacketWindow::WIDTH - 128);
             let expected =
                 (0..128).filter(|at| model.contains(&(from + at))).fold(0, |all, at| all | bit(at));
             assert_eq!(window.bits(from), expected);
-            let run = (base..base + Window::WIDTH).take_while(|index| model.contains(index)).count();
+            let run = (base..base + PacketWindow::WIDTH).take_while(|index| model.contains(index)).count();
             assert_eq!(window.run(base), u32::try_from(run).unwrap());
             assert_eq!((window.contains(from), window.is_empty()), (model.contains(&from), model.is_empty()));
         }
@@ -314,7 +315,7 @@ mod tests {
             u32::try_from((state >> 33) % u64::from(below)).unwrap()
         };
         for size in [1, 63, 64, 65, 300] {
-            let (mut set, mut model) = (Set::new(size), BTreeSet::new());
+            let (mut set, mut model) = (PacketSet::new(size), BTreeSet::new());
             for _ in 0..2000 {
                 let index = random(size);
                 let next = model.range(index..).next().or_else(|| model.first()).copied();

@@ -13,7 +13,7 @@ use fpga_registers::CardAddr;
 
 use super::messages::Progress;
 use super::messages::transfers::{Stage, Transfer, Transfers, messages_of};
-use crate::segment::Class;
+use crate::segment::TransferClass;
 use crate::sender::{
     Command, Completion, Ops, SenderCounters, SubmitError, Ticket, TransferError, TransferStage,
     TransferView, Transmit, TransmitKind,
@@ -33,14 +33,14 @@ pub enum Withdrawal {
     /// It had ended before.
     Ended,
     /// It never left the host, and has ended now.
-    Here,
+    AtHost,
     /// The interface has it: it has to be told to give this number up.
     Interface(u32),
 }
 
 /// See [the module](self).
 #[derive(Clone, Debug)]
-pub struct Commands {
+pub struct CommandTable {
     transfers: Transfers,
     capacity: u32,
     packet_size_log2: u8,
@@ -49,7 +49,7 @@ pub struct Commands {
     counters: SenderCounters,
 }
 
-impl Commands {
+impl CommandTable {
     /// For an interface with room for `capacity` transfers, at most [`MAX_COMMANDS`], that cuts them into messages of
     /// `message_packets` packets.
     #[must_use]
@@ -82,7 +82,7 @@ impl Commands {
         if messages == 0 {
             self.end(now, ticket.slot, Ok(()));
         }
-        Ok(outside(ticket))
+        Ok(to_host_ticket(ticket))
     }
 
     /// Whether a ticket is of an interface's transfers, not of those that a host sends by itself.
@@ -93,15 +93,15 @@ impl Commands {
 
     /// Gives a transfer up. Its completion says so, unless it ends well before the interface hears of it.
     pub fn cancel(&mut self, now: Nanos, ticket: Ticket) -> Withdrawal {
-        let Some(ticket) = inside(ticket) else { return Withdrawal::Ended };
+        let Some(ticket) = to_table_ticket(ticket) else { return Withdrawal::Ended };
         let Some(slot) = self.transfers.find(ticket) else { return Withdrawal::Ended };
         let transfer = self.transfers.get(slot);
-        if transfer.stage == Stage::Begun {
+        if transfer.stage == Stage::Started {
             return Withdrawal::Interface(number_of(ticket));
         }
         let Command { node, destination: address, .. } = transfer.command;
         self.end(now, slot, Err(TransferError::Cancelled { node, address, acknowledged: 0 }));
-        Withdrawal::Here
+        Withdrawal::AtHost
     }
 
     fn end(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
@@ -118,7 +118,7 @@ impl Commands {
         let number = event.op.get();
         let slot = number & (MAX_COMMANDS - 1);
         let live = self.transfers.live(slot).is_some_and(|transfer| {
-            transfer.stage == Stage::Begun
+            transfer.stage == Stage::Started
                 && number_of(Ticket { slot, generation: transfer.generation }) == number
         });
         if !live {
@@ -184,7 +184,7 @@ impl Commands {
             let patience = command.deadline.map_or(Nanos::ZERO, |deadline| deadline.saturating_sub(now));
             return Some(Transmit {
                 kind: TransmitKind::Command { number: number_of(ticket), priority, patience, scheme },
-                ticket: outside(ticket),
+                ticket: to_host_ticket(ticket),
                 transfer: TransferId::new(0),
                 oldest_live: TransferId::new(0),
                 node,
@@ -210,7 +210,7 @@ impl Commands {
 
     /// The oldest transfer that has ended.
     pub fn poll_completion(&mut self) -> Option<Completion> {
-        self.transfers.poll().map(|done| Completion { ticket: outside(done.ticket), ..done })
+        self.transfers.poll().map(|done| Completion { ticket: to_host_ticket(done.ticket), ..done })
     }
 
     /// Whether nothing is queued, under way or waiting to be polled.
@@ -241,13 +241,13 @@ impl Commands {
     pub fn transfers(&self) -> impl Iterator<Item = TransferView> + '_ {
         (0..self.capacity).filter_map(|slot| {
             let transfer = self.transfers.live(slot)?;
-            let begun = transfer.stage == Stage::Begun;
+            let begun = transfer.stage == Stage::Started;
             Some(TransferView {
-                ticket: outside(self.transfers.ticket(slot)),
+                ticket: to_host_ticket(self.transfers.ticket(slot)),
                 transfer: (transfer.packets != 0).then_some(transfer.id),
                 node: transfer.command.node,
-                class: if transfer.messages > 1 { Class::Big } else { Class::Regular },
-                stage: if begun { TransferStage::UnderWay } else { TransferStage::Queued },
+                class: if transfer.messages > 1 { TransferClass::Big } else { TransferClass::Regular },
+                stage: if begun { TransferStage::InProgress } else { TransferStage::Queued },
                 destination: transfer.command.destination,
                 length: transfer.command.length,
                 remaining: if begun { 0 } else { transfer.command.length },
@@ -264,12 +264,12 @@ impl Commands {
 }
 
 /// A ticket as the host has it.
-const fn outside(ticket: Ticket) -> Ticket {
+const fn to_host_ticket(ticket: Ticket) -> Ticket {
     Ticket { slot: ticket.slot + FIRST_SLOT, generation: ticket.generation }
 }
 
 /// A ticket as the table has it; `None` if it is of another sender.
-fn inside(ticket: Ticket) -> Option<Ticket> {
+fn to_table_ticket(ticket: Ticket) -> Option<Ticket> {
     let slot = ticket.slot.checked_sub(FIRST_SLOT)?;
     Some(Ticket { slot, generation: ticket.generation })
 }
@@ -367,7 +367,7 @@ mod tests {
         }
     }
 
-    fn handed_over(commands: &mut Commands) -> u32 {
+    fn handed_over(commands: &mut CommandTable) -> u32 {
         match commands.poll_transmit(Nanos::ZERO).map(|transmit| transmit.kind) {
             Some(TransmitKind::Command { number, .. }) => number,
             other => panic!("{other:?}"),
@@ -389,7 +389,7 @@ mod tests {
             Err(TransferError::Cancelled { node, address, acknowledged }),
             Err(TransferError::NotTaken { node, address }),
         ];
-        let mut commands = Commands::new(2, 9, 4);
+        let mut commands = CommandTable::new(2, 9, 4);
         for result in ends {
             let ticket = commands.submit(Nanos::ZERO, command(5000), None).unwrap();
             let number = handed_over(&mut commands);
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn command_progress_is_counted_once() {
-        let mut commands = Commands::new(1, 9, 4);
+        let mut commands = CommandTable::new(1, 9, 4);
         let ticket = commands.submit(Nanos::ZERO, command(5000), None).unwrap();
         let number = handed_over(&mut commands);
         let progress = |messages, acknowledged| {
@@ -432,15 +432,15 @@ mod tests {
         let counters = commands.counters();
         assert_eq!((counters.acknowledged, counters.packets, counters.segments), (8, 9, 2));
         let [view] = commands.transfers().collect::<alloc::vec::Vec<_>>().try_into().unwrap();
-        assert_eq!((view.outstanding, view.acknowledged, view.stage), (1, 8, TransferStage::UnderWay));
-        assert_eq!((view.class, view.segments), (Class::Big, 3));
+        assert_eq!((view.outstanding, view.acknowledged, view.stage), (1, 8, TransferStage::InProgress));
+        assert_eq!((view.class, view.segments), (TransferClass::Big, 3));
         assert!(!commands.handle_event(Nanos::ZERO, &Event::new(EventKind::Ack)));
     }
 
     #[test]
     fn transfers_of_one_message_shown_as_regular() {
-        let mut commands = Commands::new(2, 9, 4);
-        for (length, class) in [(2048, Class::Regular), (2049, Class::Big)] {
+        let mut commands = CommandTable::new(2, 9, 4);
+        for (length, class) in [(2048, TransferClass::Regular), (2049, TransferClass::Big)] {
             let ticket = commands.submit(Nanos::ZERO, command(length), None).unwrap();
             let found = commands.transfers().find(|view| view.ticket == ticket).map(|view| view.class);
             assert_eq!(found, Some(class), "{length}");
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn event_of_former_command_of_slot_stale() {
-        let mut commands = Commands::new(1, 9, 4);
+        let mut commands = CommandTable::new(1, 9, 4);
         let done = |number| Event {
             reason: Outcome::Done.value(),
             op: OpNumber::new(number),
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn command_invalid_is_refused_and_queued_is_withdrawn() {
-        let mut commands = Commands::new(1, 9, 4);
+        let mut commands = CommandTable::new(1, 9, 4);
         let away = Command { source: CardAddr::new(u64::MAX), ..command(2) };
         assert!(matches!(commands.submit(Nanos::ZERO, away, None), Err(SubmitError::Address { .. })));
         let told = Command { notify: Notify::Sender, ..command(2) };
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(commands.poll_completion().unwrap().result, Ok(()));
         let first = commands.submit(Nanos::ZERO, command(1), None).unwrap();
         assert_eq!(commands.submit(Nanos::ZERO, command(1), None), Err(SubmitError::Full { capacity: 1 }));
-        assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::Here);
+        assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::AtHost);
         assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::Ended);
         assert!(commands.poll_completion().is_some());
         // One whose time is over before a window is free never leaves.

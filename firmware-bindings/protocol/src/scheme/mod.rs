@@ -7,12 +7,12 @@
 //! | [`receiver_counter`] | the receiver counts; one packet short, and everything is sent again | spec 4 |
 //! | [`adaptive_window`] | bitmaps in every acknowledgement, a timeout that follows the delays seen | document 002, spec 5 |
 //! | [`selective`] | loss by the order of sending, a reorder window that learns, a tail probe | spec 6 |
-//! | [`ends`] | any of these, chosen when a node is set up | |
+//! | [`any`] | any of these, chosen when a node is set up | |
 //! | [`messages`] | contexts, requests, tombstones, transfers: what makes a node of the ends | spec 3 |
 //! | [`commands`] | transfers that an interface makes by itself: the host's half | |
-//! | [`side`] | the two traits of every scheme's sender and receiver, the registry's included | |
+//! | [`traits`] | the two traits of every scheme's sender and receiver, the registry's included | |
 //!
-//! A *message* is what a scheme makes reliable at a time: [`Outgoing`] and [`Incoming`] are its two ends, state machines for
+//! A *message* is what a scheme makes reliable at a time: [`MessageSender`] and [`MessageReceiver`] are its two ends, state machines for
 //! one message each. They know packets by number alone; whoever carries them binds numbers to bytes and ends to contexts, and
 //! checks identities before an end sees anything: a packet of another message never gets here.
 //!
@@ -20,16 +20,16 @@
 //! harmless, timers may fire early and often.
 
 pub mod adaptive_window;
+pub mod any;
 pub mod bits;
 pub mod commands;
-pub mod ends;
 pub mod mapping;
 pub mod messages;
 pub mod receiver_counter;
 pub mod receiver_window;
 pub mod selective;
 pub mod sender_window;
-pub mod side;
+pub mod traits;
 pub mod tuning;
 
 use crate::time::Nanos;
@@ -77,12 +77,12 @@ pub enum Answer {
         round: u8,
     },
     /// All that is here.
-    Map(Map),
+    Map(AckMap),
 }
 
 /// An acknowledgement that says everything anew, so that none is missed when one is lost [E2-3].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Map {
+pub struct AckMap {
     /// All packets below are here.
     pub base: u32,
     /// How far beyond `base` the next field begins.
@@ -90,16 +90,16 @@ pub struct Map {
     /// Of the packets from `base + ahead` on, those that are here: bit `i` is packet `base + ahead + i`.
     pub here: u128,
     /// Of the packets from `base` on, those that are wanted at once.
-    pub wanted: u128,
+    pub overdue: u128,
     /// Sequence of the packet that is answered.
     pub echo: u32,
     /// That packet had been here before.
-    pub again: bool,
+    pub retransmit: bool,
 }
 
 /// What becomes of a packet at the receiving end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum Disposition {
     /// Its payload belongs into memory, now: what the end says next presumes that.
     Write,
     /// It is here already.
@@ -109,7 +109,7 @@ pub enum Fate {
 }
 
 /// The sending end of one message.
-pub trait Outgoing {
+pub trait MessageSender {
     /// The receiving end says something.
     fn handle_answer(&mut self, now: Nanos, answer: &Answer);
 
@@ -127,9 +127,9 @@ pub trait Outgoing {
 }
 
 /// The receiving end of one message.
-pub trait Incoming {
+pub trait MessageReceiver {
     /// A packet has come.
-    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate;
+    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Disposition;
 
     /// Time has passed: to be called once [`Self::poll_timeout`]'s is reached. Nothing happens at an end without timers.
     fn handle_timeout(&mut self, now: Nanos) {
@@ -151,36 +151,36 @@ pub trait Incoming {
 /// A wait that was in vain `times` times in a row: twice as long each time [E2-5], and no longer than sixteen times as long. What is sent
 /// into a full queue at an even pace keeps it full.
 const fn backoff(span: Nanos, times: u8) -> Nanos {
-    span.saturating_mul(1 << if times < DOUBLINGS { times } else { DOUBLINGS })
+    span.saturating_mul(1 << if times < MAX_DOUBLINGS { times } else { MAX_DOUBLINGS })
 }
 
 /// So that waits of four round trips grow to 64, as those of the other schemes do.
-const DOUBLINGS: u8 = 4;
+const MAX_DOUBLINGS: u8 = 4;
 
 /// A count that nothing depends on: where states are told apart by their hashes, two that differ in it alone are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally(u64);
+struct UnhashedCount(u64);
 
-impl Tally {
+impl UnhashedCount {
     const fn add(&mut self, count: u32) {
         // Lossless; `From` is no constant function.
         self.0 = self.0.saturating_add(count as u64);
     }
 }
 
-impl core::hash::Hash for Tally {
+impl core::hash::Hash for UnhashedCount {
     fn hash<H: core::hash::Hasher>(&self, _state: &mut H) {}
 }
 
 /// What an end says after one input: never more than fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Answers([Option<Answer>; 3]);
+struct AnswerQueue([Option<Answer>; 3]);
 
-impl Answers {
+impl AnswerQueue {
     const NONE: Self = Self([None; 3]);
 
     /// Says something; a newer word of the same kind replaces one that was not fetched.
-    fn say(&mut self, answer: Answer) {
+    fn queue_answer(&mut self, answer: Answer) {
         let same = |place: &Option<Answer>| {
             place.is_some_and(|said| core::mem::discriminant(&said) == core::mem::discriminant(&answer))
         };

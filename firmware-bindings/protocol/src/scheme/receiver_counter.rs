@@ -4,21 +4,23 @@
 //! sends the whole message again, as another round, and the count begins anew: with a loss of `p` per packet that takes
 //! `1 / (1 - p)^N` rounds on average.
 //!
-//! A bare count takes a packet that the network doubled for another one, and completes falsely. [`Counting::Bare`] is that, as
-//! in the literature; [`Counting::Distinct`], the default, keeps a bit per packet.
+//! A bare count takes a packet that the network doubled for another one, and completes falsely. [`CountRule::CountOnly`] is that, as
+//! in the literature; [`CountRule::Distinct`], the default, keeps a bit per packet.
 
-use super::bits::Set;
-use super::{Answer, Answers, DOUBLINGS, Fate, Incoming, Outgoing, Packet, backoff};
+use super::bits::PacketSet;
+use super::{
+    Answer, AnswerQueue, Disposition, MAX_DOUBLINGS, MessageReceiver, MessageSender, Packet, backoff,
+};
 use crate::time::Nanos;
 
 /// What the receiver counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Counting {
+pub enum CountRule {
     /// Packets of the round, each once.
     #[default]
     Distinct,
     /// Arrivals. Wrong where the network doubles packets.
-    Bare,
+    CountOnly,
 }
 
 /// Both ends' parameters.
@@ -30,7 +32,7 @@ pub struct Config {
     /// sixteen times, after each round of which nothing was heard.
     pub backstop: Nanos,
     /// What is counted.
-    pub counting: Counting,
+    pub counting: CountRule,
 }
 
 impl Config {
@@ -40,7 +42,7 @@ impl Config {
         Self {
             timeout: round_trip.saturating_mul(2),
             backstop: round_trip.saturating_mul(4),
-            counting: Counting::Distinct,
+            counting: CountRule::Distinct,
         }
     }
 }
@@ -83,7 +85,7 @@ impl Sender {
     }
 }
 
-impl Outgoing for Sender {
+impl MessageSender for Sender {
     fn handle_answer(&mut self, _now: Nanos, answer: &Answer) {
         self.silent = 0;
         match *answer {
@@ -98,7 +100,7 @@ impl Outgoing for Sender {
         if self.poll_timeout().is_none_or(|due| due > now) {
             return 0;
         }
-        self.silent = self.silent.saturating_add(1).min(DOUBLINGS);
+        self.silent = self.silent.saturating_add(1).min(MAX_DOUBLINGS);
         self.again();
         1
     }
@@ -133,25 +135,25 @@ pub struct Receiver {
     count: u32,
     round: u8,
     received: u32,
-    here: Set,
+    here: PacketSet,
     deadline: Nanos,
     complete: bool,
-    answers: Answers,
+    answers: AnswerQueue,
 }
 
 impl Receiver {
     /// For a message of `count` packets.
     #[must_use]
     pub fn new(config: Config, count: u32) -> Self {
-        let bits = if config.counting == Counting::Distinct { count } else { 0 };
+        let bits = if config.counting == CountRule::Distinct { count } else { 0 };
         Self {
             count,
             round: 0,
             received: 0,
-            here: Set::new(bits),
+            here: PacketSet::new(bits),
             deadline: Nanos::MAX,
             complete: count == 0,
-            answers: Answers::NONE,
+            answers: AnswerQueue::NONE,
             config,
         }
     }
@@ -164,48 +166,48 @@ impl Receiver {
         self.here.clear();
         self.deadline = Nanos::MAX;
         self.complete = count == 0;
-        self.answers = Answers::NONE;
+        self.answers = AnswerQueue::NONE;
     }
 
     /// Whether this packet is here in the round that is under way. A bare count knows no single one.
     #[must_use]
-    pub fn holds(&self, index: u32) -> bool {
+    pub fn has_packet(&self, index: u32) -> bool {
         self.here.contains(index)
     }
 }
 
-impl Incoming for Receiver {
-    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate {
+impl MessageReceiver for Receiver {
+    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Disposition {
         if self.complete {
-            return Fate::Duplicate;
+            return Disposition::Duplicate;
         }
         if packet.index >= self.count {
-            return Fate::Dropped;
+            return Disposition::Dropped;
         }
         if is_after(packet.round, self.round) {
             (self.round, self.received) = (packet.round, 0);
             self.here.clear();
         } else if packet.round != self.round {
             // Of a round that was given up: not counted, and so not written either.
-            return Fate::Dropped;
+            return Disposition::Dropped;
         }
-        if self.config.counting == Counting::Distinct && !self.here.insert(packet.index) {
-            return Fate::Duplicate;
+        if self.config.counting == CountRule::Distinct && !self.here.insert(packet.index) {
+            return Disposition::Duplicate;
         }
         self.received += 1;
         self.deadline = now.saturating_add(self.config.timeout);
         if self.received == self.count {
             self.complete = true;
-            self.answers = Answers::NONE;
-            self.answers.say(Answer::Done);
+            self.answers = AnswerQueue::NONE;
+            self.answers.queue_answer(Answer::Done);
         }
-        Fate::Write
+        Disposition::Write
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
         if self.poll_timeout().is_some_and(|due| due <= now) {
             self.deadline = Nanos::MAX;
-            self.answers.say(Answer::Short { round: self.round });
+            self.answers.queue_answer(Answer::Short { round: self.round });
         }
     }
 

@@ -4,8 +4,10 @@
 //! nothing: payload goes where its number says. The sender remembers nothing but where it is: it sends everything once, and
 //! whatever it is asked for again.
 
-use super::bits::{Set, bit, down, width};
-use super::{Answer, Answers, DOUBLINGS, Fate, Incoming, Outgoing, Packet, backoff};
+use super::bits::{PacketSet, bit, down, width};
+use super::{
+    Answer, AnswerQueue, Disposition, MAX_DOUBLINGS, MessageReceiver, MessageSender, Packet, backoff,
+};
 use crate::time::Nanos;
 use alloc::boxed::Box;
 
@@ -55,7 +57,7 @@ pub struct Sender {
     /// The next packet in order.
     next: u32,
     /// Packets that were asked for one by one.
-    asked: Set,
+    asked: PacketSet,
     /// No packet from here on may be sent.
     limit: u32,
     /// When something was last heard, or sent.
@@ -75,7 +77,7 @@ impl Sender {
         Self {
             count,
             next: 0,
-            asked: Set::new(count),
+            asked: PacketSet::new(count),
             limit,
             active: now,
             probing: false,
@@ -102,7 +104,7 @@ impl Sender {
     }
 }
 
-impl Outgoing for Sender {
+impl MessageSender for Sender {
     fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         self.active = self.active.max(now);
         self.silent = 0;
@@ -135,7 +137,7 @@ impl Outgoing for Sender {
             return 0;
         }
         self.probing = true;
-        self.silent = self.silent.saturating_add(1).min(DOUBLINGS);
+        self.silent = self.silent.saturating_add(1).min(MAX_DOUBLINGS);
         self.active = now;
         1
     }
@@ -188,7 +190,7 @@ pub struct Receiver {
     ranges: u8,
     /// Packets beyond the window and when they were asked for, by the low bits of their numbers.
     asked: Box<[(u32, Nanos)]>,
-    answers: Answers,
+    answers: AnswerQueue,
 }
 
 impl Receiver {
@@ -204,7 +206,7 @@ impl Receiver {
             strikes: 0,
             ranges: 0,
             asked: alloc::vec![(u32::MAX, Nanos::ZERO); asked].into_boxed_slice(),
-            answers: Answers::NONE,
+            answers: AnswerQueue::NONE,
             config,
         }
     }
@@ -217,7 +219,7 @@ impl Receiver {
         self.deadline = now.saturating_add(self.config.hole_timeout);
         (self.strikes, self.ranges) = (0, 0);
         self.asked.fill((u32::MAX, Nanos::ZERO));
-        self.answers = Answers::NONE;
+        self.answers = AnswerQueue::NONE;
     }
 
     /// The lowest packet that is missing.
@@ -228,12 +230,12 @@ impl Receiver {
 
     /// Whether this packet is here, as far as the window tells.
     #[must_use]
-    pub const fn holds(&self, index: u32) -> bool {
+    pub const fn has_packet(&self, index: u32) -> bool {
         index < self.base || self.here & bit(index - self.base) != 0
     }
 
     /// Asks for a packet that there was no room for, unless it was asked for just now [E0-8].
-    fn ask(&mut self, now: Nanos, index: u32) {
+    fn request_packet(&mut self, now: Nanos, index: u32) {
         let at = fpga_registers::cast::index(index) % self.asked.len().max(1);
         if let Some((last, when)) = self.asked.get_mut(at) {
             if *last == index && now.saturating_sub(*when) < self.config.retry_queries {
@@ -241,28 +243,28 @@ impl Receiver {
             }
             (*last, *when) = (index, now);
         }
-        self.answers.say(Answer::Resend { first: index, last: index });
+        self.answers.queue_answer(Answer::Resend { first: index, last: index });
     }
 }
 
-impl Incoming for Receiver {
-    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate {
+impl MessageReceiver for Receiver {
+    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Disposition {
         let index = packet.index;
         if self.is_complete() || index < self.base {
-            return Fate::Duplicate;
+            return Disposition::Duplicate;
         }
         let ahead = index - self.base;
         if ahead >= width(self.config.window) {
             if self.config.credit {
                 // The sender knows how far it may go, or the word of it got lost.
-                self.answers.say(Answer::Limit(self.base + width(self.config.window)));
+                self.answers.queue_answer(Answer::Limit(self.base + width(self.config.window)));
             } else {
-                self.ask(now, index);
+                self.request_packet(now, index);
             }
-            return Fate::Dropped;
+            return Disposition::Dropped;
         }
         if self.here & bit(ahead) != 0 {
-            return Fate::Duplicate;
+            return Disposition::Duplicate;
         }
         if packet.tail {
             self.count = Some(index + 1);
@@ -277,13 +279,13 @@ impl Incoming for Receiver {
             (self.strikes, self.ranges) = (0, 0);
             // After every slide, whatever packet it was [E0-4, E0-5].
             if self.is_complete() {
-                self.answers = Answers::NONE;
-                self.answers.say(Answer::Done);
+                self.answers = AnswerQueue::NONE;
+                self.answers.queue_answer(Answer::Done);
             } else if self.config.credit {
-                self.answers.say(Answer::Limit(self.base + width(self.config.window)));
+                self.answers.queue_answer(Answer::Limit(self.base + width(self.config.window)));
             }
         }
-        Fate::Write
+        Disposition::Write
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
@@ -293,13 +295,13 @@ impl Incoming for Receiver {
         let first = self.base;
         if self.strikes < self.config.patience {
             self.strikes += 1;
-            self.answers.say(Answer::Resend { first, last: first });
+            self.answers.queue_answer(Answer::Resend { first, last: first });
         } else {
             // Counted anew after a request for all, too [E0-18].
             self.strikes = 0;
-            self.ranges = self.ranges.saturating_add(1).min(DOUBLINGS);
+            self.ranges = self.ranges.saturating_add(1).min(MAX_DOUBLINGS);
             let last = self.count.map_or(u32::MAX, |count| count - 1);
-            self.answers.say(Answer::Resend { first, last });
+            self.answers.queue_answer(Answer::Resend { first, last });
         }
         // Requests for one packet keep their pace. What sends everything again does not.
         self.deadline = now.saturating_add(backoff(self.config.hole_timeout, self.ranges));

@@ -5,9 +5,9 @@
 //! spread of the delays, and widens it when a packet turns out to have been sent again for nothing. When nothing more comes back, the
 //! last packet is sent again as a probe, and a timeout is the last resort.
 
-use super::bits::Window;
-use super::mapping::{Flight, Sending, before};
-use super::{Answer, Outgoing, Packet, Tally};
+use super::bits::PacketWindow;
+use super::mapping::{InFlight, Transmission, before};
+use super::{Answer, MessageSender, Packet, UnhashedCount};
 use crate::sender::RoundTrip;
 use crate::time::Nanos;
 
@@ -28,7 +28,7 @@ impl Config {
     /// The specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
-        Self { window: Window::WIDTH, round_trip, longest: round_trip.saturating_mul(64) }
+        Self { window: PacketWindow::WIDTH, round_trip, longest: round_trip.saturating_mul(64) }
     }
 }
 
@@ -37,7 +37,7 @@ const EPOCH: u32 = 128;
 
 /// How far the delays lie apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Spread {
+struct DelayVariation {
     least: Option<Nanos>,
     /// Longest delay of this epoch and of the last one.
     longest: [Nanos; 2],
@@ -51,7 +51,7 @@ struct Spread {
     wasted: u32,
 }
 
-impl Spread {
+impl DelayVariation {
     fn sample(&mut self, span: Nanos) {
         self.least = Some(self.least.map_or(span, |least| least.min(span)));
         let [now, before] = &mut self.longest;
@@ -72,7 +72,7 @@ impl Spread {
     }
 
     /// A packet was sent again for nothing.
-    fn widen(&mut self) {
+    fn widen_window(&mut self) {
         self.wasted = self.wasted.saturating_add(1);
         if !self.is_lossy() {
             self.margin = (self.margin + 4).min(32);
@@ -80,7 +80,7 @@ impl Spread {
     }
 
     /// Nothing has come for so long that what is missing is lost, not late: the first epoch is over, however few its samples.
-    fn settle(&mut self) {
+    fn end_first_epoch(&mut self) {
         let [now, before] = &mut self.longest;
         if *before == Nanos::ZERO {
             *before = (*now).max(Nanos::new(1));
@@ -125,11 +125,11 @@ impl Spread {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
     config: Config,
-    flight: Flight,
+    flight: InFlight,
     trip: RoundTrip,
-    spread: Spread,
+    spread: DelayVariation,
     /// The latest sending that is known to have arrived.
-    latest: Option<Sending>,
+    latest: Option<Transmission>,
     /// When lost packets are looked for, because one may be by then.
     due: Nanos,
     /// When nothing was heard for so long that a probe is sent.
@@ -138,7 +138,7 @@ pub struct Sender {
     silent: u32,
     /// How long the last answer took, until it is asked for.
     delay: Option<Nanos>,
-    needless: Tally,
+    needless: UnhashedCount,
 }
 
 impl Sender {
@@ -147,15 +147,15 @@ impl Sender {
     pub fn new(config: Config, count: u32) -> Self {
         Self {
             config,
-            flight: Flight::new(count, config.window),
+            flight: InFlight::new(count, config.window),
             trip: RoundTrip::default(),
-            spread: Spread::default(),
+            spread: DelayVariation::default(),
             latest: None,
             due: Nanos::MAX,
             probe: Nanos::MAX,
             silent: 0,
             delay: None,
-            needless: Tally(0),
+            needless: UnhashedCount(0),
         }
     }
 
@@ -166,8 +166,8 @@ impl Sender {
 
     /// Packets sent again, and those among them whose receiver had them already, as far as it said so.
     #[must_use]
-    pub const fn repeated(&self) -> (u64, u64) {
-        (self.flight.repeats(), self.needless.0)
+    pub const fn retransmit_counts(&self) -> (u64, u64) {
+        (self.flight.retransmits(), self.needless.0)
     }
 
     /// The lowest packet that is not acknowledged.
@@ -181,7 +181,7 @@ impl Sender {
         self.flight.begin(count);
         if stranger {
             self.trip = RoundTrip::default();
-            self.spread = Spread::default();
+            self.spread = DelayVariation::default();
         }
         self.latest = None;
         (self.due, self.probe) = (Nanos::MAX, Nanos::MAX);
@@ -193,11 +193,11 @@ impl Sender {
     }
 
     /// Sends again what is lost, and notes when to look again.
-    fn look(&mut self, now: Nanos) {
+    fn detect_losses(&mut self, now: Nanos) {
         self.due = Nanos::MAX;
         let Some(latest) = self.latest else { return };
         let least = self.spread.least.unwrap_or(self.config.round_trip);
-        let late = if self.spread.is_new() { self.flight.late(now.saturating_sub(least)) } else { 0 };
+        let late = if self.spread.is_new() { self.flight.lateness(now.saturating_sub(least)) } else { 0 };
         let window = self.spread.window(self.config.round_trip).max(self.spread.early_window(late));
         let wait = least.saturating_add(window);
         while let Some(sending) = self.flight.earliest(latest.sequence) {
@@ -206,7 +206,7 @@ impl Sender {
                 self.due = lost;
                 break;
             }
-            self.flight.repeat(sending.index);
+            self.flight.mark_retransmit(sending.index);
         }
     }
 
@@ -221,7 +221,7 @@ impl Sender {
     }
 }
 
-impl Outgoing for Sender {
+impl MessageSender for Sender {
     fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         let map = match answer {
             Answer::Done => {
@@ -240,9 +240,9 @@ impl Outgoing for Sender {
             if self.latest.is_none_or(|latest| before(latest.sequence, sending.sequence)) {
                 self.latest = Some(sending);
             }
-            if map.again {
+            if map.retransmit {
                 self.needless.add(1);
-                self.spread.widen();
+                self.spread.widen_window();
             } else if self.flight.is_repeat(sending) {
                 self.spread.useful = self.spread.useful.saturating_add(1);
             }
@@ -251,25 +251,25 @@ impl Outgoing for Sender {
             self.silent = 0;
         }
         self.wait(now);
-        self.look(now);
+        self.detect_losses(now);
     }
 
     fn handle_timeout(&mut self, now: Nanos) -> u32 {
         if self.due <= now {
-            self.look(now);
+            self.detect_losses(now);
         }
         if self.probe > now || self.flight.is_done() {
             return 0;
         }
         // First the last packet alone, whose answer tells of all the others; if not even that comes, the first as well.
         if let Some((first, last)) = self.flight.ends() {
-            self.flight.repeat(last);
+            self.flight.mark_retransmit(last);
             if self.silent > 0 {
-                self.flight.repeat(first);
+                self.flight.mark_retransmit(first);
             }
         }
         self.silent += 1;
-        self.spread.settle();
+        self.spread.end_first_epoch();
         self.wait(now);
         1
     }
@@ -298,8 +298,8 @@ mod tests {
     use super::*;
 
     /// After delays of 10 and 30 ns.
-    fn two_samples() -> Spread {
-        let mut spread = Spread::default();
+    fn two_samples() -> DelayVariation {
+        let mut spread = DelayVariation::default();
         spread.sample(Nanos::new(10));
         spread.sample(Nanos::new(30));
         spread
@@ -307,13 +307,13 @@ mod tests {
 
     #[test]
     fn early_window_is_seven_means_of_first_epoch() {
-        assert_eq!(Spread::default().early_window(5), Nanos::ZERO);
+        assert_eq!(DelayVariation::default().early_window(5), Nanos::ZERO);
         // 20 ns above the shortest, and 5 of what is late, by two answers.
         assert_eq!(two_samples().early_window(5), Nanos::new(25 * 7 / 2));
         let mut settled = two_samples();
-        settled.settle();
+        settled.end_first_epoch();
         assert_eq!(settled.early_window(5), Nanos::ZERO);
-        let mut second_epoch = Spread::default();
+        let mut second_epoch = DelayVariation::default();
         for _ in 0..=EPOCH {
             second_epoch.sample(Nanos::new(10));
         }
@@ -322,13 +322,13 @@ mod tests {
 
     #[test]
     fn widen_margin_grows_unless_path_is_lossy() {
-        let mut late = Spread::default();
-        late.widen();
+        let mut late = DelayVariation::default();
+        late.widen_window();
         assert_eq!((late.margin, late.wasted), (4, 1));
-        let mut lossy = Spread { useful: 2, ..Spread::default() };
-        lossy.widen();
+        let mut lossy = DelayVariation { useful: 2, ..DelayVariation::default() };
+        lossy.widen_window();
         assert_eq!((lossy.margin, lossy.wasted), (0, 1));
-        lossy.widen();
+        lossy.widen_window();
         assert_eq!((lossy.margin, lossy.wasted), (4, 2));
     }
 }

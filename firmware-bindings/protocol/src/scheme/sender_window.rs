@@ -4,8 +4,8 @@
 //! payload directly and knows packets that it has by a bit each. A timer runs for the oldest packet, and when it fires,
 //! everything that is not acknowledged is sent again.
 
-use super::bits::{Set, bit, down, low, width};
-use super::{Answer, Answers, Fate, Incoming, Outgoing, Packet};
+use super::bits::{PacketSet, bit, down, low, width};
+use super::{Answer, AnswerQueue, Disposition, MessageReceiver, MessageSender, Packet};
 use crate::time::Nanos;
 
 /// The sender's parameters.
@@ -38,7 +38,7 @@ pub struct Sender {
     /// Bit `i` is packet `base + i`.
     acknowledged: u128,
     /// Those of them that are to be sent again.
-    again: u128,
+    retransmit: u128,
     deadline: Nanos,
     /// Timeouts in a row.
     silent: u32,
@@ -48,7 +48,16 @@ impl Sender {
     /// For a message of `count` packets.
     #[must_use]
     pub const fn new(config: Config, count: u32) -> Self {
-        Self { config, count, base: 0, next: 0, acknowledged: 0, again: 0, deadline: Nanos::MAX, silent: 0 }
+        Self {
+            config,
+            count,
+            base: 0,
+            next: 0,
+            acknowledged: 0,
+            retransmit: 0,
+            deadline: Nanos::MAX,
+            silent: 0,
+        }
     }
 
     /// Starts over with another message.
@@ -67,12 +76,12 @@ impl Sender {
     }
 }
 
-impl Outgoing for Sender {
+impl MessageSender for Sender {
     fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         let index = match *answer {
             Answer::Received { index } => index,
             Answer::Done => {
-                (self.base, self.next, self.again) = (self.count, self.count, 0);
+                (self.base, self.next, self.retransmit) = (self.count, self.count, 0);
                 self.deadline = Nanos::MAX;
                 return;
             }
@@ -80,12 +89,12 @@ impl Outgoing for Sender {
         };
         let Some(ahead) = index.checked_sub(self.base).filter(|_| index < self.next) else { return };
         self.acknowledged |= bit(ahead);
-        self.again &= !bit(ahead);
+        self.retransmit &= !bit(ahead);
         let slide = self.acknowledged.trailing_ones();
         if slide > 0 {
             self.base += slide;
             self.acknowledged = down(self.acknowledged, slide);
-            self.again = down(self.again, slide);
+            self.retransmit = down(self.retransmit, slide);
             // The timer is the next oldest one's now.
             self.silent = 0;
             self.deadline = if self.base < self.next { now.saturating_add(self.wait()) } else { Nanos::MAX };
@@ -97,7 +106,7 @@ impl Outgoing for Sender {
             return 0;
         }
         self.silent += 1;
-        self.again = low(self.next - self.base) & !self.acknowledged;
+        self.retransmit = low(self.next - self.base) & !self.acknowledged;
         self.deadline = now.saturating_add(self.wait());
         1
     }
@@ -107,9 +116,9 @@ impl Outgoing for Sender {
     }
 
     fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
-        let index = if self.again != 0 {
-            let ahead = self.again.trailing_zeros();
-            self.again &= self.again - 1;
+        let index = if self.retransmit != 0 {
+            let ahead = self.retransmit.trailing_zeros();
+            self.retransmit &= self.retransmit - 1;
             self.base + ahead
         } else if self.next < self.count && self.next - self.base < width(self.config.window) {
             self.next += 1;
@@ -131,44 +140,44 @@ impl Outgoing for Sender {
 /// The receiving end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receiver {
-    here: Set,
+    here: PacketSet,
     count: Option<u32>,
-    answers: Answers,
+    answers: AnswerQueue,
 }
 
 impl Receiver {
     /// For messages of up to `most` packets.
     #[must_use]
     pub fn new(most: u32) -> Self {
-        Self { here: Set::new(most), count: None, answers: Answers::NONE }
+        Self { here: PacketSet::new(most), count: None, answers: AnswerQueue::NONE }
     }
 
     /// Starts over with another message.
     pub fn begin(&mut self) {
         self.here.clear();
         self.count = None;
-        self.answers = Answers::NONE;
+        self.answers = AnswerQueue::NONE;
     }
 
     /// Whether this packet is here.
     #[must_use]
-    pub fn holds(&self, index: u32) -> bool {
+    pub fn has_packet(&self, index: u32) -> bool {
         self.here.contains(index)
     }
 }
 
-impl Incoming for Receiver {
-    fn handle_packet(&mut self, _now: Nanos, packet: &Packet) -> Fate {
+impl MessageReceiver for Receiver {
+    fn handle_packet(&mut self, _now: Nanos, packet: &Packet) -> Disposition {
         let index = packet.index;
         let new = self.here.insert(index);
         if !new && !self.here.contains(index) {
-            return Fate::Dropped;
+            return Disposition::Dropped;
         }
         if packet.tail {
             self.count = Some(index + 1);
         }
-        self.answers.say(Answer::Received { index });
-        if new { Fate::Write } else { Fate::Duplicate }
+        self.answers.queue_answer(Answer::Received { index });
+        if new { Disposition::Write } else { Disposition::Duplicate }
     }
 
     fn poll_answer(&mut self) -> Option<Answer> {

@@ -2,9 +2,9 @@
 
 use fpga_firmware::generated::Scheme;
 
-use super::adaptive_window::Patience;
-use super::bits::Window;
-use super::ends::Rules;
+use super::adaptive_window::TimeoutRule;
+use super::any::SchemeConfig;
+use super::bits::PacketWindow;
 use super::mapping::WIDTH;
 use crate::time::Nanos;
 
@@ -31,7 +31,7 @@ pub struct Tuning {
 pub const fn max_window(scheme: Scheme) -> Option<u32> {
     match scheme {
         Scheme::ReceiverWindow | Scheme::SenderWindow | Scheme::AdaptiveWindow => Some(WIDTH),
-        Scheme::Selective => Some(Window::WIDTH),
+        Scheme::Selective => Some(PacketWindow::WIDTH),
         _ => None,
     }
 }
@@ -49,25 +49,25 @@ impl Tuning {
 
     /// `scheme` with these values, for a round trip of `round_trip`; `None` for the registry, and where one of them does not fit.
     #[must_use]
-    pub fn rules(&self, scheme: Scheme, round_trip: Nanos) -> Option<Rules> {
-        let mut rules = Rules::new(scheme, round_trip).filter(|_| self.fits(scheme))?;
+    pub fn rules(&self, scheme: Scheme, round_trip: Nanos) -> Option<SchemeConfig> {
+        let mut rules = SchemeConfig::new(scheme, round_trip).filter(|_| self.fits(scheme))?;
         match &mut rules {
-            Rules::ReceiverWindow(config) => {
+            SchemeConfig::ReceiverWindow(config) => {
                 config.window = self.window.unwrap_or(config.window);
                 config.credit |= self.credit;
                 config.patience = self.resend_after.unwrap_or(config.patience);
             }
-            Rules::SenderWindow(config) => config.window = self.window.unwrap_or(config.window),
-            Rules::ReceiverCounter(_) => {}
-            Rules::AdaptiveWindow { sender, .. } => {
+            SchemeConfig::SenderWindow(config) => config.window = self.window.unwrap_or(config.window),
+            SchemeConfig::ReceiverCounter(_) => {}
+            SchemeConfig::AdaptiveWindow { sender, .. } => {
                 sender.window = self.window.unwrap_or(sender.window);
                 sender.samples = self.samples.map_or(sender.samples, u32::from);
                 sender.walk = self.walk.unwrap_or(sender.walk);
                 if self.literal {
-                    sender.patience = Patience::Literal;
+                    sender.patience = TimeoutRule::Literal;
                 }
             }
-            Rules::Selective(config) => config.window = self.window.unwrap_or(config.window),
+            SchemeConfig::Selective(config) => config.window = self.window.unwrap_or(config.window),
         }
         Some(rules)
     }
@@ -77,12 +77,12 @@ impl Tuning {
 mod tests {
     use super::*;
 
-    const TRIP: Nanos = Nanos::from_micros(20);
+    const ROUND_TRIP: Nanos = Nanos::from_micros(20);
 
     #[test]
     fn tuning_default_matches_specification() {
         for scheme in Scheme::ALL {
-            assert_eq!(Tuning::default().rules(*scheme, TRIP), Rules::new(*scheme, TRIP));
+            assert_eq!(Tuning::default().rules(*scheme, ROUND_TRIP), SchemeConfig::new(*scheme, ROUND_TRIP));
         }
     }
 
@@ -93,7 +93,7 @@ mod tests {
         {
             for (window, fits) in [(0, false), (1, true), (most, true), (most + 1, false)] {
                 let tuning = Tuning { window: Some(window), ..Tuning::default() };
-                assert_eq!(tuning.rules(scheme, TRIP).is_some(), fits, "{scheme}: {window}");
+                assert_eq!(tuning.rules(scheme, ROUND_TRIP).is_some(), fits, "{scheme}: {window}");
             }
         }
         assert_eq!(max_window(Scheme::Registry), None);
@@ -110,13 +110,13 @@ mod tests {
             walk: Some(walk),
             literal: true,
         };
-        let rules = |scheme| tuning.rules(scheme, TRIP).unwrap();
-        let Rules::ReceiverWindow(config) = rules(Scheme::ReceiverWindow) else { panic!() };
+        let rules = |scheme| tuning.rules(scheme, ROUND_TRIP).unwrap();
+        let SchemeConfig::ReceiverWindow(config) = rules(Scheme::ReceiverWindow) else { panic!() };
         assert_eq!((config.window, config.credit, config.patience), (9, true, 7));
-        let Rules::AdaptiveWindow { sender, .. } = rules(Scheme::AdaptiveWindow) else { panic!() };
+        let SchemeConfig::AdaptiveWindow { sender, .. } = rules(Scheme::AdaptiveWindow) else { panic!() };
         assert_eq!(
             (sender.window, sender.samples, sender.walk, sender.patience),
-            (9, 11, walk, Patience::Literal)
+            (9, 11, walk, TimeoutRule::Literal)
         );
         for wrong in [
             Tuning { resend_after: Some(0), ..tuning },
@@ -124,7 +124,7 @@ mod tests {
             Tuning { samples: Some(257), ..tuning },
             Tuning { walk: Some(Nanos::ZERO), ..tuning },
         ] {
-            assert_eq!(wrong.rules(Scheme::AdaptiveWindow, TRIP), None, "{wrong:?}");
+            assert_eq!(wrong.rules(Scheme::AdaptiveWindow, ROUND_TRIP), None, "{wrong:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use fpga_firmware::ids::TransferId;
 
-use super::retry::{RetryPolicy, Timeout};
+use super::retry::{RetryPolicy, TimeoutPolicy};
 use crate::op_table::OpTableError;
 use crate::time::Nanos;
 
@@ -14,7 +14,7 @@ pub const SEGMENT_SPAN: u32 = 256;
 
 /// Packet lifetimes by which a receiver's registry timeout has to be longer than the time to give up of every sender that it hears
 /// of: one each for a packet, its answer, and a packet that is sent because of it.
-pub const MARGIN: u64 = 3;
+pub const REGISTRY_TIMEOUT_MARGIN: u64 = 3;
 
 /// Geometry, sizes and timers of a [`Sender`](super::Sender).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl SenderConfig {
     /// The shortest registry timeout of a receiver that this sender can send to (spec 2.2.7).
     #[must_use]
     pub const fn min_registry_timeout(&self) -> Nanos {
-        self.retry.give_up.saturating_add(self.packet_lifetime.saturating_mul(MARGIN))
+        self.retry.give_up.saturating_add(self.packet_lifetime.saturating_mul(REGISTRY_TIMEOUT_MARGIN))
     }
 
     /// Checks every rule above and `threshold <= segment <= mask_bits x packet_size` (spec 2.1.1).
@@ -125,8 +125,8 @@ impl SenderConfig {
             }
         }
         let timeless = match self.retry.timeout {
-            Timeout::Adaptive { initial, most, .. } => initial == Nanos::ZERO || most == Nanos::ZERO,
-            Timeout::Fixed { timeout, .. } => timeout == Nanos::ZERO,
+            TimeoutPolicy::Adaptive { initial, most, .. } => initial == Nanos::ZERO || most == Nanos::ZERO,
+            TimeoutPolicy::Fixed { timeout, .. } => timeout == Nanos::ZERO,
         };
         if timeless || self.retry.give_up == Nanos::ZERO {
             return Err(ConfigError::Retry);

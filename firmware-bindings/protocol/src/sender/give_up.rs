@@ -8,12 +8,12 @@ use super::retry::{FEW_SAMPLES, RoundTrip};
 use super::table::{Transfer, TransferState};
 use super::{Command, Notify, Sender, Ticket, TransferError};
 use crate::op_table::Op;
-use crate::segment::{Class, packet_span};
+use crate::segment::{TransferClass, packet_span};
 use crate::time::Nanos;
 use fpga_registers::cast::{index, low16};
 
 /// The packet that an error is about.
-struct Packet {
+struct PacketContext {
     node: NodeId,
     address: CardAddr,
     acknowledged: u64,
@@ -65,7 +65,7 @@ impl Sender {
     /// The first round trip to a destination is known, or enough of them: packets that left before have the initial timeout, which
     /// may be a hundred times too long.
     #[cold]
-    pub(super) fn learnt(&mut self, now: Nanos, destination: u32) {
+    pub(super) fn apply_first_samples(&mut self, now: Nanos, destination: u32) {
         for slot in (0..self.ops.capacity()).map(low16) {
             let Some(op) = self.ops.slot(slot) else { continue };
             let transfer = &self.transfers[index(self.segments.get(op.segment).transfer)];
@@ -115,7 +115,7 @@ impl Sender {
     pub(super) fn watch(&mut self, slot: u32) {
         let transfer = &self.transfers[index(slot)];
         let silence = match transfer.state {
-            TransferState::UnderWay => transfer.progress.saturating_add(self.retry.give_up),
+            TransferState::InProgress => transfer.progress.saturating_add(self.retry.give_up),
             _ => Nanos::MAX,
         };
         self.deadlines.start(slot, transfer.command.deadline.unwrap_or(Nanos::MAX).min(silence));
@@ -126,7 +126,7 @@ impl Sender {
         let Command { node, destination: address, deadline, .. } = transfer.command;
         let acknowledged = transfer.acknowledged;
         let late = deadline.is_some_and(|deadline| deadline <= now);
-        let silent = transfer.state == TransferState::UnderWay
+        let silent = transfer.state == TransferState::InProgress
             && now.saturating_sub(transfer.progress) >= self.retry.give_up;
         let tries = || self.entries_of(slot).map(|op| op.tries).max().unwrap_or(0);
         // One that has not begun waits for others that the receiver is not ready for.
@@ -236,7 +236,7 @@ impl Sender {
     ///
     /// A transfer of which the former life had acknowledged something can never be complete at the new one, which would
     /// never tell its application: it ends here. One of which nothing was acknowledged goes on.
-    pub(super) fn meet(&mut self, now: Nanos, destination: u32, life: Incarnation) -> bool {
+    pub(super) fn note_incarnation(&mut self, now: Nanos, destination: u32, life: Incarnation) -> bool {
         let record = self.destinations.get_mut(destination);
         if life == record.life || life == Incarnation::new(0) {
             return true;
@@ -246,16 +246,16 @@ impl Sender {
         }
         record.former_incarnation = core::mem::replace(&mut record.life, life);
         if record.former_incarnation != Incarnation::new(0) {
-            self.lose(now, destination);
+            self.invalidate_destination(now, destination);
         }
         true
     }
 
     #[cold]
-    fn lose(&mut self, now: Nanos, destination: u32) {
+    fn invalidate_destination(&mut self, now: Nanos, destination: u32) {
         for slot in 0..self.config.transfers {
             let transfer = &self.transfers[index(slot)];
-            let begun = transfer.state == TransferState::UnderWay && transfer.acknowledged != 0;
+            let begun = transfer.state == TransferState::InProgress && transfer.acknowledged != 0;
             if !begun || transfer.destination != destination {
                 continue;
             }
@@ -284,7 +284,7 @@ impl Sender {
     ///
     /// An answer may be to an earlier try than the latest, by which its time is told: but whatever came before that one left was
     /// looked at before, so the answered packet and its answer have wandered for a lifetime each at most, and this one wanders for
-    /// another. A receiver has to be patient for so much longer ([`MARGIN`](super::MARGIN)).
+    /// another. A receiver has to be patient for so much longer ([`REGISTRY_TIMEOUT_MARGIN`](super::REGISTRY_TIMEOUT_MARGIN)).
     pub(super) fn is_overdue(&self, now: Nanos, op: &Op) -> bool {
         op.packet == 0 && now.saturating_sub(self.segments.get(op.segment).start.first) >= self.retry.give_up
     }
@@ -292,14 +292,14 @@ impl Sender {
     /// The same of a segment that is to begin: the receiver may have forgotten those before it.
     pub(super) fn is_stale(&self, now: Nanos, slot: u32) -> bool {
         let transfer = &self.transfers[index(slot)];
-        transfer.state == TransferState::UnderWay
+        transfer.state == TransferState::InProgress
             && transfer.partial.is_none_or(|partial| self.segments.get(partial).issued == 0)
             && now.saturating_sub(transfer.remembered) >= self.retry.give_up
     }
 
     /// The error of such a transfer.
     #[cold]
-    pub(super) fn overslept(&self, slot: u32) -> TransferError {
+    pub(super) fn registry_expired_error(&self, slot: u32) -> TransferError {
         let transfer = &self.transfers[index(slot)];
         let next = transfer.partial.map(|partial| self.segments.get(partial).base);
         TransferError::Forgotten {
@@ -311,7 +311,7 @@ impl Sender {
     }
 
     pub(super) fn forgotten(&self, op: &Op) -> TransferError {
-        let Packet { node, address, acknowledged, tries } = self.packet(op);
+        let PacketContext { node, address, acknowledged, tries } = self.packet(op);
         TransferError::Forgotten { node, address, acknowledged, tries }
     }
 
@@ -359,18 +359,18 @@ impl Sender {
             self.announcing.remove(&mut self.queue_links, slot);
         } else if queued {
             match class {
-                Class::Regular => {
+                TransferClass::Regular => {
                     record.regular.remove(&mut self.queue_links, slot);
-                    self.settle(slot);
+                    self.end_pass(slot);
                 }
-                Class::Big => record.big.remove(&mut self.queue_links, slot),
+                TransferClass::Big => record.big.remove(&mut self.queue_links, slot),
             }
         }
         self.finish(now, slot, Err(error));
     }
 
     pub(super) fn refused(&self, op: &Op, reason: NackReason) -> TransferError {
-        let Packet { node, address, acknowledged, tries } = self.packet(op);
+        let PacketContext { node, address, acknowledged, tries } = self.packet(op);
         match reason {
             NackReason::Scheme => TransferError::Scheme { node, address },
             _ => TransferError::Refused { node, address, acknowledged, tries, reason },
@@ -378,15 +378,15 @@ impl Sender {
     }
 
     fn unanswered(&self, op: &Op) -> TransferError {
-        let Packet { node, address, acknowledged, tries } = self.packet(op);
+        let PacketContext { node, address, acknowledged, tries } = self.packet(op);
         TransferError::Unanswered { node, address, acknowledged, tries }
     }
 
-    fn packet(&self, op: &Op) -> Packet {
+    fn packet(&self, op: &Op) -> PacketContext {
         let record = self.segments.get(op.segment);
         let transfer = &self.transfers[index(record.transfer)];
         let (offset, _) = packet_span(record.length, self.config.packet_size_log2, op.packet, 1);
-        Packet {
+        PacketContext {
             node: transfer.command.node,
             address: CardAddr::new(record.base.get() + u64::from(offset)),
             acknowledged: transfer.acknowledged,

@@ -3,7 +3,7 @@
 use core::hash::{Hash, Hasher};
 
 use super::table::{Transfer, TransferState};
-use super::{Sender, Timeout};
+use super::{Sender, TimeoutPolicy};
 
 /// Senders that are built alike, were given the same commands and hash alike do the same from now on.
 ///
@@ -12,7 +12,13 @@ use super::{Sender, Timeout};
 impl Hash for Sender {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.incarnation.hash(state);
-        (self.big_turn, self.big_segments_issued, self.last_was_regular, self.conceded, self.arrivals)
+        (
+            self.big_turn,
+            self.big_segments_issued,
+            self.last_was_regular,
+            self.yielded_op_numbers,
+            self.arrivals,
+        )
             .hash(state);
         self.ops.hash(state);
         for (slot, transfer) in (0..).zip(&self.transfers) {
@@ -25,7 +31,7 @@ impl Hash for Sender {
         }
         self.segments.iter().for_each(|segment| segment.hash(state));
         self.segments.in_use().hash(state);
-        let adaptive = matches!(self.retry.timeout, Timeout::Adaptive { .. });
+        let adaptive = matches!(self.retry.timeout, TimeoutPolicy::Adaptive { .. });
         for at in 0..self.destinations.used() {
             let record = self.destinations.get(at);
             for (list, links) in [
@@ -36,7 +42,7 @@ impl Hash for Sender {
                 list.iter(links).for_each(|slot| slot.hash(state));
                 list.len().hash(state);
             }
-            (record.node, record.next_id, record.in_flight, record.suspect, record.owed).hash(state);
+            (record.node, record.next_id, record.in_flight, record.suspect, record.must_pass).hash(state);
             (record.life, record.former_incarnation).hash(state);
             if adaptive {
                 (record.trip, record.sampled.first, record.sampled.latest).hash(state);

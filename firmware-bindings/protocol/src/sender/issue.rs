@@ -3,23 +3,23 @@
 use fpga_firmware::generated::Flags;
 use fpga_registers::CardAddr;
 
-use super::table::{Segment, Start, Transfer, TransferState};
+use super::table::{Segment, StartState, Transfer, TransferState};
 use super::{Notify, Ops, SEGMENT_SPAN, Sender, Ticket, Transmit, TransmitKind};
 use crate::op_table::Op;
-use crate::segment::{Class, packet_count, packet_span};
+use crate::segment::{TransferClass, packet_count, packet_span};
 use crate::time::Nanos;
 use fpga_registers::cast::{index, low16, low32};
 
 /// Refusals in a row after which a regular command lets another one try that gave its op number back.
-const TURN: u8 = 4;
+const REFUSALS_BEFORE_YIELD: u8 = 4;
 
 /// Op numbers, and whether some must be left.
 #[derive(Clone, Copy, Debug)]
-struct Pool {
+struct OpBudget {
     available: u32,
     /// There is a [`Claim::Expected`].
     expected: bool,
-    /// There is a [`Claim::Begun`].
+    /// There is a [`Claim::Started`].
     begun: bool,
 }
 
@@ -29,7 +29,7 @@ enum Claim {
     /// The receiver has an entry for its segment, which only its next packets release.
     Expected,
     /// The receiver has a record of it, which only its next segment releases.
-    Begun,
+    Started,
 }
 
 /// A queue head that can be served now.
@@ -37,7 +37,7 @@ enum Claim {
 struct Candidate {
     slot: u32,
     destination: u32,
-    class: Class,
+    class: TransferClass,
 }
 
 impl Sender {
@@ -68,39 +68,39 @@ impl Sender {
             if !self.is_stale(now, chosen.slot) {
                 return self.issue(now, &pool, chosen);
             }
-            let error = self.overslept(chosen.slot);
+            let error = self.registry_expired_error(chosen.slot);
             self.give_up(now, chosen.slot, error);
         }
         None
     }
 
     /// Whose new packets go next, and how many op numbers there are for them.
-    fn choose(&mut self, now: Nanos) -> Option<(Pool, Candidate)> {
+    fn choose(&mut self, now: Nanos) -> Option<(OpBudget, Candidate)> {
         let pool = self.pool(now);
         if pool.available == 0 {
             return None;
         }
-        self.conceded &= pool.expected || pool.begun;
+        self.yielded_op_numbers &= pool.expected || pool.begun;
         let regular = self.regular_candidate(&pool);
         // At most one big segment goes between a regular command's arrival and its first packet: those that were there when
         // the last one left go first, and until they have got an op number no other segment begins. Without a regular one in
         // between, a steady stream of them would starve the big ones. One that has gone before and gave its op number back does not
         // wait for all of them: they may wait for it.
-        let owes = self.owes() && !self.has_returned_segment();
+        let owes = self.has_yielded() && !self.has_returned_segment();
         let big_may_go = regular.is_none() || (self.last_was_regular && !owes);
         let big = if big_may_go { self.big_candidate(&pool, owes) } else { None };
         big.or(regular).map(|chosen| (pool, chosen))
     }
 
     /// What op numbers there are, and who must get one.
-    fn pool(&mut self, now: Nanos) -> Pool {
-        let mut pool = Pool { available: self.ops.available(now), expected: false, begun: false };
+    fn pool(&mut self, now: Nanos) -> OpBudget {
+        let mut pool = OpBudget { available: self.ops.available(now), expected: false, begun: false };
         for destination in 0..self.destinations.used() {
             let record = self.destinations.get(destination);
             for slot in [record.regular.head(), record.big.head()].into_iter().flatten() {
                 match self.claim(slot) {
                     Some(Claim::Expected) => pool.expected = true,
-                    Some(Claim::Begun) => pool.begun = true,
+                    Some(Claim::Started) => pool.begun = true,
                     None => {}
                 }
             }
@@ -117,8 +117,8 @@ impl Sender {
                 let held = record.issued != 0 && record.acknowledged == record.issued;
                 held.then_some(Claim::Expected)
             }
-            None => (transfer.state == TransferState::UnderWay && transfer.outstanding == 0)
-                .then_some(Claim::Begun),
+            None => (transfer.state == TransferState::InProgress && transfer.outstanding == 0)
+                .then_some(Claim::Started),
         }
     }
 
@@ -129,18 +129,18 @@ impl Sender {
     /// receiver expects, and the last but one for the next segment of a transfer that has begun, where there are such
     /// without a packet in flight. A regular command that a big segment has passed takes the last but one all the same, and
     /// gives it back if it gets nowhere ([`Sender::must_return_op_number`]).
-    fn budget(&self, pool: &Pool, Candidate { slot, destination, class }: Candidate) -> u32 {
-        let room = self.room(destination, slot);
+    fn budget(&self, pool: &OpBudget, Candidate { slot, destination, class }: Candidate) -> u32 {
+        let room = self.capacity(destination, slot);
         if room == 0 {
             return 0;
         }
-        let passed = u32::from(class == Class::Regular && self.was_passed(destination, slot));
+        let passed = u32::from(class == TransferClass::Regular && self.was_passed(destination, slot));
         // One eighth of the table is kept for regular commands (spec 2.1.1).
-        let kept = if class == Class::Big { self.config.op_entries / 8 } else { 0 };
+        let kept = if class == TransferClass::Big { self.config.op_entries / 8 } else { 0 };
         let usual = pool.available.saturating_sub(kept);
         let budget = match self.claim(slot) {
             Some(Claim::Expected) => usual.max(1),
-            Some(Claim::Begun) => usual.max(1).min(pool.available.saturating_sub(u32::from(pool.expected))),
+            Some(Claim::Started) => usual.max(1).min(pool.available.saturating_sub(u32::from(pool.expected))),
             None => {
                 let left = pool.available.saturating_sub(u32::from(pool.expected));
                 usual.min(left.saturating_sub(pool.begun.into()).max(passed.min(left)))
@@ -149,10 +149,10 @@ impl Sender {
         // Where the room towards one node is scarce, the same holds there.
         let others = match self.claim(slot) {
             Some(Claim::Expected) => 0,
-            Some(Claim::Begun) => u32::from(self.has_claim(destination, Claim::Expected)),
+            Some(Claim::Started) => u32::from(self.has_claim(destination, Claim::Expected)),
             None => {
                 let expected = u32::from(self.has_claim(destination, Claim::Expected));
-                let begun = u32::from(self.has_claim(destination, Claim::Begun));
+                let begun = u32::from(self.has_claim(destination, Claim::Started));
                 if room - expected.min(room) <= begun {
                     expected + begun - passed.min(begun)
                 } else {
@@ -164,7 +164,7 @@ impl Sender {
     }
 
     /// Packets that a destination takes of the transfer at the head of one of its queues, whatever op numbers there are.
-    fn room(&self, destination: u32, slot: u32) -> u32 {
+    fn capacity(&self, destination: u32, slot: u32) -> u32 {
         let record = self.destinations.get(destination);
         if record.suspect {
             return 0;
@@ -199,10 +199,12 @@ impl Sender {
     }
 
     /// Whether a regular command has already let a big segment pass, and waits for nothing but an op number.
-    fn owes(&self) -> bool {
+    fn has_yielded(&self) -> bool {
         (0..self.destinations.used()).any(|destination| {
             let head = self.destinations.get(destination).regular.head();
-            head.is_some_and(|slot| self.was_passed(destination, slot) && self.room(destination, slot) != 0)
+            head.is_some_and(|slot| {
+                self.was_passed(destination, slot) && self.capacity(destination, slot) != 0
+            })
         })
     }
 
@@ -221,7 +223,7 @@ impl Sender {
     fn was_passed(&self, destination: u32, slot: u32) -> bool {
         let partial = self.transfers[index(slot)].partial;
         let first = partial.is_none_or(|partial| self.segments.get(partial).issued == 0);
-        self.destinations.get(destination).owed != 0 && first && !self.conceded
+        self.destinations.get(destination).must_pass != 0 && first && !self.yielded_op_numbers
     }
 
     /// Whether a packet that a busy receiver refuses is to give its op number back: it is all that a regular command has sent,
@@ -240,21 +242,22 @@ impl Sender {
         if !full && !none {
             return false;
         }
-        if class == Class::Big {
+        if class == TransferClass::Big {
             // Its segment goes back as the half-issued one, of which there is one at a time.
             let fits = partial.is_none_or(|partial| partial == op.segment);
             let waits = |record: &Segment| {
                 let other = &self.transfers[index(record.transfer)];
                 record.issued == 0
-                    && other.class == Class::Regular
+                    && other.class == TransferClass::Regular
                     && (none || other.destination == destination)
             };
-            return op.busy >= TURN && fits && self.segments.find(waits).is_some();
+            return op.busy >= REFUSALS_BEFORE_YIELD && fits && self.segments.find(waits).is_some();
         }
-        let Pool { expected, begun, .. } = self.pool(now);
+        let OpBudget { expected, begun, .. } = self.pool(now);
         let here =
-            [Claim::Expected, Claim::Begun].into_iter().any(|claim| self.has_claim(destination, claim));
-        let turn = op.busy >= TURN && self.segments.find(|record| record.issued == 0).is_some();
+            [Claim::Expected, Claim::Started].into_iter().any(|claim| self.has_claim(destination, claim));
+        let turn =
+            op.busy >= REFUSALS_BEFORE_YIELD && self.segments.find(|record| record.issued == 0).is_some();
         none && (expected || begun) || full && here || turn
     }
 
@@ -264,16 +267,16 @@ impl Sender {
     /// Not so with others: the receiver may keep those aside, and acknowledges them only when the first one has come, which may be
     /// long after their op numbers have rested. Nor in silence: the receiver may have registered the operation. A copy of the
     /// refused packet that wanders may register it yet: the entry then waits, as for any slow sender, until the packet has its
-    /// turn again, which it gets because every refused first packet gives way after [`TURN`] refusals; if the command ends meanwhile,
+    /// turn again, which it gets because every refused first packet gives way after [`REFUSALS_BEFORE_YIELD`] refusals; if the command ends meanwhile,
     /// the entry is released by the registry's timeout or a newer oldest transfer.
     #[cold]
     pub(super) fn withdraw(&mut self, now: Nanos, op: &Op) {
         self.ops.acknowledge(now, op.number);
         let record = self.segments.get_mut(op.segment);
         let slot = record.transfer;
-        (record.issued, record.start) = (0, Start::default());
+        (record.issued, record.start) = (0, StartState::default());
         let transfer = &mut self.transfers[index(slot)];
-        self.conceded = transfer.class == Class::Regular;
+        self.yielded_op_numbers = transfer.class == TransferClass::Regular;
         transfer.packets -= 1;
         transfer.retransmits += 1;
         self.counters.packets -= 1;
@@ -285,13 +288,13 @@ impl Sender {
             return;
         }
         let queue = match transfer.class {
-            Class::Regular => {
+            TransferClass::Regular => {
                 transfer.big_issues_at_arrival = self.big_segments_issued;
                 &mut record.regular
             }
-            Class::Big if transfer.remaining == 0 => &mut record.big,
+            TransferClass::Big if transfer.remaining == 0 => &mut record.big,
             // Still there.
-            Class::Big => return,
+            TransferClass::Big => return,
         };
         let transfers = &self.transfers;
         queue.insert_sorted(&mut self.queue_links, slot, |other| {
@@ -301,13 +304,13 @@ impl Sender {
 
     /// The waiting regular command of the highest priority, and among those the one that arrived first, of those whose
     /// destination takes packets.
-    fn regular_candidate(&self, pool: &Pool) -> Option<Candidate> {
+    fn regular_candidate(&self, pool: &OpBudget) -> Option<Candidate> {
         let mut best: Option<((u8, u64), Candidate)> = None;
         for destination in 0..self.destinations.used() {
             let Some(slot) = self.destinations.get(destination).regular.head() else { continue };
             let transfer = &self.transfers[index(slot)];
             let rank = (u8::MAX - transfer.command.priority, transfer.arrival);
-            let candidate = Candidate { slot, destination, class: Class::Regular };
+            let candidate = Candidate { slot, destination, class: TransferClass::Regular };
             if best.is_none_or(|(first, _)| rank < first) && self.budget(pool, candidate) != 0 {
                 best = Some((rank, candidate));
             }
@@ -317,7 +320,7 @@ impl Sender {
 
     /// The head of the next destination's big-transfer queue, round robin among those of the highest priority.
     /// `owing`: only of those whose segment the receiver expects.
-    fn big_candidate(&self, pool: &Pool, owing: bool) -> Option<Candidate> {
+    fn big_candidate(&self, pool: &OpBudget, owing: bool) -> Option<Candidate> {
         let used = self.destinations.used();
         let mut best: Option<(u8, Candidate)> = None;
         for destination in (self.big_turn..used).chain(0..self.big_turn.min(used)) {
@@ -326,7 +329,7 @@ impl Sender {
                 continue;
             }
             let priority = self.transfers[index(slot)].command.priority;
-            let candidate = Candidate { slot, destination, class: Class::Big };
+            let candidate = Candidate { slot, destination, class: TransferClass::Big };
             if best.is_none_or(|(most, _)| priority > most) && self.budget(pool, candidate) != 0 {
                 best = Some((priority, candidate));
             }
@@ -334,10 +337,10 @@ impl Sender {
         best.map(|(_, candidate)| candidate)
     }
 
-    fn issue(&mut self, now: Nanos, pool: &Pool, chosen: Candidate) -> Option<Transmit> {
+    fn issue(&mut self, now: Nanos, pool: &OpBudget, chosen: Candidate) -> Option<Transmit> {
         let Candidate { slot, destination, class } = chosen;
         let budget = self.budget(pool, chosen);
-        self.conceded &= self.claim(slot).is_none();
+        self.yielded_op_numbers &= self.claim(slot).is_none();
         self.begin(now, slot, destination);
         let record_slot = match self.transfers[index(slot)].partial {
             Some(partial) => partial,
@@ -370,14 +373,14 @@ impl Sender {
         let drained = whole && transfer.remaining == 0;
         let queues = self.destinations.get_mut(destination);
         match class {
-            Class::Regular => {
+            TransferClass::Regular => {
                 self.last_was_regular = true;
                 if drained {
                     queues.regular.remove(&mut self.queue_links, slot);
-                    self.settle(slot);
+                    self.end_pass(slot);
                 }
             }
-            Class::Big => {
+            TransferClass::Big => {
                 self.last_was_regular = false;
                 self.big_segments_issued += 1;
                 self.big_turn = destination + 1;
@@ -386,7 +389,7 @@ impl Sender {
                 }
                 for at in 0..self.destinations.used() {
                     let record = self.destinations.get_mut(at);
-                    record.owed = record.regular.len();
+                    record.must_pass = record.regular.len();
                 }
             }
         }
@@ -394,11 +397,11 @@ impl Sender {
     }
 
     /// A regular command has left its queue: if it let a big segment pass, that is over.
-    pub(super) fn settle(&mut self, slot: u32) {
+    pub(super) fn end_pass(&mut self, slot: u32) {
         let transfer = &self.transfers[index(slot)];
         if transfer.big_issues_at_arrival != self.big_segments_issued {
             let record = self.destinations.get_mut(transfer.destination);
-            record.owed = record.owed.saturating_sub(1);
+            record.must_pass = record.must_pass.saturating_sub(1);
         }
     }
 
@@ -408,7 +411,7 @@ impl Sender {
         if transfer.state != TransferState::Queued {
             return;
         }
-        transfer.state = TransferState::UnderWay;
+        transfer.state = TransferState::InProgress;
         transfer.progress = now;
         transfer.remembered = now;
         let record = self.destinations.get_mut(destination);
@@ -434,7 +437,7 @@ impl Sender {
             packets,
             issued: 0,
             acknowledged: 0,
-            start: Start::default(),
+            start: StartState::default(),
         })?;
         // The ends of both ranges were checked at submission.
         transfer.next_source = CardAddr::new(transfer.next_source.get() + u64::from(length));

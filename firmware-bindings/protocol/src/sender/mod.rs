@@ -20,18 +20,18 @@ mod table;
 mod types;
 mod views;
 
-pub use config::{ConfigError, MARGIN, SEGMENT_SPAN, SenderConfig};
-pub use retry::{RetryPolicy, RoundTrip, Timeout};
+pub use config::{ConfigError, REGISTRY_TIMEOUT_MARGIN, SEGMENT_SPAN, SenderConfig};
+pub use retry::{RetryPolicy, RoundTrip, TimeoutPolicy};
 pub use types::{
     Answer, Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, TransferError, Transmit,
     TransmitKind,
 };
 pub use views::{PacketView, TransferStage, TransferView};
 
-use crate::list::{Links, List};
+use crate::list::{List, ListLinks};
 use crate::op_table::{Op, OpTable, OpTableConfig};
-use crate::segment::{Class, classify, segment_count};
-use crate::state::Table;
+use crate::segment::{TransferClass, classify, segment_count};
+use crate::state::StateTable;
 use crate::time::Nanos;
 use crate::timers::Timers;
 use alloc::boxed::Box;
@@ -47,8 +47,8 @@ pub struct Sender {
     ops: OpTable,
     transfers: Box<[Transfer]>,
     /// For a destination's two queues, and for `free`, `announcing` and `finished`: a transfer is in one of them.
-    queue_links: Links,
-    live_links: Links,
+    queue_links: ListLinks,
+    live_links: ListLinks,
     free: List,
     announcing: List,
     finished: List,
@@ -60,7 +60,7 @@ pub struct Sender {
     big_segments_issued: u64,
     last_was_regular: bool,
     /// Whether a regular command gave op numbers back for a transfer that has begun, and that one has not had its turn yet.
-    conceded: bool,
+    yielded_op_numbers: bool,
     arrivals: u64,
     /// The transfers' own deadlines.
     deadlines: Timers,
@@ -79,7 +79,7 @@ impl Sender {
             packet_lifetime: config.packet_lifetime,
             generation_bits: config.generation_bits,
         })?;
-        let mut queue_links = Links::new(config.transfers);
+        let mut queue_links = ListLinks::new(config.transfers);
         let mut free = List::EMPTY;
         for slot in 0..config.transfers {
             free.push_back(&mut queue_links, slot);
@@ -92,7 +92,7 @@ impl Sender {
             ops,
             transfers: alloc::vec![Transfer::EMPTY; index(config.transfers)].into_boxed_slice(),
             queue_links,
-            live_links: Links::new(config.transfers),
+            live_links: ListLinks::new(config.transfers),
             free,
             announcing: List::EMPTY,
             finished: List::EMPTY,
@@ -101,7 +101,7 @@ impl Sender {
             big_turn: 0,
             big_segments_issued: 0,
             last_was_regular: false,
-            conceded: false,
+            yielded_op_numbers: false,
             arrivals: 0,
             deadlines: Timers::new(config.transfers),
             counters: SenderCounters::default(),
@@ -111,20 +111,20 @@ impl Sender {
 
     /// Its tables, and how much state an entry of each holds.
     #[must_use]
-    pub fn state(&self) -> [Table; 7] {
-        let link = Links::BYTES_PER_SLOT;
+    pub fn state(&self) -> [StateTable; 7] {
+        let link = ListLinks::BYTES_PER_SLOT;
         let transfer = size_of::<Transfer>() + link + Timers::BYTES;
         let [sheet, slot] = Timers::LIST_BYTES;
         let ([sheets, slots], [more_sheets, more_slots]) =
-            (self.ops.timers().lists(), self.deadlines.lists());
+            (self.ops.timers().chunk_count(), self.deadlines.chunk_count());
         [
-            Table::new("op table", self.config.op_entries.into(), OpTable::BYTES),
-            Table::new("segments", self.segments.capacity(), Segments::BYTES),
-            Table::new("transfers", self.config.transfers.into(), transfer),
-            Table::new("queues", self.config.transfers.into(), link),
-            Table::new("destinations", self.config.destinations.into(), Destinations::BYTES),
-            Table::new("sheets of timers", sheets + more_sheets, sheet),
-            Table::new("lists of timers", slots + more_slots, slot),
+            StateTable::new("op table", self.config.op_entries.into(), OpTable::BYTES),
+            StateTable::new("segments", self.segments.capacity(), Segments::BYTES),
+            StateTable::new("transfers", self.config.transfers.into(), transfer),
+            StateTable::new("queues", self.config.transfers.into(), link),
+            StateTable::new("destinations", self.config.destinations.into(), Destinations::BYTES),
+            StateTable::new("sheets of timers", sheets + more_sheets, sheet),
+            StateTable::new("lists of timers", slots + more_slots, slot),
         ]
     }
 
@@ -188,8 +188,8 @@ impl Sender {
             let record = self.destinations.get_mut(destination);
             record.transfers += 1;
             let queue = match class {
-                Class::Regular => &mut record.regular,
-                Class::Big => &mut record.big,
+                TransferClass::Regular => &mut record.regular,
+                TransferClass::Big => &mut record.big,
             };
             let transfers = &self.transfers;
             // One that needs nothing of a host that is not ready goes before those that do.
@@ -209,7 +209,7 @@ impl Sender {
     pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
         let Event { node, incarnation, op, transfer, segment, tries, generation, .. } = *event;
         let life = Incarnation::new(generation);
-        let answer = Answer { node, incarnation, op, transfer, segment, tries, life };
+        let answer = Answer { node, incarnation, op, transfer, segment, tries, peer_incarnation: life };
         match (event.kind, event.nack_reason()) {
             (EventKind::Ack, _) => self.handle_ack(now, answer),
             (EventKind::Nack, Some(reason)) => self.handle_nack(now, answer, reason),
@@ -289,7 +289,7 @@ impl Sender {
             return;
         };
         let owner = self.segments.get(slot).transfer;
-        if !self.meet(now, self.transfers[index(owner)].destination, answer.life) {
+        if !self.note_incarnation(now, self.transfers[index(owner)].destination, answer.peer_incarnation) {
             return;
         }
         let Some(slot) = self.find_segment(answer.node, transfer, segment) else { return };
@@ -389,7 +389,7 @@ impl Sender {
         });
         // Looked up again: the transfer may be over because of whose answer this is.
         let op = found
-            .filter(|destination| self.meet(now, *destination, answer.life))
+            .filter(|destination| self.note_incarnation(now, *destination, answer.peer_incarnation))
             .and_then(|_| self.ops.get(answer.op));
         if op.is_none() {
             self.counters.stale += 1;
@@ -420,7 +420,7 @@ impl Sender {
             }
             if matches!(destination.trip.samples, 1 | retry::FEW_SAMPLES) {
                 let destination = transfer.destination;
-                self.learnt(now, destination);
+                self.apply_first_samples(now, destination);
             }
         }
         if !complete {
@@ -455,7 +455,7 @@ impl Sender {
         if transfer.state != TransferState::Announcing {
             transfer.finished = now;
         }
-        let under_way = matches!(transfer.state, TransferState::UnderWay | TransferState::Announcing);
+        let under_way = matches!(transfer.state, TransferState::InProgress | TransferState::Announcing);
         transfer.state = TransferState::Finished;
         self.deadlines.stop(slot);
         transfer.result = result;

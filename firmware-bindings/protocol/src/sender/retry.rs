@@ -5,7 +5,7 @@ use crate::time::Nanos;
 /// How long the sender waits for an answer to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Timeout {
+pub enum TimeoutPolicy {
     /// Learnt per destination from the round trips seen: smoothed mean + 4 x mean deviation (RFC 6298, section 2), at least
     /// twice the mean and more than the longest of late ([`RoundTrip::timeout`]), doubled with each silent try of the packet.
     /// Only answers to a try that is known are believed (Karn's rule, by the try count that every answer echoes) [E2-2].
@@ -27,7 +27,7 @@ pub enum Timeout {
     },
 }
 
-impl Default for Timeout {
+impl Default for TimeoutPolicy {
     fn default() -> Self {
         Self::Adaptive {
             initial: Nanos::from_millis(1),
@@ -42,7 +42,7 @@ impl Default for Timeout {
 #[non_exhaustive]
 pub struct RetryPolicy {
     /// How long to wait for an answer.
-    pub timeout: Timeout,
+    pub timeout: TimeoutPolicy,
     /// A transfer that made no progress for so long is given up (default 1 s): no packet acknowledged, and not even a "busy"
     /// answer [E2-5].
     pub give_up: Nanos,
@@ -55,7 +55,7 @@ pub struct RetryPolicy {
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            timeout: Timeout::default(),
+            timeout: TimeoutPolicy::default(),
             give_up: Nanos::from_secs(1),
             busy_backoff: Nanos::from_micros(20),
             busy_backoff_max: Nanos::from_millis(1),
@@ -76,8 +76,8 @@ impl RetryPolicy {
     #[must_use]
     pub fn wait(&self, trip: &RoundTrip, silent: u8) -> Nanos {
         let wait = match self.timeout {
-            Timeout::Fixed { timeout, .. } => timeout,
-            Timeout::Adaptive { initial, least, most } => {
+            TimeoutPolicy::Fixed { timeout, .. } => timeout,
+            TimeoutPolicy::Adaptive { initial, least, most } => {
                 let once = trip.timeout().unwrap_or(initial).max(least);
                 once.saturating_mul(1 << u32::from(silent).min(32)).min(most)
             }
@@ -89,8 +89,8 @@ impl RetryPolicy {
     /// `progress`.
     pub(super) fn is_expired(&self, now: Nanos, silent: u8, progress: Nanos) -> bool {
         let tired = match self.timeout {
-            Timeout::Fixed { max_tries, .. } => max_tries != 0 && silent >= max_tries,
-            Timeout::Adaptive { .. } => false,
+            TimeoutPolicy::Fixed { max_tries, .. } => max_tries != 0 && silent >= max_tries,
+            TimeoutPolicy::Adaptive { .. } => false,
         };
         tired || now.saturating_sub(progress) >= self.give_up
     }
@@ -115,7 +115,7 @@ pub struct RoundTrip {
     /// Smoothed mean deviation.
     pub deviation: Nanos,
     /// The longest of late; it fades by 1/512 with each sample.
-    pub longest: Nanos,
+    pub max_sample: Nanos,
 }
 
 impl RoundTrip {
@@ -131,8 +131,8 @@ impl RoundTrip {
             self.deviation = Nanos::new(deviation - deviation / 4 + mean.abs_diff(span) / 4);
             self.mean = Nanos::new(mean - mean / 8 + span / 8);
         }
-        let faded = self.longest.get() - self.longest.get() / 512;
-        self.longest = Nanos::new(faded.max(span));
+        let faded = self.max_sample.get() - self.max_sample.get() / 512;
+        self.max_sample = Nanos::new(faded.max(span));
         self.samples = self.samples.saturating_add(1);
     }
 
@@ -151,9 +151,9 @@ impl RoundTrip {
         }
         let mean = self.mean;
         let longest = if self.samples < FEW_SAMPLES {
-            self.longest.saturating_mul(8)
+            self.max_sample.saturating_mul(8)
         } else {
-            self.longest.saturating_add(Nanos::new(self.longest.get() / 2))
+            self.max_sample.saturating_add(Nanos::new(self.max_sample.get() / 2))
         };
         let usual = mean.saturating_add(self.deviation.saturating_mul(4));
         Some(usual.max(mean.saturating_mul(2)).max(longest))

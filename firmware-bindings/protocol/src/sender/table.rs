@@ -10,7 +10,7 @@ use super::types::{Command, TransferError};
 use crate::free::FreeSlots;
 use crate::list::List;
 use crate::receiver::SegmentWindow;
-use crate::segment::Class;
+use crate::segment::TransferClass;
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
@@ -23,7 +23,7 @@ pub(super) enum TransferState {
     #[default]
     Free,
     Queued,
-    UnderWay,
+    InProgress,
     Announcing,
     Finished,
 }
@@ -32,7 +32,7 @@ pub(super) enum TransferState {
 pub(super) struct Transfer {
     pub(super) generation: u32,
     pub(super) state: TransferState,
-    pub(super) class: Class,
+    pub(super) class: TransferClass,
     pub(super) command: Command,
     pub(super) destination: u32,
     /// Valid from the first packet on.
@@ -70,7 +70,7 @@ impl Transfer {
     pub(super) const EMPTY: Self = Self {
         generation: 0,
         state: TransferState::Free,
-        class: Class::Regular,
+        class: TransferClass::Regular,
         command: Command {
             source: CardAddr::ZERO,
             node: NodeId::ANY,
@@ -118,7 +118,7 @@ pub(super) struct Segment {
     /// Packets that got an op number.
     pub(super) issued: u16,
     pub(super) acknowledged: u16,
-    pub(super) start: Start,
+    pub(super) start: StartState,
 }
 
 impl Segment {
@@ -130,7 +130,7 @@ impl Segment {
 
 /// What is known of a segment's first packet. The others are of no use before it: the receiver keeps them aside meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Start {
+pub(super) struct StartState {
     /// Its op number.
     pub(super) op: OpNumber,
     /// When it was first sent, or when the latest try of it was sent that was refused: the receiver had no entry before.
@@ -141,7 +141,7 @@ pub(super) struct Start {
     pub(super) known: Nanos,
 }
 
-impl Default for Start {
+impl Default for StartState {
     fn default() -> Self {
         Self { op: OpNumber::new(0), first: Nanos::ZERO, again: Nanos::ZERO, known: Nanos::MAX }
     }
@@ -211,7 +211,7 @@ impl Segments {
 
 /// When round trips to a node were learnt.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sampled {
+pub(super) struct SampleTimes {
     /// What was sent before has the initial timeout.
     pub(super) first: Nanos,
     pub(super) latest: Nanos,
@@ -235,10 +235,10 @@ pub(super) struct Destination {
     /// Transfers under way whose notification the receiving host has no room for.
     pub(super) not_ready: u32,
     /// Regular commands in the queue that were there when the last big segment left.
-    pub(super) owed: u32,
+    pub(super) must_pass: u32,
     pub(super) trip: RoundTrip,
     /// When the first and the latest sample of it was taken.
-    pub(super) sampled: Sampled,
+    pub(super) sampled: SampleTimes,
     /// The node's life, and the one before; 0 if unknown.
     pub(super) life: Incarnation,
     pub(super) former_incarnation: Incarnation,
@@ -269,9 +269,9 @@ impl Destinations {
             in_flight: 0,
             suspect: false,
             not_ready: 0,
-            owed: 0,
+            must_pass: 0,
             trip: RoundTrip::default(),
-            sampled: Sampled::default(),
+            sampled: SampleTimes::default(),
             life: Incarnation::new(0),
             former_incarnation: Incarnation::new(0),
         };
@@ -325,9 +325,9 @@ impl Destinations {
         record.in_flight = 0;
         record.suspect = false;
         record.not_ready = 0;
-        record.owed = 0;
+        record.must_pass = 0;
         record.trip = RoundTrip::default();
-        record.sampled = Sampled::default();
+        record.sampled = SampleTimes::default();
         record.life = Incarnation::new(0);
         record.former_incarnation = Incarnation::new(0);
         Some(at)

@@ -258,7 +258,7 @@ pub struct Answer {
     /// The try that is answered.
     pub tries: u8,
     /// The life of the node that answers; 0 if it does not tell.
-    pub life: Incarnation,
+    pub peer_incarnation: Incarnation,
 }
 
 /// The end of a transfer: exactly one per accepted command.
@@ -433,7 +433,7 @@ pub enum TransferError {
 impl SenderCounters {
     /// The sum of what two senders have counted.
     #[must_use]
-    pub const fn plus(&self, other: &Self) -> Self {
+    pub const fn merged(&self, other: &Self) -> Self {
         macro_rules! sum {
             ($($field:ident),+) => {
                 Self { $($field: self.$field.wrapping_add(other.$field)),+ }

@@ -6,7 +6,7 @@ use fpga_registers::CardAddr;
 use super::table::TransferState;
 use super::{Sender, Ticket};
 use crate::op_table::OpState;
-use crate::segment::{Class, packet_span};
+use crate::segment::{TransferClass, packet_span};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
@@ -49,7 +49,7 @@ pub enum TransferStage {
     /// Nothing of it was sent.
     Queued,
     /// Packets were sent, and not all are acknowledged.
-    UnderWay,
+    InProgress,
     /// All are acknowledged; the receiver is to be told.
     Announcing,
 }
@@ -65,7 +65,7 @@ pub struct TransferView {
     /// The receiving node.
     pub node: NodeId,
     /// Which queue it came by.
-    pub class: Class,
+    pub class: TransferClass,
     /// How far it is.
     pub stage: TransferStage,
     /// First byte at the receiver.
@@ -120,7 +120,7 @@ impl Sender {
         (0..).zip(&self.transfers).filter_map(|(slot, transfer)| {
             let stage = match transfer.state {
                 TransferState::Queued => TransferStage::Queued,
-                TransferState::UnderWay => TransferStage::UnderWay,
+                TransferState::InProgress => TransferStage::InProgress,
                 TransferState::Announcing => TransferStage::Announcing,
                 TransferState::Free | TransferState::Finished => return None,
             };

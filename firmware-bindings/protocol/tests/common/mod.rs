@@ -12,7 +12,7 @@ use fpga_registers::CardAddr;
 
 pub const SENDER: NodeId = NodeId::new(1);
 pub const RECEIVER: NodeId = NodeId::new(2);
-pub const LIFE: Incarnation = Incarnation::new(0x5EED);
+pub const INCARNATION: Incarnation = Incarnation::new(0x5EED);
 pub const KEY: u64 = 0xFEED_F00D;
 pub const BASE: u64 = 0x1_0003;
 
@@ -111,7 +111,7 @@ impl Shape {
             common: Common {
                 source: SENDER,
                 destination: RECEIVER,
-                incarnation: LIFE,
+                incarnation: INCARNATION,
                 flags: if self.notify { Flags::NOTIFY_RECEIVER } else { Flags::NONE },
             },
             transfer: TransferId::new(self.transfer),

@@ -5,7 +5,7 @@ use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
 use fpga_firmware::wire::{Common, DataHeader, Flags, StartFields};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::ReceiverConfig;
-use fpga_protocol::sender::{Command, Notify, Sender, SenderConfig, Timeout};
+use fpga_protocol::sender::{Command, Notify, Sender, SenderConfig, TimeoutPolicy};
 use fpga_registers::CardAddr;
 
 use crate::common::{self, BASE, KEY, RECEIVER, SENDER};
@@ -15,19 +15,19 @@ pub(crate) const PACKET: u64 = 64;
 pub(crate) const LAST: u64 = 17;
 
 /// A life of the sender, counted from 1, and its transfer.
-pub(crate) type Name = (u32, u32);
+pub(crate) type TransferName = (u32, u32);
 
 /// What travels. A packet keeps its op number whenever it is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Flight {
-    Data { name: Name, oldest_live: u32, segment: u32, packet: u16, op: u32, tries: u8 },
-    Arrival { name: Name },
-    Ack { name: Name, segment: u32, op: u32, tries: u8 },
-    Nack { name: Name, segment: u32, op: u32, tries: u8, full: bool },
-    Done { name: Name, segment: u32 },
+pub(crate) enum WirePacket {
+    Data { name: TransferName, oldest_live: u32, segment: u32, packet: u16, op: u32, tries: u8 },
+    Arrival { name: TransferName },
+    Ack { name: TransferName, segment: u32, op: u32, tries: u8 },
+    Nack { name: TransferName, segment: u32, op: u32, tries: u8, full: bool },
+    Done { name: TransferName, segment: u32 },
 }
 
-impl Flight {
+impl WirePacket {
     /// Of a transfer's segment: its first packet, which registers it.
     pub(crate) const fn is_start(&self) -> bool {
         matches!(self, Self::Data { packet: 0, .. })
@@ -89,11 +89,11 @@ pub(crate) const PLAIN: Case = Case {
 };
 
 /// Each transfer starts a packet after the one before, so that they overlap. All lives write to the same places.
-pub(crate) fn base(name: Name) -> u64 {
+pub(crate) fn base(name: TransferName) -> u64 {
     BASE + u64::from(name.1) * PACKET
 }
 
-pub(crate) fn byte(name: Name, offset: u64) -> u8 {
+pub(crate) fn byte(name: TransferName, offset: u64) -> u8 {
     u8::try_from((offset + u64::from(name.0) * 50 + u64::from(name.1) * 91) % 251).unwrap()
 }
 
@@ -112,7 +112,7 @@ impl Case {
         self.segments * u32::from(self.packets)
     }
 
-    pub(crate) fn lives(&self) -> u32 {
+    pub(crate) fn incarnations(&self) -> u32 {
         1 + u32::from(self.budget.restarts) + u32::from(self.budget.deaths)
     }
 
@@ -126,7 +126,7 @@ impl Case {
         config.ops_per_destination = 16;
         config.transfers = self.transfers;
         config.destinations = 1;
-        config.retry.timeout = Timeout::Fixed { timeout: Nanos::from_millis(1), max_tries: 0 };
+        config.retry.timeout = TimeoutPolicy::Fixed { timeout: Nanos::from_millis(1), max_tries: 0 };
         // Longer than by default, so that what waits for an entry does not ask twenty times.
         config.retry.busy_backoff = Nanos::from_millis(4);
         config.retry.busy_backoff_max = Nanos::from_millis(8);
@@ -154,13 +154,13 @@ impl Case {
         config.escape_slots = self.escape_slots;
         config.escape_timeout = self.escape_timeout;
         config.packet_lifetime = self.packet_lifetime;
-        config.sources = u16::try_from(self.lives()).unwrap();
+        config.sources = u16::try_from(self.incarnations()).unwrap();
         config
     }
 
     /// The packet as it comes from the network.
-    pub(crate) fn packet(&self, flight: Flight) -> Option<(DataHeader, Vec<u8>)> {
-        let Flight::Data { name, oldest_live, segment, packet, op, tries } = flight else { return None };
+    pub(crate) fn packet(&self, flight: WirePacket) -> Option<(DataHeader, Vec<u8>)> {
+        let WirePacket::Data { name, oldest_live, segment, packet, op, tries } = flight else { return None };
         let segment_offset = u64::from(segment) * self.segment_size();
         let segment_length = self.segment_size().min(self.length() - segment_offset);
         let offset = segment_offset + u64::from(packet) * PACKET;

@@ -23,29 +23,29 @@
 mod case;
 #[path = "../common/mod.rs"]
 mod common;
-mod ends;
-mod far;
-mod near;
+mod machine;
+mod random;
+mod receiver_machine;
 mod search;
-mod wide;
+mod sender_machine;
 
 use case::{Budget, Case, PLAIN};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::Notify;
-use search::{Faults, Found, search};
+use search::{Faults, SearchResult, search};
 
 const fn budget(losses: u8, copies: u8) -> Budget {
     Budget { losses, copies, restarts: 0, deaths: 0, early: 0 }
 }
 
 /// A receiver with one entry and one escape slot, which keeps packets for a millisecond: nearly everything is refused.
-const TIGHT: Case =
+const SMALL_RECEIVER: Case =
     Case { registry_entries: 1, escape_slots: 1, escape_timeout: Nanos::from_millis(1), ..PLAIN };
 
 /// Searches, and prints what was found.
-fn look(name: &str, case: Case) -> Found {
+fn look(name: &str, case: Case) -> SearchResult {
     let found = search(case);
-    let Found { states, ends, near, far, faults } = found;
+    let SearchResult { states, ends, near, far, faults } = found;
     let Faults { hangs, false_completions, bad_writes } = faults;
     let Budget { losses, copies, .. } = case.budget;
     println!(
@@ -57,7 +57,7 @@ fn look(name: &str, case: Case) -> Found {
 
 /// Returns the count of states.
 fn assert_no_violation(name: &str, case: Case) -> usize {
-    let Found { states, ends, faults, .. } = look(name, case);
+    let SearchResult { states, ends, faults, .. } = look(name, case);
     assert!(ends > 0, "{name} {case:?}");
     assert_eq!(faults, Faults::default(), "{name} {case:?}");
     states
@@ -104,7 +104,10 @@ fn search_sender_restart_at_any_moment() {
     }
     // What the former life holds is all that there is.
     let budget = Budget { restarts: 1, ..budget(1, 1) };
-    assert_no_violation("a sender that starts anew, one entry", Case { packets: 2, budget, ..TIGHT });
+    assert_no_violation(
+        "a sender that starts anew, one entry",
+        Case { packets: 2, budget, ..SMALL_RECEIVER },
+    );
 }
 
 /// The new life's first packet, refused, comes again before the last ones of the former life.
@@ -124,7 +127,7 @@ fn search_abandoned_operations_expire() {
     for case in [
         Case { packets: 3, budget: Budget { deaths: 1, ..budget(2, 2) }, ..PLAIN },
         Case { packets: 2, budget: Budget { deaths: 1, restarts: 1, ..budget(1, 1) }, ..PLAIN },
-        Case { packets: 2, budget: Budget { deaths: 1, ..budget(1, 1) }, ..TIGHT },
+        Case { packets: 2, budget: Budget { deaths: 1, ..budget(1, 1) }, ..SMALL_RECEIVER },
     ] {
         assert_no_violation("a sender that is gone", case);
     }
@@ -146,14 +149,17 @@ fn search_first_packet_last_and_duplicated_around_completion() {
 #[test]
 fn search_one_entry_and_one_escape_slot() {
     let states = [
-        assert_no_violation("one entry, 4 packets", Case { packets: 4, budget: budget(2, 1), ..TIGHT }),
+        assert_no_violation(
+            "one entry, 4 packets",
+            Case { packets: 4, budget: budget(2, 1), ..SMALL_RECEIVER },
+        ),
         assert_no_violation(
             "one entry, 2 operations",
-            Case { packets: 2, transfers: 2, budget: budget(1, 1), ..TIGHT },
+            Case { packets: 2, transfers: 2, budget: budget(1, 1), ..SMALL_RECEIVER },
         ),
         assert_no_violation(
             "one entry, 2 segments",
-            Case { packets: 2, segments: 2, budget: budget(1, 1), ..TIGHT },
+            Case { packets: 2, segments: 2, budget: budget(1, 1), ..SMALL_RECEIVER },
         ),
     ];
     assert!(states.iter().all(|states| *states > 5_000), "{states:?}");
@@ -176,8 +182,8 @@ fn search_transfer_of_two_segments() {
 #[test]
 fn search_timers_expire_while_packets_in_flight() {
     for case in [
-        Case { packets: 3, budget: Budget { early: 1, ..budget(1, 1) }, ..TIGHT },
-        Case { packets: 2, transfers: 2, budget: Budget { early: 1, ..budget(1, 0) }, ..TIGHT },
+        Case { packets: 3, budget: Budget { early: 1, ..budget(1, 1) }, ..SMALL_RECEIVER },
+        Case { packets: 2, transfers: 2, budget: Budget { early: 1, ..budget(1, 0) }, ..SMALL_RECEIVER },
         Case { packets: 2, budget: Budget { early: 2, ..budget(1, 1) }, ..PLAIN },
         Case { packets: 3, budget: Budget { early: 1, ..budget(1, 0) }, ..PLAIN },
     ] {
@@ -205,7 +211,10 @@ fn search_larger_state_spaces() {
             "two operations of 2 packets, and a new life",
             Case { packets: 2, transfers: 2, budget: again(1, 0, 1, 1), ..PLAIN },
         ),
-        ("one entry, 3 packets, and a new life", Case { packets: 3, budget: again(1, 0, 1, 2), ..TIGHT }),
+        (
+            "one entry, 3 packets, and a new life",
+            Case { packets: 3, budget: again(1, 0, 1, 2), ..SMALL_RECEIVER },
+        ),
         ("5 packets of a sender that is gone", Case { packets: 5, budget: again(0, 1, 2, 2), ..PLAIN }),
         ("7 packets, start last", Case { budget: budget(2, 4), ..last }),
         (
@@ -214,13 +223,13 @@ fn search_larger_state_spaces() {
         ),
         (
             "one entry, 2 operations of 3 packets",
-            Case { packets: 3, transfers: 2, budget: budget(2, 2), ..TIGHT },
+            Case { packets: 3, transfers: 2, budget: budget(2, 2), ..SMALL_RECEIVER },
         ),
         (
             "one entry, 2 segments of 3 packets",
-            Case { packets: 3, segments: 2, budget: budget(1, 1), ..TIGHT },
+            Case { packets: 3, segments: 2, budget: budget(1, 1), ..SMALL_RECEIVER },
         ),
-        ("one entry, 5 packets", Case { packets: 5, budget: budget(2, 2), ..TIGHT }),
+        ("one entry, 5 packets", Case { packets: 5, budget: budget(2, 2), ..SMALL_RECEIVER }),
         ("2 segments of 3 packets", Case { segments: 2, ..three }),
         (
             "2 segments of 3 packets, notice by the sender",
@@ -229,7 +238,7 @@ fn search_larger_state_spaces() {
         ("3 packets, an early timer", Case { budget: Budget { early: 1, ..budget(1, 1) }, ..three }),
         (
             "one entry, 3 packets, early timers",
-            Case { packets: 3, budget: Budget { early: 2, ..budget(1, 1) }, ..TIGHT },
+            Case { packets: 3, budget: Budget { early: 2, ..budget(1, 1) }, ..SMALL_RECEIVER },
         ),
     ] {
         states += assert_no_violation(name, case);

@@ -5,24 +5,24 @@ use std::ops::AddAssign;
 
 use fpga_protocol::Nanos;
 
-use crate::case::{Budget, Case, Flight};
-use crate::ends::{Automaton, Flights, Happening, Spreading, Step, fingerprint};
-use crate::far::Far;
-use crate::near::Near;
+use crate::case::{Budget, Case, WirePacket};
+use crate::machine::{Automaton, BuildIdentityHasher, PacketTable, Step, Stimulus, fingerprint};
+use crate::receiver_machine::ReceiverMachine;
+use crate::sender_machine::SenderMachine;
 
 /// Most packets and answers on their way at once.
-const ROOM: usize = 24;
+const MAX_IN_FLIGHT: usize = 24;
 /// Longer than any path takes: what is not over by then is a hang.
 const END: Nanos = Nanos::from_secs(60);
 /// A timer runs out at most so long before a packet on its way arrives: twice that is well below a packet's lifetime.
 const EARLY: Nanos = Nanos::from_millis(4);
 /// More states than memory is for.
-const MOST: usize = 60_000_000;
+const MAX_STATES: usize = 60_000_000;
 
-const BEGINS: u16 = u16::MAX;
+const START: u16 = u16::MAX;
 const TIME_OUT: u16 = u16::MAX - 1;
 const RESTARTS: u16 = u16::MAX - 2;
-const DIES: u16 = u16::MAX - 3;
+const RESTART: u16 = u16::MAX - 3;
 
 /// What must not be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl AddAssign for Faults {
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct SearchResult {
     pub(crate) states: usize,
     /// States at which nothing can happen any more.
     pub(crate) ends: usize,
@@ -63,7 +63,7 @@ struct State {
     clock: u16,
     budget: Budget,
     on_the_way: u8,
-    network: [u16; ROOM],
+    network: [u16; MAX_IN_FLIGHT],
 }
 
 impl State {
@@ -89,43 +89,45 @@ impl State {
 
 struct Search {
     case: Case,
-    flights: Flights,
-    near: Automaton<Near>,
-    far: Automaton<Far>,
+    flights: PacketTable,
+    near: Automaton<SenderMachine>,
+    far: Automaton<ReceiverMachine>,
     times: Vec<Nanos>,
-    seen: HashSet<u128, Spreading>,
+    seen: HashSet<u128, BuildIdentityHasher>,
     open: VecDeque<State>,
-    found: Found,
+    found: SearchResult,
 }
 
 /// Goes through everything that is reachable.
-pub(crate) fn search(case: Case) -> Found {
+pub(crate) fn search(case: Case) -> SearchResult {
     let mut search = Search {
         case,
-        flights: Flights::default(),
+        flights: PacketTable::default(),
         near: Automaton::new(),
         far: Automaton::new(),
         times: vec![Nanos::ZERO],
         seen: HashSet::default(),
         open: VecDeque::new(),
-        found: Found::default(),
+        found: SearchResult::default(),
     };
-    let (near, far) = (search.near.number(Near::new(&case)), search.far.number(Far::new(&case)));
-    let empty = State { near, far, clock: 0, budget: case.budget, on_the_way: 0, network: [0; ROOM] };
-    let first = search.near(empty, 0, (BEGINS, Happening::Begins));
+    let (near, far) =
+        (search.near.number(SenderMachine::new(&case)), search.far.number(ReceiverMachine::new(&case)));
+    let empty =
+        State { near, far, clock: 0, budget: case.budget, on_the_way: 0, network: [0; MAX_IN_FLIGHT] };
+    let first = search.near(empty, 0, (START, Stimulus::Begins));
     search.follow(first);
     while let Some(state) = search.open.pop_front() {
         search.successors(&state);
     }
     let Search { found, seen, near, far, .. } = search;
-    Found { states: seen.len(), near: near.len(), far: far.len(), ..found }
+    SearchResult { states: seen.len(), near: near.len(), far: far.len(), ..found }
 }
 
 impl Search {
     fn follow(&mut self, state: State) {
         if self.seen.insert(fingerprint(&state)) {
             self.open.push_back(state);
-            assert!(self.seen.len() < MOST, "no end in sight: {:?}", self.found);
+            assert!(self.seen.len() < MAX_STATES, "no end in sight: {:?}", self.found);
         }
     }
 
@@ -139,7 +141,7 @@ impl Search {
     }
 
     /// What becomes of `state` when this happens to the sender.
-    fn near(&mut self, mut state: State, clock: u16, happening: (u16, Happening)) -> State {
+    fn near(&mut self, mut state: State, clock: u16, happening: (u16, Stimulus)) -> State {
         let Self { case, flights, near, far, times, found, .. } = self;
         let now = times[usize::from(clock)];
         let Step { next, sent, ended, faults } =
@@ -148,7 +150,7 @@ impl Search {
         state.clock = clock;
         sent.iter().for_each(|flight| state.add(*flight));
         found.faults += *faults;
-        let (ended, life) = (*ended, near.get(state.near).life());
+        let (ended, life) = (*ended, near.get(state.near).incarnation());
         for transfer in (0..case.transfers).filter(|transfer| ended >> transfer & 1 != 0) {
             let all = far.get(state.far).has_all(case, (life, transfer));
             found.faults.false_completions += usize::from(!all);
@@ -157,7 +159,7 @@ impl Search {
     }
 
     /// What becomes of `state` when this happens to the receiver.
-    fn far(&mut self, mut state: State, clock: u16, happening: (u16, Happening)) -> State {
+    fn far(&mut self, mut state: State, clock: u16, happening: (u16, Stimulus)) -> State {
         let Self { case, flights, far, times, found, .. } = self;
         let now = times[usize::from(clock)];
         let Step { next, sent, faults, .. } = far.step(case, flights, state.far, (clock, now), happening);
@@ -172,9 +174,9 @@ impl Search {
         let number = state.network[at];
         let flight = self.flights.get(number);
         state.remove(at);
-        let happening = (number, Happening::Arrives(flight));
+        let happening = (number, Stimulus::Arrives(flight));
         match flight {
-            Flight::Data { .. } | Flight::Arrival { .. } => self.far(state, state.clock, happening),
+            WirePacket::Data { .. } | WirePacket::Arrival { .. } => self.far(state, state.clock, happening),
             _ => self.near(state, state.clock, happening),
         }
     }
@@ -205,12 +207,12 @@ impl Search {
             }
         }
         if restarts > 0 {
-            let mut next = self.near(*state, state.clock, (RESTARTS, Happening::Restarts));
+            let mut next = self.near(*state, state.clock, (RESTARTS, Stimulus::Restarts));
             next.budget.restarts -= 1;
             self.follow(next);
         }
         if deaths > 0 {
-            let mut next = self.near(*state, state.clock, (DIES, Happening::Dies));
+            let mut next = self.near(*state, state.clock, (RESTART, Stimulus::Dies));
             next.budget.deaths -= 1;
             self.follow(next);
         }
@@ -227,10 +229,10 @@ impl Search {
                 let mut next = *state;
                 next.budget.early -= u8::from(!quiet);
                 if near.is_some_and(|near| near <= due) {
-                    next = self.near(next, clock, (TIME_OUT, Happening::TimeOut));
+                    next = self.near(next, clock, (TIME_OUT, Stimulus::TimeOut));
                 }
                 if far.is_some_and(|far| far <= due) {
-                    next = self.far(next, clock, (TIME_OUT, Happening::TimeOut));
+                    next = self.far(next, clock, (TIME_OUT, Stimulus::TimeOut));
                 }
                 // Told the time that it asked for, and asks for the same again.
                 self.found.faults.hangs += usize::from(next == *state);
@@ -242,11 +244,11 @@ impl Search {
     }
 
     /// Where first packets are to come last, they wait for all others of their life.
-    fn must_wait(&self, state: &State, flight: Flight) -> bool {
-        let Flight::Data { name: (life, _), packet: 0, .. } = flight else { return false };
+    fn must_wait(&self, state: &State, flight: WirePacket) -> bool {
+        let WirePacket::Data { name: (life, _), packet: 0, .. } = flight else { return false };
         self.case.starts_last
             && state.network().iter().any(|other| match self.flights.get(*other) {
-                Flight::Data { name, packet, .. } => packet != 0 && name.0 == life,
+                WirePacket::Data { name, packet, .. } => packet != 0 && name.0 == life,
                 _ => false,
             })
     }
@@ -256,7 +258,7 @@ impl Search {
         let (near, far) = (self.near.get(state.near), self.far.get(state.far));
         let (wanted, ended) = near.ended(&self.case);
         let well = near.is_idle() && ended == wanted && far.is_clean(&self.case);
-        let life = near.life();
+        let life = near.incarnation();
         let whole = (0..self.case.transfers)
             .filter(|transfer| wanted >> transfer & 1 != 0)
             .all(|transfer| far.is_whole(&self.case, (life, transfer)));

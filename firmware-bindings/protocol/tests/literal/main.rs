@@ -17,7 +17,7 @@ use model::{Literal, Model, Packet};
 
 /// How a run ended, with everything delivered and sent again until nothing changes any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ends {
+struct RunOutcome {
     /// Told once, all bytes right.
     right: u32,
     /// Told, with a packet missing or another's bytes.
@@ -80,9 +80,9 @@ fn run(rule: Literal, order: &[Packet], lost_acks: &[Packet], resend: bool) -> (
     (model, missing.is_empty())
 }
 
-fn judge(rule: Literal, order: &[Packet], lost_acks: &[Packet], resend: bool) -> Ends {
+fn judge(rule: Literal, order: &[Packet], lost_acks: &[Packet], resend: bool) -> RunOutcome {
     let (model, answered) = run(rule, order, lost_acks, resend);
-    let mut ends = Ends::default();
+    let mut ends = RunOutcome::default();
     let told = model.told.get(&order[0].transfer).copied().unwrap_or(0);
     let whole = order.iter().all(|packet| model.memory.get(&packet.address) == Some(packet));
     let place = match told {
@@ -97,10 +97,10 @@ fn judge(rule: Literal, order: &[Packet], lost_acks: &[Packet], resend: bool) ->
     ends
 }
 
-fn all_orders(rule: Literal, packets: &[Packet], lost_acks: &[Packet], resend: bool) -> Ends {
-    let mut sum = Ends::default();
+fn all_orders(rule: Literal, packets: &[Packet], lost_acks: &[Packet], resend: bool) -> RunOutcome {
+    let mut sum = RunOutcome::default();
     permutations(packets, &mut |order| {
-        let Ends { right, falsely, hangs, doubled, unanswered, ghosts } =
+        let RunOutcome { right, falsely, hangs, doubled, unanswered, ghosts } =
             judge(rule, order, lost_acks, resend);
         sum.right += right;
         sum.falsely += falsely;
@@ -112,8 +112,8 @@ fn all_orders(rule: Literal, packets: &[Packet], lost_acks: &[Packet], resend: b
     sum
 }
 
-fn right(count: u32) -> Ends {
-    Ends { right: count, ..Ends::default() }
+fn right(count: u32) -> RunOutcome {
+    RunOutcome { right: count, ..RunOutcome::default() }
 }
 
 #[test]
@@ -133,13 +133,16 @@ fn e1_1_literal_printed_mask_never_completes() {
     let packets = operation(0, 8, 0);
     assert_eq!(judge(Literal::None, &packets, &[], false), right(1));
     // In every order: its upper four ones belong to no packet and to no bit.
-    assert_eq!(judge(Literal::MaskOf36Bits, &packets, &[], true), Ends { hangs: 1, ..Ends::default() });
+    assert_eq!(
+        judge(Literal::MaskOf36Bits, &packets, &[], true),
+        RunOutcome { hangs: 1, ..RunOutcome::default() }
+    );
 }
 
 #[test]
 fn e1_2_literal_no_rescan_finishes_only_start_first() {
     let ends = all_orders(Literal::NoRescan, &operation(0, 6, 0), &[], false);
-    assert_eq!(ends, Ends { right: 120, hangs: 600, ..Ends::default() });
+    assert_eq!(ends, RunOutcome { right: 120, hangs: 600, ..RunOutcome::default() });
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn e1_3_literal_second_start_clears_mask() {
     let ends = all_orders(Literal::EveryStartRegisters, &packets, &[], false);
     // 4! orders, each of them twice, the two starts being alike. A packet between the starts is marked by the first and forgotten
     // with the second.
-    assert_eq!(ends, Ends { right: 16, hangs: 8, ..Ends::default() });
+    assert_eq!(ends, RunOutcome { right: 16, hangs: 8, ..RunOutcome::default() });
     assert_eq!(all_orders(Literal::None, &packets, &[], false), right(24));
 }
 
@@ -240,12 +243,12 @@ fn answer(transmit: &Transmit) -> Answer {
     let op = transmit.ops.as_slice()[0];
     Answer {
         node: transmit.node,
-        incarnation: common::LIFE,
+        incarnation: common::INCARNATION,
         op,
         transfer: transmit.transfer,
         segment: transmit.segment,
         tries: transmit.tries,
-        life: Incarnation::new(0),
+        peer_incarnation: Incarnation::new(0),
     }
 }
 
@@ -254,7 +257,7 @@ fn e1_8_literal_last_segment_answer_may_come_first() {
     // Literally: complete when the unflagged segment is acknowledged. Of the 6 orders of three answers it comes last in 2.
     let mut early = 0;
     permutations(&three_segments(), &mut |answers| {
-        let mut sender = Sender::new(SenderConfig::default(), common::LIFE).unwrap();
+        let mut sender = Sender::new(SenderConfig::default(), common::INCARNATION).unwrap();
         let SenderConfig { segment_size, .. } = *sender.config();
         sender.submit(Nanos::ZERO, command(2 * u64::from(segment_size) + 1)).unwrap();
         let sent: Vec<_> = core::iter::from_fn(|| sender.poll_transmit(Nanos::ZERO)).collect();
@@ -275,7 +278,7 @@ fn e1_8_literal_last_segment_answer_may_come_first() {
 /// A transfer to a receiver whose registry is full for a second and a half. `refuses`: as corrected; literally there is no entry to
 /// match and none to register, so nothing is answered.
 fn to_a_full_registry(refuses: bool) -> Result<(), TransferError> {
-    let mut sender = Sender::new(SenderConfig::default(), common::LIFE).unwrap();
+    let mut sender = Sender::new(SenderConfig::default(), common::INCARNATION).unwrap();
     let mut rig = Rig::new(config());
     for transfer in 0..rig.receiver.config().registry_entries {
         rig.send(&Shape::single(transfer, 2), 0);
@@ -315,7 +318,7 @@ fn e1_12_literal_unanswered_full_registry_fails_transfer() {
 #[test]
 fn e1_9_literal_notice_per_segment_notifies_three_times() {
     let ends = all_orders(Literal::NoticePerSegment, &three_segments(), &[], false);
-    assert_eq!(ends, Ends { doubled: 6, ..Ends::default() });
+    assert_eq!(ends, RunOutcome { doubled: 6, ..RunOutcome::default() });
     assert_eq!(all_orders(Literal::None, &three_segments(), &[], false), right(6));
 }
 

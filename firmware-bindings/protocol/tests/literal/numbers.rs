@@ -61,7 +61,7 @@ impl Path {
 
 /// What a sender believes of a path.
 #[derive(Clone, Copy, Debug)]
-struct Believed {
+struct EstimatedPath {
     /// The least of its means of 64 samples, in microseconds.
     mean: u64,
     /// The least of its samples.
@@ -71,10 +71,10 @@ struct Believed {
 /// A thousand packets, one after the other, each sent again whenever its wait comes to T + d of the last 64 samples; nothing is lost.
 /// `echo`: the answer says which try it is to, and is held against that one's time; literally a resend overwrites the send time, and
 /// whatever comes is taken for the latest copy's answer.
-fn samples(echo: bool) -> Believed {
+fn samples(echo: bool) -> EstimatedPath {
     let mut path = Path(11);
     let mut last = vec![100u64; 64];
-    let mut least = Believed { mean: u64::MAX, sample: u64::MAX };
+    let mut least = EstimatedPath { mean: u64::MAX, sample: u64::MAX };
     for n in 0..1000 {
         let mean = last.iter().sum::<u64>() / 64;
         let variance = last.iter().map(|sample| sample.abs_diff(mean).pow(2)).sum::<u64>() / 64;
@@ -84,7 +84,7 @@ fn samples(echo: bool) -> Believed {
         let resends = (answered - 1) / wait.max(1);
         let sample = if echo { answered } else { answered - resends * wait };
         last[n % 64] = sample;
-        least = Believed { mean: least.mean.min(mean), sample: least.sample.min(sample) };
+        least = EstimatedPath { mean: least.mean.min(mean), sample: least.sample.min(sample) };
     }
     least
 }

@@ -7,13 +7,13 @@ use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, TransferId};
 use fpga_firmware::wire::{AnswerBody, Common, Message, MessageAnswer, NackReason};
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::ends::{Rules, SchemeSet};
+use fpga_protocol::scheme::any::{SchemeConfig, SchemeSet};
 use fpga_protocol::scheme::messages::Sender;
-use fpga_protocol::scheme::side::{Departure, Header, SchemeSender};
+use fpga_protocol::scheme::traits::{Header, OutgoingPacket, SchemeSender};
 use fpga_protocol::sender::{SubmitError, TransferError};
 
-fn rules(scheme: Scheme) -> Rules {
-    Rules::new(scheme, ROUND_TRIP).unwrap()
+fn rules(scheme: Scheme) -> SchemeConfig {
+    SchemeConfig::new(scheme, ROUND_TRIP).unwrap()
 }
 
 fn sender(scheme: Scheme) -> Sender {
@@ -87,7 +87,7 @@ fn silence_every_timeout_counted() {
 }
 
 /// The answer of node 2 to a request or a packet.
-fn answer(departure: &Departure, body: AnswerBody) -> MessageAnswer {
+fn answer(departure: &OutgoingPacket, body: AnswerBody) -> MessageAnswer {
     let (to, message) = match departure.header {
         Header::Message(Message::Request(request)) => (request.common, request.message),
         Header::Message(Message::Data(packet)) => (packet.common, packet.message),

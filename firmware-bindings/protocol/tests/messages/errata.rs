@@ -9,9 +9,9 @@ use fpga_firmware::wire::{AnswerBody, Message};
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::MemoryWindow;
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::messages::{Receiver, Sender};
-use fpga_protocol::scheme::side::{Departure, Header, Said, SchemeReceiver, SchemeSender};
+use fpga_protocol::scheme::traits::{Action, Header, OutgoingPacket, SchemeReceiver, SchemeSender};
 use fpga_registers::CardAddr;
 
 /// A sender, a receiver, and a network that loses what it is told to.
@@ -20,11 +20,11 @@ struct Pair {
     receiver: Receiver,
     memory: Memory,
     now: Nanos,
-    departures: Vec<Departure>,
+    departures: Vec<OutgoingPacket>,
 }
 
 impl Pair {
-    fn new(rules: Rules) -> Self {
+    fn new(rules: SchemeConfig) -> Self {
         let (sender, _) = configs(rules, 0);
         let (_, receiver) = configs(rules, 1);
         let mut receiver = Receiver::new(receiver).unwrap();
@@ -56,7 +56,7 @@ impl Pair {
                 }
             }
             while let Some(said) = self.receiver.poll_action() {
-                if let Said::Send(header) = said {
+                if let Action::Send(header) = said {
                     for _ in 0..says(&header) {
                         self.sender.handle_packet(self.now, &header);
                     }
@@ -74,8 +74,8 @@ impl Pair {
     }
 }
 
-fn rules() -> Rules {
-    Rules::new(Scheme::ReceiverWindow, ROUND_TRIP).unwrap()
+fn rules() -> SchemeConfig {
+    SchemeConfig::new(Scheme::ReceiverWindow, ROUND_TRIP).unwrap()
 }
 
 fn is_done(header: &Header) -> bool {
@@ -104,7 +104,7 @@ fn e0_15_done_lost_is_repeated_on_request() {
 #[test]
 fn e0_16_repeated_request_gives_one_context() {
     for scheme in [Scheme::ReceiverWindow, Scheme::ReceiverCounter] {
-        let mut pair = Pair::new(Rules::new(scheme, ROUND_TRIP).unwrap());
+        let mut pair = Pair::new(SchemeConfig::new(scheme, ROUND_TRIP).unwrap());
         pair.sender.submit(pair.now, write(1, 0, 0, 640)).unwrap();
         let requests = Cell::new(0);
         let ended = pair.run(

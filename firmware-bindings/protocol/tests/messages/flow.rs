@@ -7,18 +7,18 @@ use fpga_firmware::wire::{Common, Message};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow::{Config, FULL};
 use fpga_protocol::feedback::{LinkPacket, Word};
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::messages::Sender;
-use fpga_protocol::scheme::side::{Departure, Header, SchemeSender};
+use fpga_protocol::scheme::traits::{Header, OutgoingPacket, SchemeSender};
 
 /// Of a line on which a byte takes a nanosecond, and at half the rate two.
-fn time_of(departure: &Departure) -> Nanos {
+fn time_of(departure: &OutgoingPacket) -> Nanos {
     Nanos::new(2 * (departure.header.length() as u64 + u64::from(departure.payload)))
 }
 
 #[test]
 fn rate_lowered_packets_leave_at_rate_in_turns() {
-    let (config, receiver) = configs(Rules::new(Scheme::Selective, ROUND_TRIP).unwrap(), 0);
+    let (config, receiver) = configs(SchemeConfig::new(Scheme::Selective, ROUND_TRIP).unwrap(), 0);
     let mut sender = Sender::new(config, receiver.incarnation).unwrap();
     sender.control_flow(Config::new(8_000_000_000, ROUND_TRIP));
     let mut now = Nanos::new(1);

@@ -2,27 +2,27 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on may as well stop")]
 
-mod at_once;
 mod contexts;
+mod delayed_duplicates;
+mod delivery;
 mod errata;
 mod flow;
-mod lives;
+mod incarnations;
+mod interleaved;
 mod net;
 mod packets;
 mod reads;
 mod refusals;
-mod whole;
-mod zombies;
 
 use fpga_firmware::Incarnation;
 use fpga_firmware::generated::Scheme;
 use fpga_netmodel::{BitRate, Bursts, Conditions, Delay, Impairments, Loss, Probability, Rate};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{Receiver as Registry, ReceiverConfig as RegistryConfig};
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::messages::{ReadConfig, Reads, Receiver, ReceiverConfig, Sender, SenderConfig};
-use fpga_protocol::scheme::side::{Header, RegistrySender};
-use net::{Net, Node, Reading, node_id};
+use fpga_protocol::scheme::traits::{Header, RegistrySender};
+use net::{Net, Node, ReadSupport, node_id};
 
 pub(crate) const ROUND_TRIP: Nanos = Nanos::from_micros(4);
 pub(crate) const SCHEMES: [Scheme; 5] = [
@@ -34,12 +34,13 @@ pub(crate) const SCHEMES: [Scheme; 5] = [
 ];
 
 /// Every scheme with the specification's parameters, and the receiver window with credits and with a narrow window.
-pub(crate) fn all_rules() -> Vec<Rules> {
-    let mut all: Vec<Rules> = SCHEMES.iter().filter_map(|scheme| Rules::new(*scheme, ROUND_TRIP)).collect();
+pub(crate) fn all_rules() -> Vec<SchemeConfig> {
+    let mut all: Vec<SchemeConfig> =
+        SCHEMES.iter().filter_map(|scheme| SchemeConfig::new(*scheme, ROUND_TRIP)).collect();
     let config = fpga_protocol::scheme::receiver_window::Config::new(ROUND_TRIP);
     for (window, credit) in [(128, true), (4, true), (4, false)] {
         let config = fpga_protocol::scheme::receiver_window::Config { window, credit, ..config };
-        all.push(Rules::ReceiverWindow(config));
+        all.push(SchemeConfig::ReceiverWindow(config));
     }
     all
 }
@@ -47,7 +48,7 @@ pub(crate) fn all_rules() -> Vec<Rules> {
 pub(crate) type MessageNode = Node<Sender, Receiver>;
 pub(crate) type MessageNet = Net<Sender, Receiver>;
 
-impl Reading for MessageNode {
+impl ReadSupport for MessageNode {
     fn reads_packet(&mut self, now: Nanos, header: &Header) {
         if let Some(reads) = &mut self.reads {
             reads.handle_packet(now, header, self.receiver.access(), &mut self.sender);
@@ -63,12 +64,12 @@ impl Reading for MessageNode {
     }
 }
 
-impl Reading for Node<RegistrySender, Registry> {
+impl ReadSupport for Node<RegistrySender, Registry> {
     fn reads_packet(&mut self, _now: Nanos, _header: &Header) {}
     fn reads_timeout(&mut self, _now: Nanos) {}
 }
 
-pub(crate) fn configs(rules: Rules, at: usize) -> (SenderConfig, ReceiverConfig) {
+pub(crate) fn configs(rules: SchemeConfig, at: usize) -> (SenderConfig, ReceiverConfig) {
     let life = Incarnation::new(0x1000 + u32::try_from(at).unwrap());
     let mut sender = SenderConfig::new(node_id(at), rules);
     let mut receiver = ReceiverConfig::new(node_id(at), life, rules);
@@ -85,7 +86,7 @@ pub(crate) fn node(sender: SenderConfig, receiver: ReceiverConfig) -> MessageNod
     node
 }
 
-pub(crate) fn net(rules: Rules, impairments: &Impairments, seed: u64) -> MessageNet {
+pub(crate) fn net(rules: SchemeConfig, impairments: &Impairments, seed: u64) -> MessageNet {
     let nodes = [0, 1].map(|at| {
         let (sender, receiver) = configs(rules, at);
         node(sender, receiver)

@@ -4,11 +4,11 @@ use fpga_firmware::NodeId;
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::wire::{MAX_PACKET_LENGTH, Message, Packet};
-use fpga_netmodel::{Impairments, Link};
+use fpga_netmodel::{ImpairedLink, Impairments};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
 use fpga_protocol::scheme::messages::Reads;
-use fpga_protocol::scheme::side::{Departure, Header, Said, SchemeReceiver, SchemeSender};
+use fpga_protocol::scheme::traits::{Action, Header, OutgoingPacket, SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, Completion, Notify};
 use fpga_registers::CardAddr;
 
@@ -57,7 +57,7 @@ impl<S: SchemeSender, R: SchemeReceiver> Node<S, R> {
 }
 
 /// What reads need besides the traits: only message schemes have it.
-pub(crate) trait Reading {
+pub(crate) trait ReadSupport {
     fn reads_packet(&mut self, now: Nanos, header: &Header);
     fn reads_timeout(&mut self, now: Nanos);
 }
@@ -67,7 +67,7 @@ pub(crate) struct Net<S, R> {
     pub(crate) now: Nanos,
     pub(crate) nodes: [Node<S, R>; 2],
     /// To node 1, and to node 2.
-    links: [Link<Vec<u8>>; 2],
+    links: [ImpairedLink<Vec<u8>>; 2],
     pub(crate) damaged: u64,
 }
 
@@ -90,14 +90,14 @@ pub(crate) fn write(node: usize, from: u64, to: u64, length: u64) -> Command {
 
 impl<S: SchemeSender, R: SchemeReceiver> Net<S, R>
 where
-    Node<S, R>: Reading,
+    Node<S, R>: ReadSupport,
 {
     pub(crate) fn new(nodes: [Node<S, R>; 2], impairments: &Impairments, seed: u64) -> Self {
-        let link = |seed| Link::new(impairments.clone(), 1 << 14, seed).unwrap();
+        let link = |seed| ImpairedLink::new(impairments.clone(), 1 << 14, seed).unwrap();
         Self { now: Nanos::ZERO, nodes, links: [link(seed), link(!seed)], damaged: 0 }
     }
 
-    fn send(&mut self, departure: &Departure, from: usize) {
+    fn send(&mut self, departure: &OutgoingPacket, from: usize) {
         let start = usize::try_from(departure.source.get()).unwrap();
         let payload = &self.nodes[from].memory.0[start..start + departure.payload as usize];
         let mut buffer = vec![0; MAX_PACKET_LENGTH];
@@ -161,8 +161,10 @@ where
         loop {
             let (now, node) = (self.now, &mut self.nodes[at]);
             let departure = match node.receiver.poll_action() {
-                Some(Said::Send(header)) => Some(Departure { header, source: CardAddr::new(0), payload: 0 }),
-                Some(Said::Event(event)) => {
+                Some(Action::Send(header)) => {
+                    Some(OutgoingPacket { header, source: CardAddr::new(0), payload: 0 })
+                }
+                Some(Action::Event(event)) => {
                     if let Some(reads) = &mut node.reads {
                         reads.handle_event(&event);
                     }
@@ -187,7 +189,7 @@ where
             if enough(self) {
                 return true;
             }
-            let links = self.links.iter().filter_map(Link::poll_timeout);
+            let links = self.links.iter().filter_map(ImpairedLink::poll_timeout);
             let sides = self.nodes.iter().flat_map(|node| {
                 let reads = node.reads.as_ref().and_then(Reads::poll_timeout);
                 [node.sender.poll_timeout(), node.receiver.poll_timeout(), reads]
@@ -200,6 +202,6 @@ where
 
     /// Lets what is still on its way arrive.
     pub(crate) fn drain(&mut self) {
-        self.run(|net| net.links.iter().all(Link::is_empty));
+        self.run(|net| net.links.iter().all(ImpairedLink::is_empty));
     }
 }

@@ -8,9 +8,9 @@ use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{AnswerBody, Message, MessageHeader};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::MemoryWindow;
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::messages::{Receiver, ReceiverConfig, Sender};
-use fpga_protocol::scheme::side::{Header, Said, SchemeReceiver, SchemeSender};
+use fpga_protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender};
 use fpga_registers::CardAddr;
 
 const START: Nanos = Nanos::ZERO;
@@ -18,8 +18,8 @@ const START: Nanos = Nanos::ZERO;
 const LENGTH: u32 = 150;
 const BASE: u64 = 0x300;
 
-fn rules() -> Rules {
-    Rules::new(Scheme::SenderWindow, ROUND_TRIP).unwrap()
+fn rules() -> SchemeConfig {
+    SchemeConfig::new(Scheme::SenderWindow, ROUND_TRIP).unwrap()
 }
 
 /// Packets of a transfer to [`BASE`] that a sender in its life `life` sends at first.
@@ -62,9 +62,9 @@ impl Rig {
         let (mut answers, mut events) = (Vec::new(), Vec::new());
         while let Some(said) = self.receiver.poll_action() {
             match said {
-                Said::Send(Header::Message(Message::Answer(answer))) => answers.push(answer.body),
-                Said::Send(other) => panic!("{other:?}"),
-                Said::Event(event) => events.push(event),
+                Action::Send(Header::Message(Message::Answer(answer))) => answers.push(answer.body),
+                Action::Send(other) => panic!("{other:?}"),
+                Action::Event(event) => events.push(event),
             }
         }
         (answers, events)

@@ -10,7 +10,7 @@ use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::MemoryWindow;
 use fpga_protocol::scheme::messages::{Read, ReadError};
-use fpga_protocol::scheme::side::{Header, SchemeReceiver};
+use fpga_protocol::scheme::traits::{Header, SchemeReceiver};
 use fpga_registers::CardAddr;
 
 fn read(source: u64, base: u64, length: u64) -> Read {

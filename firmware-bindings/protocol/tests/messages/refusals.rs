@@ -7,9 +7,9 @@ use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use fpga_protocol::scheme::side::{SchemeReceiver, SchemeSender};
+use fpga_protocol::scheme::traits::{SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, Notify, SubmitError, TransferError};
 
 #[test]
@@ -135,7 +135,7 @@ fn message_unreachable_node_does_not_block_others() {
 fn message_scheme_mismatch_is_reported() {
     let [first, .., last] = SCHEMES;
     let nodes = [(0, first), (1, last)].map(|(at, scheme)| {
-        let (sender, receiver) = configs(Rules::new(scheme, ROUND_TRIP).unwrap(), at);
+        let (sender, receiver) = configs(SchemeConfig::new(scheme, ROUND_TRIP).unwrap(), at);
         node(sender, receiver)
     });
     let mut net = Net::new(nodes, &clean(), 3);
@@ -151,7 +151,7 @@ fn message_scheme_mismatch_is_reported() {
 
 #[test]
 fn message_invalid_submission_or_configuration_is_refused() {
-    let rules = Rules::new(Scheme::Selective, ROUND_TRIP).unwrap();
+    let rules = SchemeConfig::new(Scheme::Selective, ROUND_TRIP).unwrap();
     let mut net = net(rules, &clean(), 0);
     let sender = &mut net.nodes[0].sender;
     let mut refused = |command| sender.submit(Nanos::ZERO, command).unwrap_err();
@@ -162,7 +162,7 @@ fn message_invalid_submission_or_configuration_is_refused() {
     assert_eq!(refused(Command { notify: Notify::Sender, ..write(1, 0, 0, 1) }), SubmitError::Notify);
     assert!(matches!(refused(write(1, 0, u64::MAX, 2)), SubmitError::Address { .. }));
     assert!(matches!(refused(write(1, 0, 0, u64::MAX)), SubmitError::TooLong { .. }));
-    assert!(Rules::new(Scheme::Registry, ROUND_TRIP).is_none());
+    assert!(SchemeConfig::new(Scheme::Registry, ROUND_TRIP).is_none());
     let good = SenderConfig::new(NodeId::new(1), rules);
     let mut wrong = [good; 5];
     wrong[0].contexts = 4097;

@@ -4,11 +4,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::literal_receivers::{self as literal, AnyPacketTimer, Reading};
+use crate::literal_receivers::{self as literal, AnyPacketTimer, LiteralVariant};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::receiver_window::{Config, Receiver, Sender};
 use fpga_protocol::scheme::{
-    Answer, Fate, Incoming, MAX_MESSAGE_PACKETS, Map, Outgoing, Packet, adaptive_window, mapping, selective,
+    AckMap, Answer, Disposition, MAX_MESSAGE_PACKETS, MessageReceiver, MessageSender, Packet,
+    adaptive_window, mapping, selective,
 };
 
 /// The reference path: 10 GB/s, 800 ns one way, packets of 512 bytes and a header.
@@ -29,26 +30,31 @@ fn receiver(window: u32) -> Receiver {
     Receiver::new(Config { window, ..Config::new(ROUND_TRIP) }, START)
 }
 
-fn take(receiver: &mut impl Incoming, index: u32, count: u32) -> Fate {
+fn take(receiver: &mut impl MessageReceiver, index: u32, count: u32) -> Disposition {
     receiver.handle_packet(START, &packet(index, count))
 }
 
-fn all_of(sender: &mut impl Outgoing, now: Nanos) -> Vec<u32> {
+fn all_of(sender: &mut impl MessageSender, now: Nanos) -> Vec<u32> {
     std::iter::from_fn(|| sender.poll_packet(now)).map(|packet| packet.index).collect()
 }
 
 /// What became of a message on the reference path.
 #[derive(Clone, Copy, Debug)]
-struct Went {
+struct MessageOutcome {
     /// When the sender knew that all of it is there; `None`: not by the limit.
     done: Option<Nanos>,
     sent: u32,
 }
 
 /// Carries a message in order until `limit`. `lost` are sendings of packets, counted from 0.
-fn carry(mut sender: impl Outgoing, mut receiver: impl Incoming, lost: &[u32], limit: Nanos) -> Went {
+fn carry(
+    mut sender: impl MessageSender,
+    mut receiver: impl MessageReceiver,
+    lost: &[u32],
+    limit: Nanos,
+) -> MessageOutcome {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    enum What {
+    enum EventAction {
         Data(Packet),
         Answer(Answer),
         Timer,
@@ -56,7 +62,7 @@ fn carry(mut sender: impl Outgoing, mut receiver: impl Incoming, lost: &[u32], l
     }
     let mut events = BinaryHeap::new();
     let (mut number, mut sent, mut free, mut wake) = (0_u64, 0_u32, START, Nanos::MAX);
-    events.push(Reverse((START, number, What::Free)));
+    events.push(Reverse((START, number, EventAction::Free)));
     while let Some(Reverse((now, _, what))) = events.pop() {
         if now > limit {
             break;
@@ -66,46 +72,46 @@ fn carry(mut sender: impl Outgoing, mut receiver: impl Incoming, lost: &[u32], l
             events.push(Reverse((at, number, what)));
         };
         match what {
-            What::Data(packet) => {
+            EventAction::Data(packet) => {
                 let complete = receiver.is_complete();
                 receiver.handle_packet(now, &packet);
                 if complete {
-                    add(now.saturating_add(ONE_WAY), What::Answer(Answer::Done));
+                    add(now.saturating_add(ONE_WAY), EventAction::Answer(Answer::Done));
                 }
             }
-            What::Answer(answer) => sender.handle_answer(now, &answer),
-            What::Timer => {
+            EventAction::Answer(answer) => sender.handle_answer(now, &answer),
+            EventAction::Timer => {
                 wake = if wake <= now { Nanos::MAX } else { wake };
                 sender.handle_timeout(now);
                 receiver.handle_timeout(now);
             }
-            What::Free => {}
+            EventAction::Free => {}
         }
         while let Some(answer) = receiver.poll_answer() {
-            add(now.saturating_add(ONE_WAY), What::Answer(answer));
+            add(now.saturating_add(ONE_WAY), EventAction::Answer(answer));
         }
         if sender.is_done() {
-            return Went { done: Some(now), sent };
+            return MessageOutcome { done: Some(now), sent };
         }
         if free <= now
             && let Some(packet) = sender.poll_packet(now)
         {
             if !lost.contains(&sent) {
-                add(now.saturating_add(PACKET_TIME).saturating_add(ONE_WAY), What::Data(packet));
+                add(now.saturating_add(PACKET_TIME).saturating_add(ONE_WAY), EventAction::Data(packet));
             }
             sent += 1;
             free = now.saturating_add(PACKET_TIME);
-            add(free, What::Free);
+            add(free, EventAction::Free);
         }
         let due = [sender.poll_timeout(), receiver.poll_timeout()].into_iter().flatten().min();
         // One event for the next timer; one that is no longer due finds nothing to do.
         if let Some(due) = due.map(|due| due.max(now.saturating_add(Nanos::new(1)))).filter(|due| *due < wake)
         {
             wake = due;
-            add(due, What::Timer);
+            add(due, EventAction::Timer);
         }
     }
-    Went { done: None, sent }
+    MessageOutcome { done: None, sent }
 }
 
 #[test]
@@ -113,10 +119,10 @@ fn e0_1_window_slide_moves_by_all_ones_up_to_full_width() {
     for window in [1, 2, 64, 127, 128] {
         let mut receiver = receiver(window);
         for index in (0..window).rev() {
-            assert_eq!((receiver.base(), take(&mut receiver, index, 300)), (0, Fate::Write));
+            assert_eq!((receiver.base(), take(&mut receiver, index, 300)), (0, Disposition::Write));
         }
         assert_eq!(receiver.base(), window, "moved by the whole word");
-        assert!(!receiver.holds(window) && receiver.holds(window - 1));
+        assert!(!receiver.has_packet(window) && receiver.has_packet(window - 1));
         // What was set beyond the ones moves down with them.
         let mut receiver = self::receiver(128);
         let [low, gap] = [window / 2, window / 2 + 1];
@@ -124,7 +130,7 @@ fn e0_1_window_slide_moves_by_all_ones_up_to_full_width() {
             take(&mut receiver, index, 300);
         }
         take(&mut receiver, low, 300);
-        assert!(receiver.base() == gap && receiver.holds(gap + 1) && !receiver.holds(gap + 2));
+        assert!(receiver.base() == gap && receiver.has_packet(gap + 1) && !receiver.has_packet(gap + 2));
     }
 }
 
@@ -132,7 +138,7 @@ fn e0_1_window_slide_moves_by_all_ones_up_to_full_width() {
 #[test]
 fn e0_3_window_after_packets_2_1_0_expects_3() {
     let mut corrected = receiver(128);
-    let mut literal = literal::Receiver::new(Reading::Document004, 128);
+    let mut literal = literal::Receiver::new(LiteralVariant::Document004, 128);
     for index in [2, 1, 0] {
         take(&mut corrected, index, 5);
         take(&mut literal, index, 5);
@@ -191,7 +197,7 @@ fn e0_8_packet_beyond_window_is_requested_at_limited_rate() {
         let mut sum = 0;
         for time in 0..10 {
             let fate = receiver.handle_packet(Nanos::new(time * 100), &packet(100, 512));
-            assert_eq!(fate, Fate::Dropped);
+            assert_eq!(fate, Disposition::Dropped);
             sum += std::iter::from_fn(|| receiver.poll_answer()).count();
         }
         sum
@@ -249,7 +255,7 @@ fn e0_11_message_of_4096_packets_completes() {
     let mut receiver = receiver(128);
     for index in 0..MAX_MESSAGE_PACKETS {
         assert!(!receiver.is_complete());
-        assert_eq!(take(&mut receiver, index, MAX_MESSAGE_PACKETS), Fate::Write);
+        assert_eq!(take(&mut receiver, index, MAX_MESSAGE_PACKETS), Disposition::Write);
     }
     assert_eq!((receiver.base(), receiver.poll_answer()), (MAX_MESSAGE_PACKETS, Some(Answer::Done)));
     assert_eq!(MAX_MESSAGE_PACKETS.ilog2() + 1, 13);
@@ -263,10 +269,10 @@ fn e0_12_window_holds_exactly_its_size() {
             for index in 0..base {
                 take(&mut receiver, index, 4096);
             }
-            assert_eq!(take(&mut receiver, base + window, 4096), Fate::Dropped);
+            assert_eq!(take(&mut receiver, base + window, 4096), Disposition::Dropped);
             let beyond = Answer::Resend { first: base + window, last: base + window };
             assert_eq!(receiver.poll_answer(), Some(beyond));
-            assert_eq!(take(&mut receiver, base + window - 1, 4096), Fate::Write);
+            assert_eq!(take(&mut receiver, base + window - 1, 4096), Disposition::Write);
         }
     }
 }
@@ -280,8 +286,12 @@ fn e0_13_window_slide_stops_before_next_hole() {
             take(&mut receiver, index, 100);
         }
         assert_eq!(receiver.base(), ones);
-        assert!((0..ones).all(|index| take(&mut receiver.clone(), index, 100) == Fate::Duplicate));
-        assert_eq!(take(&mut receiver, ones, 100), Fate::Write, "the packet behind the ones was not here");
+        assert!((0..ones).all(|index| take(&mut receiver.clone(), index, 100) == Disposition::Duplicate));
+        assert_eq!(
+            take(&mut receiver, ones, 100),
+            Disposition::Write,
+            "the packet behind the ones was not here"
+        );
     }
 }
 
@@ -355,7 +365,7 @@ fn e0_22_packet_below_base_is_duplicate() {
     }
     let before = receiver.clone();
     for index in 0..3 {
-        assert_eq!(take(&mut receiver, index, 6), Fate::Duplicate);
+        assert_eq!(take(&mut receiver, index, 6), Disposition::Duplicate);
     }
     assert_eq!(receiver, before);
 }
@@ -366,7 +376,7 @@ fn adaptive(count: u32) -> (adaptive_window::Sender, mapping::Receiver) {
     (adaptive_window::Sender::new(config, count), receiver)
 }
 
-fn map_of(receiver: &mut mapping::Receiver, now: Nanos, packet: &Packet) -> Map {
+fn map_of(receiver: &mut mapping::Receiver, now: Nanos, packet: &Packet) -> AckMap {
     receiver.handle_packet(now, packet);
     match receiver.poll_answer() {
         Some(Answer::Map(map)) => map,
@@ -412,7 +422,7 @@ fn e2_3_one_acknowledgement_covers_all_lost_ones() {
     let packets: Vec<Packet> = std::iter::from_fn(|| sender.poll_packet(START)).collect();
     let first = map_of(&mut receiver, ONE_WAY, &packets[0]);
     let again = map_of(&mut receiver, ONE_WAY, &packets[0]);
-    assert_eq!((again.base, again.again, first.again), (first.base, true, false));
+    assert_eq!((again.base, again.retransmit, first.retransmit), (first.base, true, false));
 }
 
 /// A gap is no wish yet: it becomes one when it has been there for longer than packets overtake each other.
@@ -421,7 +431,7 @@ fn e2_4_gap_is_requested_after_reorder_window() {
     let (_, mut receiver) = adaptive(40);
     let wanted = |receiver: &mut mapping::Receiver, index: u32, now: u64| {
         let packet = Packet { sequence: index + 1, ..packet(index, 40) };
-        map_of(receiver, Nanos::new(now), &packet).wanted
+        map_of(receiver, Nanos::new(now), &packet).overdue
     };
     assert_eq!(wanted(&mut receiver, 0, 0), 0);
     // 1 is missing from here on.

@@ -20,13 +20,13 @@
 //!   none of them, its timers rest and it stays complete is asked of it, once for each state in which it becomes complete.
 
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::{Answer, Fate, Incoming, Outgoing, Packet};
+use fpga_protocol::scheme::{Answer, Disposition, MessageReceiver, MessageSender, Packet};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// What the network and the clock may do on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Mischief {
+pub(crate) struct FaultBudget {
     pub(crate) losses: u8,
     pub(crate) copies: u8,
     pub(crate) early: u8,
@@ -43,13 +43,13 @@ struct State<S, R> {
     written: u32,
     /// The same of this sending of the message alone, and which one it is.
     round: (u8, u32),
-    left: Mischief,
+    left: FaultBudget,
     now: Nanos,
 }
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct SearchResult {
     pub(crate) states: usize,
     /// Ends of paths at which both ends are done.
     pub(crate) finished: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Found {
     pub(crate) bad_ends: usize,
 }
 
-impl Found {
+impl SearchResult {
     /// What must never be.
     pub(crate) const fn faults(&self) -> [usize; 5] {
         [self.hangs, self.false_completions, self.bad_writes, self.bad_packets, self.bad_ends]
@@ -77,12 +77,12 @@ const EPOCH: Nanos = Nanos::new(1 << 40);
 
 /// Sixty-four bits of a state: products of 128 bits, folded.
 #[derive(Clone, Copy, Default)]
-struct Folded {
+struct StateHash {
     hash: u64,
     now: u64,
 }
 
-impl Folded {
+impl StateHash {
     fn fold(&mut self, word: u64) {
         let product = u128::from(self.hash ^ word ^ 0x9E37_79B9_7F4A_7C15) * 0xA076_1D64_78BD_642F_u128;
         #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
@@ -91,7 +91,7 @@ impl Folded {
     }
 }
 
-impl Hasher for Folded {
+impl Hasher for StateHash {
     fn finish(&self) -> u64 {
         self.hash
     }
@@ -124,13 +124,13 @@ impl Hasher for Folded {
 
 impl<S, R> State<S, R>
 where
-    S: Outgoing + Clone + Eq + Hash,
-    R: Incoming + Clone + Eq + Hash,
+    S: MessageSender + Clone + Eq + Hash,
+    R: MessageReceiver + Clone + Eq + Hash,
 {
     /// Hashes of 64 bits instead of states: among a hundred million, a collision hides a state in one run of four thousand. What
     /// may still go wrong is no part of it.
     fn hashed(&self) -> u64 {
-        let mut hasher = Folded { hash: 0, now: self.now.get() };
+        let mut hasher = StateHash { hash: 0, now: self.now.get() };
         self.sender.hash(&mut hasher);
         (&self.answers, self.written).hash(&mut hasher);
         if self.receiver.is_complete() {
@@ -143,7 +143,7 @@ where
     }
 
     /// Sends what can be sent.
-    fn settle(&mut self, count: u32, found: &mut Found) {
+    fn settle(&mut self, count: u32, found: &mut SearchResult) {
         let was_done = self.sender.is_done();
         while let Some(packet) = self.sender.poll_packet(self.now) {
             let exists = packet.index < count && packet.tail == (packet.index + 1 == count);
@@ -157,11 +157,11 @@ where
         self.answers.sort_unstable();
     }
 
-    fn arrive(&mut self, packet: Packet, count: u32, found: &mut Found) {
+    fn arrive(&mut self, packet: Packet, count: u32, found: &mut SearchResult) {
         let complete = self.receiver.is_complete();
         let claimed = complete || self.sender.is_done();
         match self.receiver.handle_packet(self.now, &packet) {
-            Fate::Write => {
+            Disposition::Write => {
                 if self.round.0 != packet.round {
                     self.round = (packet.round, 0);
                 }
@@ -174,7 +174,7 @@ where
                 }
             }
             // Whoever holds a complete message says so as often as it is asked.
-            Fate::Duplicate | Fate::Dropped if complete => {
+            Disposition::Duplicate | Disposition::Dropped if complete => {
                 while self.receiver.poll_answer().is_some() {}
                 self.answers.push(Answer::Done);
             }
@@ -194,7 +194,7 @@ where
             && self.data.iter().copied().chain(next).all(|packet| {
                 let mut receiver = self.receiver.clone();
                 let fate = receiver.handle_packet(self.now, &packet);
-                fate != Fate::Write && receiver.is_complete() && receiver.poll_timeout().is_none()
+                fate != Disposition::Write && receiver.is_complete() && receiver.poll_timeout().is_none()
             })
     }
 
@@ -217,7 +217,7 @@ where
     }
 
     /// Calls `each` with all states that can follow, those in which something went wrong first.
-    fn next(&self, count: u32, found: &mut Found, each: &mut impl FnMut(Self)) {
+    fn next(&self, count: u32, found: &mut SearchResult, each: &mut impl FnMut(Self)) {
         let quiet = self.is_quiet();
         if quiet || self.left.early > 0 {
             for fire in [Self::fire_sender, Self::fire_receiver] {
@@ -271,11 +271,11 @@ where
     fn completes(&self, count: u32) -> bool {
         const ROUNDS: usize = 200;
         let mut state = self.clone();
-        let mut found = Found::default();
+        let mut found = SearchResult::default();
         for _ in 0..ROUNDS {
             state.settle(count, &mut found);
             if state.sender.is_done() {
-                return state.receiver.is_complete() && found == Found::default();
+                return state.receiver.is_complete() && found == SearchResult::default();
             }
             if state.is_quiet() {
                 let (sender, receiver) = (state.fire_sender(), state.fire_receiver());
@@ -295,17 +295,17 @@ where
 }
 
 /// Which of all budgets of up to two of each a state was seen with.
-fn place_of(left: Mischief) -> u32 {
+fn place_of(left: FaultBudget) -> u32 {
     u32::from(left.losses) * 9 + u32::from(left.copies) * 3 + u32::from(left.early)
 }
 
 /// All budgets that a state may have been seen with so that `left` brings nothing new.
-fn at_least(left: Mischief) -> u32 {
+fn at_least(left: FaultBudget) -> u32 {
     let mut all = 0;
     for losses in left.losses..=2 {
         for copies in left.copies..=2 {
             for early in left.early..=2 {
-                all |= 1 << place_of(Mischief { losses, copies, early });
+                all |= 1 << place_of(FaultBudget { losses, copies, early });
             }
         }
     }
@@ -313,14 +313,20 @@ fn at_least(left: Mischief) -> u32 {
 }
 
 /// Tries everything with a message of `count` packets, up to `most` states. Of each kind of mischief there may be two at most.
-pub(crate) fn explore<S, R>(sender: S, receiver: R, count: u32, mischief: Mischief, most: usize) -> Found
+pub(crate) fn explore<S, R>(
+    sender: S,
+    receiver: R,
+    count: u32,
+    mischief: FaultBudget,
+    most: usize,
+) -> SearchResult
 where
-    S: Outgoing + Clone + Eq + Hash,
-    R: Incoming + Clone + Eq + Hash,
+    S: MessageSender + Clone + Eq + Hash,
+    R: MessageReceiver + Clone + Eq + Hash,
 {
     let all = u32::MAX.checked_shr(32 - count).unwrap_or(0);
-    let mut found = Found::default();
-    let mut seen: HashMap<u64, u32, BuildHasherDefault<Folded>> = HashMap::default();
+    let mut found = SearchResult::default();
+    let mut seen: HashMap<u64, u32, BuildHasherDefault<StateHash>> = HashMap::default();
     let mut first = State {
         sender,
         receiver,

@@ -1,15 +1,15 @@
 //! The documents' receiver windows read literally: all arrival orders of six packets, without loss (spec 3).
 
-use crate::literal_receivers::{Reading, Receiver};
+use crate::literal_receivers::{LiteralVariant, Receiver};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::receiver_window::{self, Config};
-use fpga_protocol::scheme::{Fate, Incoming, Packet};
+use fpga_protocol::scheme::{Disposition, MessageReceiver, Packet};
 
 const COUNT: u32 = 6;
 
 /// How all orders ended.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Ends {
+struct RunOutcome {
     finished: u32,
     hung: u32,
     falsely: u32,
@@ -29,14 +29,14 @@ fn orders(rest: &mut Vec<u32>, order: &mut Vec<u32>, each: &mut impl FnMut(&[u32
     }
 }
 
-fn ends(receiver: impl Incoming + Clone) -> Ends {
-    let mut ends = Ends::default();
+fn ends(receiver: impl MessageReceiver + Clone) -> RunOutcome {
+    let mut ends = RunOutcome::default();
     orders(&mut (0..COUNT).collect(), &mut Vec::new(), &mut |order| {
         let mut receiver = receiver.clone();
         let mut written = 0;
         for (sequence, index) in (1..).zip(order) {
             let packet = Packet { index: *index, tail: index + 1 == COUNT, round: 0, sequence };
-            if receiver.handle_packet(Nanos::ZERO, &packet) == Fate::Write {
+            if receiver.handle_packet(Nanos::ZERO, &packet) == Disposition::Write {
                 written += 1;
             }
             if receiver.is_complete() {
@@ -54,20 +54,20 @@ fn ends(receiver: impl Incoming + Clone) -> Ends {
 
 #[test]
 fn e0_2_document_000_hangs_in_every_order() {
-    let literal = Receiver::new(Reading::Document000, 128);
-    assert_eq!(ends(literal), Ends { hung: 720, ..Ends::default() });
+    let literal = Receiver::new(LiteralVariant::Document000, 128);
+    assert_eq!(ends(literal), RunOutcome { hung: 720, ..RunOutcome::default() });
 }
 
 #[test]
 fn e0_4_base_bit_rule_finishes_only_tail_last() {
-    let literal = Receiver::new(Reading::Document000BaseBit, 128);
-    assert_eq!(ends(literal), Ends { hung: 600, finished: 120, ..Ends::default() });
+    let literal = Receiver::new(LiteralVariant::Document000BaseBit, 128);
+    assert_eq!(ends(literal), RunOutcome { hung: 600, finished: 120, ..RunOutcome::default() });
 }
 
 #[test]
 fn e0_5_document_004_completes_with_missing_packet() {
-    let literal = Receiver::new(Reading::Document004, 128);
-    assert_eq!(ends(literal), Ends { hung: 576, finished: 120, falsely: 24 });
+    let literal = Receiver::new(LiteralVariant::Document004, 128);
+    assert_eq!(ends(literal), RunOutcome { hung: 576, finished: 120, falsely: 24 });
 }
 
 #[test]
@@ -75,6 +75,6 @@ fn receiver_window_corrected_finishes_in_every_order() {
     for window in COUNT..=10 {
         let config = Config { window, ..Config::new(Nanos::new(1000)) };
         let corrected = receiver_window::Receiver::new(config, Nanos::ZERO);
-        assert_eq!(ends(corrected), Ends { finished: 720, ..Ends::default() });
+        assert_eq!(ends(corrected), RunOutcome { finished: 720, ..RunOutcome::default() });
     }
 }

@@ -6,11 +6,11 @@
 
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::bits::{bit, down};
-use fpga_protocol::scheme::{Answer, Fate, Incoming, Packet, receiver_window};
+use fpga_protocol::scheme::{Answer, Disposition, MessageReceiver, Packet, receiver_window};
 
 /// Which document is read literally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Reading {
+pub(crate) enum LiteralVariant {
     /// Document 000: bit `i` is packet `base + i`, and nobody sets bit 0 [E0-2].
     Document000,
     /// The same with bit 0 set before the ones are counted: no completion after a slide [E0-4].
@@ -22,7 +22,7 @@ pub(crate) enum Reading {
 /// A receiving end without timers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Receiver {
-    reading: Reading,
+    reading: LiteralVariant,
     window: u32,
     base: u32,
     vector: u128,
@@ -33,16 +33,16 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     /// With a vector of `window` bits, up to 128.
-    pub(crate) const fn new(reading: Reading, window: u32) -> Self {
+    pub(crate) const fn new(reading: LiteralVariant, window: u32) -> Self {
         Self { reading, window, base: 0, vector: 0, tail_seen: false, complete: false, answer: None }
     }
 
     /// Where in the vector the packet `ahead` of the base has its bit.
     const fn place(&self, ahead: u32) -> u128 {
         match self.reading {
-            Reading::Document000 | Reading::Document000BaseBit => bit(ahead),
+            LiteralVariant::Document000 | LiteralVariant::Document000BaseBit => bit(ahead),
             // Counted from 1: there is none for the base.
-            Reading::Document004 => bit(ahead - 1),
+            LiteralVariant::Document004 => bit(ahead - 1),
         }
     }
 
@@ -52,16 +52,16 @@ impl Receiver {
     }
 }
 
-impl Incoming for Receiver {
-    fn handle_packet(&mut self, _now: Nanos, packet: &Packet) -> Fate {
-        let Some(ahead) = packet.index.checked_sub(self.base) else { return Fate::Dropped };
+impl MessageReceiver for Receiver {
+    fn handle_packet(&mut self, _now: Nanos, packet: &Packet) -> Disposition {
+        let Some(ahead) = packet.index.checked_sub(self.base) else { return Disposition::Dropped };
         if self.complete || ahead >= self.window {
-            return Fate::Dropped;
+            return Disposition::Dropped;
         }
         if ahead == 0 && packet.tail {
             self.complete();
         } else if ahead == 0 {
-            if self.reading == Reading::Document000BaseBit {
+            if self.reading == LiteralVariant::Document000BaseBit {
                 self.vector |= 1;
             }
             let ones = self.vector.trailing_ones();
@@ -76,7 +76,7 @@ impl Incoming for Receiver {
                 }
             }
         }
-        Fate::Write
+        Disposition::Write
     }
 
     fn poll_answer(&mut self) -> Option<Answer> {
@@ -110,8 +110,8 @@ impl AnyPacketTimer {
     }
 }
 
-impl Incoming for AnyPacketTimer {
-    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate {
+impl MessageReceiver for AnyPacketTimer {
+    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Disposition {
         self.deadline = now.saturating_add(self.span);
         self.window.handle_packet(now, packet)
     }

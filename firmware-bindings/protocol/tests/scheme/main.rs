@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on may as well stop")]
 
-mod ends;
+mod any;
 mod errata;
+mod errata_list;
 mod explore;
-mod listed;
 mod literal;
 mod literal_receivers;
-mod side;
 mod small;
+mod traits;

@@ -1,44 +1,45 @@
 //! Messages of a few packets, and everything that can happen to them.
 
-use crate::explore::{Found, Mischief, explore};
-use crate::literal_receivers::{self as literal, Reading};
+use crate::explore::{FaultBudget, SearchResult, explore};
+use crate::literal_receivers::{self as literal, LiteralVariant};
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::receiver_counter::Counting;
+use fpga_protocol::scheme::receiver_counter::CountRule;
 use fpga_protocol::scheme::{
-    Incoming, Outgoing, adaptive_window, mapping, receiver_counter, receiver_window, selective, sender_window,
+    MessageReceiver, MessageSender, adaptive_window, mapping, receiver_counter, receiver_window, selective,
+    sender_window,
 };
 use std::hash::Hash;
 
 const ROUND_TRIP: Nanos = Nanos::new(1000);
 /// More states than any of these cases has: some ten megabytes.
-const MOST: usize = 100_000_000;
+const MAX_STATES: usize = 100_000_000;
 
-const fn mischief(losses: u8, copies: u8, early: u8) -> Mischief {
-    Mischief { losses, copies, early }
+const fn fault_budget(losses: u8, copies: u8, early: u8) -> FaultBudget {
+    FaultBudget { losses, copies, early }
 }
 
 /// Two losses and a copy, and with them all that is less: what the specification asks for.
-const LOSSES_AND_A_COPY: Mischief = mischief(2, 1, 0);
+const LOSSES_AND_A_COPY: FaultBudget = fault_budget(2, 1, 0);
 /// The rest of what two or three of them can be.
-const OTHERS: [Mischief; 3] = [mischief(1, 2, 0), mischief(1, 1, 1), mischief(0, 0, 2)];
-const ALL: [Mischief; 4] = [LOSSES_AND_A_COPY, OTHERS[0], OTHERS[1], OTHERS[2]];
+const OTHERS: [FaultBudget; 3] = [fault_budget(1, 2, 0), fault_budget(1, 1, 1), fault_budget(0, 0, 2)];
+const ALL: [FaultBudget; 4] = [LOSSES_AND_A_COPY, OTHERS[0], OTHERS[1], OTHERS[2]];
 
 /// Returns the states that were looked at.
 fn assert_no_violation<S, R>(
     name: &str,
     count: u32,
-    mischiefs: &[Mischief],
+    mischiefs: &[FaultBudget],
     make: impl Fn() -> (S, R),
 ) -> usize
 where
-    S: Outgoing + Clone + Eq + Hash,
-    R: Incoming + Clone + Eq + Hash,
+    S: MessageSender + Clone + Eq + Hash,
+    R: MessageReceiver + Clone + Eq + Hash,
 {
     let mut sum = 0;
     for &mischief in mischiefs {
         let (sender, receiver) = make();
-        let found = explore(sender, receiver, count, mischief, MOST);
-        let Found { states, finished, .. } = found;
+        let found = explore(sender, receiver, count, mischief, MAX_STATES);
+        let SearchResult { states, finished, .. } = found;
         assert!(states > 0 && finished > 0, "{name} {count} {mischief:?}: {found:?}");
         assert_eq!(found.faults(), [0; 5], "{name} {count} {mischief:?}: {found:?}");
         sum += states;
@@ -47,13 +48,13 @@ where
 }
 
 /// Which search: a scheme with one window, or one way to count.
-fn search<S, R>(name: &str, count: u32, mischief: Mischief, make: impl Fn() -> (S, R)) -> usize
+fn search<S, R>(name: &str, count: u32, mischief: FaultBudget, make: impl Fn() -> (S, R)) -> usize
 where
-    S: Outgoing + Clone + Eq + Hash,
-    R: Incoming + Clone + Eq + Hash,
+    S: MessageSender + Clone + Eq + Hash,
+    R: MessageReceiver + Clone + Eq + Hash,
 {
     let states = assert_no_violation(name, count, &[mischief], make);
-    let Mischief { losses, copies, early } = mischief;
+    let FaultBudget { losses, copies, early } = mischief;
     println!(
         "{name}, {count} packets, {losses} losses, {copies} copies, {early} early timers: {states} states"
     );
@@ -61,7 +62,7 @@ where
 }
 
 /// Packets beyond the window asked for every time or once, and credits; timers of no length.
-fn receiver_windows(window: u32, count: u32, mischief: Mischief) -> usize {
+fn receiver_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
     let zero = receiver_window::Config { remembered: 8, ..receiver_window::Config::new(Nanos::ZERO) };
     let once = receiver_window::Config { retry_queries: Nanos::new(1), ..zero };
     let credit = receiver_window::Config { credit: true, ..zero };
@@ -78,21 +79,21 @@ fn receiver_windows(window: u32, count: u32, mischief: Mischief) -> usize {
     .sum()
 }
 
-fn sender_windows(window: u32, count: u32, mischief: Mischief) -> usize {
+fn sender_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
     let config = sender_window::Config { window, ..sender_window::Config::new(Nanos::ZERO) };
     search(&format!("sender window {window}"), count, mischief, || {
         (sender_window::Sender::new(config, count), sender_window::Receiver::new(count))
     })
 }
 
-fn receiver_counters(count: u32, mischief: Mischief) -> usize {
+fn receiver_counters(count: u32, mischief: FaultBudget) -> usize {
     let config = receiver_counter::Config::new(Nanos::ZERO);
     search("receiver counter", count, mischief, || {
         (receiver_counter::Sender::new(config, count), receiver_counter::Receiver::new(config, count))
     })
 }
 
-fn adaptive_windows(window: u32, count: u32, mischief: Mischief) -> usize {
+fn adaptive_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
     let config = adaptive_window::Config { window, ..adaptive_window::Config::new(ROUND_TRIP) };
     search(&format!("adaptive window {window}"), count, mischief, || {
         let receiver = adaptive_window::Receiver::new(mapping::WIDTH, Some(ROUND_TRIP));
@@ -100,7 +101,7 @@ fn adaptive_windows(window: u32, count: u32, mischief: Mischief) -> usize {
     })
 }
 
-fn selectives(window: u32, count: u32, mischief: Mischief) -> usize {
+fn selectives(window: u32, count: u32, mischief: FaultBudget) -> usize {
     let config = selective::Config { window, ..selective::Config::new(ROUND_TRIP) };
     search(&format!("selective {window}"), count, mischief, || {
         (selective::Sender::new(config, count), selective::Receiver::new(config.window.max(2), None))
@@ -111,8 +112,8 @@ fn selectives(window: u32, count: u32, mischief: Mischief) -> usize {
 fn every(
     windows: impl Iterator<Item = u32> + Clone,
     counts: impl Iterator<Item = u32> + Clone,
-    mischiefs: &[Mischief],
-    search: impl Fn(u32, u32, Mischief) -> usize,
+    mischiefs: &[FaultBudget],
+    search: impl Fn(u32, u32, FaultBudget) -> usize,
 ) -> usize {
     let mut sum = 0;
     for count in counts {
@@ -144,14 +145,16 @@ fn search_receiver_counter_keeps_invariants() {
 
 #[test]
 fn search_counter_without_identity_counts_copy_as_other_packet() {
-    let config =
-        receiver_counter::Config { counting: Counting::Bare, ..receiver_counter::Config::new(Nanos::ZERO) };
+    let config = receiver_counter::Config {
+        counting: CountRule::CountOnly,
+        ..receiver_counter::Config::new(Nanos::ZERO)
+    };
     let ends = || (receiver_counter::Sender::new(config, 3), receiver_counter::Receiver::new(config, 3));
     let (sender, receiver) = ends();
-    let found = explore(sender, receiver, 3, mischief(1, 1, 0), MOST);
+    let found = explore(sender, receiver, 3, fault_budget(1, 1, 0), MAX_STATES);
     assert!(found.false_completions > 0 && found.bad_writes > 0, "{found:?}");
     let (sender, receiver) = ends();
-    let found = explore(sender, receiver, 3, mischief(2, 0, 0), MOST);
+    let found = explore(sender, receiver, 3, fault_budget(2, 0, 0), MAX_STATES);
     assert_eq!(found.faults(), [0; 5], "{found:?}");
 }
 
@@ -160,20 +163,25 @@ fn search_counter_without_identity_counts_copy_as_other_packet() {
 #[test]
 fn search_finds_known_defects() {
     let config = receiver_window::Config::new(Nanos::ZERO);
-    let nothing_wrong = mischief(0, 0, 0);
-    let found = [Reading::Document000, Reading::Document000BaseBit, Reading::Document004].map(|reading| {
-        let sender = receiver_window::Sender::new(config, 6, Nanos::ZERO);
-        explore(sender, literal::Receiver::new(reading, 128), 6, nothing_wrong, MOST)
-    });
+    let nothing_wrong = fault_budget(0, 0, 0);
+    let found =
+        [LiteralVariant::Document000, LiteralVariant::Document000BaseBit, LiteralVariant::Document004].map(
+            |reading| {
+                let sender = receiver_window::Sender::new(config, 6, Nanos::ZERO);
+                explore(sender, literal::Receiver::new(reading, 128), 6, nothing_wrong, MAX_STATES)
+            },
+        );
     let [first, base_bit, second] = found;
     assert!(first.hangs > 0 && first.finished == 0, "{first:?}");
     assert!(base_bit.hangs > 0 && base_bit.finished > 0, "{base_bit:?}");
     assert!(second.hangs > 0 && second.false_completions > 0, "{second:?}");
     // A counter that takes its rounds for one and the same writes again what it has written.
-    let rounds =
-        receiver_counter::Config { counting: Counting::Bare, ..receiver_counter::Config::new(Nanos::ZERO) };
+    let rounds = receiver_counter::Config {
+        counting: CountRule::CountOnly,
+        ..receiver_counter::Config::new(Nanos::ZERO)
+    };
     let ends = (receiver_counter::Sender::new(rounds, 3), receiver_counter::Receiver::new(rounds, 3));
-    let found = explore(ends.0, ends.1, 3, mischief(0, 1, 0), MOST);
+    let found = explore(ends.0, ends.1, 3, fault_budget(0, 1, 0), MAX_STATES);
     assert!(found.bad_writes > 0, "{found:?}");
 }
 
@@ -232,7 +240,7 @@ fn search_selective_seven_packets_in_flight() {
 #[test]
 #[ignore = "a minute"]
 fn search_seven_packets_larger_fault_budget() {
-    const MORE: [Mischief; 2] = [mischief(2, 2, 0), mischief(1, 1, 1)];
+    const MORE: [FaultBudget; 2] = [fault_budget(2, 2, 0), fault_budget(1, 1, 1)];
     every(1..=8, 7..=7, &MORE, receiver_windows);
     every(1..=8, 7..=7, &MORE, sender_windows);
     every(1..=1, 7..=7, &MORE, |_, count, mischief| receiver_counters(count, mischief));

@@ -2,7 +2,7 @@
 
 use super::super::{Common, EncodeError, NackReason, PacketKind, WireError, exact};
 use super::{NO_CONTEXT, context, write};
-use crate::bytes::{Image, u8_at, u16_at, u32_at, u64_at};
+use crate::bytes::{ByteImage, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::AnswerKind;
 use crate::generated::layout::{message_answer as answer_at, message_map as map_at};
 use crate::ids::{Incarnation, MessageId};
@@ -134,7 +134,7 @@ impl MessageAnswer {
         Ok(answer)
     }
 
-    fn put<const LENGTH: usize>(&self, image: &mut Image<LENGTH>) {
+    fn put<const LENGTH: usize>(&self, image: &mut ByteImage<LENGTH>) {
         let (answer, first, last, reason) = self.fields();
         image.put::<{ answer_at::MESSAGE }, _>(self.message.get());
         image.put::<{ answer_at::PEER_INCARNATION }, _>(self.peer_incarnation.get());
@@ -148,7 +148,7 @@ impl MessageAnswer {
 
     pub(super) fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         if let AnswerBody::Map { here, wanted, .. } = self.body {
-            let mut image = Image::<{ map_at::LAYOUT_SIZE }>::new();
+            let mut image = ByteImage::<{ map_at::LAYOUT_SIZE }>::new();
             self.put(&mut image);
             image.put::<{ map_at::HERE_LOW }, _>(here[0]);
             image.put::<{ map_at::HERE_HIGH }, _>(here[1]);
@@ -156,7 +156,7 @@ impl MessageAnswer {
             image.put::<{ map_at::WANTED_HIGH }, _>(wanted[1]);
             write(&self.common, self.kind(), image, buffer)
         } else {
-            let mut image = Image::<{ answer_at::LAYOUT_SIZE }>::new();
+            let mut image = ByteImage::<{ answer_at::LAYOUT_SIZE }>::new();
             self.put(&mut image);
             write(&self.common, self.kind(), image, buffer)
         }

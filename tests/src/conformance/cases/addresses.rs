@@ -8,26 +8,28 @@ use fpga_card::FaultKind;
 use fpga_driver::pci::{DmaAccess, DmaPoolOptions, SharedMemory};
 use fpga_driver::registers::xdma::ChannelError as StatusBit;
 use fpga_driver::validate::Status;
-use fpga_driver::{CardAddr, ChannelFault, FaultCause, MemoryHandle, OpenOptions, Piece, Ticket};
+use fpga_driver::{
+    CardAddr, ChannelFault, FaultCause, MemoryHandle, OpenOptions, ScatterGatherEntry, Ticket,
+};
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
-use crate::conformance::Ability;
-use crate::conformance::bench::{Lane, Opened, patient};
-use crate::tampered::Mapping;
+use crate::conformance::Capability;
+use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
+use crate::fault_injecting::Mapping;
 
 pub(super) const CASES: &[Case] = &[
-    case("iommu.unmapped_source", &[Ability::RefusedDma], unmapped_source),
-    case("iommu.unmapped_destination", &[Ability::RefusedDma], unmapped_destination),
-    case("iommu.read_only_destination", &[Ability::RefusedDma], read_only_destination),
-    case("iommu.unmapped_descriptors", &[Ability::RefusedDma], unmapped_descriptors),
-    case("iommu.validate_finds_lost_writes", &[Ability::RefusedDma], validate_finds),
+    case("iommu.unmapped_source", &[Capability::DmaRefusal], unmapped_source),
+    case("iommu.unmapped_destination", &[Capability::DmaRefusal], unmapped_destination),
+    case("iommu.read_only_destination", &[Capability::DmaRefusal], read_only_destination),
+    case("iommu.unmapped_descriptors", &[Capability::DmaRefusal], unmapped_descriptors),
+    case("iommu.validate_finds_lost_writes", &[Capability::DmaRefusal], validate_finds),
 ];
 
 const LENGTH: usize = 8192;
 
 /// Opens the card so that every piece of memory is a mapping of its own.
-fn open(bench: &Bench<'_>) -> Opened {
+fn open(bench: &CaseContext<'_>) -> Opened {
     let mut memory = DmaPoolOptions::default();
     memory.region_size = 4096;
     bench.open_with(OpenOptions::default().memory(memory))
@@ -42,20 +44,20 @@ fn mapping<T>(opened: &Opened, make: impl FnOnce() -> T) -> (T, Option<Mapping>)
 }
 
 /// Attaches memory of two pages that is mapped for itself, and tells how.
-fn attach(opened: &Opened, lane: &mut Lane) -> (MemoryHandle, Mapping) {
+fn register_memory(opened: &Opened, lane: &mut ChannelPair) -> (MemoryHandle, Mapping) {
     let memory = SharedMemory::memfd("two-pages", LENGTH).expect("memory");
     let (area, mapping) =
         mapping(opened, || opened.card.map_memory(memory, DmaAccess::Both).expect("mapped"));
-    (lane.channel.attach(area).expect("attached"), mapping.expect("a mapping"))
+    (lane.channel.register_memory(area).expect("attached"), mapping.expect("a mapping"))
 }
 
 /// The first that failed, and why; those after it, which were not executed.
-fn failed(lane: &mut Lane, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) {
-    lane.channel.wait_ended(last, patient()).expect("they end");
+fn failed(lane: &mut ChannelPair, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) {
+    lane.channel.wait_ended(last, long_wait()).expect("they end");
     let first = lane.channel.next_completion().expect("one has failed");
     let later = core::iter::from_fn(|| lane.channel.next_completion())
         .map(|later| {
-            assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::Earlier));
+            assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::EarlierFault));
             later.ticket
         })
         .collect();
@@ -66,19 +68,19 @@ fn failed(lane: &mut Lane, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) 
 }
 
 /// How often a card in this process has logged this; 0 elsewhere.
-fn logged(bench: &Bench<'_>, kind: FaultKind) -> usize {
+fn logged(bench: &CaseContext<'_>, kind: FaultKind) -> usize {
     let logged = |card: &mut fpga_card::Card| card.faults().iter().filter(|fault| fault.kind == kind).count();
-    bench.simulated().and_then(|(world, number)| world.with_card(number, logged)).unwrap_or(0)
+    bench.simulated().and_then(|(network, number)| network.with_card(number, logged)).unwrap_or(0)
 }
 
 /// The piece of a list that cannot be read is named, whatever went before it on its channel.
-fn unmapped_source(bench: &mut Bench<'_>) -> Verdict {
+fn unmapped_source(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = open(bench);
     opened.needs(1 << 20)?;
     for way in opened.ways().into_iter().filter(|way| way.to_card()) {
         let mut lane = opened.lane(way)?;
-        let (good, _) = attach(&opened, &mut lane);
-        let (lost, gone) = attach(&opened, &mut lane);
+        let (good, _) = register_memory(&opened, &mut lane);
+        let (lost, gone) = register_memory(&opened, &mut lane);
         let (data, untouched) = (bytes(1, LENGTH), bytes(2, LENGTH));
         let (first_at, bad_at, later_at) = (lane.at(0), lane.at(0x1_0000), lane.at(0x2_0000));
         lane.write(bad_at, &untouched);
@@ -87,16 +89,16 @@ fn unmapped_source(bench: &mut Bench<'_>) -> Verdict {
         opened.seam.unmap_behind_driver(&gone).expect("unmapped");
         for _ in 0..10 {
             let ticket = lane.channel.submit_at(good, 0, 64, first_at).expect("accepted");
-            lane.channel.wait_ended(ticket, patient()).expect("it ends");
+            lane.channel.wait_ended(ticket, long_wait()).expect("it ends");
         }
         // Each of one descriptor so far; then come the first one and the first piece of the list.
         let before = u32::try_from(lane.channel.ended() + 2).expect("an index in the ring");
         let log = logged(bench, FaultKind::HostReadRefused);
         let first = lane.channel.submit_at(good, 0, LENGTH, first_at).expect("accepted");
         let pieces = [
-            Piece { memory: good, offset: 100, length: 1000, card: lane.at(0x3_0000) },
-            Piece { memory: lost, offset: 64, length: 2000, card: bad_at },
-            Piece { memory: good, offset: 0, length: 50, card: lane.at(0x4_0000) },
+            ScatterGatherEntry { memory: good, offset: 100, length: 1000, card: lane.at(0x3_0000) },
+            ScatterGatherEntry { memory: lost, offset: 64, length: 2000, card: bad_at },
+            ScatterGatherEntry { memory: good, offset: 0, length: 50, card: lane.at(0x4_0000) },
         ];
         let bad = lane.channel.submit_list(&pieces).expect("accepted");
         let later = [0, 1].map(|_| lane.channel.submit_at(good, 0, LENGTH, later_at).expect("accepted"));
@@ -123,7 +125,7 @@ fn unmapped_source(bench: &mut Bench<'_>) -> Verdict {
         assert!(lane.read(later_at, LENGTH) == untouched, "{way:?}: what came after was not executed");
         lane.assert_works(1);
         for memory in [good, lost] {
-            drop(lane.channel.detach(memory).expect("nothing is in flight"));
+            drop(lane.channel.deregister_memory(memory).expect("nothing is in flight"));
         }
     }
     opened.assert_pool(0, 0);
@@ -132,9 +134,9 @@ fn unmapped_source(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// A card in this process has a log of its own for what no bit shows.
-fn assert_logged(bench: &Bench<'_>, at: u64) {
-    if let Some((world, number)) = bench.simulated() {
-        let logged = world.with_card(number, |card| {
+fn assert_logged(bench: &CaseContext<'_>, at: u64) {
+    if let Some((network, number)) = bench.simulated() {
+        let logged = network.with_card(number, |card| {
             card.faults()
                 .iter()
                 .filter(|fault| fault.kind == FaultKind::HostWriteLost)
@@ -145,13 +147,13 @@ fn assert_logged(bench: &Bench<'_>, at: u64) {
 }
 
 /// A destination that the IOMMU does not let the card write, one way or the other.
-fn refused_destination(bench: &mut Bench<'_>, refuse: fn(&Opened, &Mapping)) -> Verdict {
+fn refused_destination(bench: &mut CaseContext<'_>, refuse: fn(&Opened, &Mapping)) -> Verdict {
     let opened = open(bench);
     opened.needs(1 << 20)?;
     for way in opened.ways().into_iter().filter(|way| !way.to_card()) {
         let mut lane = opened.lane(way)?;
-        let (good, _) = attach(&opened, &mut lane);
-        let (lost, gone) = attach(&opened, &mut lane);
+        let (good, _) = register_memory(&opened, &mut lane);
+        let (lost, gone) = register_memory(&opened, &mut lane);
         let (data, untouched) = (bytes(3, LENGTH), bytes(4, LENGTH));
         let at = lane.at(0);
         lane.write(at, &data);
@@ -159,7 +161,7 @@ fn refused_destination(bench: &mut Bench<'_>, refuse: fn(&Opened, &Mapping)) -> 
         refuse(&opened, &gone);
         let bad = lane.channel.submit_at(lost, 0, LENGTH, at).expect("accepted");
         let behind = lane.channel.submit_at(good, 0, LENGTH, at).expect("accepted");
-        lane.channel.wait_ended(behind, patient()).expect("the engine knows nothing of it");
+        lane.channel.wait_ended(behind, long_wait()).expect("the engine knows nothing of it");
         assert!(lane.channel.has_ended(bad) && lane.channel.next_completion().is_none(), "{way:?}: a fault");
         let mut now = vec![0; LENGTH];
         lane.channel.memory(lost).expect("attached").read(0, &mut now).expect("inside");
@@ -174,19 +176,19 @@ fn refused_destination(bench: &mut Bench<'_>, refuse: fn(&Opened, &Mapping)) -> 
     Ok(())
 }
 
-fn unmapped_destination(bench: &mut Bench<'_>) -> Verdict {
+fn unmapped_destination(bench: &mut CaseContext<'_>) -> Verdict {
     refused_destination(bench, |opened, gone| opened.seam.unmap_behind_driver(gone).expect("unmapped"))
 }
 
-fn read_only_destination(bench: &mut Bench<'_>) -> Verdict {
+fn read_only_destination(bench: &mut CaseContext<'_>) -> Verdict {
     refused_destination(bench, |opened, gone| {
-        opened.seam.restrict(gone, DmaAccess::ReadByDevice).expect("mapped again");
+        opened.seam.restrict_access(gone, DmaAccess::ReadByDevice).expect("mapped again");
     })
 }
 
 /// The ring itself cannot be fetched any more, at the start of its run or in the middle. Its channel says so, and works as soon as it
 /// can be; its neighbour does not notice.
-fn unmapped_descriptors(bench: &mut Bench<'_>) -> Verdict {
+fn unmapped_descriptors(bench: &mut CaseContext<'_>) -> Verdict {
     let probe = bench.open();
     let ways = probe.ways();
     probe.close();
@@ -196,15 +198,17 @@ fn unmapped_descriptors(bench: &mut Bench<'_>) -> Verdict {
         // The first memory that the card is asked for, so that it is mapped for itself.
         let (channel, ring) = mapping(&opened, || way.take(&opened.card, 0, way.options()));
         let (Ok(mut channel), Some(ring)) = (channel, ring) else { continue };
-        let memory = channel.attach(opened.card.area(LENGTH).expect("DMA memory")).expect("attached");
+        let memory = channel
+            .register_memory(opened.card.registered_memory(LENGTH).expect("DMA memory"))
+            .expect("attached");
         let place: CardAddr = opened.at(0);
         for _ in 0..before {
             let ticket = channel.submit_at(memory, 0, 64, place).expect("accepted");
-            channel.wait_ended(ticket, patient()).expect("it ends");
+            channel.wait_ended(ticket, long_wait()).expect("it ends");
         }
         opened.seam.unmap_behind_driver(&ring).expect("unmapped");
         let tickets = [0, 1].map(|_| channel.submit_at(memory, 0, 64, place).expect("accepted"));
-        channel.wait_ended(tickets[1], patient()).expect("they end");
+        channel.wait_ended(tickets[1], long_wait()).expect("they end");
         let first = channel.next_completion().expect("it has failed");
         assert_eq!(first.ticket, tickets[0]);
         let fault = *first.outcome.expect_err("its descriptor cannot be fetched");
@@ -219,17 +223,17 @@ fn unmapped_descriptors(bench: &mut Bench<'_>) -> Verdict {
         assert_eq!(fault.place.expect("it says where").descriptor, before);
         let later = channel.next_completion().expect("so has the next");
         assert_eq!(later.ticket, tickets[1]);
-        assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::Earlier));
+        assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::EarlierFault));
         if opened.card.info().xdma.count(way.direction) > 1 {
             let mut other = way.take(&opened.card, 1, way.options()).expect("a free channel");
             let buffer = opened.card.buffer(5000).expect("DMA memory");
-            other.transfer(buffer, place, patient()).unwrap_or_else(|failed| panic!("{way:?}: {failed}"));
+            other.transfer(buffer, place, long_wait()).unwrap_or_else(|failed| panic!("{way:?}: {failed}"));
         }
-        opened.seam.give_back(&ring).expect("mapped again");
+        opened.seam.remap(&ring).expect("mapped again");
         let ticket = channel.submit_at(memory, 0, 64, place).expect("accepted");
-        channel.wait_ended(ticket, patient()).expect("it ends");
+        channel.wait_ended(ticket, long_wait()).expect("it ends");
         assert!(channel.next_completion().is_none(), "{way:?}: it goes well");
-        drop(channel.detach(memory).expect("nothing is in flight"));
+        drop(channel.deregister_memory(memory).expect("nothing is in flight"));
         drop(channel);
         opened.lane(way)?.assert_works(3);
         opened.assert_pool(0, 0);
@@ -239,8 +243,8 @@ fn unmapped_descriptors(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// A machine whose IOMMU lets the card write nothing: the self-test says so, and which way.
-fn validate_finds(bench: &mut Bench<'_>) -> Verdict {
-    let seam = bench.reach();
+fn validate_finds(bench: &mut CaseContext<'_>) -> Verdict {
+    let seam = bench.open_backend();
     seam.restrict_all_access(Some(DmaAccess::ReadByDevice));
     let opened = Opened::on(seam, OpenOptions::default());
     let report = super::validate::report(&opened);

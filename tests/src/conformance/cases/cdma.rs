@@ -1,18 +1,18 @@
 //! The copy engine inside the card.
 
 use fpga_driver::{
-    CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath, ResourceError,
-    Transport as _, WaitMode, WaitOptions,
+    Backend as _, CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath,
+    ResourceError, WaitMode, WaitOptions,
 };
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
 use crate::conformance::Skip;
-use crate::conformance::bench::{Opened, patient};
 use crate::conformance::builds::NO_REALIGNMENT;
+use crate::conformance::case_context::{Opened, long_wait};
 
 pub(super) const CASES: &[Case] = &[
     case("cdma.copies", &[], copies),
@@ -39,17 +39,17 @@ pub(super) fn engine(opened: &Opened) -> Result<Cdma, Skip> {
 pub(super) fn write(opened: &Opened, offset: u64, data: &[u8]) {
     let mut h2c = opened.card.h2c(0).expect("an H2C channel");
     let buffer = opened.card.buffer_from(data).expect("DMA memory");
-    h2c.write_with(buffer, opened.at(offset), patient()).expect("it arrives");
+    h2c.write_with(buffer, opened.at(offset), long_wait()).expect("it arrives");
 }
 
 pub(super) fn read(opened: &Opened, offset: u64, length: usize) -> Vec<u8> {
     let mut c2h = opened.card.c2h(0).expect("a C2H channel");
     let buffer = opened.card.buffer(length).expect("DMA memory");
-    let buffer = c2h.read_with(buffer, opened.at(offset), patient()).expect("it comes");
+    let buffer = c2h.read_with(buffer, opened.at(offset), long_wait()).expect("it comes");
     buffer.to_vec()
 }
 
-fn copies(bench: &mut Bench<'_>) -> Verdict {
+fn copies(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let mut cdma = engine(&opened)?;
     for (seed, (length, from, to)) in
@@ -99,12 +99,12 @@ fn random_copies(opened: &Opened, cdma: &mut Cdma) {
 
 /// What an engine without data realignment cannot move goes through the host: on the card that is there, which may be able to, and on
 /// one that is not, where there can be one.
-fn bounced(bench: &mut Bench<'_>) -> Verdict {
+fn bounced(bench: &mut CaseContext<'_>) -> Verdict {
     bounced_on(bench)?;
     bench.on(&NO_REALIGNMENT, bounced_on)
 }
 
-fn bounced_on(bench: &Bench<'_>) -> Verdict {
+fn bounced_on(bench: &CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let mut cdma = engine(&opened)?;
     for (seed, (length, from, to)) in
@@ -131,7 +131,7 @@ fn bounced_on(bench: &Bench<'_>) -> Verdict {
 }
 
 /// Ranges that cannot be copied are refused before the card sees them.
-fn what_cannot_be(bench: &mut Bench<'_>) -> Verdict {
+fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let mut cdma = engine(&opened)?;
     let Some(ni) = &opened.card.info().ni else {
@@ -182,7 +182,7 @@ fn what_cannot_be(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// Copies through a ring, several in flight; by interrupt: the engine's line is user interrupt 0.
-fn ring(bench: &mut Bench<'_>, bypass: bool, wait: WaitMode) -> Verdict {
+fn ring(bench: &mut CaseContext<'_>, bypass: bool, wait: WaitMode) -> Verdict {
     const LENGTH: usize = 10_001;
     let opened = bench.open();
     let cdma = engine(&opened)?;
@@ -220,7 +220,7 @@ fn ring(bench: &mut Bench<'_>, bypass: bool, wait: WaitMode) -> Verdict {
         }
         let last = last.expect("submitted");
         let done =
-            ring.wait(last, WaitOptions::default().timeout(crate::PATIENCE).mode(wait)).expect("it ends");
+            ring.wait(last, WaitOptions::default().timeout(crate::TIMEOUT).mode(wait)).expect("it ends");
         assert_eq!((done.outcome, done.payload), (Ok(LENGTH as u64), data.len() - 1));
         for n in 0..data.len() - 1 {
             let done = ring.next_completion().expect("they end in order");

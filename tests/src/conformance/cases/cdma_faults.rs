@@ -8,14 +8,14 @@ use fpga_driver::{
 };
 
 use super::cdma::{FROM, RING, TO, engine, read, write};
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
-use crate::conformance::bench::{Opened, patient};
-use crate::conformance::faults::{After, Memory, Row, Said, row};
-use crate::conformance::{Ability, Skip};
-use crate::tampered::Replaced;
+use crate::conformance::case_context::{Opened, long_wait};
+use crate::conformance::faults::{AfterFault, ExpectedError, FaultRow, MemoryOutcome, row};
+use crate::conformance::{Capability, Skip};
+use crate::fault_injecting::ReplacedRegister;
 
-const CARD: &[Ability] = &[Ability::CardFaults];
+const CARD: &[Capability] = &[Capability::CardFaults];
 
 pub(super) const CASES: &[Case] = &[
     case("fault.cdma_slave_error", CARD, cdma_slave_error),
@@ -60,7 +60,7 @@ const MOVE: u64 = 64 << 10;
 /// The copy engine's errors in a copy of two pieces and a short one, each with the bytes that were copied before it; the engine works
 /// after each.
 fn cdma_error(
-    bench: &Bench<'_>,
+    bench: &CaseContext<'_>,
     name: &str,
     from: CardAddr,
     faults: &[(Option<FaultEntry>, u64)],
@@ -85,7 +85,7 @@ fn cdma_error(
     for (fault, copied) in faults {
         bench.set_faults(fault.clone());
         let error = cdma.copy(from, to, WHOLE).expect_err("it cannot go well");
-        assert_eq!(Said::of_cdma(&error).as_slice(), row.said, "{error}");
+        assert_eq!(ExpectedError::of_cdma(&error).as_slice(), row.said, "{error}");
         let CdmaError::Engine { source_start, destination, length, done, status, .. } = &error else {
             panic!("{error}")
         };
@@ -94,7 +94,7 @@ fn cdma_error(
         assert!(error.to_string().contains("can be used again"), "{error}");
         bench.set_faults([]);
         assert!(cdma.status().is_ok_and(|status| !status.has_error()), "it was reset");
-        assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+        assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
         assert_works(&mut cdma, *copied);
     }
     // For the next owner too.
@@ -107,7 +107,7 @@ fn cdma_error(
     Ok(())
 }
 
-fn cdma_slave_error(bench: &mut Bench<'_>) -> Verdict {
+fn cdma_slave_error(bench: &mut CaseContext<'_>) -> Verdict {
     // In the first piece, at the beginning of the second, in the last.
     let faults = [(1, 0), (PIECE / MOVE, PIECE), (2 * PIECE / MOVE, 2 * PIECE)].map(|(skip, copied)| {
         let error = Some("slave".to_owned());
@@ -116,7 +116,7 @@ fn cdma_slave_error(bench: &mut Bench<'_>) -> Verdict {
     cdma_error(bench, "cdma_slave_error", CardAddr::new(1 << 20), &faults)
 }
 
-fn cdma_decode_error(bench: &mut Bench<'_>) -> Verdict {
+fn cdma_decode_error(bench: &mut CaseContext<'_>) -> Verdict {
     // Within what the engine can address, beyond the built-in card's memory and windows.
     cdma_error(bench, "cdma_decode_error", CardAddr::new(1 << 40), &[(None, 0)])
 }
@@ -127,19 +127,19 @@ fn stall(skip: u64) -> FaultEntry {
 }
 
 /// A copy that never ends: said to be stuck, and the card works after a reset.
-fn cdma_hangs(bench: &mut Bench<'_>) -> Verdict {
+fn cdma_hangs(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_hangs");
     let opened = bench.open();
     let mut cdma = engine(&opened)?;
     bench.set_faults([stall(0)]);
     let error = cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("it cannot end");
-    assert_eq!(Said::of_cdma(&error).as_slice(), row.said, "{error}");
+    assert_eq!(ExpectedError::of_cdma(&error).as_slice(), row.said, "{error}");
     bench.set_faults([]);
     if !bench.real_time() {
         // Seconds of real time.
         let again =
             cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("nothing has ended it");
-        assert_eq!(Said::of_cdma(&again).as_slice(), row.said, "{again}");
+        assert_eq!(ExpectedError::of_cdma(&again).as_slice(), row.said, "{again}");
     }
     drop(cdma);
     opened.assert_pool(0, 0);
@@ -148,8 +148,8 @@ fn cdma_hangs(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// After a reset of the bus the engine copies.
-fn reset_and_copy(bench: &Bench<'_>, row: &Row) -> Verdict {
-    assert_eq!((row.memory, row.after), (Memory::Unstopped, After::Reset));
+fn reset_and_copy(bench: &CaseContext<'_>, row: &FaultRow) -> Verdict {
+    assert_eq!((row.memory, row.after), (MemoryOutcome::Unstopped, AfterFault::Reset));
     bench.reset();
     let opened = bench.open();
     let data = bytes(9, LENGTH);
@@ -186,7 +186,7 @@ fn copy(ring: &mut CdmaRing<usize>, opened: &Opened, n: usize) -> fpga_driver::T
 }
 
 /// Every copy is back once, in order; what was done before the failing one is there, and what comes behind it was not begun.
-fn in_chain(bench: &Bench<'_>, name: &str, error: &str, times: u64) -> Verdict {
+fn in_chain(bench: &CaseContext<'_>, name: &str, error: &str, times: u64) -> Verdict {
     let row = row(name);
     for bypass in [true, false] {
         let what = format!("{name}, {}", if bypass { "bypass" } else { "by DMA" });
@@ -202,7 +202,7 @@ fn in_chain(bench: &Bench<'_>, name: &str, error: &str, times: u64) -> Verdict {
         let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
         let mut said = Vec::new();
         for (n, ticket) in tickets.into_iter().enumerate() {
-            let done = ring.wait(ticket, patient()).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let done = ring.wait(ticket, long_wait()).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!((done.ticket, done.payload), (ticket, n), "{what}");
             let Err(fault) = done.outcome else {
                 assert!(
@@ -212,7 +212,7 @@ fn in_chain(bench: &Bench<'_>, name: &str, error: &str, times: u64) -> Verdict {
                 assert_eq!(done.outcome, Ok(LENGTH as u64), "{what}");
                 continue;
             };
-            said.extend(Said::of_cdma_cause(&fault.cause));
+            said.extend(ExpectedError::of_cdma_cause(&fault.cause));
             match &fault.cause {
                 CdmaFaultCause::Status(status) => {
                     assert_eq!(n, FAILING_COPY, "{what}: {fault}");
@@ -225,7 +225,7 @@ fn in_chain(bench: &Bench<'_>, name: &str, error: &str, times: u64) -> Verdict {
                 }
                 cause => {
                     assert!(n > FAILING_COPY, "{what}: {fault}");
-                    assert_eq!(*cause, CdmaFaultCause::Earlier, "{what}: {fault}");
+                    assert_eq!(*cause, CdmaFaultCause::EarlierFault, "{what}: {fault}");
                 }
             }
         }
@@ -243,12 +243,12 @@ fn in_chain(bench: &Bench<'_>, name: &str, error: &str, times: u64) -> Verdict {
                 assert!(there.iter().all(|byte| *byte == 0xEE), "{what}: copy {n} was not begun");
             }
         }
-        assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+        assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
         // More than the ring has descriptors for: it comes round to where it failed.
         for round in 0..4 {
             let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
             for ticket in tickets {
-                let done = ring.wait(ticket, patient()).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let done = ring.wait(ticket, long_wait()).unwrap_or_else(|error| panic!("{what}: {error}"));
                 assert_eq!(done.outcome, Ok(LENGTH as u64), "{what}: round {round}");
             }
         }
@@ -274,7 +274,7 @@ fn bit(error: &str) -> u32 {
 }
 
 /// What was written through the bypass BAR does not read back: the engine is not told of it.
-fn descriptors_lost(bench: &mut Bench<'_>) -> Verdict {
+fn descriptors_lost(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_ring_descriptors_lost");
     let opened = bench.open();
     let data = [bytes(1, LENGTH)];
@@ -284,16 +284,20 @@ fn descriptors_lost(bench: &mut Bench<'_>) -> Verdict {
     let bypass = opened.card.info().roles.bypass.expect("the ring uses it").index;
     // The length of the second descriptor, the last one of the copy.
     let at = opened.at(RING).get() + 64 + 0x18;
-    opened.seam.replace(vec![Replaced { bar: bypass, at, value: 0 }]);
+    opened.seam.replace(vec![ReplacedRegister { bar: bypass, at, value: 0 }]);
     let ticket = copy(&mut ring, &opened, 0);
-    let done = ring.wait(ticket, patient()).expect("it has ended");
+    let done = ring.wait(ticket, long_wait()).expect("it has ended");
     let fault = done.outcome.expect_err("it did not arrive");
-    assert_eq!((done.payload, Said::of_cdma_cause(&fault.cause).as_slice()), (0, row.said), "{fault}");
-    assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
-    opened.seam.heal();
+    assert_eq!(
+        (done.payload, ExpectedError::of_cdma_cause(&fault.cause).as_slice()),
+        (0, row.said),
+        "{fault}"
+    );
+    assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
+    opened.seam.restore();
     assert!(read(&opened, TO, LENGTH).iter().all(|byte| *byte == 0xEE), "nothing was begun");
     let again = copy(&mut ring, &opened, 0);
-    assert_eq!(ring.wait(again, patient()).expect("it ends").outcome, Ok(LENGTH as u64));
+    assert_eq!(ring.wait(again, long_wait()).expect("it ends").outcome, Ok(LENGTH as u64));
     drop(ring);
     assert!(read(&opened, TO, LENGTH) == data[0]);
     opened.assert_pool(0, 0);
@@ -302,7 +306,7 @@ fn descriptors_lost(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// An engine that hangs completes nothing and shows no error: who waits runs out of time, and an abort finds that it does not stop.
-fn ring_hangs(bench: &mut Bench<'_>) -> Verdict {
+fn ring_hangs(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_ring_hangs");
     for bypass in [true, false] {
         let opened = bench.open();
@@ -310,21 +314,21 @@ fn ring_hangs(bench: &mut Bench<'_>) -> Verdict {
         let Some(mut ring) = prepared(&opened, bypass, &data)? else { continue };
         bench.set_faults([stall(FAILING)]);
         let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
-        let before = ring.wait(tickets[FAILING_COPY - 1], patient()).expect("before it hangs");
+        let before = ring.wait(tickets[FAILING_COPY - 1], long_wait()).expect("before it hangs");
         assert_eq!(before.outcome, Ok(LENGTH as u64));
         let short = WaitOptions::default().timeout(core::time::Duration::from_millis(50));
         let error = ring.wait(tickets[FAILING_COPY], short).expect_err("it hangs");
         assert!(matches!(error, CdmaRingError::TimedOut { .. }), "{error}");
         let error = ring.abort().expect_err("it does not stop");
         let CdmaRingError::Engine(stuck @ CdmaError::Stuck { .. }) = &error else { panic!("{error}") };
-        assert_eq!(Said::of_cdma(stuck).as_slice(), row.said);
+        assert_eq!(ExpectedError::of_cdma(stuck).as_slice(), row.said);
         for (n, ticket) in tickets.into_iter().enumerate().skip(FAILING_COPY) {
-            let done = ring.wait(ticket, patient()).expect("it has ended");
+            let done = ring.wait(ticket, long_wait()).expect("it has ended");
             let fault = done.outcome.expect_err("it was not done");
             assert_eq!((done.payload, fault.cause), (n, CdmaFaultCause::Unstoppable));
         }
         let refused = ring.copy(opened.at(FROM), opened.at(TO), 1, 3).expect_err("the ring cannot be used");
-        assert!(matches!(refused.error, CdmaSubmitError::Dead(_)) && refused.payload == 3, "{refused}");
+        assert!(matches!(refused.error, CdmaSubmitError::Failed(_)) && refused.payload == 3, "{refused}");
         assert_eq!((ring.poll(), ring.abort()), (Err(error.clone()), Err(error)));
         bench.set_faults([]);
         drop(ring);

@@ -3,11 +3,11 @@
 use std::sync::mpsc;
 use std::thread;
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
 use crate::conformance::Skip;
-use crate::conformance::bench::{Opened, patient};
-use crate::rig::{Channel, Way};
+use crate::conformance::case_context::{Opened, long_wait};
+use crate::rig::{Channel, TestSetup};
 use fpga_driver::{CardAddr, Direction, DmaBuffer, RunMode, Ticket, WaitMode};
 
 pub(super) const CASES: &[Case] = &[
@@ -17,47 +17,47 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Bytes of card memory for each channel.
-const ROOM: u64 = 1 << 20;
+const BYTES_PER_CHANNEL: u64 = 1 << 20;
 
 /// Every channel of the card, with a place of its own in card memory.
-fn all(opened: &Opened) -> Result<Vec<(Way, Channel, CardAddr)>, Skip> {
+fn all(opened: &Opened) -> Result<Vec<(TestSetup, Channel, CardAddr)>, Skip> {
     let names: Vec<_> = opened.card.info().xdma.channels().collect();
-    opened.needs(ROOM * names.len() as u64)?;
+    opened.needs(BYTES_PER_CHANNEL * names.len() as u64)?;
     let take = |(n, name): (usize, fpga_driver::ChannelName)| {
-        let way = Way { direction: name.direction, mode: RunMode::StopRuns, threaded: false };
+        let way = TestSetup { direction: name.direction, mode: RunMode::Batch, threaded: false };
         let channel = way.take(&opened.card, name.number, way.options()).expect("a free channel");
-        (way, channel, opened.at(n as u64 * ROOM))
+        (way, channel, opened.at(n as u64 * BYTES_PER_CHANNEL))
     };
     Ok(names.into_iter().enumerate().map(take).collect())
 }
 
 /// Puts a known content where each channel that reads from the card will read.
-fn prepare(opened: &Opened, places: &[(Way, CardAddr)], length: usize) {
+fn prepare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
     let Ok(mut h2c) = opened.card.h2c(0) else { return };
     for (n, (way, at)) in places.iter().enumerate() {
         if !way.to_card() {
             let buffer = opened.card.buffer_from(&bytes(n as u64, length)).expect("DMA memory");
-            h2c.write_with(buffer, *at, patient()).expect("it arrives");
+            h2c.write_with(buffer, *at, long_wait()).expect("it arrives");
         }
     }
 }
 
 /// What the channels that write to the card have written there is as it has to be.
-fn compare(opened: &Opened, places: &[(Way, CardAddr)], length: usize) {
+fn compare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
     let Ok(mut c2h) = opened.card.c2h(0) else { return };
     for (n, (way, at)) in places.iter().enumerate() {
         if way.to_card() {
-            let buffer = c2h.read_with(opened.card.buffer(length).expect("DMA memory"), *at, patient());
+            let buffer = c2h.read_with(opened.card.buffer(length).expect("DMA memory"), *at, long_wait());
             assert!(buffer.expect("it comes").to_vec() == bytes(n as u64, length), "channel {n}");
         }
     }
 }
 
-fn places(channels: &[(Way, Channel, CardAddr)]) -> Vec<(Way, CardAddr)> {
+fn places(channels: &[(TestSetup, Channel, CardAddr)]) -> Vec<(TestSetup, CardAddr)> {
     channels.iter().map(|(way, _, at)| (*way, *at)).collect()
 }
 
-fn buffer(opened: &Opened, n: usize, way: Way, length: usize) -> DmaBuffer {
+fn buffer(opened: &Opened, n: usize, way: TestSetup, length: usize) -> DmaBuffer {
     if way.to_card() {
         return opened.card.buffer_from(&bytes(n as u64, length)).expect("DMA memory");
     }
@@ -67,7 +67,7 @@ fn buffer(opened: &Opened, n: usize, way: Way, length: usize) -> DmaBuffer {
 }
 
 /// One thread keeps all of them busy, and waits for each by polling and by its own interrupt.
-fn all_at_once(bench: &mut Bench<'_>) -> Verdict {
+fn all_at_once(bench: &mut CaseContext<'_>) -> Verdict {
     const LENGTH: usize = 200_001;
     let opened = bench.open();
     let interrupts = opened.interrupts().is_ok();
@@ -76,7 +76,7 @@ fn all_at_once(bench: &mut Bench<'_>) -> Verdict {
     let mut channels = all(&opened)?;
     for round in 0..4 {
         let by_interrupt = interrupts && round % 2 == 1;
-        let wait = patient().mode(if by_interrupt { WaitMode::Interrupt } else { WaitMode::Poll });
+        let wait = long_wait().mode(if by_interrupt { WaitMode::Interrupt } else { WaitMode::Poll });
         let tickets: Vec<Ticket> = channels
             .iter_mut()
             .enumerate()
@@ -103,8 +103,8 @@ fn all_at_once(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// One transfer through a channel that is its place's only user.
-fn carry(opened: &Opened, n: usize, way: Way, channel: &mut Channel, at: CardAddr, length: usize) {
-    let buffer = match channel.transfer(buffer(opened, n, way, length), at, patient()) {
+fn carry(opened: &Opened, n: usize, way: TestSetup, channel: &mut Channel, at: CardAddr, length: usize) {
+    let buffer = match channel.transfer(buffer(opened, n, way, length), at, long_wait()) {
         Ok(buffer) => buffer,
         Err(failed) => panic!("channel {n}: {failed}"),
     };
@@ -112,14 +112,14 @@ fn carry(opened: &Opened, n: usize, way: Way, channel: &mut Channel, at: CardAdd
 }
 
 /// A channel can be moved to another thread and back; two channels share no state.
-fn a_thread_each(bench: &mut Bench<'_>) -> Verdict {
+fn a_thread_each(bench: &mut CaseContext<'_>) -> Verdict {
     const LENGTH: usize = 30_001;
     let opened = bench.open();
     let known = places(&all(&opened)?);
     prepare(&opened, &known, LENGTH);
     let channels = all(&opened)?;
     let channels: Vec<_> = thread::scope(|scope| {
-        let start = |(n, (way, mut channel, at)): (usize, (Way, Channel, CardAddr))| {
+        let start = |(n, (way, mut channel, at)): (usize, (TestSetup, Channel, CardAddr))| {
             let opened = &opened;
             scope.spawn(move || {
                 for _ in 0..20 {
@@ -141,7 +141,7 @@ fn a_thread_each(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// One thread writes card memory, another one reads it: a write that has ended is there for every channel.
-fn writes_visible(bench: &mut Bench<'_>) -> Verdict {
+fn writes_visible(bench: &mut CaseContext<'_>) -> Verdict {
     const LENGTH: usize = 4096;
     const TRANSFERS: u64 = 200;
     // Fewer than transfers, so that each is used many times.
@@ -162,14 +162,14 @@ fn writes_visible(bench: &mut Bench<'_>) -> Verdict {
             for number in 0..TRANSFERS {
                 let place = to_write.recv().expect("the reader gives places back");
                 let buffer = opened.card.buffer_from(&bytes(number, LENGTH)).expect("DMA memory");
-                h2c.write_with(buffer, place, patient()).expect("it arrives");
+                h2c.write_with(buffer, place, long_wait()).expect("it arrives");
                 filled.send((number, place)).expect("the reader takes it");
             }
         });
         scope.spawn(move || {
             let mut buffer = opened.card.buffer(LENGTH).expect("DMA memory");
             for (number, place) in to_read {
-                buffer = c2h.read_with(buffer, place, patient()).expect("it comes");
+                buffer = c2h.read_with(buffer, place, long_wait()).expect("it comes");
                 assert!(buffer.to_vec() == bytes(number, LENGTH), "transfer {number}");
                 // The writer needs no more places at the end.
                 let _ = emptied.send(place);

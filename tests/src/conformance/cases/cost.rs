@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use fpga_driver::pci::config;
 use fpga_driver::sim::served::MessageCount;
-use fpga_driver::{Card, RunMode, Transport as _, WaitMode, WaitOptions};
+use fpga_driver::{Backend as _, Card, RunMode, WaitMode, WaitOptions};
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::conformance::Cost;
-use crate::conformance::bench::{Lane, Opened, patient};
-use crate::rig::Way;
-use crate::tampered::Traffic;
+use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
+use crate::fault_injecting::AccessTraffic;
+use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
     case("cost.poll", &[], poll),
@@ -22,7 +22,7 @@ pub(super) const CASES: &[Case] = &[
 
 /// What a piece of work costs. The card's own word of its interrupts is better than the seam's: an interrupt that nobody waited
 /// for counts too. Where the card is reached by messages, each register access is one, and nothing else is.
-pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> Traffic {
+pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> AccessTraffic {
     let now = |card: &Card| {
         // Posted writes are on their way yet; the answer to this comes after them, and it is no register.
         opened.seam.config_read(0, &mut [0; 4]).expect("configuration space");
@@ -31,7 +31,7 @@ pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> Traffic {
     let (seam, card, messages) = now(&opened.card);
     work();
     let (seam_after, card_after, messages_after) = now(&opened.card);
-    let mut cost = Traffic {
+    let mut cost = AccessTraffic {
         reads: seam_after.reads - seam.reads,
         writes: seam_after.writes - seam.writes,
         interrupts: seam_after.interrupts - seam.interrupts,
@@ -53,9 +53,9 @@ pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> Traffic {
 }
 
 /// Shows what `transfers` of 4 KiB have cost.
-fn show(bench: &Bench<'_>, waited: &str, way: Way, transfers: usize, cost: Traffic) {
+fn show(bench: &CaseContext<'_>, waited: &str, way: TestSetup, transfers: usize, cost: AccessTraffic) {
     let ring = match way.mode {
-        RunMode::CreditRing => "credit ring",
+        RunMode::Credit => "credit ring",
         _ => "stop runs",
     };
     bench.show(Cost {
@@ -69,7 +69,7 @@ fn show(bench: &Bench<'_>, waited: &str, way: Way, transfers: usize, cost: Traff
 
 /// `count` transfers of 4 KiB in batches that are waited for.
 fn batches(
-    lane: &mut Lane,
+    lane: &mut ChannelPair,
     memory: fpga_driver::MemoryHandle,
     batches: usize,
     depth: usize,
@@ -102,7 +102,7 @@ fn assert_executed(opened: &Opened, before: Option<(u64, u64)>, count: u64, leng
 }
 
 /// Keeps the ring full of transfers of `length` bytes until `count` have been submitted and have ended.
-fn stream(lane: &mut Lane, memory: fpga_driver::MemoryHandle, length: usize, count: u64) {
+fn stream(lane: &mut ChannelPair, memory: fpga_driver::MemoryHandle, length: usize, count: u64) {
     let end = lane.channel.ended() + u64::from(lane.channel.in_flight()) + count;
     let mut left = count;
     while lane.channel.ended() < end {
@@ -122,12 +122,15 @@ fn stream(lane: &mut Lane, memory: fpga_driver::MemoryHandle, length: usize, cou
 
 /// A ring that is kept full reads no register and writes few, in rings with and without space between what is queued and what is
 /// fetched.
-fn full_ring(opened: &Opened, way: Way) -> Verdict {
+fn full_ring(opened: &Opened, way: TestSetup) -> Verdict {
     const COUNT: u64 = 8192;
-    let depth = if way.mode == RunMode::StopRuns { 256 } else { 64 };
+    let depth = if way.mode == RunMode::Batch { 256 } else { 64 };
     for (descriptors, length) in [(2 * depth, 64), (2 * depth, 4096), (depth, 64)] {
         let mut lane = opened.lane_with(way, way.options().descriptors(descriptors).transfers(depth))?;
-        let memory = lane.channel.attach(opened.card.area(64 * 4096).expect("DMA memory")).expect("attached");
+        let memory = lane
+            .channel
+            .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
+            .expect("attached");
         stream(&mut lane, memory, length, 1000);
         let before = executed(opened);
         let cost = cost(opened, || stream(&mut lane, memory, length, COUNT));
@@ -139,9 +142,9 @@ fn full_ring(opened: &Opened, way: Way) -> Verdict {
 }
 
 /// Buffers that are queued before the first poll go in one run, whose start is the only cost; each comes back.
-fn runs(opened: &Opened, lane: &mut Lane) {
+fn runs(opened: &Opened, lane: &mut ChannelPair) {
     let way = lane.way;
-    let most = if way.mode == RunMode::StopRuns { 5 } else { 2 };
+    let most = if way.mode == RunMode::Batch { 5 } else { 2 };
     for depth in [1, 2, 64, 256] {
         let before = executed(opened);
         let cost = cost(opened, || {
@@ -151,7 +154,7 @@ fn runs(opened: &Opened, lane: &mut Lane) {
                 lane.channel.submit(buffer, at).expect("accepted")
             };
             let last = (0..depth).map(submit).last().expect("a run of some");
-            lane.channel.wait_ended(last, patient()).expect("it ends");
+            lane.channel.wait_ended(last, long_wait()).expect("it ends");
             let done: Vec<_> = core::iter::from_fn(|| lane.channel.next_completion()).collect();
             assert!(done.iter().all(|done| done.outcome == Ok(4096) && done.buffer.is_some()));
             assert_eq!(done.len() as u64, depth);
@@ -163,7 +166,7 @@ fn runs(opened: &Opened, lane: &mut Lane) {
 }
 
 /// Polling reads no register; sixteen transfers and more share one register write.
-fn poll(bench: &mut Bench<'_>) -> Verdict {
+fn poll(bench: &mut CaseContext<'_>) -> Verdict {
     const DEPTH: usize = 128;
     const BATCHES: usize = 16;
     const BUSY: usize = 3000;
@@ -172,10 +175,13 @@ fn poll(bench: &mut Bench<'_>) -> Verdict {
     opened.interrupts()?;
     for way in opened.ways() {
         let mut lane = opened.lane(way)?;
-        let memory = lane.channel.attach(opened.card.area(64 * 4096).expect("DMA memory")).expect("attached");
-        batches(&mut lane, memory, 2, DEPTH, patient());
+        let memory = lane
+            .channel
+            .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
+            .expect("attached");
+        batches(&mut lane, memory, 2, DEPTH, long_wait());
         let began = Instant::now();
-        let mut all = cost(&opened, || batches(&mut lane, memory, BATCHES, DEPTH, patient()));
+        let mut all = cost(&opened, || batches(&mut lane, memory, BATCHES, DEPTH, long_wait()));
         let (passed, counted) = (began.elapsed(), all);
         assert!(all.writes <= (BATCHES * DEPTH / 16) as u64, "{way:?}: {all:?}");
         assert_eq!(all.interrupts, 0, "{way:?}: {all:?}");
@@ -188,17 +194,17 @@ fn poll(bench: &mut Bench<'_>) -> Verdict {
             if all.reads == 0 {
                 break;
             }
-            all = cost(&opened, || batches(&mut lane, memory, 1, DEPTH, patient()));
+            all = cost(&opened, || batches(&mut lane, memory, 1, DEPTH, long_wait()));
         }
         assert_eq!(all.reads, 0, "{way:?}: each of {BUSY} batches read registers: {all:?}");
         show(bench, "polling, 128 deep", way, BATCHES * DEPTH, counted);
         // Exact counts take a card that works in this thread.
         if !bench.real_time() {
             runs(&opened, &mut lane);
-            let by_interrupt = patient().mode(WaitMode::Interrupt);
+            let by_interrupt = long_wait().mode(WaitMode::Interrupt);
             let once = cost(&opened, || batches(&mut lane, memory, 1, 1, by_interrupt));
             assert_eq!(once.interrupts, 1, "{way:?}: {once:?}");
-            let after = cost(&opened, || batches(&mut lane, memory, 100, 1, patient()));
+            let after = cost(&opened, || batches(&mut lane, memory, 100, 1, long_wait()));
             assert_eq!((after.reads, after.interrupts), (0, 0), "{way:?}: polling after an interrupt");
             drop(lane);
             full_ring(&opened, way)?;
@@ -215,7 +221,7 @@ fn has_line_only(opened: &Opened) -> bool {
     !found.iter().any(|capability| matches!(capability.id, 0x05 | 0x11))
 }
 
-fn interrupt(bench: &mut Bench<'_>) -> Verdict {
+fn interrupt(bench: &mut CaseContext<'_>) -> Verdict {
     const BATCHES: usize = 24;
     let opened = bench.open();
     opened.needs(64 * 4096)?;
@@ -225,9 +231,11 @@ fn interrupt(bench: &mut Bench<'_>) -> Verdict {
     for way in opened.ways() {
         for depth in [1, 16, 64, 256] {
             let mut lane = opened.lane(way)?;
-            let memory =
-                lane.channel.attach(opened.card.area(64 * 4096).expect("DMA memory")).expect("attached");
-            let wait = patient().mode(WaitMode::Interrupt);
+            let memory = lane
+                .channel
+                .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
+                .expect("attached");
+            let wait = long_wait().mode(WaitMode::Interrupt);
             // From the very first batch on. Were one let pass to warm up, its interrupt could still be on its way, taken by the
             // poll before it and counted with the others: one too many of them, with nothing to show whose it is.
             let before = executed(&opened);
@@ -247,20 +255,23 @@ fn interrupt(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// As long as polling finds work, nothing interrupts.
-fn hybrid(bench: &mut Bench<'_>) -> Verdict {
+fn hybrid(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(64 * 4096)?;
     opened.interrupts()?;
     for way in opened.ways() {
         let mut lane = opened.lane(way)?;
-        let memory = lane.channel.attach(opened.card.area(64 * 4096).expect("DMA memory")).expect("attached");
-        let wait = patient().mode(WaitMode::Hybrid { spin: Duration::from_secs(20) });
+        let memory = lane
+            .channel
+            .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
+            .expect("attached");
+        let wait = long_wait().mode(WaitMode::Hybrid { spin: Duration::from_secs(20) });
         // Not after sleeping either.
-        batches(&mut lane, memory, 1, 4, patient().mode(WaitMode::Interrupt));
+        batches(&mut lane, memory, 1, 4, long_wait().mode(WaitMode::Interrupt));
         batches(&mut lane, memory, 1, 4, wait);
         let cost = cost(&opened, || batches(&mut lane, memory, 16, 64, wait));
         assert_eq!(cost.interrupts, 0, "{way:?}: {cost:?}");
-        let most = if way.mode == RunMode::StopRuns { 5 } else { 2 };
+        let most = if way.mode == RunMode::Batch { 5 } else { 2 };
         assert!(cost.writes <= 16 * most, "{way:?}: {cost:?}");
         show(bench, "hybrid, 64 deep", way, 16 * 64, cost);
     }

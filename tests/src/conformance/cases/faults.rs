@@ -4,37 +4,39 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName, Moment};
+use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName, Opportunity};
 use fpga_driver::registers::xdma::{
     ChannelBlock, ChannelError as StatusBit, SgdmaBlock, channel_base, sgdma_base,
 };
 use fpga_driver::stream::{C2hStreamOptions, PacketFault};
 use fpga_driver::{
-    Card, CardAddr, DeviceEvent, Direction, NetworkInterface, OpenOptions, ResourceError, StreamError,
-    Transport, WaitMode, WaitOptions,
+    Backend, Card, CardAddr, DeviceEvent, Direction, NetworkInterface, OpenOptions, ResourceError,
+    StreamError, WaitMode, WaitOptions,
 };
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
-use crate::conformance::bench::{Lane, Opened};
 use crate::conformance::builds::ENDLESS_PACKET;
-use crate::conformance::faults::{After, Fault, Memory, On, Row, Said, TABLE, row};
-use crate::conformance::{Ability, Run, Skip};
-use crate::rig::Way;
-use crate::tampered::{Interrupts, Replaced, Tampered};
+use crate::conformance::case_context::{ChannelPair, Opened};
+use crate::conformance::faults::{
+    AfterFault, AppliesTo, ExpectedError, FaultMethod, FaultRow, MemoryOutcome, TABLE, row,
+};
+use crate::conformance::{Capability, CaseBody, Skip};
+use crate::fault_injecting::{FaultInjectingBackend, InterruptFault, ReplacedRegister};
+use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
-    case("fault.all_ones_at_descriptor", &[Ability::CardFaults], all_ones_at_descriptor),
-    case("fault.stream_without_end", &[Ability::CardFaults], stream_without_end),
-    case("fault.bus_error", &[Ability::CardFaults], bus_error),
+    case("fault.all_ones_at_descriptor", &[Capability::CardFaults], all_ones_at_descriptor),
+    case("fault.stream_without_end", &[Capability::CardFaults], stream_without_end),
+    case("fault.bus_error", &[Capability::CardFaults], bus_error),
 ];
 
 /// A case for every row that is a scene.
-pub(super) fn scenes() -> impl Iterator<Item = Case> {
+pub(super) fn scenarios() -> impl Iterator<Item = Case> {
     TABLE.iter().filter(|row| row.fault.is_some()).map(|row| Case {
         name: row.case,
         needs: row.needs,
-        run: Run::Row(row),
+        run: CaseBody::Row(row),
     })
 }
 
@@ -42,12 +44,12 @@ pub(super) fn scenes() -> impl Iterator<Item = Case> {
 const LENGTH: usize = 5000;
 const PLACE: u64 = 0x1_0000;
 /// Beyond the memory of every card there is.
-const NOWHERE: CardAddr = CardAddr::new(1 << 44);
+const UNMAPPED_ADDRESS: CardAddr = CardAddr::new(1 << 44);
 
 /// Runs a row on every way it is for. What leaves the card well is done on one opened card: opening takes a kernel tenths of a
 /// second.
-pub(in crate::conformance) fn scene(row: &Row, bench: &mut Bench<'_>) -> Verdict {
-    let On::Channels(direction, mode) = row.on else { return Ok(()) };
+pub(in crate::conformance) fn scenario(row: &FaultRow, bench: &mut CaseContext<'_>) -> Verdict {
+    let AppliesTo::Channels(direction, mode) = row.on else { return Ok(()) };
     let mut opened = open(row, bench)?;
     let mut ways: Vec<_> = opened
         .ways()
@@ -56,12 +58,12 @@ pub(in crate::conformance) fn scene(row: &Row, bench: &mut Bench<'_>) -> Verdict
         .filter(|way| mode.is_none_or(|only| only == way.mode))
         .collect();
     // Seconds of real time each.
-    let slow = row.memory == Memory::Quarantined && bench.real_time();
+    let slow = row.memory == MemoryOutcome::Quarantined && bench.real_time();
     if slow {
         ways.truncate(1);
     }
     for way in ways {
-        let makers = [Maker::Plan, Maker::Seam, Maker::Hook].into_iter();
+        let makers = [FaultSource::Plan, FaultSource::Seam, FaultSource::Hook].into_iter();
         let makers = makers.filter(|maker| maker.makes(row.fault, bench, way));
         for maker in makers.take(if slow { 1 } else { 3 }) {
             opened = scenario_on(row, bench, opened, way, maker)?;
@@ -73,12 +75,12 @@ pub(in crate::conformance) fn scene(row: &Row, bench: &mut Bench<'_>) -> Verdict
 }
 
 /// The row's fault is that nothing is at a card address.
-fn nowhere(row: &Row) -> bool {
-    row.fault == Some(Fault::DecodeError)
+fn nowhere(row: &FaultRow) -> bool {
+    row.fault == Some(FaultMethod::DecodeError)
 }
 
 /// Opens the card as a row needs it.
-fn open(row: &Row, bench: &Bench<'_>) -> Result<Opened, Skip> {
+fn open(row: &FaultRow, bench: &CaseContext<'_>) -> Result<Opened, Skip> {
     // Where memory ends the driver knows from the network interface, and lets nothing past it.
     let choice = if nowhere(row) { NetworkInterface::Ignored } else { NetworkInterface::BySubsystem };
     let mut opened = bench.open_with(OpenOptions::default().network_interface(choice));
@@ -94,7 +96,7 @@ fn open(row: &Row, bench: &Bench<'_>) -> Result<Opened, Skip> {
 
 /// Who makes a fault. One that several can make is the same fault to the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Maker {
+enum FaultSource {
     /// What stands between driver and card.
     Seam,
     /// A hook of the simulated card.
@@ -103,27 +105,31 @@ enum Maker {
     Plan,
 }
 
-impl Maker {
-    fn makes(self, fault: Option<Fault>, bench: &Bench<'_>, way: Way) -> bool {
+impl FaultSource {
+    fn makes(self, fault: Option<FaultMethod>, bench: &CaseContext<'_>, way: TestSetup) -> bool {
         let Some(fault) = fault else { return false };
         match self {
             Self::Seam => matches!(
                 fault,
-                Fault::Interrupts(_) | Fault::Status(_) | Fault::WritebackLost | Fault::DecodeError
+                FaultMethod::Interrupts(_)
+                    | FaultMethod::Status(_)
+                    | FaultMethod::WritebackLost
+                    | FaultMethod::DecodeError
             ),
             Self::Hook => {
                 bench.simulated().is_some()
-                    && matches!(fault, Fault::Count(_) | Fault::Stalled | Fault::SlaveError)
+                    && matches!(fault, FaultMethod::Count(_) | FaultMethod::Stalled | FaultMethod::SlaveError)
             }
             Self::Plan => {
-                bench.door().lacks(Ability::CardFaults).is_none() && planned(fault, way, 0).is_some()
+                bench.backend().missing_reason(Capability::CardFaults).is_none()
+                    && planned(fault, way, 0).is_some()
             }
         }
     }
 }
 
 /// The fault in the card's own words. `c2h`: number of the first C2H channel's interrupt message.
-fn planned(fault: Fault, way: Way, c2h: u16) -> Option<FaultEntry> {
+fn planned(fault: FaultMethod, way: TestSetup, c2h: u16) -> Option<FaultEntry> {
     let channel = Some(if way.to_card() { ChannelName::H2c(0) } else { ChannelName::C2h(0) });
     let on = |name, on| FaultEntry { on: Some(on), ..FaultEntry::new(name) };
     let of_channel = |name| FaultEntry { channel, ..FaultEntry::new(name) };
@@ -134,36 +140,36 @@ fn planned(fault: Fault, way: Way, c2h: u16) -> Option<FaultEntry> {
         Some(second(FaultEntry { error, ..of_channel(FaultName::StatusError) }))
     };
     Some(match fault {
-        Fault::Interrupts(Interrupts::Lost) => always(FaultEntry::new(FaultName::LostInterrupt)),
-        Fault::Interrupts(Interrupts::Late) => {
+        FaultMethod::Interrupts(InterruptFault::Lost) => always(FaultEntry::new(FaultName::LostInterrupt)),
+        FaultMethod::Interrupts(InterruptFault::Late) => {
             let delay_ns = Some(3_000_000);
             always(FaultEntry { delay_ns, ..FaultEntry::new(FaultName::LateInterrupt) })
         }
-        Fault::Interrupts(Interrupts::Spurious) => {
+        FaultMethod::Interrupts(InterruptFault::Spurious) => {
             let vector = Some(if way.to_card() { 0 } else { c2h });
-            always(FaultEntry { vector, ..on(FaultName::SpuriousInterrupt, Moment::Descriptor) })
+            always(FaultEntry { vector, ..on(FaultName::SpuriousInterrupt, Opportunity::Descriptor) })
         }
-        Fault::Status(bit) => return status(bit),
-        Fault::Count(count) => {
+        FaultMethod::Status(bit) => return status(bit),
+        FaultMethod::Count(count) => {
             always(FaultEntry { count: Some(count), ..of_channel(FaultName::ImpossibleCount) })
         }
-        Fault::CountOff(by) => always(FaultEntry { by: Some(by), ..of_channel(FaultName::WrongCount) }),
-        Fault::WritebackLost => always(of_channel(FaultName::MissingWriteback)),
-        Fault::WritebackTorn(bytes) => {
+        FaultMethod::CountOff(by) => always(FaultEntry { by: Some(by), ..of_channel(FaultName::WrongCount) }),
+        FaultMethod::WritebackLost => always(of_channel(FaultName::MissingWriteback)),
+        FaultMethod::WritebackTorn(bytes) => {
             always(FaultEntry { bytes: Some(bytes), ..of_channel(FaultName::TornWriteback) })
         }
-        Fault::Stalled => second(of_channel(FaultName::Stall)),
-        Fault::FetchRefused => of_channel(FaultName::RefusedFetch),
-        Fault::DataRefused => second(of_channel(FaultName::RefusedData)),
-        Fault::AllOnes => on(FaultName::AllOnes, Moment::Access),
-        Fault::Removed => on(FaultName::SurpriseRemoval, Moment::Access),
-        Fault::ResetBehind => on(FaultName::Reset, Moment::Access),
-        Fault::RemovedAtDescriptor => second(on(FaultName::SurpriseRemoval, Moment::Descriptor)),
-        Fault::ResetAtDescriptor => second(on(FaultName::Reset, Moment::Descriptor)),
-        Fault::SlaveError => {
+        FaultMethod::Stalled => second(of_channel(FaultName::Stall)),
+        FaultMethod::FetchRefused => of_channel(FaultName::RefusedFetch),
+        FaultMethod::DataRefused => second(of_channel(FaultName::RefusedData)),
+        FaultMethod::AllOnes => on(FaultName::AllOnes, Opportunity::Access),
+        FaultMethod::Removed => on(FaultName::SurpriseRemoval, Opportunity::Access),
+        FaultMethod::ExternalReset => on(FaultName::Reset, Opportunity::Access),
+        FaultMethod::RemovedAtDescriptor => second(on(FaultName::SurpriseRemoval, Opportunity::Descriptor)),
+        FaultMethod::ResetAtDescriptor => second(on(FaultName::Reset, Opportunity::Descriptor)),
+        FaultMethod::SlaveError => {
             return status(if way.to_card() { StatusBit::CardWriteSlave } else { StatusBit::CardReadSlave });
         }
-        Fault::Interrupts(Interrupts::Arrive) | Fault::DecodeError => return None,
+        FaultMethod::Interrupts(InterruptFault::Normal) | FaultMethod::DecodeError => return None,
     })
 }
 
@@ -194,13 +200,13 @@ const fn status_name(bit: StatusBit) -> Option<&'static str> {
 /// What was seen.
 #[derive(Debug, Default)]
 struct Seen {
-    said: Vec<Said>,
+    said: Vec<ExpectedError>,
     back: usize,
     kept: usize,
 }
 
 impl Seen {
-    fn say(&mut self, said: Option<Said>) {
+    fn say(&mut self, said: Option<ExpectedError>) {
         // Once each: what ends several transfers is said of each of them.
         if let Some(said) = said
             && !self.said.contains(&said)
@@ -211,17 +217,23 @@ impl Seen {
 }
 
 /// One scene; the card afterwards, open and well.
-fn scenario_on(row: &Row, bench: &Bench<'_>, opened: Opened, way: Way, maker: Maker) -> Result<Opened, Skip> {
+fn scenario_on(
+    row: &FaultRow,
+    bench: &CaseContext<'_>,
+    opened: Opened,
+    way: TestSetup,
+    maker: FaultSource,
+) -> Result<Opened, Skip> {
     let what = format!("{way:?} by {maker:?}");
     let nowhere = nowhere(row);
     let mut lane = opened.lane(way)?;
     lane.assert_works(1);
     let mut seen = Seen::default();
-    let places = [0, 1, 2].map(|n| if nowhere && n == 1 { NOWHERE } else { lane.at(n * PLACE) });
+    let places = [0, 1, 2].map(|n| if nowhere && n == 1 { UNMAPPED_ADDRESS } else { lane.at(n * PLACE) });
     let data = [1, 2, 3].map(|seed| bytes(seed, LENGTH));
     let buffers: Vec<_> = (0..3)
         .map(|n| {
-            if places[n] == NOWHERE {
+            if places[n] == UNMAPPED_ADDRESS {
                 opened.card.buffer(LENGTH).expect("DMA memory")
             } else {
                 lane.buffer(places[n], &data[n])
@@ -235,15 +247,16 @@ fn scenario_on(row: &Row, bench: &Bench<'_>, opened: Opened, way: Way, maker: Ma
     }
     let wait = if row.by_interrupt { WaitMode::Interrupt } else { WaitMode::Poll };
     // What is expected to end ends, however busy the machine is; what is not is waited for shortly.
-    let limit = if row.said.contains(&Said::TimedOut) { Duration::from_millis(200) } else { crate::PATIENCE };
+    let limit =
+        if row.said.contains(&ExpectedError::TimedOut) { Duration::from_millis(200) } else { crate::TIMEOUT };
     let wait = WaitOptions::default().mode(wait).timeout(limit);
     for (n, ticket) in tickets.into_iter().enumerate() {
         let done = lane.channel.wait(ticket, wait).or_else(|error| {
-            seen.say(Said::of(&error));
-            assert!(Said::of(&error).is_some(), "{what}: {error}");
+            seen.say(ExpectedError::of(&error));
+            assert!(ExpectedError::of(&error).is_some(), "{what}: {error}");
             if let Err(error) = lane.channel.abort() {
-                assert!(Said::of(&error).is_some(), "{what}: {error}");
-                seen.say(Said::of(&error));
+                assert!(ExpectedError::of(&error).is_some(), "{what}: {error}");
+                seen.say(ExpectedError::of(&error));
             }
             lane.channel.wait(ticket, wait)
         });
@@ -260,11 +273,11 @@ fn scenario_on(row: &Row, bench: &Bench<'_>, opened: Opened, way: Way, maker: Ma
             (Ok(_), None) => panic!("{what}: done, but its buffer is not there"),
             (Err(fault), buffer) => {
                 assert!(!fault.to_string().is_empty());
-                if row.memory == Memory::Returned {
-                    seen.say(Said::of_cause(&fault.cause));
+                if row.memory == MemoryOutcome::Returned {
+                    seen.say(ExpectedError::of_cause(&fault.cause));
                 }
-                if let (Some(Fault::Status(bit)), Some(Said::Status)) =
-                    (row.fault, Said::of_cause(&fault.cause))
+                if let (Some(FaultMethod::Status(bit)), Some(ExpectedError::Status)) =
+                    (row.fault, ExpectedError::of_cause(&fault.cause))
                 {
                     assert!(fault.status_errors().eq([bit]), "{what}: {fault}");
                 }
@@ -275,7 +288,7 @@ fn scenario_on(row: &Row, bench: &Bench<'_>, opened: Opened, way: Way, maker: Ma
     }
     assert_eq!(seen.said, row.said, "{what}");
     assert_eq!(seen.back + seen.kept, 3, "{what}: every buffer is accounted for");
-    assert_eq!(seen.kept == 0, row.memory == Memory::Returned, "{what}: {seen:?}");
+    assert_eq!(seen.kept == 0, row.memory == MemoryOutcome::Returned, "{what}: {seen:?}");
     let quarantined = opened.card.memory().stats().quarantined;
     // The ring is kept with them.
     assert_eq!(quarantined, if seen.kept == 0 { 0 } else { seen.kept + 1 }, "{what}: {seen:?}");
@@ -284,45 +297,48 @@ fn scenario_on(row: &Row, bench: &Bench<'_>, opened: Opened, way: Way, maker: Ma
 }
 
 /// Makes the fault.
-fn begin(row: &Row, bench: &Bench<'_>, opened: &Opened, lane: &Lane, maker: Maker) {
+fn begin(row: &FaultRow, bench: &CaseContext<'_>, opened: &Opened, lane: &ChannelPair, maker: FaultSource) {
     let dma = opened.card.info().roles.dma.index;
     let (direction, base) = (lane.way.direction, channel_base(lane.way.direction, 0));
     let card = |look: &mut dyn FnMut(&mut fpga_card::Card)| {
-        let (world, number) = bench.simulated().expect("the door can set faults");
-        world.with_card(number, look).expect("a card");
+        let (network, number) = bench.simulated().expect("the door can set faults");
+        network.with_card(number, look).expect("a card");
     };
     let c2h = u16::from(opened.card.info().xdma.h2c_channels);
-    if maker == Maker::Plan {
+    if maker == FaultSource::Plan {
         let fault = row.fault.and_then(|fault| planned(fault, lane.way, c2h)).expect("the plan can make it");
         return bench.set_faults([fault]);
     }
     match row.fault {
-        Some(Fault::Interrupts(what)) => opened.seam.interrupts(what),
-        Some(Fault::Status(bit)) => {
+        Some(FaultMethod::Interrupts(what)) => opened.seam.interrupts(what),
+        Some(FaultMethod::Status(bit)) => {
             let at = |offset: fpga_driver::BarOffset| (dma, offset.get());
             // It never starts, and shows why.
-            opened.seam.deafen(vec![
+            opened.seam.drop_writes(vec![
                 at(ChannelBlock::CONTROL.address(base)),
                 at(SgdmaBlock::CREDITS.address(sgdma_base(direction, 0))),
             ]);
-            let shows =
-                |offset: fpga_driver::BarOffset, value| Replaced { bar: dma, at: offset.get(), value };
+            let shows = |offset: fpga_driver::BarOffset, value| ReplacedRegister {
+                bar: dma,
+                at: offset.get(),
+                value,
+            };
             opened.seam.replace(vec![
                 shows(ChannelBlock::STATUS.address(base), bit.status().into_bits()),
                 shows(ChannelBlock::COMPLETED.address(base), 0),
             ]);
         }
-        Some(Fault::Count(count)) => card(&mut |card| card.override_completed_count(Some(count))),
-        Some(Fault::WritebackLost) => {
+        Some(FaultMethod::Count(count)) => card(&mut |card| card.override_completed_count(Some(count))),
+        Some(FaultMethod::WritebackLost) => {
             let bar = opened.card.dma_bar();
             ChannelBlock::POLL_ADDRESS_LOW.write(bar, base, 0xFFFF_F000).expect("write");
             ChannelBlock::POLL_ADDRESS_HIGH.write(bar, base, 0).expect("write");
         }
-        Some(Fault::Stalled) => {
+        Some(FaultMethod::Stalled) => {
             let at = lane.at(PLACE);
             card(&mut |card| card.silence(at, PLACE));
         }
-        Some(Fault::SlaveError) => {
+        Some(FaultMethod::SlaveError) => {
             let at = lane.at(PLACE);
             card(&mut |card| card.poison(at, 64));
         }
@@ -331,16 +347,16 @@ fn begin(row: &Row, bench: &Bench<'_>, opened: &Opened, lane: &Lane, maker: Make
 }
 
 /// Ends the fault.
-fn end(row: &Row, bench: &Bench<'_>, opened: &Opened, maker: Maker) {
-    opened.seam.heal();
-    if maker == Maker::Plan {
+fn end(row: &FaultRow, bench: &CaseContext<'_>, opened: &Opened, maker: FaultSource) {
+    opened.seam.restore();
+    if maker == FaultSource::Plan {
         bench.set_faults([]);
-        if matches!(row.fault, Some(Fault::Removed | Fault::RemovedAtDescriptor)) {
-            bench.put_back();
+        if matches!(row.fault, Some(FaultMethod::Removed | FaultMethod::RemovedAtDescriptor)) {
+            bench.replug();
         }
     }
-    if let Some((world, number)) = bench.simulated() {
-        world.with_card(number, |card| {
+    if let Some((network, number)) = bench.simulated() {
+        network.with_card(number, |card| {
             card.override_completed_count(None);
             card.silence(CardAddr::ZERO, 0);
             card.poison(CardAddr::ZERO, 0);
@@ -349,22 +365,27 @@ fn end(row: &Row, bench: &Bench<'_>, opened: &Opened, maker: Maker) {
 }
 
 /// What is to work afterwards works.
-fn after(row: &Row, bench: &Bench<'_>, opened: Opened, mut lane: Lane) -> Result<Opened, Skip> {
+fn after(
+    row: &FaultRow,
+    bench: &CaseContext<'_>,
+    opened: Opened,
+    mut lane: ChannelPair,
+) -> Result<Opened, Skip> {
     let way = lane.way;
     match row.after {
-        After::Channel => {
+        AfterFault::Channel => {
             lane.assert_works(5);
             drop(lane);
             opened.assert_pool(0, 0);
             return Ok(opened);
         }
-        After::Reopen => drop((lane, opened)),
-        After::Reset => {
+        AfterFault::Reopen => drop((lane, opened)),
+        AfterFault::Reset => {
             drop((lane, opened));
-            let seam = bench.reach();
-            let refused = Card::open(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>);
+            let seam = bench.open_backend();
+            let refused = Card::open(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>);
             assert!(
-                refused.is_err() || bench.door().resets_between_owners(),
+                refused.is_err() || bench.backend().resets_between_owners(),
                 "{way:?}: a card that needs a reset is not opened as if it were well"
             );
             drop(refused);
@@ -381,7 +402,7 @@ fn after(row: &Row, bench: &Bench<'_>, opened: Opened, mut lane: Lane) -> Result
 /// Registers are lost while DMA works: transfers complete by their write-back until the driver reads a register. That happens after the
 /// next doorbell, or earlier in real time, where the card may take longer for a transfer than the driver waits before it reads the status
 /// register. From then on everything in flight is lost with the card.
-fn all_ones_at_descriptor(bench: &mut Bench<'_>) -> Verdict {
+fn all_ones_at_descriptor(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("all_ones_at_descriptor");
     let probe = bench.open();
     let mut ways = probe.ways();
@@ -399,7 +420,7 @@ fn all_ones_at_descriptor(bench: &mut Bench<'_>) -> Verdict {
         let places = [0, 1, 2].map(|n| lane.at(n * PLACE));
         let buffers: Vec<_> = data.iter().zip(places).map(|(data, at)| lane.buffer(at, data)).collect();
         bench.set_faults([FaultEntry {
-            on: Some(Moment::Descriptor),
+            on: Some(Opportunity::Descriptor),
             skip: 1,
             ..FaultEntry::new(FaultName::AllOnes)
         }]);
@@ -408,7 +429,7 @@ fn all_ones_at_descriptor(bench: &mut Bench<'_>) -> Verdict {
             .zip(places)
             .map(|(buffer, at)| lane.channel.submit(buffer, at).expect("accepted"))
             .collect();
-        let patient = WaitOptions::default().timeout(crate::PATIENCE);
+        let patient = WaitOptions::default().timeout(crate::TIMEOUT);
         let mut lost = Vec::new();
         for (n, ticket) in tickets.into_iter().enumerate() {
             if !lost.is_empty() {
@@ -417,7 +438,7 @@ fn all_ones_at_descriptor(bench: &mut Bench<'_>) -> Verdict {
             }
             let done = match lane.channel.wait(ticket, patient) {
                 Ok(done) => done,
-                Err(error) if bench.real_time() && Said::of(&error).as_slice() == row.said => {
+                Err(error) if bench.real_time() && ExpectedError::of(&error).as_slice() == row.said => {
                     lost.push(ticket);
                     continue;
                 }
@@ -427,8 +448,8 @@ fn all_ones_at_descriptor(bench: &mut Bench<'_>) -> Verdict {
             let buffer = done.buffer.expect("its buffer");
             let came = match (way.direction, bench.simulated()) {
                 (Direction::C2h, _) => buffer.to_vec() == data[n],
-                (_, Some((world, number))) => {
-                    crate::cards::peek(&world, number, places[n], LENGTH) == data[n]
+                (_, Some((network, number))) => {
+                    crate::cards::peek(&network, number, places[n], LENGTH) == data[n]
                 }
                 // Nobody can look into a card whose registers are lost.
                 (_, None) => true,
@@ -439,7 +460,7 @@ fn all_ones_at_descriptor(bench: &mut Bench<'_>) -> Verdict {
             let next = opened.card.buffer(LENGTH).expect("DMA memory");
             let next = lane.channel.submit(next, places[0]).expect("the loss is not known yet");
             let error = lane.channel.wait(next, patient).expect_err("the doorbell was lost");
-            assert_eq!(Said::of(&error).as_slice(), row.said, "{way:?}: {error}");
+            assert_eq!(ExpectedError::of(&error).as_slice(), row.said, "{way:?}: {error}");
             lost.push(next);
         }
         // The ring is quarantined with them.
@@ -448,7 +469,7 @@ fn all_ones_at_descriptor(bench: &mut Bench<'_>) -> Verdict {
             let done = lane.channel.wait(ticket, patient).expect("it has ended");
             assert!(done.outcome.is_err() && done.buffer.is_none(), "{way:?}: {:?}", done.outcome);
         }
-        assert_eq!(row.memory, Memory::Quarantined);
+        assert_eq!(row.memory, MemoryOutcome::Quarantined);
         assert_eq!(opened.card.memory().stats().quarantined, quarantined, "{way:?}");
         bench.set_faults([]);
         after(row, bench, opened, lane)?.close();
@@ -458,7 +479,7 @@ fn all_ones_at_descriptor(bench: &mut Bench<'_>) -> Verdict {
 
 /// A traffic source that never ends its packet: what is received of it is told to be lost, once, and the channel stops when it is
 /// asked to.
-fn stream_without_end(bench: &mut Bench<'_>) -> Verdict {
+fn stream_without_end(bench: &mut CaseContext<'_>) -> Verdict {
     // Bytes of all buffers that are posted.
     const RING: u64 = 16 * 4096;
     let row = row("stream_without_end");
@@ -467,11 +488,13 @@ fn stream_without_end(bench: &mut Bench<'_>) -> Verdict {
         let options = C2hStreamOptions::default().buffers(16).buffer_size(4096);
         let mut rx = match opened.card.c2h_stream_with(0, options) {
             Ok(rx) => rx,
-            Err(error @ ResourceError::NoCreditMode { .. }) => return Err(Skip(error.to_string())),
+            Err(error @ ResourceError::CreditModeUnsupported { .. }) => return Err(Skip(error.to_string())),
             Err(error) => panic!("{error}"),
         };
-        let told = match rx.wait_packet(WaitOptions::default().timeout(crate::PATIENCE)) {
-            Err(StreamError::Packet { source: PacketFault::TooLong { bytes: RING }, .. }) => Said::TooLong,
+        let told = match rx.wait_packet(WaitOptions::default().timeout(crate::TIMEOUT)) {
+            Err(StreamError::Packet { source: PacketFault::TooLong { bytes: RING }, .. }) => {
+                ExpectedError::TooLong
+            }
             Err(error) => panic!("{error}"),
             Ok(packet) => panic!("a packet of {} bytes", packet.len()),
         };
@@ -481,11 +504,11 @@ fn stream_without_end(bench: &mut Bench<'_>) -> Verdict {
         assert!(again.as_ref().is_err_and(StreamError::is_timeout), "told of once: {again:?}");
         assert!(rx.statistics().discarded_bytes > RING, "{:?}", rx.statistics());
         rx.abort().expect("with data coming it can be stopped");
-        assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+        assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
         drop(rx);
         // The channel is free, and starts again: the packet that has no end is told of again.
         let mut rx = opened.card.c2h_stream_with(0, options).expect("the channel");
-        let told = rx.wait_packet(WaitOptions::default().timeout(crate::PATIENCE)).map(|packet| packet.len());
+        let told = rx.wait_packet(WaitOptions::default().timeout(crate::TIMEOUT)).map(|packet| packet.len());
         assert!(matches!(told, Err(StreamError::Packet { .. })), "{told:?}");
         drop(rx);
         opened.assert_pool(0, 0);
@@ -495,7 +518,7 @@ fn stream_without_end(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// What AER reports arrives as an event, once; what is in flight ends as it would have.
-fn bus_error(bench: &mut Bench<'_>) -> Verdict {
+fn bus_error(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("bus_error");
     let opened = bench.open();
     let events = opened.card.events().expect("event descriptors");
@@ -506,9 +529,12 @@ fn bus_error(bench: &mut Bench<'_>) -> Verdict {
     bench.bus_error()?;
     let mut lane = opened.lane(opened.ways()[0])?;
     lane.assert_works(1);
-    let event = events.wait(crate::PATIENCE).expect("waited");
+    let event = events.wait(crate::TIMEOUT).expect("waited");
     assert_eq!(event, Some(DeviceEvent::BusError));
-    assert_eq!((row.said, row.memory, row.after), (&[Said::BusError][..], Memory::Returned, After::Channel));
+    assert_eq!(
+        (row.said, row.memory, row.after),
+        (&[ExpectedError::BusError][..], MemoryOutcome::Returned, AfterFault::Channel)
+    );
     assert_eq!(events.poll(), None, "once");
     bench.set_faults([]);
     lane.assert_works(2);

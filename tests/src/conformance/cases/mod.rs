@@ -5,7 +5,7 @@ mod cdma;
 mod cdma_faults;
 mod channels;
 mod cost;
-mod endings;
+mod drop_and_abort;
 mod faults;
 mod open;
 mod pages;
@@ -18,9 +18,9 @@ mod user_interrupts;
 mod validate;
 mod waits;
 
-use super::{Ability, Bench, Case, Run, Verdict};
+use super::{Capability, Case, CaseBody, CaseContext, Verdict};
 
-pub(super) use faults::scene;
+pub(super) use faults::scenario;
 
 /// Every case, in the order in which it is run: what others rest on first, what may leave a card in a bad way last.
 #[must_use]
@@ -36,7 +36,7 @@ pub fn cases() -> Vec<Case> {
         user_interrupts::CASES,
         cost::CASES,
         streams::CASES,
-        endings::CASES,
+        drop_and_abort::CASES,
         validate::CASES,
         addresses::CASES,
         recovery::CASES,
@@ -47,11 +47,15 @@ pub fn cases() -> Vec<Case> {
     ]
     .concat()
     .into_iter()
-    .chain(faults::scenes())
+    .chain(faults::scenarios())
     .collect()
 }
 
 /// One case.
-const fn case(name: &'static str, needs: &'static [Ability], run: fn(&mut Bench<'_>) -> Verdict) -> Case {
-    Case { name, needs, run: Run::Code(run) }
+const fn case(
+    name: &'static str,
+    needs: &'static [Capability],
+    run: fn(&mut CaseContext<'_>) -> Verdict,
+) -> Case {
+    Case { name, needs, run: CaseBody::Code(run) }
 }

@@ -3,7 +3,7 @@
 use fpga_driver::ResourceError;
 use fpga_driver::registers::xdma::MAX_CHANNELS;
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 
 pub(super) const CASES: &[Case] = &[
     case("open.info", &[], info),
@@ -13,8 +13,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// What the card says of itself can be, and is the same every time.
-fn info(bench: &mut Bench<'_>) -> Verdict {
-    let look = |bench: &Bench<'_>| {
+fn info(bench: &mut CaseContext<'_>) -> Verdict {
+    let look = |bench: &CaseContext<'_>| {
         let opened = bench.open();
         let info = opened.card.info().clone();
         opened.close();
@@ -33,7 +33,7 @@ fn info(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn closed(bench: &mut Bench<'_>) -> Verdict {
+fn closed(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let way = opened.ways()[0];
     opened.lane(way)?.assert_works(1);
@@ -44,7 +44,7 @@ fn closed(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn again(bench: &mut Bench<'_>) -> Verdict {
+fn again(bench: &mut CaseContext<'_>) -> Verdict {
     for seed in 0..8 {
         let opened = bench.open();
         let ways = opened.ways();
@@ -56,12 +56,12 @@ fn again(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// A channel has one owner at a time, and a channel that is not there says how many are.
-fn one_owner(bench: &mut Bench<'_>) -> Verdict {
+fn one_owner(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     for way in opened.ways() {
         let first = match way.take(&opened.card, 0, way.options()) {
             Ok(first) => first,
-            Err(ResourceError::NoCreditMode { .. }) => continue,
+            Err(ResourceError::CreditModeUnsupported { .. }) => continue,
             Err(error) => panic!("{error}"),
         };
         let second = way.take(&opened.card, 0, way.options());

@@ -6,22 +6,22 @@ use std::fs;
 use fpga_driver::pci::{DmaPoolOptions, HugePages};
 use fpga_driver::{Direction, OpenOptions, RunMode};
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
-use crate::conformance::bench::patient;
-use crate::conformance::{Ability, Skip};
-use crate::rig::Way;
+use crate::conformance::case_context::long_wait;
+use crate::conformance::{Capability, Skip};
+use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
-    case("pages.huge.2MiB", &[Ability::HugePages], of_2_mib),
-    case("pages.huge.1GiB", &[Ability::HugePages], of_1_gib),
+    case("pages.huge.2MiB", &[Capability::HugePages], of_2_mib),
+    case("pages.huge.1GiB", &[Capability::HugePages], of_1_gib),
 ];
 
-fn of_2_mib(bench: &mut Bench<'_>) -> Verdict {
+fn of_2_mib(bench: &mut CaseContext<'_>) -> Verdict {
     used(bench, HugePages::Prefer2MiB, 2 << 20)
 }
 
-fn of_1_gib(bench: &mut Bench<'_>) -> Verdict {
+fn of_1_gib(bench: &mut CaseContext<'_>) -> Verdict {
     used(bench, HugePages::Prefer1GiB, 1 << 30)
 }
 
@@ -61,7 +61,7 @@ fn page_size(at: usize) -> Option<usize> {
     None
 }
 
-fn used(bench: &mut Bench<'_>, huge: HugePages, page: usize) -> Verdict {
+fn used(bench: &mut CaseContext<'_>, huge: HugePages, page: usize) -> Verdict {
     reserve(page)?;
     let mut memory = DmaPoolOptions::default();
     memory.huge = huge;
@@ -73,7 +73,7 @@ fn used(bench: &mut Bench<'_>, huge: HugePages, page: usize) -> Verdict {
     let at = opened.at(0);
     {
         let take = |direction| {
-            let way = Way { direction, mode: RunMode::StopRuns, threaded: bench.real_time() };
+            let way = TestSetup { direction, mode: RunMode::Batch, threaded: bench.real_time() };
             way.take(&opened.card, 0, way.options()).expect("a channel")
         };
         let (mut h2c, mut c2h) = (take(Direction::H2c), take(Direction::C2h));
@@ -85,9 +85,9 @@ fn used(bench: &mut Bench<'_>, huge: HugePages, page: usize) -> Verdict {
             mappings.len() == 1 && mappings.iter().all(|mapping| mapping.iova.is_aligned_to(page as u64)),
             "{mappings:x?}"
         );
-        let mut buffer = h2c.transfer(buffer, at, patient()).unwrap_or_else(|failed| panic!("{failed}"));
+        let mut buffer = h2c.transfer(buffer, at, long_wait()).unwrap_or_else(|failed| panic!("{failed}"));
         buffer.fill(0xEE);
-        let buffer = c2h.transfer(buffer, at, patient()).unwrap_or_else(|failed| panic!("{failed}"));
+        let buffer = c2h.transfer(buffer, at, long_wait()).unwrap_or_else(|failed| panic!("{failed}"));
         assert!(buffer.to_vec() == data, "what comes back is not what was sent");
     }
     opened.assert_pool(0, 0);

@@ -3,26 +3,26 @@
 use fpga_driver::pci::{MmioError, ResetError, ResetLevel};
 use fpga_driver::recovery::RecoveryStepOutcome;
 use fpga_driver::{
-    ChannelError, FaultCause, RecoveryLevel, RecoveryOptions, RunMode, SubmitError, TransferError, Transport,
+    Backend, ChannelError, FaultCause, RecoveryLevel, RecoveryOptions, RunMode, SubmitError, TransferError,
 };
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
-use crate::conformance::bench::{Opened, patient};
-use crate::conformance::{Ability, Skip};
-use crate::rig::Way;
+use crate::conformance::case_context::{Opened, long_wait};
+use crate::conformance::{Capability, Skip};
+use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
     case("recovery.healthy_card_needs_nothing", &[], well),
     case("recovery.channel_level", &[], recovery_channel_level),
-    case("recovery.reset_under_load", &[Ability::BusReset], reset_under_load),
-    case("recovery.stale_handles", &[Ability::BusReset], stale_handles),
-    case("recovery.bus_level", &[Ability::BusReset], recovery_bus_level),
+    case("recovery.reset_under_load", &[Capability::BusReset], reset_under_load),
+    case("recovery.stale_handles", &[Capability::BusReset], stale_handles),
+    case("recovery.bus_level", &[Capability::BusReset], recovery_bus_level),
 ];
 
 const LENGTH: usize = 100_001;
 
-fn well(bench: &mut Bench<'_>) -> Verdict {
+fn well(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let mut names: Vec<_> = opened.card.info().xdma.channels().map(|name| name.to_string()).collect();
     names.extend(["ni", "cdma", "interrupts"].map(str::to_owned));
@@ -32,11 +32,11 @@ fn well(bench: &mut Bench<'_>) -> Verdict {
         // What a card that was there already holds, and in what state it was left, is not known.
         if bench.simulated().is_some() {
             assert!(
-                report.rungs.iter().all(|rung| rung.outcome == RecoveryStepOutcome::NotNeeded),
+                report.steps.iter().all(|rung| rung.outcome == RecoveryStepOutcome::NotNeeded),
                 "{report:?}"
             );
             assert!(
-                report.rungs.iter().map(|rung| rung.rung.to_string()).eq(names.iter().cloned()),
+                report.steps.iter().map(|rung| rung.step.to_string()).eq(names.iter().cloned()),
                 "{report:?}"
             );
             assert_eq!(report.outcome(RecoveryLevel::Channel), Some(&RecoveryStepOutcome::NotNeeded));
@@ -50,7 +50,7 @@ fn well(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// What somebody left running on a channel that he still holds is stopped if it is forced.
-fn recovery_channel_level(bench: &mut Bench<'_>) -> Verdict {
+fn recovery_channel_level(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(1 << 20)?;
     for way in opened.ways() {
@@ -62,16 +62,16 @@ fn recovery_channel_level(bench: &mut Bench<'_>) -> Verdict {
             lane.channel.poll().expect("started");
             let report = opened.card.recover_with(&RecoveryOptions::default().force(true)).expect("a ladder");
             assert!(report.well && !report.reopen, "{way:?}: {report:?}");
-            let done = lane.channel.wait(ticket, patient()).expect("it has ended, or ends");
+            let done = lane.channel.wait(ticket, long_wait()).expect("it has ended, or ends");
             assert!(done.buffer.is_some(), "{way:?}: it comes back");
-            if way.mode == RunMode::CreditRing && done.outcome.is_ok() {
+            if way.mode == RunMode::Credit && done.outcome.is_ok() {
                 // It had ended before the run was stopped behind its owner's back: the next transfer finds out.
                 let buffer = opened.card.buffer(64).expect("DMA memory");
                 let at = lane.at(0);
-                if let Err(found) = lane.channel.transfer(buffer, at, patient()) {
+                if let Err(found) = lane.channel.transfer(buffer, at, long_wait()) {
                     let silent = matches!(
                         &found.error,
-                        TransferError::Fault(fault) if matches!(fault.cause, FaultCause::Silent(_))
+                        TransferError::Fault(fault) if matches!(fault.cause, FaultCause::NoError(_))
                     );
                     assert!(silent && found.buffer.is_some(), "{way:?}: {found}");
                 }
@@ -106,7 +106,7 @@ fn stale(error: &ChannelError) -> bool {
     )
 }
 
-fn under_load(opened: &Opened, way: Way, bench: &Bench<'_>, step: usize) -> Verdict {
+fn under_load(opened: &Opened, way: TestSetup, bench: &CaseContext<'_>, step: usize) -> Verdict {
     opened.needs(8 << 20)?;
     let mut lane = opened.lane_with(way, way.options().max_descriptor_length(4096))?;
     let mut tickets = Vec::new();
@@ -116,27 +116,30 @@ fn under_load(opened: &Opened, way: Way, bench: &Bench<'_>, step: usize) -> Verd
         tickets.push(lane.channel.submit(buffer, at).expect("accepted"));
     }
     lane.channel.poll().expect("started");
-    if let Some((world, _)) = bench.simulated() {
+    if let Some((network, _)) = bench.simulated() {
         for _ in 0..step {
-            world.step();
+            network.step();
         }
     }
     reset(opened)?;
     let mut said = 0;
     let (mut back, mut kept) = (0, 0);
     for ticket in tickets {
-        let done = match lane.channel.wait(ticket, patient()) {
+        let done = match lane.channel.wait(ticket, long_wait()) {
             Ok(done) => done,
             Err(error) => {
                 assert!(stale(&error), "{way:?}: {error}");
                 said += 1;
-                lane.channel.wait(ticket, patient()).expect("everything has ended")
+                lane.channel.wait(ticket, long_wait()).expect("everything has ended")
             }
         };
         assert!(matches!(&done.outcome, Ok(_) | Err(_)));
         if let Err(fault) = &done.outcome {
             assert!(
-                matches!(fault.cause, FaultCause::Aborted | FaultCause::Silent(_) | FaultCause::Earlier),
+                matches!(
+                    fault.cause,
+                    FaultCause::Aborted | FaultCause::NoError(_) | FaultCause::EarlierFault
+                ),
                 "{way:?}: {fault}"
             );
         }
@@ -152,14 +155,14 @@ fn under_load(opened: &Opened, way: Way, bench: &Bench<'_>, step: usize) -> Verd
             assert!(matches!(&refused.error, SubmitError::Channel(error) if stale(error)), "{refused}");
         }
         Ok(ticket) => {
-            let error = lane.channel.wait(ticket, patient()).expect_err("nothing goes through it any more");
+            let error = lane.channel.wait(ticket, long_wait()).expect_err("nothing goes through it any more");
             assert!(stale(&error), "{way:?}: {error}");
         }
     }
     Ok(())
 }
 
-fn reset_under_load(bench: &mut Bench<'_>) -> Verdict {
+fn reset_under_load(bench: &mut CaseContext<'_>) -> Verdict {
     let probe = bench.open();
     let ways = probe.ways();
     probe.close();
@@ -180,7 +183,7 @@ fn reset_under_load(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// A handle from before a reset neither reads a number nor starts anything.
-fn stale_handles(bench: &mut Bench<'_>) -> Verdict {
+fn stale_handles(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let bar = opened.card.dma_bar().clone();
     reset(&opened)?;
@@ -197,7 +200,7 @@ fn stale_handles(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn recovery_bus_level(bench: &mut Bench<'_>) -> Verdict {
+fn recovery_bus_level(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
     let report = opened.card.recover_with(&options).expect("a ladder");

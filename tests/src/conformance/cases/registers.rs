@@ -1,13 +1,13 @@
 //! Registers: identifiers, aliases of masks, and accesses that cannot be.
 
 use fpga_driver::BarOffset;
-use fpga_driver::pci::{MmioError, Transport, config};
+use fpga_driver::pci::{Backend, MmioError, config};
 use fpga_driver::registers::pci::{command, header};
 use fpga_driver::registers::xdma::{
     CONFIG_BASE, ChannelBlock, ConfigBlock, IRQ_BASE, IrqBlock, Target, UserMask, channel_base,
 };
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 
 pub(super) const CASES: &[Case] = &[
     case("registers.identifiers", &[], identifiers),
@@ -16,7 +16,7 @@ pub(super) const CASES: &[Case] = &[
     case("registers.decoding_off", &[], decoding_off),
 ];
 
-fn identifiers(bench: &mut Bench<'_>) -> Verdict {
+fn identifiers(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let bar = opened.card.dma_bar();
     for name in opened.card.info().xdma.channels() {
@@ -39,7 +39,7 @@ fn identifiers(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// PG195, interrupt block: a mask, and aliases that set and clear its bits.
-fn aliases(bench: &mut Bench<'_>) -> Verdict {
+fn aliases(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let bar = opened.card.dma_bar();
     let mask = || IrqBlock::USER_ENABLE.read(bar, IRQ_BASE).expect("read").into_bits();
@@ -62,7 +62,7 @@ fn aliases(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// Accesses outside the BAR or across its words do not reach the card.
-fn what_cannot_be(bench: &mut Bench<'_>) -> Verdict {
+fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let bar = opened.card.dma_bar();
     let before = opened.seam.traffic();
@@ -83,7 +83,7 @@ fn what_cannot_be(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// A function whose memory decoding is off is not there: no register has a value, and nobody dies of asking.
-fn decoding_off(bench: &mut Bench<'_>) -> Verdict {
+fn decoding_off(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let bar = opened.card.dma_bar().clone();
     let before = config::read_u16(&*opened.seam, header::COMMAND).expect("read");

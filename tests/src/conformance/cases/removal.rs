@@ -6,40 +6,40 @@ use std::sync::Arc;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName};
 use fpga_driver::sim::CardFailure;
-use fpga_driver::{Card, CardAddr, Direction, Piece, RunMode, Transport, WaitMode, WaitOptions};
+use fpga_driver::{Backend, Card, CardAddr, Direction, RunMode, ScatterGatherEntry, WaitMode, WaitOptions};
 
-use super::{Bench, Case, Verdict, case};
-use crate::conformance::Ability;
-use crate::conformance::faults::{After, Memory, row};
-use crate::rig::{Channel, Way};
-use crate::tampered::Tampered;
+use super::{Case, CaseContext, Verdict, case};
+use crate::conformance::Capability;
+use crate::conformance::faults::{AfterFault, MemoryOutcome, row};
+use crate::fault_injecting::FaultInjectingBackend;
+use crate::rig::{Channel, TestSetup};
 
 pub(super) const CASES: &[Case] = &[
     case("removal.all_ones_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::AllOnes, "all_ones")),
     case("removal.gone_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::Gone, "removed")),
 ];
 
-const REMOVAL: &[Ability] = &[Ability::Removal];
+const REMOVAL: &[Capability] = &[Capability::Removal];
 
 /// A short program: open, interrupts, transfers each way, a list, a wait by interrupt, a copy inside the card, close. It ends with
 /// the first error. `pools`: gets the pool as soon as there is one.
 fn program(
-    seam: &Arc<Tampered>,
+    seam: &Arc<FaultInjectingBackend>,
     pools: &mut Vec<fpga_driver::pci::DmaPool>,
-    way: Way,
+    way: TestSetup,
 ) -> Result<(), Box<dyn Error>> {
-    let card = Card::open(Arc::<Tampered>::clone(seam) as Arc<dyn Transport>)?;
+    let card = Card::open(Arc::<FaultInjectingBackend>::clone(seam) as Arc<dyn Backend>)?;
     pools.push(card.memory().clone());
     card.enable_interrupts()?;
     let at = CardAddr::new(1 << 20);
     let mut channel: Channel = way.take(&card, 0, way.options())?;
-    let memory = channel.attach(card.area(1 << 14)?)?;
+    let memory = channel.register_memory(card.registered_memory(1 << 14)?)?;
     let short = WaitOptions::default().timeout(Duration::from_secs(1));
     for _ in 0..2 {
         let first = channel.submit(card.buffer(5000)?, at)?;
         let part = channel.submit_at(memory, 0, 4096, at)?;
         channel.poll()?;
-        let pieces = [0, 1].map(|n| Piece {
+        let pieces = [0, 1].map(|n| ScatterGatherEntry {
             memory,
             offset: n * 8192,
             length: 100,
@@ -54,7 +54,7 @@ fn program(
     let flying = channel.submit(card.buffer(9000)?, at)?;
     channel.poll()?;
     channel.cancel(flying)?;
-    let back = Way { direction: if way.to_card() { Direction::C2h } else { Direction::H2c }, ..way };
+    let back = TestSetup { direction: if way.to_card() { Direction::C2h } else { Direction::H2c }, ..way };
     let mut other = back.take(&card, 0, back.options())?;
     other.transfer(card.buffer(4096)?, at, short)?;
     card.cdma()?.copy(at, CardAddr::new(4 << 20), 4096)?;
@@ -65,9 +65,9 @@ fn program(
 
 /// The card leaves at the first register access, at the second, and so on until the program has run through. Whenever it does:
 /// typed errors, every buffer accounted for, and a card that opens and works once it is back.
-fn removal(bench: &mut Bench<'_>, failure: CardFailure, name: &str) -> Verdict {
+fn removal(bench: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> Verdict {
     let row = row(name);
-    assert_eq!((row.memory, row.after), (Memory::Quarantined, After::Reopen));
+    assert_eq!((row.memory, row.after), (MemoryOutcome::Quarantined, AfterFault::Reopen));
     // The whole card fails, not its registers alone: where it is not in this process, that is its own fault plan's work.
     let behind = bench.simulated().is_none();
     let fault = if failure == CardFailure::AllOnes { FaultName::AllOnes } else { FaultName::SurpriseRemoval };
@@ -75,7 +75,7 @@ fn removal(bench: &mut Bench<'_>, failure: CardFailure, name: &str) -> Verdict {
     let mut ways = probe.ways();
     probe.close();
     if behind {
-        ways.retain(|way| way.mode == RunMode::StopRuns);
+        ways.retain(|way| way.mode == RunMode::Batch);
     }
     for way in ways {
         // In real time every wait for what does not come takes its time, and accesses are not the same from run to run.
@@ -88,7 +88,7 @@ fn removal(bench: &mut Bench<'_>, failure: CardFailure, name: &str) -> Verdict {
         };
         let (mut accesses, mut failed) = (0, 0);
         loop {
-            let seam = bench.reach();
+            let seam = bench.open_backend();
             if behind {
                 bench.set_faults([FaultEntry { skip: accesses, ..FaultEntry::new(fault) }]);
             } else {
@@ -117,9 +117,9 @@ fn removal(bench: &mut Bench<'_>, failure: CardFailure, name: &str) -> Verdict {
             }
             if behind {
                 bench.set_faults([]);
-                bench.put_back();
+                bench.replug();
             }
-            seam.heal();
+            seam.restore();
             drop(seam);
             if !happened {
                 break;

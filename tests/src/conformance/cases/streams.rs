@@ -10,19 +10,19 @@ use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName};
 use fpga_driver::protocol::Nanos;
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, H2cStream, PacketFault, PacketFragment, StreamError};
 use fpga_driver::{
-    BarOffset, ChannelError, ChannelOptions, MemoryHandle, ResourceError, RunMode, Transport as _, WaitMode,
+    Backend as _, BarOffset, ChannelError, ChannelOptions, MemoryHandle, ResourceError, RunMode, WaitMode,
     WaitOptions,
 };
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-use super::{Bench, Case, Verdict, case};
-use crate::conformance::bench::{Opened, patient};
+use super::{Case, CaseContext, Verdict, case};
 use crate::conformance::builds::{GUIDE_LOOPBACK, LOOPS, SOURCE, SOURCE_500, SOURCE_500_SLOW};
-use crate::conformance::faults::{After, Memory, Said, row};
-use crate::conformance::{Ability, Build, Cost, Skip};
-use crate::tampered::Traffic;
-use crate::{PATIENCE, bytes};
+use crate::conformance::case_context::{Opened, long_wait};
+use crate::conformance::faults::{AfterFault, ExpectedError, MemoryOutcome, row};
+use crate::conformance::{Build, Capability, Cost, Skip};
+use crate::fault_injecting::AccessTraffic;
+use crate::{TIMEOUT, bytes};
 
 pub(super) const CASES: &[Case] = &[
     case("stream.every_size", &[], every_size),
@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
     case("stream.waits", &[], waits),
     case("stream.credits", &[], credits),
     case("stream.back_pressure", &[], back_pressure),
-    case("stream.flush_timeout", &[Ability::CardLogic], flush),
+    case("stream.flush_timeout", &[Capability::CardLogic], flush),
     case("stream.drop_and_stop", &[], ends),
     case("cost.stream", &[], cost),
 ];
@@ -64,8 +64,8 @@ pub(super) const FAULTS: &[Case] = &[
     case("fault.stream_end_lost", CARD, end_lost),
 ];
 
-const CARD: &[Ability] = &[Ability::CardFaults];
-const MODES: [RunMode; 2] = [RunMode::CreditRing, RunMode::StopRuns];
+const CARD: &[Capability] = &[Capability::CardFaults];
+const MODES: [RunMode; 2] = [RunMode::Credit, RunMode::Batch];
 
 /// Befalls the second packet of the first C2H channel.
 fn fault(name: FaultName) -> FaultEntry {
@@ -85,12 +85,16 @@ struct Ends {
 }
 
 /// Runs a case in both run modes, each on a card of its own.
-fn on_loops(bench: &Bench<'_>, build: &Build, case: impl Fn(&Bench<'_>, RunMode) -> Verdict) -> Verdict {
+fn on_loops(
+    bench: &CaseContext<'_>,
+    build: &Build,
+    case: impl Fn(&CaseContext<'_>, RunMode) -> Verdict,
+) -> Verdict {
     MODES.into_iter().try_for_each(|mode| bench.on(build, |bench| case(bench, mode)))
 }
 
 impl Ends {
-    fn open(bench: &Bench<'_>, mode: RunMode, buffers: u32, size: usize) -> Result<Self, Skip> {
+    fn open(bench: &CaseContext<'_>, mode: RunMode, buffers: u32, size: usize) -> Result<Self, Skip> {
         Self::of(bench.open(), mode, buffers, size)
     }
 
@@ -102,7 +106,7 @@ impl Ends {
         });
         match taken {
             Ok((tx, rx)) => Ok(Self { tx, rx, opened }),
-            Err(error @ ResourceError::NoCreditMode { .. }) => Err(Skip(error.to_string())),
+            Err(error @ ResourceError::CreditModeUnsupported { .. }) => Err(Skip(error.to_string())),
             Err(error) => panic!("{error}"),
         }
     }
@@ -114,25 +118,25 @@ impl Ends {
     }
 
     /// Gives the card's first C2H stream channel data from inside the card.
-    fn push(&self, bench: &Bench<'_>, data: &[u8], end: bool) {
-        let (world, number) = bench.simulated().expect("the card is in this process");
-        let took = world.with_card(number, |card| card.push_stream(0, data, end));
+    fn push(&self, bench: &CaseContext<'_>, data: &[u8], end: bool) {
+        let (network, number) = bench.simulated().expect("the card is in this process");
+        let took = network.with_card(number, |card| card.push_stream(0, data, end));
         assert_eq!(took, Some(data.len()));
         // A served card sleeps until it is asked something.
         self.opened.card.dma_bar().read32(BarOffset::ZERO).expect("a register");
     }
 
     /// Attaches memory with this content to the sender.
-    fn attach(&mut self, content: Vec<u8>) -> (Vec<u8>, MemoryHandle) {
-        let area = self.opened.card.area(content.len()).expect("DMA memory");
+    fn register_memory(&mut self, content: Vec<u8>) -> (Vec<u8>, MemoryHandle) {
+        let area = self.opened.card.registered_memory(content.len()).expect("DMA memory");
         area.memory().write(0, &content).expect("in range");
-        (content, self.tx.attach(area).expect("attached"))
+        (content, self.tx.register_memory(area).expect("attached"))
     }
 
     /// Does `step` until it gives something.
     fn until<T>(&mut self, mut step: impl FnMut(&mut Self) -> Option<T>) -> T {
         let now = |ends: &Self| Duration::from_nanos(ends.opened.seam.now());
-        let end = now(self) + PATIENCE;
+        let end = now(self) + TIMEOUT;
         loop {
             self.tx.poll().expect("the sender works");
             if let Some(done) = step(self) {
@@ -173,7 +177,7 @@ impl Ends {
 }
 
 /// Packets of one descriptor and of many, each way.
-fn every_size(bench: &mut Bench<'_>) -> Verdict {
+fn every_size(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 512, 4096)?;
         let lengths = [1, 2, 63, 64, 65, 4095, 4096, 4097, 8192, 65_536, 65_537, 1 << 20];
@@ -200,10 +204,10 @@ fn every_size(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// One packet out of several places: descriptors of its own for each, and one end.
-fn gathered(bench: &mut Bench<'_>) -> Verdict {
+fn gathered(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 64, 1024)?;
-        let (content, memory) = ends.attach(bytes(1, 1 << 16));
+        let (content, memory) = ends.register_memory(bytes(1, 1 << 16));
         for count in 1..=8 {
             let places: Vec<(usize, usize)> =
                 (0..count).map(|n| (n * 7001, if n + 1 == count { 333 } else { 64 * (n + 1) })).collect();
@@ -218,7 +222,7 @@ fn gathered(bench: &mut Bench<'_>) -> Verdict {
             assert!(ends.receive() == data, "{mode:?}: {count} parts");
         }
         ends.until(|ends| (ends.tx.in_flight() == 0).then_some(()));
-        drop(ends.tx.detach(memory).expect("detached"));
+        drop(ends.tx.deregister_memory(memory).expect("detached"));
         ends.close();
         Ok(())
     })
@@ -226,12 +230,12 @@ fn gathered(bench: &mut Bench<'_>) -> Verdict {
 
 /// Ends of packets stay where they are: bursts of packets of any length against a queue, sent from buffers of their own, from
 /// attached memory, and gathered from two places there.
-fn random(bench: &mut Bench<'_>) -> Verdict {
+fn random(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         for (buffers, size, longest) in [(4, 64, 120), (64, 64, 2000), (16, 4096, 20_000), (256, 2048, 3000)]
         {
             let mut ends = Ends::open(bench, mode, buffers, size)?;
-            let (content, memory) = ends.attach(bytes(5, 1 << 16));
+            let (content, memory) = ends.register_memory(bytes(5, 1 << 16));
             let mut dice = Pcg64::new(u64::from(buffers).into(), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
             let mut below = |end: usize| usize::try_from(dice.next_u64() % end as u64).unwrap_or(0);
             let (mut expected, mut got) = (VecDeque::new(), 0);
@@ -282,7 +286,7 @@ fn random(bench: &mut Bench<'_>) -> Verdict {
                     done.outcome
                 );
             }
-            drop(ends.tx.detach(memory).expect("detached"));
+            drop(ends.tx.deregister_memory(memory).expect("detached"));
             ends.close();
         }
         Ok(())
@@ -290,7 +294,7 @@ fn random(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// Channels of one card do not mix.
-fn both(bench: &mut Bench<'_>) -> Verdict {
+fn both(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 64, 1024)?;
         let mut other_tx = ends.opened.card.h2c_stream(1).expect("the channel");
@@ -300,7 +304,7 @@ fn both(bench: &mut Bench<'_>) -> Verdict {
             ends.send(&here);
             other_tx.submit(ends.opened.card.buffer_from(&there).expect("DMA memory")).expect("accepted");
             other_tx.poll().expect("started");
-            let packet = other_rx.wait_packet(patient()).expect("it comes");
+            let packet = other_rx.wait_packet(long_wait()).expect("it comes");
             assert!(packet.to_vec() == there, "{mode:?}: loop 1, packet {n}");
             assert!(ends.receive() == here, "{mode:?}: loop 0, packet {n}");
         }
@@ -310,7 +314,7 @@ fn both(bench: &mut Bench<'_>) -> Verdict {
     })
 }
 
-fn waits(bench: &mut Bench<'_>) -> Verdict {
+fn waits(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let hybrid = WaitMode::Hybrid { spin: Duration::from_micros(2) };
         for wait in [WaitMode::Poll, WaitMode::Interrupt, hybrid] {
@@ -320,7 +324,7 @@ fn waits(bench: &mut Bench<'_>) -> Verdict {
             for n in 0..60_u16 {
                 let data = bytes(n.into(), 1 + usize::from(n) * 31);
                 ends.send(&data);
-                let packet = ends.rx.wait_packet(patient().mode(wait)).expect("it comes");
+                let packet = ends.rx.wait_packet(long_wait().mode(wait)).expect("it comes");
                 assert!(packet.to_vec() == data, "{mode:?} {wait:?}: packet {n}");
             }
             // Nothing comes: in time, and the buffers stay posted.
@@ -335,7 +339,7 @@ fn waits(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// A ring that runs on and on: buffers go back by credits, and many times as many packets as there are buffers come whole.
-fn credits(bench: &mut Bench<'_>) -> Verdict {
+fn credits(bench: &mut CaseContext<'_>) -> Verdict {
     const PACKETS: u64 = 500;
     for build in [SOURCE_500, SOURCE_500_SLOW] {
         let generated = build.description().stream.source;
@@ -344,7 +348,7 @@ fn credits(bench: &mut Bench<'_>) -> Verdict {
             let options = C2hStreamOptions::default().buffers(16).buffer_size(1024).run_mode(mode);
             let mut rx = opened.card.c2h_stream_with(1, options).map_err(|error| Skip(error.to_string()))?;
             for n in 0..PACKETS {
-                let packet = rx.wait_packet(patient()).expect("it comes");
+                let packet = rx.wait_packet(long_wait()).expect("it comes");
                 assert!(packet.to_vec() == generated.packet(1, n), "{mode:?} {}: packet {n}", build.name);
             }
             let none = rx.wait_packet(WaitOptions::default().timeout(Duration::from_millis(1)));
@@ -359,10 +363,10 @@ fn credits(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// Whoever takes no packets holds the sender back; nothing is lost, and everything comes as soon as he does.
-fn back_pressure(bench: &mut Bench<'_>) -> Verdict {
+fn back_pressure(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 4, 1024)?;
-        let (content, memory) = ends.attach(bytes(3, 1024));
+        let (content, memory) = ends.register_memory(bytes(3, 1024));
         // The first call posts the buffers.
         assert!(ends.rx.next_packet().expect("no fault").is_none());
         let (mut sent, mut last) = (0, None);
@@ -388,8 +392,9 @@ fn back_pressure(bench: &mut Bench<'_>) -> Verdict {
         let sent = fill(&mut ends);
         assert_eq!(ends.tx.statistics().refused, 2, "one submission each time found the ring full");
         if !bench.real_time() {
-            let (world, number) = bench.simulated().expect("virtual time is that of a card in this process");
-            let holds = world.with_card(number, |card| card.counters().stream_holds);
+            let (network, number) =
+                bench.simulated().expect("virtual time is that of a card in this process");
+            let holds = network.with_card(number, |card| card.counters().stream_holds);
             assert_eq!(holds, Some(1), "the port holds the channel back, since the FIFO is full");
             // Nothing goes for as long as somebody waits.
             let stood = ends.tx.statistics().still;
@@ -405,21 +410,21 @@ fn back_pressure(bench: &mut Bench<'_>) -> Verdict {
         }
         assert!(ends.rx.statistics().starved > 0, "{:?}", ends.rx.statistics());
         ends.until(|ends| (ends.tx.in_flight() == 0).then_some(()));
-        drop(ends.tx.detach(memory).expect("detached"));
+        drop(ends.tx.deregister_memory(memory).expect("detached"));
         ends.close();
         Ok(())
     })
 }
 
 /// A packet that pauses: its descriptor is closed in time, what is there arrives, and the rest is still the same packet's.
-fn flush(bench: &mut Bench<'_>) -> Verdict {
+fn flush(bench: &mut CaseContext<'_>) -> Verdict {
     // As the guide has it: a descriptor without data is not closed.
     on_loops(bench, &GUIDE_LOOPBACK, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 16, 512)?;
-        let (world, number) = bench.simulated().expect("the card is in this process");
+        let (network, number) = bench.simulated().expect("the card is in this process");
         // 256 clocks.
         ends.opened.card.set_write_flush_timeout(8).expect("a register");
-        let closed = || world.with_card(number, |card| card.counters().descriptors).unwrap_or_default();
+        let closed = || network.with_card(number, |card| card.counters().descriptors).unwrap_or_default();
         for n in 0..3_u8 {
             assert!(ends.rx.next_packet().expect("no fault").is_none());
             let before = closed();
@@ -450,13 +455,13 @@ fn flush(bench: &mut Bench<'_>) -> Verdict {
     }
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 16, 512)?;
-        let (world, _) = bench.simulated().expect("the card is in this process");
+        let (network, _) = bench.simulated().expect("the card is in this process");
         ends.opened.card.set_write_flush_timeout(8).expect("a register");
         for n in 0..3_u8 {
             assert!(ends.rx.next_packet().expect("no fault").is_none());
             ends.push(bench, &[n; 100], false);
             // 256 clocks of 4 ns, and more.
-            world.advance(Nanos::from_micros(5));
+            network.advance(Nanos::from_micros(5));
             ends.push(bench, &[n; 33], true);
             assert_eq!(ends.receive(), [n; 133], "{mode:?}");
         }
@@ -468,7 +473,7 @@ fn flush(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// Dropped in either order with buffers posted, or stopped by hand: everything comes back, and the channels start anew.
-fn ends(bench: &mut Bench<'_>) -> Verdict {
+fn ends(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut opened = bench.open();
         for round in 0..3 {
@@ -496,7 +501,7 @@ fn ends(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// Polling for packets reads no register, received ones and sent ones; sixteen packets and more share a register write.
-fn cost(bench: &mut Bench<'_>) -> Verdict {
+fn cost(bench: &mut CaseContext<'_>) -> Verdict {
     bench.on(&SOURCE, |bench| {
         let opened = bench.open();
         for buffers in [64, 256] {
@@ -510,17 +515,18 @@ fn cost(bench: &mut Bench<'_>) -> Verdict {
                 format!("polling, packets of a C2H stream, {buffers} buffers"),
                 |count| {
                     for _ in 0..count {
-                        rx.wait_packet(patient()).expect("it comes");
+                        rx.wait_packet(long_wait()).expect("it comes");
                     }
                 },
             );
         }
-        for (mode, ring, depth) in
-            [(RunMode::CreditRing, "credit ring", 64), (RunMode::StopRuns, "stop runs", 256)]
+        for (mode, ring, depth) in [(RunMode::Credit, "credit ring", 64), (RunMode::Batch, "stop runs", 256)]
         {
             let options = ChannelOptions::default().run_mode(mode).descriptors(2 * depth).transfers(depth);
             let mut tx = opened.card.h2c_stream_with(0, options).expect("the channel");
-            let memory = tx.attach(opened.card.area(4096).expect("DMA memory")).expect("attached");
+            let memory = tx
+                .register_memory(opened.card.registered_memory(4096).expect("DMA memory"))
+                .expect("attached");
             measure(bench, &opened, format!("polling, packets of an H2C stream, {ring}"), |count| {
                 let end = tx.ended() + count;
                 while tx.ended() < end {
@@ -530,7 +536,7 @@ fn cost(bench: &mut Bench<'_>) -> Verdict {
                     }
                     match last {
                         // In real time a card may be faster than its user: only who waits has batches to share a write.
-                        Some(last) if bench.real_time() => tx.wait_ended(last, patient()).expect("they go"),
+                        Some(last) if bench.real_time() => tx.wait_ended(last, long_wait()).expect("they go"),
                         _ => {
                             tx.poll().expect("started");
                             tx.relax();
@@ -547,7 +553,7 @@ fn cost(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// What `run` costs, which receives or sends so many packets.
-fn measure(bench: &Bench<'_>, opened: &Opened, work: String, mut run: impl FnMut(u64)) {
+fn measure(bench: &CaseContext<'_>, opened: &Opened, work: String, mut run: impl FnMut(u64)) {
     const COUNT: u64 = 4096;
     run(1000);
     let began = Instant::now();
@@ -557,12 +563,12 @@ fn measure(bench: &Bench<'_>, opened: &Opened, work: String, mut run: impl FnMut
     assert!(u128::from(cost.reads) <= 2 * looks, "{work}: {cost:?}");
     assert_eq!(cost.interrupts, 0, "{work}: {cost:?}");
     assert!(cost.writes <= COUNT / 16, "{work}: {cost:?}");
-    let Traffic { reads, writes, interrupts } = cost;
+    let AccessTraffic { reads, writes, interrupts } = cost;
     bench.show(Cost { work, transfers: COUNT, reads, writes, interrupts });
 }
 
 /// The second packet's metadata is wrong: told of once, nothing of it is handed out, and after the next end of packet it goes on.
-fn metadata(bench: &mut Bench<'_>, name: &str, faults: &[(FaultEntry, PacketFault)]) -> Verdict {
+fn metadata(bench: &mut CaseContext<'_>, name: &str, faults: &[(FaultEntry, PacketFault)]) -> Verdict {
     let row = row(name);
     faults.iter().try_for_each(|(fault, expected)| {
         on_loops(bench, &LOOPS, |bench, mode| {
@@ -573,14 +579,14 @@ fn metadata(bench: &mut Bench<'_>, name: &str, faults: &[(FaultEntry, PacketFaul
             }
             assert_eq!(ends.receive(), [1; 100], "{mode:?}");
             let told = match ends.next() {
-                Err(StreamError::Packet { source, .. }) if source == *expected => Said::Metadata,
+                Err(StreamError::Packet { source, .. }) if source == *expected => ExpectedError::Metadata,
                 other => panic!("{mode:?}: {other:?} and not {expected:?}"),
             };
             assert_eq!([told], row.said);
             // Whether the lost one was the end of its packet is not known: up to the next end nothing is believed.
             assert_eq!(ends.receive(), [4; 100], "{mode:?} {expected:?}");
             assert_eq!(ends.rx.statistics().lost, 1);
-            assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+            assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
             ends.assert_works(5);
             ends.close();
             Ok(())
@@ -589,7 +595,7 @@ fn metadata(bench: &mut Bench<'_>, name: &str, faults: &[(FaultEntry, PacketFaul
 }
 
 /// The end of the second packet is lost in the card, without a trace in the metadata.
-fn end_lost(bench: &mut Bench<'_>) -> Verdict {
+fn end_lost(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("stream_end_lost");
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 16, 512)?;
@@ -602,7 +608,7 @@ fn end_lost(bench: &mut Bench<'_>) -> Verdict {
         assert!(joined == [[2; 100], [3; 100]].concat(), "{mode:?}: {} bytes", joined.len());
         assert_eq!(
             (row.said, row.memory, row.after),
-            (&[Said::Joined][..], Memory::Returned, After::Channel)
+            (&[ExpectedError::Joined][..], MemoryOutcome::Returned, AfterFault::Channel)
         );
         assert_eq!(ends.receive(), [4; 100], "{mode:?}");
         ends.assert_works(5);

@@ -4,27 +4,26 @@ use std::collections::VecDeque;
 
 use fpga_driver::pci::{DmaAccess, SharedMemory};
 use fpga_driver::{
-    ChannelOptions, MemoryHandle, Piece, RunMode, SubmitError, Ticket, WaitMode, WaitOptions, bulk,
+    ChannelOptions, MemoryHandle, RunMode, ScatterGatherEntry, SubmitError, Ticket, WaitMode, WaitOptions,
+    bulk,
 };
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
 use crate::conformance::Skip;
-use crate::conformance::bench::{Lane, Opened, patient};
-use crate::rig::Way;
+use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
+use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
-    case("transfer.batch_mode.poll", &[], |bench| sizes(bench, RunMode::StopRuns, WaitMode::Poll)),
-    case("transfer.batch_mode.interrupt", &[], |bench| sizes(bench, RunMode::StopRuns, WaitMode::Interrupt)),
-    case("transfer.batch_mode.hybrid", &[], |bench| sizes(bench, RunMode::StopRuns, HYBRID)),
-    case("transfer.credit_mode.poll", &[], |bench| sizes(bench, RunMode::CreditRing, WaitMode::Poll)),
-    case("transfer.credit_mode.interrupt", &[], |bench| {
-        sizes(bench, RunMode::CreditRing, WaitMode::Interrupt)
-    }),
-    case("transfer.credit_mode.hybrid", &[], |bench| sizes(bench, RunMode::CreditRing, HYBRID)),
-    case("transfer.registered_memory", &[], attached),
+    case("transfer.batch_mode.poll", &[], |bench| sizes(bench, RunMode::Batch, WaitMode::Poll)),
+    case("transfer.batch_mode.interrupt", &[], |bench| sizes(bench, RunMode::Batch, WaitMode::Interrupt)),
+    case("transfer.batch_mode.hybrid", &[], |bench| sizes(bench, RunMode::Batch, HYBRID)),
+    case("transfer.credit_mode.poll", &[], |bench| sizes(bench, RunMode::Credit, WaitMode::Poll)),
+    case("transfer.credit_mode.interrupt", &[], |bench| sizes(bench, RunMode::Credit, WaitMode::Interrupt)),
+    case("transfer.credit_mode.hybrid", &[], |bench| sizes(bench, RunMode::Credit, HYBRID)),
+    case("transfer.registered_memory", &[], registered),
     case("transfer.lists", &[], lists),
     case("transfer.caller_memory", &[], callers_memory),
     case("transfer.long", &[], long),
@@ -37,11 +36,11 @@ const LENGTHS: [usize; 11] = [1, 3, 64, 65, 4095, 4096, 4097, 8192, 65_537, 300_
 const OFFSETS: [u64; 4] = [0, 1, 63, 4095];
 
 /// The ways of one run mode; the skip if there is none.
-fn ways(opened: &Opened, mode: RunMode) -> impl Iterator<Item = Way> {
+fn ways(opened: &Opened, mode: RunMode) -> impl Iterator<Item = TestSetup> {
     opened.ways().into_iter().filter(move |way| way.mode == mode)
 }
 
-fn sizes(bench: &mut Bench<'_>, mode: RunMode, wait: WaitMode) -> Verdict {
+fn sizes(bench: &mut CaseContext<'_>, mode: RunMode, wait: WaitMode) -> Verdict {
     let opened = bench.open();
     opened.needs(4096)?;
     if wait != WaitMode::Poll {
@@ -52,7 +51,7 @@ fn sizes(bench: &mut Bench<'_>, mode: RunMode, wait: WaitMode) -> Verdict {
         for (n, length) in LENGTHS.into_iter().enumerate() {
             for (k, offset) in OFFSETS.into_iter().enumerate() {
                 if opened.scratch.contains(opened.at(offset), length as u64) {
-                    lane.check((n * 16 + k) as u64, length, offset, patient().mode(wait));
+                    lane.check((n * 16 + k) as u64, length, offset, long_wait().mode(wait));
                 }
             }
         }
@@ -63,9 +62,9 @@ fn sizes(bench: &mut Bench<'_>, mode: RunMode, wait: WaitMode) -> Verdict {
 }
 
 /// A repeatable source of numbers.
-struct Dice(Pcg64);
+struct TestRng(Pcg64);
 
-impl Dice {
+impl TestRng {
     fn new(seed: u64) -> Self {
         Self(Pcg64::new(u128::from(seed), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96))
     }
@@ -87,9 +86,9 @@ struct Model {
 }
 
 impl Model {
-    fn begin(lane: &mut Lane, opened: &Opened, size: usize, seed: u64) -> Self {
-        let area = opened.card.area(size).expect("DMA memory");
-        let memory = lane.channel.attach(area).expect("attached");
+    fn begin(lane: &mut ChannelPair, opened: &Opened, size: usize, seed: u64) -> Self {
+        let area = opened.card.registered_memory(size).expect("DMA memory");
+        let memory = lane.channel.register_memory(area).expect("attached");
         let (host, card) = (bytes(seed, size), bytes(seed + 1, size));
         for (n, page) in card.chunks(PAGE).enumerate() {
             lane.write(lane.at((n * PAGE) as u64), page);
@@ -107,7 +106,7 @@ impl Model {
     }
 
     /// Every byte is as it has to be, those that no transfer was to touch too.
-    fn check(&self, lane: &mut Lane) {
+    fn check(&self, lane: &mut ChannelPair) {
         let mut host = vec![0; self.host.len()];
         lane.channel.memory(self.memory).expect("attached").read(0, &mut host).expect("inside");
         assert!(host == self.host, "{:?}: host memory is not what it has to be", lane.way);
@@ -123,7 +122,10 @@ impl Model {
 type Buffers = VecDeque<(Ticket, usize, Option<Vec<u8>>)>;
 
 /// Submits as soon as there is room.
-fn submit(lane: &mut Lane, mut transfer: impl FnMut(&mut Lane) -> Result<Ticket, SubmitError>) -> Ticket {
+fn submit(
+    lane: &mut ChannelPair,
+    mut transfer: impl FnMut(&mut ChannelPair) -> Result<Ticket, SubmitError>,
+) -> Ticket {
     loop {
         match transfer(lane) {
             Ok(ticket) => return ticket,
@@ -135,7 +137,7 @@ fn submit(lane: &mut Lane, mut transfer: impl FnMut(&mut Lane) -> Result<Ticket,
 }
 
 /// Takes the completions there are: those of buffers, in order; success of parts is only counted.
-fn take(lane: &mut Lane, buffers: &mut Buffers) {
+fn take(lane: &mut ChannelPair, buffers: &mut Buffers) {
     while let Some(done) = lane.channel.next_completion() {
         let (ticket, length, data) = buffers.pop_front().expect("a buffer makes a completion, a part none");
         assert_eq!((done.ticket, done.outcome), (ticket, Ok(length as u64)), "{:?}", lane.way);
@@ -150,7 +152,7 @@ fn take(lane: &mut Lane, buffers: &mut Buffers) {
 
 /// Parts of any place and length and buffers between them, many in flight, in one direction; they are executed in order, in rings
 /// that turn over many times.
-fn attached(bench: &mut Bench<'_>) -> Verdict {
+fn registered(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(64 << 10)?;
     for way in opened.ways() {
@@ -170,12 +172,12 @@ fn attached(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn parts(opened: &Opened, way: Way, options: ChannelOptions) -> Verdict {
+fn parts(opened: &Opened, way: TestSetup, options: ChannelOptions) -> Verdict {
     const SIZE: usize = 64 << 10;
     let mut lane = opened.lane_with(way, options)?;
     let mut model = Model::begin(&mut lane, opened, SIZE, 1);
     let memory = model.memory;
-    let mut dice = Dice::new(7);
+    let mut dice = TestRng::new(7);
     let mut buffers = Buffers::new();
     let before = lane.channel.ended();
     for _ in 0..6 {
@@ -210,18 +212,18 @@ fn parts(opened: &Opened, way: Way, options: ChannelOptions) -> Verdict {
             last = Some(ticket);
             take(&mut lane, &mut buffers);
         }
-        lane.channel.wait_ended(last.expect("submitted"), patient()).expect("they end");
+        lane.channel.wait_ended(last.expect("submitted"), long_wait()).expect("they end");
         take(&mut lane, &mut buffers);
         assert!(buffers.is_empty(), "{way:?}: {} buffers did not come back", buffers.len());
     }
     assert_eq!(lane.channel.ended() - before, 300, "{way:?}");
     model.check(&mut lane);
-    drop(lane.channel.detach(memory).expect("nothing is in flight"));
+    drop(lane.channel.deregister_memory(memory).expect("nothing is in flight"));
     Ok(())
 }
 
 /// Lists of scattered pieces, each list one transfer, one at a time and several in a small ring.
-fn lists(bench: &mut Bench<'_>) -> Verdict {
+fn lists(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(LISTS as u64)?;
     for way in opened.ways() {
@@ -237,12 +239,12 @@ fn lists(bench: &mut Bench<'_>) -> Verdict {
 const LISTS: usize = 128 << 10;
 
 /// Lists of which one in `wait` is waited for.
-fn scattered(opened: &Opened, way: Way, options: ChannelOptions, wait: usize) -> Verdict {
+fn scattered(opened: &Opened, way: TestSetup, options: ChannelOptions, wait: usize) -> Verdict {
     const PAGES: usize = LISTS / PAGE;
     let mut lane = opened.lane_with(way, options)?;
     let mut model = Model::begin(&mut lane, opened, LISTS, 3);
     let memory = model.memory;
-    let mut dice = Dice::new(11);
+    let mut dice = TestRng::new(11);
     let mut last = None;
     for _ in 0..20 * wait {
         let mut pieces = Vec::new();
@@ -255,23 +257,23 @@ fn scattered(opened: &Opened, way: Way, options: ChannelOptions, wait: usize) ->
             let length = dice.below(PAGE / 2);
             let offset = page * PAGE + dice.below(PAGE / 2);
             let card = (page + turn) % PAGES * PAGE + dice.below(PAGE / 2);
-            pieces.push(Piece { memory, offset, length, card: lane.at(card as u64) });
+            pieces.push(ScatterGatherEntry { memory, offset, length, card: lane.at(card as u64) });
             model.copied(way.to_card(), offset, card, length);
         }
         let ticket = submit(&mut lane, |lane| lane.channel.submit_list(&pieces));
         if dice.below(wait) == 0 {
-            lane.channel.wait_ended(ticket, patient()).expect("it ends");
+            lane.channel.wait_ended(ticket, long_wait()).expect("it ends");
         }
         last = Some(ticket);
     }
-    lane.channel.wait_ended(last.expect("submitted"), patient()).expect("it ends");
+    lane.channel.wait_ended(last.expect("submitted"), long_wait()).expect("it ends");
     assert!(lane.channel.next_completion().is_none(), "success is only counted");
     model.check(&mut lane);
     Ok(())
 }
 
 /// A caller's memory is mapped once, used without a copy, and given back.
-fn callers_memory(bench: &mut Bench<'_>) -> Verdict {
+fn callers_memory(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let size = 64 << 10;
     opened.needs(size as u64)?;
@@ -285,16 +287,16 @@ fn callers_memory(bench: &mut Bench<'_>) -> Verdict {
         let mapped = opened.seam.mappings().len();
         let area = opened.card.map_memory(memory.clone(), access).expect("mapped");
         assert_eq!(opened.seam.mappings().len(), mapped + 1, "one mapping for all of it");
-        let attached = lane.channel.attach(area).expect("attached");
+        let attached = lane.channel.register_memory(area).expect("attached");
         let at = lane.at(0);
         let ticket = lane.channel.submit_at(attached, 0, size, at).expect("accepted");
-        lane.channel.wait_ended(ticket, patient()).expect("it ends");
+        lane.channel.wait_ended(ticket, long_wait()).expect("it ends");
         let expected = if way.to_card() { host } else { card };
         let mut bytes = vec![0; size];
         memory.read(0, &mut bytes).expect("inside");
         assert!(bytes == expected, "{way:?}: host memory");
         assert!(lane.read(at, size) == expected, "{way:?}: card memory");
-        drop(lane.channel.detach(attached).expect("nothing is in flight"));
+        drop(lane.channel.deregister_memory(attached).expect("nothing is in flight"));
         assert_eq!(opened.seam.mappings().len(), mapped, "unmapped with its area");
         assert_eq!(opened.card.memory().stats().caller_areas, 0);
     }
@@ -304,7 +306,7 @@ fn callers_memory(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// A stream of megabytes through a few buffers.
-fn long(bench: &mut Bench<'_>) -> Verdict {
+fn long(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let length = 16 << 20;
     opened.needs(length + 77)?;
@@ -312,7 +314,7 @@ fn long(bench: &mut Bench<'_>) -> Verdict {
     let mut h2c = opened.card.h2c(0).map_err(no_channel)?;
     let mut c2h = opened.card.c2h(0).map_err(no_channel)?;
     let data = bytes(9, usize::try_from(length).unwrap_or(0));
-    let (at, options) = (opened.at(77), WaitOptions::default().timeout(crate::PATIENCE));
+    let (at, options) = (opened.at(77), WaitOptions::default().timeout(crate::TIMEOUT));
     let mut told = 0;
     let write = bulk::write_from(&opened.card, &mut h2c, &mut &data[..], at, length, options, &mut |done| {
         told = done

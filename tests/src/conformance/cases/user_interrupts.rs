@@ -9,22 +9,22 @@ use fpga_driver::pci::ResetLevel;
 use fpga_driver::sim::CardFailure;
 use fpga_driver::user_interrupt::Delivery;
 use fpga_driver::{
-    OpenOptions, ResourceError, Transport, UserInterrupt, UserInterruptError, UserInterrupts, WaitMode,
+    Backend, OpenOptions, ResourceError, UserInterrupt, UserInterruptError, UserInterrupts, WaitMode,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::{Bench, Case, Verdict, case};
-use crate::PATIENCE;
+use super::{Case, CaseContext, Verdict, case};
+use crate::TIMEOUT;
 use crate::cards::DMA_BAR;
 use crate::conformance::UserLevel::{High, Low, Pulse};
-use crate::conformance::bench::{Opened, patient};
 use crate::conformance::builds::{FEW_VECTORS, LEGACY_LINE, ONE_MESSAGE};
-use crate::conformance::{Ability, Build};
+use crate::conformance::case_context::{Opened, long_wait};
+use crate::conformance::{Build, Capability};
 
-const LINES: &[Ability] = &[Ability::UserLines];
+const LINES: &[Capability] = &[Capability::UserLines];
 
 pub(super) const CASES: &[Case] = &[
-    case("user_interrupts.rise_is_one_interrupt", LINES, rises),
+    case("user_interrupts.rise_is_one_interrupt", LINES, arm_for_next),
     case("user_interrupts.rises_of_few_vectors", LINES, |bench| build(bench, &FEW_VECTORS)),
     case("user_interrupts.rises_of_one_message", LINES, |bench| build(bench, &ONE_MESSAGE)),
     case("user_interrupts.rises_of_intx", LINES, |bench| build(bench, &LEGACY_LINE)),
@@ -33,7 +33,7 @@ pub(super) const CASES: &[Case] = &[
     case("user_interrupts.rearm_finds_line_still_high", LINES, rearm),
     case("user_interrupts.disabled_line_is_silent", LINES, disabled),
     case("user_interrupts.several_lines", LINES, several),
-    case("user_interrupts.waiters_are_woken", LINES, sleepers),
+    case("user_interrupts.waiters_are_woken", LINES, sleeping_waiters),
     case("user_interrupts.descriptor_is_readable", LINES, readable),
     case("user_interrupts.future", LINES, future),
     case("user_interrupts.high_line_does_not_affect_channels", LINES, |bench| high_line(bench, bench.open())),
@@ -43,7 +43,7 @@ pub(super) const CASES: &[Case] = &[
     case("user_interrupts.dropped_handle_masks_line", &[], dropped),
     case("user_interrupts.refusals", &[], refusals),
     case("user_interrupts.removed_card_ends_waits", &[], removed),
-    case("user_interrupts.reset_ends_waits", &[Ability::BusReset], reset),
+    case("user_interrupts.reset_ends_waits", &[Capability::BusReset], reset),
 ];
 
 /// Lines that nothing else of the card uses.
@@ -53,7 +53,7 @@ const OTHER: u8 = 7;
 const NOTHING: Duration = Duration::from_millis(60);
 
 /// Without an MSI-X table nothing shows which BAR is the core's.
-fn open_on(bench: &Bench<'_>) -> Opened {
+fn open_on(bench: &CaseContext<'_>) -> Opened {
     bench.open_with(OpenOptions::default().dma_bar(DMA_BAR))
 }
 
@@ -66,14 +66,14 @@ fn assert_nothing(irq: &UserInterrupt) {
     assert!(matches!(waited, Err(UserInterruptError::TimedOut { .. })), "{waited:?}");
 }
 
-fn rises(bench: &mut Bench<'_>) -> Verdict {
+fn arm_for_next(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     rises_on(bench, &opened, LINE);
     opened.close();
     Ok(())
 }
 
-fn build(bench: &Bench<'_>, build: &Build) -> Verdict {
+fn build(bench: &CaseContext<'_>, build: &Build) -> Verdict {
     bench.on(build, |bench| {
         let opened = open_on(bench);
         // They share vectors with each other.
@@ -86,12 +86,12 @@ fn build(bench: &Bench<'_>, build: &Build) -> Verdict {
 }
 
 /// A rise is one interrupt, however long the line is high; it does not come again before the line has fallen.
-fn rises_on(bench: &Bench<'_>, opened: &Opened, line: u8) {
+fn rises_on(bench: &CaseContext<'_>, opened: &Opened, line: u8) {
     let irq = take(opened, line);
     assert_nothing(&irq);
     for round in 0..3 {
         bench.user_line(line, High);
-        assert_eq!(irq.wait(PATIENCE), Ok(1), "{:?}, round {round}", irq.delivery());
+        assert_eq!(irq.wait(TIMEOUT), Ok(1), "{:?}, round {round}", irq.delivery());
         assert_eq!(irq.is_pending(), Ok(true));
         assert_nothing(&irq);
         bench.user_line(line, Low);
@@ -102,16 +102,16 @@ fn rises_on(bench: &Bench<'_>, opened: &Opened, line: u8) {
 }
 
 /// What the design asks for before anybody waits is there for the first wait: before the line is taken, and after.
-fn early(bench: &mut Bench<'_>) -> Verdict {
+fn early(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     bench.user_line(LINE, High);
     let irq = take(&opened, LINE);
-    assert_eq!(irq.wait(PATIENCE), Ok(1));
+    assert_eq!(irq.wait(TIMEOUT), Ok(1));
     bench.user_line(LINE, Low);
     bench.user_line(LINE, High);
     bench.user_line(LINE, Low);
     if irq.delivery() == Delivery::Message {
-        assert_eq!(irq.wait(PATIENCE), Ok(1), "the message says it, though the line is low again");
+        assert_eq!(irq.wait(TIMEOUT), Ok(1), "the message says it, though the line is low again");
     }
     drop(irq);
     // What was never taken is not the next owner's.
@@ -122,18 +122,18 @@ fn early(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn pulses(bench: &mut Bench<'_>) -> Verdict {
+fn pulses(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let irq = take(&opened, LINE);
     for count in [1, 2, 5] {
         for _ in 0..count {
             bench.user_line(LINE, Pulse);
         }
-        let seen = irq.wait(PATIENCE).expect("it comes");
+        let seen = irq.wait(TIMEOUT).expect("it comes");
         // A message may still be on its way where the card works by itself; where lines are found high, pulses are one.
         let mut seen = seen;
         while irq.delivery() == Delivery::Message && seen < count {
-            seen += irq.wait(PATIENCE).expect("the others come");
+            seen += irq.wait(TIMEOUT).expect("the others come");
         }
         assert!((1..=count).contains(&seen), "{seen} of {count}");
         assert_eq!(irq.take(), Ok(0));
@@ -143,15 +143,15 @@ fn pulses(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn rearm(bench: &mut Bench<'_>) -> Verdict {
+fn rearm(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let irq = take(&opened, LINE);
     bench.user_line(LINE, High);
     for _ in 0..3 {
-        assert_eq!(irq.wait(PATIENCE), Ok(1));
+        assert_eq!(irq.wait(TIMEOUT), Ok(1));
         irq.rearm().expect("the card is there");
     }
-    assert_eq!(irq.wait(PATIENCE), Ok(1));
+    assert_eq!(irq.wait(TIMEOUT), Ok(1));
     bench.user_line(LINE, Low);
     irq.rearm().expect("the card is there");
     assert_nothing(&irq);
@@ -160,25 +160,25 @@ fn rearm(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn disabled(bench: &mut Bench<'_>) -> Verdict {
+fn disabled(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let irq = take(&opened, LINE);
     assert!(irq.is_enabled());
     irq.disable().expect("the card is there");
     bench.user_line(LINE, High);
     assert_eq!(irq.take(), Ok(0));
-    let waited = irq.wait(PATIENCE);
+    let waited = irq.wait(TIMEOUT);
     assert!(matches!(waited, Err(UserInterruptError::Disabled { line: LINE, .. })), "{waited:?}");
     assert_eq!(irq.is_pending(), Ok(true));
     irq.enable().expect("the card is there");
-    assert_eq!(irq.wait(PATIENCE), Ok(1), "it is still high");
+    assert_eq!(irq.wait(TIMEOUT), Ok(1), "it is still high");
     bench.user_line(LINE, Low);
     drop(irq);
     opened.close();
     Ok(())
 }
 
-fn several(bench: &mut Bench<'_>) -> Verdict {
+fn several(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let all: UserInterrupts = opened.card.user_interrupts(&[LINE, OTHER, 15]).expect("three lines");
     let waited = all.wait(NOTHING);
@@ -187,16 +187,16 @@ fn several(bench: &mut Bench<'_>) -> Verdict {
         other => panic!("{other:?}"),
     }
     bench.user_line(15, High);
-    assert_eq!(all.wait(PATIENCE), Ok(vec![(15, 1)]));
+    assert_eq!(all.wait(TIMEOUT), Ok(vec![(15, 1)]));
     bench.user_line(OTHER, High);
     bench.user_line(15, Low);
-    assert_eq!(all.wait(PATIENCE), Ok(vec![(OTHER, 1)]));
+    assert_eq!(all.wait(TIMEOUT), Ok(vec![(OTHER, 1)]));
     bench.user_line(OTHER, Low);
     bench.user_line(LINE, High);
     bench.user_line(15, High);
     let mut seen = Vec::new();
     while seen.len() < 2 {
-        seen.extend(all.wait(PATIENCE).expect("both come"));
+        seen.extend(all.wait(TIMEOUT).expect("both come"));
     }
     seen.sort_unstable();
     assert_eq!(seen, [(LINE, 1), (15, 1)]);
@@ -214,7 +214,7 @@ fn rearm_low(irq: &UserInterrupt) {
 }
 
 /// Two threads wait for one line, and each interrupt is one's of them.
-fn sleepers(bench: &mut Bench<'_>) -> Verdict {
+fn sleeping_waiters(bench: &mut CaseContext<'_>) -> Verdict {
     if !bench.real_time() {
         return Err(crate::conformance::Skip("nobody sleeps where time is virtual".to_owned()));
     }
@@ -223,7 +223,7 @@ fn sleepers(bench: &mut Bench<'_>) -> Verdict {
     let seen: u64 = thread::scope(|scope| {
         let waiters = [0, 1].map(|_| {
             let irq = irq.clone();
-            scope.spawn(move || irq.wait(PATIENCE).expect("one for each"))
+            scope.spawn(move || irq.wait(TIMEOUT).expect("one for each"))
         });
         // Whoever has not come to sleep by then finds the interrupt all the same.
         for _ in 0..2 {
@@ -244,7 +244,7 @@ fn sleepers(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn readable(bench: &mut Bench<'_>) -> Verdict {
+fn readable(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let irq = take(&opened, LINE);
     for _ in 0..3 {
@@ -269,7 +269,7 @@ fn readable(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// A task that waits: it is not ready before, costs no more than a look every now and then, and is ready with the interrupt.
-fn future(bench: &mut Bench<'_>) -> Verdict {
+fn future(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let irq = take(&opened, LINE);
     let mut context = Context::from_waker(Waker::noop());
@@ -297,18 +297,18 @@ fn future(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// A line that nobody serves neither wakes channels that wait by interrupt nor makes its own waiter spin.
-fn high_line(bench: &Bench<'_>, opened: Opened) -> Verdict {
+fn high_line(bench: &CaseContext<'_>, opened: Opened) -> Verdict {
     const TRANSFERS: u64 = 20;
     opened.needs(1 << 20)?;
     let irq = take(&opened, LINE);
     opened.interrupts()?;
     bench.user_line(LINE, High);
-    assert_eq!(irq.wait(PATIENCE), Ok(1));
+    assert_eq!(irq.wait(TIMEOUT), Ok(1));
     for way in opened.ways() {
         let mut lane = opened.lane(way)?;
         let before = (opened.seam.traffic(), opened.seam.sleeps());
         for seed in 0..TRANSFERS {
-            lane.check(seed, 20_001, 0x100, patient().mode(WaitMode::Interrupt));
+            lane.check(seed, 20_001, 0x100, long_wait().mode(WaitMode::Interrupt));
         }
         let traffic = opened.seam.traffic();
         let woken = traffic.interrupts - before.0.interrupts;
@@ -322,14 +322,14 @@ fn high_line(bench: &Bench<'_>, opened: Opened) -> Verdict {
     bench.user_line(LINE, Low);
     assert_nothing(&irq);
     bench.user_line(LINE, High);
-    assert_eq!(irq.wait(PATIENCE), Ok(1));
+    assert_eq!(irq.wait(TIMEOUT), Ok(1));
     bench.user_line(LINE, Low);
     drop(irq);
     opened.close();
     Ok(())
 }
 
-fn dropped(bench: &mut Bench<'_>) -> Verdict {
+fn dropped(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let enabled = || -> Vec<u8> {
         let states = opened.card.user_interrupt_states().expect("the card is there");
@@ -351,7 +351,7 @@ fn dropped(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn refusals(bench: &mut Bench<'_>) -> Verdict {
+fn refusals(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let error = opened.card.user_interrupt(16).expect_err("there are sixteen");
     assert!(matches!(error, ResourceError::NoSuchUserInterrupt { line: 16, available: 16, .. }), "{error}");
@@ -368,13 +368,13 @@ fn refusals(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn removed(bench: &mut Bench<'_>) -> Verdict {
+fn removed(bench: &mut CaseContext<'_>) -> Verdict {
     for failure in [CardFailure::Gone, CardFailure::AllOnes] {
         let opened = bench.open();
         let irq = take(&opened, LINE);
         // The next look finds nobody.
         opened.seam.fail_after(0, failure);
-        let waited = irq.wait(PATIENCE);
+        let waited = irq.wait(TIMEOUT);
         assert!(
             matches!(waited, Err(UserInterruptError::Gone { line: LINE, .. })),
             "{failure:?}: {waited:?}"
@@ -382,19 +382,19 @@ fn removed(bench: &mut Bench<'_>) -> Verdict {
         let taken = opened.card.user_interrupt(OTHER);
         assert!(taken.is_err(), "{failure:?}: {taken:?}");
         drop((irq, taken));
-        opened.seam.heal();
+        opened.seam.restore();
         drop(opened);
         bench.reset();
     }
     Ok(())
 }
 
-fn reset(bench: &mut Bench<'_>) -> Verdict {
+fn reset(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let irq = take(&opened, LINE);
     let reset = opened.seam.reset(ResetLevel::Hot).or_else(|_| opened.seam.reset(ResetLevel::Function));
     reset.expect("one of the resets is there");
-    let waited = irq.wait(PATIENCE);
+    let waited = irq.wait(TIMEOUT);
     assert!(matches!(waited, Err(UserInterruptError::Reset { line: LINE, .. })), "{waited:?}");
     drop((irq, opened));
     // The card is well, and its lines can be taken anew.

@@ -2,20 +2,20 @@
 
 use fpga_driver::validate::{self, Status, ValidateOptions};
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
-use crate::conformance::bench::Opened;
+use crate::conformance::case_context::Opened;
 
 pub(super) const CASES: &[Case] = &[case("validate.passes", &[], passes)];
 
 /// The self-test on the memory that cases use. Real time has other threads in it.
 pub(super) fn report(opened: &Opened) -> validate::Report {
-    let mut options = ValidateOptions::default().timeout(crate::PATIENCE);
+    let mut options = ValidateOptions::default().timeout(crate::TIMEOUT);
     options.scratch = opened.card.info().ni.is_none().then_some(opened.scratch);
     validate::run(&opened.card, options, &mut |_| ())
 }
 
-fn passes(bench: &mut Bench<'_>) -> Verdict {
+fn passes(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let data = bytes(3, 4000);
     let way = opened.ways()[0];

@@ -10,13 +10,13 @@ use fpga_driver::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::{Bench, Case, Verdict, case};
+use super::{Case, CaseContext, Verdict, case};
 use crate::bytes;
 use crate::cards::{DMA_BAR, halt};
 use crate::conformance::Skip;
-use crate::conformance::bench::{Lane, Opened, patient};
 use crate::conformance::builds::LEGACY_LINE;
-use crate::rig::Way;
+use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
+use crate::rig::TestSetup;
 
 pub(super) const CASES: &[Case] = &[
     case("interrupts.descriptor_is_readable", &[], readable),
@@ -40,7 +40,7 @@ fn interrupts(opened: &Opened) -> u64 {
 }
 
 /// An event loop: arm, poll, sleep on the descriptor, take. Nothing ends without a wake-up, and nothing else wakes.
-fn readable(bench: &mut Bench<'_>) -> Verdict {
+fn readable(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(64 << 10)?;
     opened.interrupts()?;
@@ -64,8 +64,8 @@ fn readable(bench: &mut Bench<'_>) -> Verdict {
                 }
                 assert!(!exact || !is_readable(&events, 0), "{way:?}: nothing has ended yet");
                 // A card inside this thread works now, one beyond the bus has worked already.
-                if let Some((world, _)) = bench.simulated() {
-                    world.step_until_idle();
+                if let Some((network, _)) = bench.simulated() {
+                    network.step_until_idle();
                 }
                 assert!(is_readable(&events, 10), "{way:?}: the descriptor did not become readable");
                 if exact {
@@ -73,7 +73,7 @@ fn readable(bench: &mut Bench<'_>) -> Verdict {
                     assert!(!is_readable(&events, 0), "{way:?}: it was taken");
                     assert_eq!(events.take(), 0, "{way:?}");
                 }
-                assert!(began.elapsed() < crate::PATIENCE, "{way:?}: it does not end");
+                assert!(began.elapsed() < crate::TIMEOUT, "{way:?}: it does not end");
             }
             let done = lane.channel.next_completion().expect("a buffer makes a completion");
             assert_eq!(done.outcome, Ok(5000));
@@ -99,7 +99,7 @@ fn readable(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
-fn must_be_enabled(bench: &mut Bench<'_>) -> Verdict {
+fn must_be_enabled(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     for way in opened.ways() {
         let mut lane = opened.lane(way)?;
@@ -107,7 +107,7 @@ fn must_be_enabled(bench: &mut Bench<'_>) -> Verdict {
         assert!(matches!(lane.channel.arm(), Err(ChannelError::NoInterrupt { .. })), "{way:?}");
         let buffer = opened.card.buffer(4096).expect("DMA memory");
         let at = lane.at(0);
-        let waited = lane.channel.transfer(buffer, at, patient().mode(WaitMode::Interrupt));
+        let waited = lane.channel.transfer(buffer, at, long_wait().mode(WaitMode::Interrupt));
         match waited {
             // It had ended before there was anything to wait for.
             Ok(_) => assert!(bench.real_time(), "{way:?}: it cannot have ended"),
@@ -121,8 +121,8 @@ fn must_be_enabled(bench: &mut Bench<'_>) -> Verdict {
         // A transfer that cannot be waited for by interrupt can be waited for otherwise.
         let buffer = opened.card.buffer(4096).expect("DMA memory");
         let ticket = lane.channel.submit(buffer, at).expect("accepted");
-        let done = match lane.channel.wait(ticket, patient().mode(WaitMode::Interrupt)) {
-            Err(ChannelError::NoInterrupt { .. }) => lane.channel.wait(ticket, patient()),
+        let done = match lane.channel.wait(ticket, long_wait().mode(WaitMode::Interrupt)) {
+            Err(ChannelError::NoInterrupt { .. }) => lane.channel.wait(ticket, long_wait()),
             waited => waited,
         };
         assert_eq!(done.expect("it ends").outcome, Ok(4096), "{way:?}");
@@ -147,14 +147,17 @@ fn must_be_enabled(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// Whatever waited before, however long the transfer is, and whatever is under way before it.
-fn modes(bench: &mut Bench<'_>) -> Verdict {
+fn modes(bench: &mut CaseContext<'_>) -> Verdict {
     const SPIN: WaitMode = WaitMode::Hybrid { spin: Duration::from_micros(10) };
     let opened = bench.open();
     opened.needs(1 << 20)?;
     opened.interrupts()?;
     for way in opened.ways() {
         let mut lane = opened.lane(way)?;
-        let memory = lane.channel.attach(opened.card.area(64).expect("DMA memory")).expect("attached");
+        let memory = lane
+            .channel
+            .register_memory(opened.card.registered_memory(64).expect("DMA memory"))
+            .expect("attached");
         let modes = [WaitMode::Poll, WaitMode::Interrupt, SPIN];
         let pairs: Vec<_> =
             modes.into_iter().flat_map(|first| modes.map(|second| [first, second])).flatten().collect();
@@ -164,7 +167,7 @@ fn modes(bench: &mut Bench<'_>) -> Verdict {
                     let at = lane.at(512 << 10);
                     lane.channel.submit_at(memory, 0, 64, at).expect("accepted");
                 }
-                lane.check((round << 8 | n) as u64, length, 5, patient().mode(*mode));
+                lane.check((round << 8 | n) as u64, length, 5, long_wait().mode(*mode));
             }
         }
         assert!(lane.channel.next_completion().is_none(), "{way:?}");
@@ -174,12 +177,12 @@ fn modes(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// Whoever waits for the network looks for a moment, and then sleeps until the card interrupts: nothing else ends its waits here.
-fn endpoints_sleep(bench: &mut Bench<'_>) -> Verdict {
+fn endpoints_sleep(bench: &mut CaseContext<'_>) -> Verdict {
     sleeps(bench.open())
 }
 
 /// Without an MSI-X table nothing shows which BAR is the core's.
-fn is_level_triggered(bench: &mut Bench<'_>) -> Verdict {
+fn is_level_triggered(bench: &mut CaseContext<'_>) -> Verdict {
     bench.on(&LEGACY_LINE, |bench| sleeps(bench.open_with(OpenOptions::default().dma_bar(DMA_BAR))))
 }
 
@@ -205,8 +208,8 @@ fn sleeps(opened: Opened) -> Verdict {
     let carry = |end: &mut Endpoint| {
         let options = SendOptions::default();
         let ticket = end.send(opened.at(0), &region.remote, 0, LENGTH as u64, options).expect("accepted");
-        assert_eq!(end.wait(ticket, crate::PATIENCE).expect("it ends").result, Ok(()));
-        let notice = end.wait_notification(crate::PATIENCE).expect("it has arrived");
+        assert_eq!(end.wait(ticket, crate::TIMEOUT).expect("it ends").result, Ok(()));
+        let notice = end.wait_notification(crate::TIMEOUT).expect("it has arrived");
         assert_eq!(notice.length, LENGTH as u64);
     };
     carry(&mut end);
@@ -225,7 +228,7 @@ fn sleeps(opened: Opened) -> Verdict {
         carry(&mut end);
     }
     opened.seam.ignore_timeouts(false);
-    assert_eq!(opened.seam.overslept(), 0, "somebody slept though there was news");
+    assert_eq!(opened.seam.lost_wakeups(), 0, "somebody slept though there was news");
     buffer.fill(0);
     buffer = back.read(buffer, opened.at(2 << 20)).expect("card memory gives it");
     assert!(buffer.to_vec() == data, "what has arrived is not what was sent");
@@ -236,7 +239,7 @@ fn sleeps(opened: Opened) -> Verdict {
 }
 
 /// A wait that ends before its transfer stops the engine and gives the buffer back; the channel works on.
-fn deadline(bench: &mut Bench<'_>) -> Verdict {
+fn deadline(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(8 << 20)?;
     let halts = bench.simulated().is_some() && opened.interrupts().is_ok();
@@ -249,7 +252,7 @@ fn deadline(bench: &mut Bench<'_>) -> Verdict {
                 let data = bytes(limit, length);
                 let at = lane.at(3);
                 let buffer = lane.buffer(at, &data);
-                match lane.channel.transfer(buffer, at, patient().timeout(Duration::from_micros(limit))) {
+                match lane.channel.transfer(buffer, at, long_wait().timeout(Duration::from_micros(limit))) {
                     Ok(buffer) => assert!(lane.moved(&buffer, at, &data), "{way:?}: in time"),
                     Err(failed) => {
                         assert!(
@@ -268,7 +271,7 @@ fn deadline(bench: &mut Bench<'_>) -> Verdict {
                 never_ends(bench, &opened, &mut lane);
             }
         }
-        assert_eq!(way.mode == RunMode::CreditRing, way.options().run_mode == RunMode::CreditRing);
+        assert_eq!(way.mode == RunMode::Credit, way.options().run_mode == RunMode::Credit);
     }
     opened.assert_pool(0, 0);
     opened.close();
@@ -276,7 +279,7 @@ fn deadline(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// A transfer that does not end is waited for as long as it was given, by any means.
-fn never_ends(bench: &Bench<'_>, opened: &Opened, lane: &mut Lane) {
+fn never_ends(bench: &CaseContext<'_>, opened: &Opened, lane: &mut ChannelPair) {
     let (way, at) = (lane.way, lane.at(0));
     halt(&opened.card, way.direction, true);
     for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(1) }] {
@@ -302,7 +305,7 @@ fn never_ends(bench: &Bench<'_>, opened: &Opened, lane: &mut Lane) {
 }
 
 /// The transfer that is given up is one of several: the others arrive.
-fn others(bench: &mut Bench<'_>) -> Verdict {
+fn others(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(8 << 20)?;
     for way in opened.ways() {
@@ -319,10 +322,13 @@ fn others(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// `halted`: the engine does nothing until the transfer is given up, and whether it knows of the others by then.
-fn others_of(opened: &Opened, way: Way, halted: Option<bool>) -> Verdict {
+fn others_of(opened: &Opened, way: TestSetup, halted: Option<bool>) -> Verdict {
     const LENGTH: usize = 300_001;
     let mut lane = opened.lane_with(way, way.options().max_descriptor_length(64 << 10))?;
-    let memory = lane.channel.attach(opened.card.area(64 << 10).expect("DMA memory")).expect("attached");
+    let memory = lane
+        .channel
+        .register_memory(opened.card.registered_memory(64 << 10).expect("DMA memory"))
+        .expect("attached");
     let part = (bytes(9, 20_000), lane.at(4 << 20));
     lane.put(memory, 5, part.1, &part.0);
     let data: Vec<_> = (0..4).map(|n| bytes(n, LENGTH)).collect();
@@ -342,7 +348,7 @@ fn others_of(opened: &Opened, way: Way, halted: Option<bool>) -> Verdict {
             lane.channel.poll().expect("started");
         }
         let (iova, limit) = (buffer.iova(), Duration::from_millis(if halted.is_some() { 5 } else { 0 }));
-        match lane.channel.transfer(buffer, places[n], patient().timeout(limit)) {
+        match lane.channel.transfer(buffer, places[n], long_wait().timeout(limit)) {
             Ok(_) => assert_eq!(halted, None, "{way:?}: it cannot have ended"),
             Err(failed) => {
                 let timed_out = matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. }));
@@ -357,11 +363,11 @@ fn others_of(opened: &Opened, way: Way, halted: Option<bool>) -> Verdict {
     }
     for (n, ticket) in tickets {
         if n == 2 {
-            lane.channel.wait_ended(ticket, patient()).expect("it ends");
+            lane.channel.wait_ended(ticket, long_wait()).expect("it ends");
             assert!(lane.arrived(memory, 5, part.1, &part.0), "{way:?}: the part");
             continue;
         }
-        let done = lane.channel.wait(ticket, patient()).expect("it ends");
+        let done = lane.channel.wait(ticket, long_wait()).expect("it ends");
         assert_eq!(done.outcome, Ok(LENGTH as u64), "{way:?}: transfer {n}");
         let buffer = done.buffer.expect("it comes back");
         assert!(lane.moved(&buffer, places[n], &data[n]), "{way:?}: transfer {n}");

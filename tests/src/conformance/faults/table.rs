@@ -3,16 +3,16 @@
 use fpga_driver::registers::xdma::ChannelError as StatusBit;
 use fpga_driver::{Direction, RunMode};
 
-use super::{After, Fault, Memory, On, Row, Said};
-use crate::conformance::Ability;
-use crate::tampered::Interrupts;
+use super::{AfterFault, AppliesTo, ExpectedError, FaultMethod, FaultRow, MemoryOutcome};
+use crate::conformance::Capability;
+use crate::fault_injecting::InterruptFault;
 
 /// A fault that a scene shows.
 macro_rules! scene {
     ($name:literal, $what:literal, $fault:expr) => {
-        Row {
+        FaultRow {
             fault: Some($fault),
-            by_interrupt: matches!($fault, Fault::Interrupts(_)),
+            by_interrupt: matches!($fault, FaultMethod::Interrupts(_)),
             ..row($name, concat!("fault.", $name), $what)
         }
     };
@@ -21,158 +21,161 @@ macro_rules! scene {
 /// A bit of the status register.
 macro_rules! status {
     ($name:literal, $what:literal, $bit:ident) => {
-        scene!($name, $what, Fault::Status(StatusBit::$bit)).said(&[Said::Status])
+        scene!($name, $what, FaultMethod::Status(StatusBit::$bit)).said(&[ExpectedError::Status])
     };
 }
 
 /// A fault of the copy engine while it works on a ring's chain.
 macro_rules! in_chain {
     ($name:literal, $what:literal) => {
-        row($name, concat!("fault.", $name), $what).on(On::CdmaRing).said(&[Said::CdmaRing]).needs(CARD)
+        row($name, concat!("fault.", $name), $what)
+            .on(AppliesTo::CdmaRing)
+            .said(&[ExpectedError::CdmaRing])
+            .needs(CARD)
     };
 }
 
 /// A fault that a case of its own shows; like most of them on channels of both directions and run modes, without a word, with
 /// everything as it was afterwards, and by every door.
-const fn row(name: &'static str, case: &'static str, what: &'static str) -> Row {
-    Row {
+const fn row(name: &'static str, case: &'static str, what: &'static str) -> FaultRow {
+    FaultRow {
         name,
         case,
         what,
         fault: None,
-        on: On::Channels(None, None),
+        on: AppliesTo::Channels(None, None),
         by_interrupt: false,
         said: &[],
-        memory: Memory::Returned,
-        after: After::Channel,
+        memory: MemoryOutcome::Returned,
+        after: AfterFault::Channel,
         needs: &[],
     }
 }
 
-impl Row {
-    const fn on(self, on: On) -> Self {
+impl FaultRow {
+    const fn on(self, on: AppliesTo) -> Self {
         Self { on, ..self }
     }
 
-    const fn said(self, said: &'static [Said]) -> Self {
+    const fn said(self, said: &'static [ExpectedError]) -> Self {
         Self { said, ..self }
     }
 
     const fn quarantined(self) -> Self {
-        Self { memory: Memory::Quarantined, ..self }
+        Self { memory: MemoryOutcome::Quarantined, ..self }
     }
 
     const fn unstopped(self) -> Self {
-        Self { memory: Memory::Unstopped, ..self }
+        Self { memory: MemoryOutcome::Unstopped, ..self }
     }
 
-    const fn after(self, after: After) -> Self {
+    const fn after(self, after: AfterFault) -> Self {
         Self { after, ..self }
     }
 
-    const fn needs(self, needs: &'static [Ability]) -> Self {
+    const fn needs(self, needs: &'static [Capability]) -> Self {
         Self { needs, ..self }
     }
 }
 
-const H2C: On = On::Channels(Some(Direction::H2c), None);
-const C2H: On = On::Channels(Some(Direction::C2h), None);
-const CARD: &[Ability] = &[Ability::CardFaults];
-const REFUSED: &[Ability] = &[Ability::RefusedDma];
-const REMOVAL: &[Ability] = &[Ability::Removal];
+const H2C: AppliesTo = AppliesTo::Channels(Some(Direction::H2c), None);
+const C2H: AppliesTo = AppliesTo::Channels(Some(Direction::C2h), None);
+const CARD: &[Capability] = &[Capability::CardFaults];
+const REFUSED: &[Capability] = &[Capability::DmaRefusal];
+const REMOVAL: &[Capability] = &[Capability::Removal];
 
 /// Every fault.
-pub const TABLE: &[Row] = &[
-    scene!("interrupt_lost", "an interrupt message is lost", Fault::Interrupts(Interrupts::Lost)),
+pub const TABLE: &[FaultRow] = &[
+    scene!("interrupt_lost", "an interrupt message is lost", FaultMethod::Interrupts(InterruptFault::Lost)),
     scene!(
         "interrupt_late",
         "an interrupt comes later than the wait for it",
-        Fault::Interrupts(Interrupts::Late)
+        FaultMethod::Interrupts(InterruptFault::Late)
     ),
-    scene!("interrupt_spurious", "an interrupt without a reason", Fault::Interrupts(Interrupts::Spurious)),
-    scene!("writeback_lost", "the write-back word is never written", Fault::WritebackLost).needs(REFUSED),
-    scene!("count_behind.batch_mode", "a completed count that stays behind, in a stop run", Fault::Count(0))
-        .on(On::Channels(None, Some(RunMode::StopRuns)))
-        .said(&[Said::Silent])
+    scene!("interrupt_spurious", "an interrupt without a reason", FaultMethod::Interrupts(InterruptFault::Spurious)),
+    scene!("writeback_lost", "the write-back word is never written", FaultMethod::WritebackLost).needs(REFUSED),
+    scene!("count_behind.batch_mode", "a completed count that stays behind, in a stop run", FaultMethod::Count(0))
+        .on(AppliesTo::Channels(None, Some(RunMode::Batch)))
+        .said(&[ExpectedError::Silent])
         .needs(CARD),
     scene!(
         "count_behind.credit_mode",
         "a completed count that stays behind, in a credit ring: it looks like an engine that works",
-        Fault::Count(0)
+        FaultMethod::Count(0)
     )
-    .on(On::Channels(None, Some(RunMode::CreditRing)))
-    .said(&[Said::TimedOut, Said::Aborted])
+    .on(AppliesTo::Channels(None, Some(RunMode::Credit)))
+    .said(&[ExpectedError::TimedOut, ExpectedError::Aborted])
     .needs(CARD),
-    scene!("count_beyond", "a completed count beyond what was posted", Fault::Count(100))
-        .said(&[Said::Count])
+    scene!("count_beyond", "a completed count beyond what was posted", FaultMethod::Count(100))
+        .said(&[ExpectedError::Count])
         .needs(CARD),
-    scene!("count_impossible", "a completed count that no run can have", Fault::Count(0xFF_FFFF))
-        .said(&[Said::Count])
+    scene!("count_impossible", "a completed count that no run can have", FaultMethod::Count(0xFF_FFFF))
+        .said(&[ExpectedError::Count])
         .needs(CARD),
-    scene!("stalled", "the engine hangs: an AXI slave never answers", Fault::Stalled)
-        .said(&[Said::TimedOut, Said::Wedged])
+    scene!("stalled", "the engine hangs: an AXI slave never answers", FaultMethod::Stalled)
+        .said(&[ExpectedError::TimedOut, ExpectedError::Wedged])
         .quarantined()
-        .after(After::Reset)
+        .after(AfterFault::Reset)
         .needs(CARD),
-    scene!("count_beyond_by_one", "a completed count that is one too high", Fault::CountOff(1))
-        .said(&[Said::Count])
+    scene!("count_beyond_by_one", "a completed count that is one too high", FaultMethod::CountOff(1))
+        .said(&[ExpectedError::Count])
         .needs(CARD),
-    scene!("writeback_torn", "two of the four bytes of the write-back word arrive", Fault::WritebackTorn(2))
+    scene!("writeback_torn", "two of the four bytes of the write-back word arrive", FaultMethod::WritebackTorn(2))
         .needs(CARD),
-    scene!("fetch_refused", "the host refuses a descriptor fetch", Fault::FetchRefused)
-        .said(&[Said::Status])
+    scene!("fetch_refused", "the host refuses a descriptor fetch", FaultMethod::FetchRefused)
+        .said(&[ExpectedError::Status])
         .needs(CARD),
-    scene!("data_refused", "the host refuses a read of data", Fault::DataRefused)
+    scene!("data_refused", "the host refuses a read of data", FaultMethod::DataRefused)
         .on(H2C)
-        .said(&[Said::Status])
+        .said(&[ExpectedError::Status])
         .needs(CARD),
-    scene!("all_ones_at_the_doorbell", "registers read as all ones from a doorbell on", Fault::AllOnes)
-        .said(&[Said::Gone])
+    scene!("all_ones_at_the_doorbell", "registers read as all ones from a doorbell on", FaultMethod::AllOnes)
+        .said(&[ExpectedError::Gone])
         .quarantined()
-        .after(After::Reset)
+        .after(AfterFault::Reset)
         .needs(CARD),
-    scene!("removed_at_the_doorbell", "the card is pulled out as a doorbell rings", Fault::Removed)
-        .said(&[Said::Gone])
+    scene!("removed_at_the_doorbell", "the card is pulled out as a doorbell rings", FaultMethod::Removed)
+        .said(&[ExpectedError::Gone])
         .quarantined()
-        .after(After::Reopen)
+        .after(AfterFault::Reopen)
         .needs(CARD),
-    scene!("reset_behind", "somebody else resets the card, and nobody tells the driver", Fault::ResetBehind)
-        .said(&[Said::Gone])
+    scene!("reset_behind", "somebody else resets the card, and nobody tells the driver", FaultMethod::ExternalReset)
+        .said(&[ExpectedError::Gone])
         .quarantined()
-        .after(After::Reopen)
+        .after(AfterFault::Reopen)
         .needs(CARD),
     scene!(
         "removed_at_a_descriptor",
         "the card is pulled out in the middle of its work, as a descriptor ends",
-        Fault::RemovedAtDescriptor
+        FaultMethod::RemovedAtDescriptor
     )
-    .said(&[Said::Gone])
+    .said(&[ExpectedError::Gone])
     .quarantined()
-    .after(After::Reopen)
+    .after(AfterFault::Reopen)
     .needs(CARD),
     scene!(
         "reset_at_a_descriptor",
         "somebody else resets the card in the middle of its work, as a descriptor ends",
-        Fault::ResetAtDescriptor
+        FaultMethod::ResetAtDescriptor
     )
-    .said(&[Said::Gone])
+    .said(&[ExpectedError::Gone])
     .quarantined()
-    .after(After::Reopen)
+    .after(AfterFault::Reopen)
     .needs(CARD),
     row(
         "all_ones_at_descriptor",
         "fault.all_ones_at_descriptor",
         "registers read as all ones in the middle of a run, whose data and write-back continue: the driver learns of it at its next register read",
     )
-    .said(&[Said::Gone])
+    .said(&[ExpectedError::Gone])
     .quarantined()
-    .after(After::Reset)
+    .after(AfterFault::Reset)
     .needs(CARD),
-    scene!("slave_error", "the AXI slave at the card address reports an error", Fault::SlaveError)
-        .said(&[Said::Status])
+    scene!("slave_error", "the AXI slave at the card address reports an error", FaultMethod::SlaveError)
+        .said(&[ExpectedError::Status])
         .needs(CARD),
-    scene!("decode_error", "no AXI slave at the card address", Fault::DecodeError)
-        .said(&[Said::Status])
+    scene!("decode_error", "no AXI slave at the card address", FaultMethod::DecodeError)
+        .said(&[ExpectedError::Status])
         .needs(CARD),
     status!(
         "status.align_mismatch",
@@ -238,7 +241,7 @@ pub const TABLE: &[Row] = &[
     ),
     row("unmapped_source", "iommu.unmapped_source", "the IOMMU refuses to let the card read a buffer")
         .on(H2C)
-        .said(&[Said::Status])
+        .said(&[ExpectedError::Status])
         .needs(REFUSED),
     row(
         "unmapped_destination",
@@ -246,7 +249,7 @@ pub const TABLE: &[Row] = &[
         "the IOMMU refuses to let the card write a buffer: not mapped",
     )
     .on(C2H)
-    .said(&[Said::Validate])
+    .said(&[ExpectedError::Validate])
     .needs(REFUSED),
     row(
         "read_only_destination",
@@ -254,42 +257,42 @@ pub const TABLE: &[Row] = &[
         "the IOMMU refuses to let the card write a buffer: mapped for reading",
     )
     .on(C2H)
-    .said(&[Said::Validate])
+    .said(&[ExpectedError::Validate])
     .needs(REFUSED),
     row(
         "unmapped_descriptors",
         "iommu.unmapped_descriptors",
         "the IOMMU refuses to let the card read descriptors",
     )
-    .said(&[Said::Status])
+    .said(&[ExpectedError::Status])
     .needs(REFUSED),
     row("all_ones", "removal.all_ones_at_any_access", "registers read as all ones from any access on")
-        .said(&[Said::Gone])
+        .said(&[ExpectedError::Gone])
         .quarantined()
-        .after(After::Reopen)
+        .after(AfterFault::Reopen)
         .needs(REMOVAL),
     row("removed", "removal.gone_at_any_access", "the card leaves the bus, from any access on")
-        .said(&[Said::Gone])
+        .said(&[ExpectedError::Gone])
         .quarantined()
-        .after(After::Reopen)
+        .after(AfterFault::Reopen)
         .needs(REMOVAL),
     row("reset_under_load", "recovery.reset_under_load", "the card is reset in the middle of transfers")
-        .said(&[Said::Stale])
-        .after(After::Reopen)
-        .needs(&[Ability::BusReset]),
+        .said(&[ExpectedError::Stale])
+        .after(AfterFault::Reopen)
+        .needs(&[Capability::BusReset]),
     row("cdma_slave_error", "fault.cdma_slave_error", "the copy engine meets an AXI slave error")
-        .on(On::Cdma)
-        .said(&[Said::Cdma])
+        .on(AppliesTo::Cdma)
+        .said(&[ExpectedError::Cdma])
         .needs(CARD),
     row("cdma_decode_error", "fault.cdma_decode_error", "the copy engine finds no AXI slave at an address")
-        .on(On::Cdma)
-        .said(&[Said::Cdma])
+        .on(AppliesTo::Cdma)
+        .said(&[ExpectedError::Cdma])
         .needs(CARD),
     row("cdma_hangs", "fault.cdma_hangs", "the copy engine hangs: an AXI slave never answers")
-        .on(On::Cdma)
-        .said(&[Said::CdmaStuck])
+        .on(AppliesTo::Cdma)
+        .said(&[ExpectedError::CdmaStuck])
         .unstopped()
-        .after(After::Reset)
+        .after(AfterFault::Reset)
         .needs(CARD),
     in_chain!("cdma_ring_internal_error", "a descriptor in the middle of a chain has no length (DMAIntErr)"),
     in_chain!("cdma_ring_slave_error", "a copy in the middle of a chain meets an AXI slave error"),
@@ -309,66 +312,66 @@ pub const TABLE: &[Row] = &[
     )
     .said(&[]),
     in_chain!("cdma_ring_hangs", "an AXI slave never answers in the middle of a chain")
-        .said(&[Said::CdmaStuck])
+        .said(&[ExpectedError::CdmaStuck])
         .unstopped()
-        .after(After::Reset),
+        .after(AfterFault::Reset),
     row(
         "cdma_ring_descriptors_lost",
         "fault.cdma_ring_descriptors_lost",
         "descriptors that were written through the bypass BAR do not read back",
     )
-    .on(On::CdmaRing)
-    .said(&[Said::Upload]),
+    .on(AppliesTo::CdmaRing)
+    .said(&[ExpectedError::Upload]),
     row("stream_without_end", "fault.stream_without_end", "a stream whose packet never ends")
-        .on(On::Stream)
-        .said(&[Said::TooLong])
+        .on(AppliesTo::Stream)
+        .said(&[ExpectedError::TooLong])
         .needs(CARD),
     row(
         "stream_metadata_missing",
         "fault.stream_metadata_missing",
         "the metadata of a packet is not written",
     )
-    .on(On::Stream)
-    .said(&[Said::Metadata])
+    .on(AppliesTo::Stream)
+    .said(&[ExpectedError::Metadata])
     .needs(CARD),
     row(
         "stream_metadata_torn",
         "fault.stream_metadata_torn",
         "only the first word of a packet's metadata is written",
     )
-    .on(On::Stream)
-    .said(&[Said::Metadata])
+    .on(AppliesTo::Stream)
+    .said(&[ExpectedError::Metadata])
     .needs(CARD),
     row(
         "stream_metadata_magic",
         "fault.stream_metadata_magic",
         "a packet's metadata has another magic number",
     )
-    .on(On::Stream)
-    .said(&[Said::Metadata])
+    .on(AppliesTo::Stream)
+    .said(&[ExpectedError::Metadata])
     .needs(CARD),
     row(
         "stream_metadata_length",
         "fault.stream_metadata_length",
         "a packet is said to be longer than its buffer",
     )
-    .on(On::Stream)
-    .said(&[Said::Metadata])
+    .on(AppliesTo::Stream)
+    .said(&[ExpectedError::Metadata])
     .needs(CARD),
     row(
         "stream_metadata_no_end",
         "fault.stream_metadata_no_end",
         "a packet's last buffer is not full and has no end of packet",
     )
-    .on(On::Stream)
-    .said(&[Said::Metadata])
+    .on(AppliesTo::Stream)
+    .said(&[ExpectedError::Metadata])
     .needs(CARD),
     row("stream_end_lost", "fault.stream_end_lost", "the end of a packet is lost in the card")
-        .on(On::Stream)
-        .said(&[Said::Joined])
+        .on(AppliesTo::Stream)
+        .said(&[ExpectedError::Joined])
         .needs(CARD),
     row("bus_error", "fault.bus_error", "an uncorrectable error on the bus (AER)")
-        .on(On::Function)
-        .said(&[Said::BusError])
+        .on(AppliesTo::Function)
+        .said(&[ExpectedError::BusError])
         .needs(CARD),
 ];

@@ -56,9 +56,11 @@ pub enum ControlCommand {
         file: Option<PathBuf>,
     },
     /// Take the card out of its slot, without a warning
-    PullOut,
+    #[command(name = "pull-out")]
+    Unplug,
     /// Put it back, in its power-on state
-    PutBack,
+    #[command(name = "put-back")]
+    Replug,
     /// Raise or lower an interrupt line of the card's user logic (usr_irq_req): a level, which stays until it is changed, or a pulse
     UserInterrupt {
         /// Which line: 0 to 15

@@ -17,7 +17,7 @@ impl HostArgs {
     /// Its trees.
     #[must_use]
     pub fn roots(&self) -> Roots {
-        self.root.as_deref().map_or_else(Roots::default, Roots::under)
+        self.root.as_deref().map_or_else(Roots::default, Roots::with_root)
     }
 }
 

@@ -43,7 +43,7 @@ pub struct TopArgs {
 impl TopArgs {
     /// How many looks; `None`: no end.
     #[must_use]
-    pub const fn looks(&self) -> Option<u64> {
+    pub const fn count(&self) -> Option<u64> {
         if self.once { Some(1) } else { self.count }
     }
 }

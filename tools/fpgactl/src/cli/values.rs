@@ -6,7 +6,7 @@ use std::time::Duration;
 use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{ChannelName, Direction};
 
-use super::Pin;
+use super::CpuList;
 use crate::units;
 
 /// Direction and number of a channel, as reports print them.
@@ -58,12 +58,12 @@ pub(crate) fn packet_size(text: &str) -> Result<u32, String> {
 
 /// Bytes of a stream's packet.
 pub(super) fn stream_packet(text: &str) -> Result<u32, String> {
-    const MOST: u64 = 16 << 20;
+    const MAX_VALUE: u64 = 16 << 20;
     let bytes = units::bytes(text).map_err(|error| error.to_string())?;
     u32::try_from(bytes)
         .ok()
-        .filter(|bytes| (1..=MOST).contains(&u64::from(*bytes)))
-        .ok_or_else(|| format!("a packet of {bytes} bytes: give 1 to {}", units::binary_size(MOST)))
+        .filter(|bytes| (1..=MAX_VALUE).contains(&u64::from(*bytes)))
+        .ok_or_else(|| format!("a packet of {bytes} bytes: give 1 to {}", units::binary_size(MAX_VALUE)))
 }
 
 /// A chunk size: anything but nothing.
@@ -96,9 +96,9 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Two CPUs.
-pub(crate) fn pin(text: &str) -> Result<Pin, String> {
+pub(crate) fn pin(text: &str) -> Result<CpuList, String> {
     let parsed = text.split_once(',').and_then(|(card, host)| {
-        Some(Pin { card: card.trim().parse().ok()?, host: host.trim().parse().ok()? })
+        Some(CpuList { card: card.trim().parse().ok()?, host: host.trim().parse().ok()? })
     });
     parsed.ok_or_else(|| format!("\"{text}\" names no two CPUs; write for example 1,0"))
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use fpga_driver::sim::{BarLayout, BarRole, LinkRate, StreamLogic, USER_INTERRUPTS, World};
+use fpga_driver::sim::{BarLayout, BarRole, LinkRate, SimNetwork, StreamLogic, USER_INTERRUPTS};
 use serde::Serialize;
 
 use crate::cli::CardCommand;
@@ -144,7 +144,7 @@ impl CheckReport {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Description`], [`CliError::NoSuchCard`], [`CliError::World`]; those of [`serve::run`] and [`control::run`].
+/// [`CliError::Description`], [`CliError::NoSuchCard`], [`CliError::SimNetwork`]; those of [`serve::run`] and [`control::run`].
 pub fn run(settings: &Settings, command: &CardCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         CardCommand::Check { file } => output::print(&check(file)?, settings.json, out),
@@ -166,7 +166,7 @@ fn check(file: &Path) -> Result<CheckReport, CliError> {
         fifo_bytes: description.stream.fifo_bytes,
     };
     // Building it finds what a look at single values cannot.
-    let world = World::builder().card(description.clone()).build()?;
+    let network = SimNetwork::builder().card(description.clone()).build()?;
     let report = CheckReport {
         file: file.display().to_string(),
         valid: true,
@@ -177,7 +177,7 @@ fn check(file: &Path) -> Result<CheckReport, CliError> {
             width: description.link.width,
             rate_limited: description.link.rate == LinkRate::Described,
         },
-        bars: world.with_card(0, |card| card.bars().iter().map(BarFacts::of).collect()).unwrap_or_default(),
+        bars: network.with_card(0, |card| card.bars().iter().map(BarFacts::of).collect()).unwrap_or_default(),
         interrupts: InterruptFacts {
             msix_vectors: interrupts.msix_vectors,
             msi_vectors: interrupts.msi_vectors,

@@ -60,8 +60,8 @@ pub fn run(args: &ControlArgs) -> Result<ControlReport, CliError> {
                 |error: serde_yaml::Error| CliError::Plan { path: file.clone(), problem: error.to_string() };
             Request::Faults { faults: serde_yaml::from_str(&text).map_err(problem)? }
         }
-        ControlCommand::PullOut => Request::PullOut {},
-        ControlCommand::PutBack => Request::PutBack {},
+        ControlCommand::Unplug => Request::Unplug {},
+        ControlCommand::Replug => Request::Replug {},
         ControlCommand::UserInterrupt { line, level: Level::Pulse } => {
             Request::PulseUserInterrupt { line: *line }
         }

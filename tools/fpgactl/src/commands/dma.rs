@@ -15,13 +15,13 @@ use crate::outfile::OutFile;
 use crate::output::{self, Report, pairs};
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::stream::{Input, Limited, Source, is_stdin};
+use crate::stream::{DeadlineSink, Input, Source, is_stdin};
 use crate::target::{self, Opened};
 use crate::units::{binary_size, gigabytes_per_second, rate};
 
 /// What was moved.
 #[derive(Debug, Serialize)]
-pub struct Moved {
+pub struct DmaReport {
     command: &'static str,
     card: String,
     channel: String,
@@ -46,26 +46,26 @@ pub struct Moved {
 
 /// Where bytes went to or came from.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum DataLocation {
     /// Card memory.
     Address(CardAddr),
     /// A stream: so many packets.
     Packets(u64),
 }
 
-impl Moved {
+impl DmaReport {
     pub(super) fn new(
         command: &'static str,
         opened: &Opened,
         channel: ChannelName,
         file: &Path,
-        place: (Place, u64),
+        place: (DataLocation, u64),
         span: Duration,
     ) -> Self {
         let (place, bytes) = place;
         let (addr, packets) = match place {
-            Place::Address(addr) => (Some(format!("{:#x}", addr.get())), None),
-            Place::Packets(packets) => (None, Some(packets)),
+            DataLocation::Address(addr) => (Some(format!("{:#x}", addr.get())), None),
+            DataLocation::Packets(packets) => (None, Some(packets)),
         };
         Self {
             command,
@@ -84,7 +84,7 @@ impl Moved {
     }
 }
 
-impl Moved {
+impl DmaReport {
     /// With the boundaries of the packets that were read.
     pub(super) fn with_boundaries(mut self, lengths: Option<Vec<usize>>, index: Option<&Path>) -> Self {
         self.packet_lengths = lengths;
@@ -93,7 +93,7 @@ impl Moved {
     }
 }
 
-impl Report for Moved {
+impl Report for DmaReport {
     fn text(&self) -> String {
         let there = match (&self.addr, self.packets) {
             (Some(addr), _) => format!("{} {addr}", self.card),
@@ -138,7 +138,7 @@ pub fn run(settings: &Settings, command: &DmaCommand, out: &mut dyn Write) -> Re
     output::print(&moved?, settings.json, out)
 }
 
-fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Result<Moved, CliError> {
+fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Result<DmaReport, CliError> {
     if is_stdin(file) {
         return write_input(settings, addr, channel);
     }
@@ -157,11 +157,18 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
     .map_err(|error| source.explain(error))?;
     let span = began.elapsed();
     source.check_unchanged()?;
-    Ok(Moved::new("dma write", &opened, channel.name(), file, (Place::Address(addr), length), span))
+    Ok(DmaReport::new(
+        "dma write",
+        &opened,
+        channel.name(),
+        file,
+        (DataLocation::Address(addr), length),
+        span,
+    ))
 }
 
 /// Writes standard input to card memory. Only a file's length is known in advance; of a pipe, what fits is written.
-fn write_input(settings: &Settings, addr: CardAddr, channel: u8) -> Result<Moved, CliError> {
+fn write_input(settings: &Settings, addr: CardAddr, channel: u8) -> Result<DmaReport, CliError> {
     let mut input = Input::open(settings.deadline)?;
     let known = input.length();
     let opened = target::open(&settings.card)?;
@@ -177,7 +184,14 @@ fn write_input(settings: &Settings, addr: CardAddr, channel: u8) -> Result<Moved
         progress.at(done)
     })?;
     let span = began.elapsed();
-    Ok(Moved::new("dma write", &opened, channel.name(), Path::new("-"), (Place::Address(addr), length), span))
+    Ok(DmaReport::new(
+        "dma write",
+        &opened,
+        channel.name(),
+        Path::new("-"),
+        (DataLocation::Address(addr), length),
+        span,
+    ))
 }
 
 fn read(
@@ -186,12 +200,12 @@ fn read(
     length: u64,
     out: &Path,
     channel: u8,
-) -> Result<Moved, CliError> {
+) -> Result<DmaReport, CliError> {
     let opened = target::open(&settings.card)?;
     let mut channel = opened.card.c2h(channel)?;
     // Before the output is opened: a pipe's reader would be waited for.
     channel.check_range(addr, length).map_err(TransferError::from)?;
-    let mut sink = Limited { inner: OutFile::create(out)?, deadline: settings.deadline };
+    let mut sink = DeadlineSink { inner: OutFile::create(out)?, deadline: settings.deadline };
     let progress = Progress::new(length, settings.progress);
     progress.phase(format!("reading by {}", channel.name()));
     let began = Instant::now();
@@ -200,6 +214,6 @@ fn read(
         progress.at(done)
     })?;
     let span = began.elapsed();
-    sink.inner.keep()?;
-    Ok(Moved::new("dma read", &opened, channel.name(), out, (Place::Address(addr), length), span))
+    sink.inner.commit()?;
+    Ok(DmaReport::new("dma read", &opened, channel.name(), out, (DataLocation::Address(addr), length), span))
 }

@@ -1,7 +1,7 @@
 //! `list`: the cards of this machine, and the simulated ones.
 
 use fpga_driver::sim::CardDescription;
-use fpga_host::{IommuGroup, Link, OtherFunction, PciFunction, Roots, functions};
+use fpga_host::{IommuGroup, LinkParameters, OtherFunction, PciFunction, Roots, functions};
 use serde::Serialize;
 
 use crate::cli::ListArgs;
@@ -148,7 +148,7 @@ fn member(other: &OtherFunction) -> Member {
 
 fn link(function: &PciFunction) -> Option<LinkReport> {
     let state = function.link?;
-    let speed = |link: Link| link.speed.map(fpga_host::LinkSpeed::gigatransfers);
+    let speed = |link: LinkParameters| link.speed.map(fpga_host::LinkSpeed::gigatransfers);
     let possible = state.possible();
     let below_possible = state.current.is_below(possible);
     let text =

@@ -10,19 +10,19 @@ use fpga_driver::{
     WriteVolatile,
 };
 
-use super::dma::{Moved, Place};
+use super::dma::{DataLocation, DmaReport};
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stop;
-use crate::stream::{Input, Limited, Source, fill, is_stdin};
+use crate::stream::{DeadlineSink, Input, Source, fill, is_stdin};
 use crate::target::{self, Opened};
 
 /// Packets in flight.
 const DEPTH: usize = 16;
 const PACKET: u32 = 4096;
-const LONGEST: u32 = 64 << 10;
+const MAX_PACKET_BYTES: u32 = 64 << 10;
 /// First line of an index of packets.
 const INDEX_HEAD: &str = "packet,offset,length";
 
@@ -41,7 +41,7 @@ pub(super) fn write(
     file: &Path,
     packet: Option<u32>,
     channel: u8,
-) -> Result<Moved, CliError> {
+) -> Result<DmaReport, CliError> {
     let source = if is_stdin(file) { None } else { Some(Source::file(file)?) };
     let opened = stream(settings, "--addr")?;
     let size = packet.unwrap_or(PACKET) as usize;
@@ -93,7 +93,7 @@ pub(super) fn write(
     }
     let span = began.elapsed();
     source.as_ref().map_or(Ok(()), Source::check_unchanged)?;
-    Ok(Moved::new("dma write", &opened, name, file, (Place::Packets(packets), read), span))
+    Ok(DmaReport::new("dma write", &opened, name, file, (DataLocation::Packets(packets), read), span))
 }
 
 /// Waits for the packet that was sent first: its buffer, and its bytes.
@@ -112,7 +112,7 @@ fn oldest(
             return Ok((Some(buffer), bytes));
         }
         tx.poll().map_err(TransferError::from)?;
-        card.rest(&mut backoff);
+        card.back_off(&mut backoff);
         if stop::is_asked() {
             return Err(CliError::Stopped { what: format!("sending by {}", tx.name()), done: None });
         }
@@ -127,14 +127,14 @@ fn oldest(
 }
 
 /// Where packets go: their bytes one after the other into a file, and how long each of them was into others, where that is asked for.
-struct Boundaries<'a> {
+struct PacketBoundaries<'a> {
     path: &'a Path,
     index: Option<BufWriter<OutFile>>,
     /// For a JSON report.
     lengths: Option<Vec<usize>>,
 }
 
-impl<'a> Boundaries<'a> {
+impl<'a> PacketBoundaries<'a> {
     fn new(settings: &Settings, index: Option<&'a Path>) -> Result<Self, CliError> {
         let path = index.unwrap_or(Path::new(""));
         let mut index = index.map(OutFile::create).transpose()?.map(BufWriter::new);
@@ -154,10 +154,10 @@ impl<'a> Boundaries<'a> {
             .map_err(|error| CliError::carried(self.path, "write it", error))
     }
 
-    fn keep(self) -> Result<Option<Vec<usize>>, CliError> {
+    fn commit(self) -> Result<Option<Vec<usize>>, CliError> {
         if let Some(index) = self.index {
             let file = index.into_inner().map_err(std::io::IntoInnerError::into_error);
-            file.map_err(|error| CliError::carried(self.path, "write it", error))?.keep()?;
+            file.map_err(|error| CliError::carried(self.path, "write it", error))?.commit()?;
         }
         Ok(self.lengths)
     }
@@ -176,20 +176,20 @@ pub(super) struct Receive<'a> {
 }
 
 /// Receives packets into a file, one after the other.
-pub(super) fn read(settings: &Settings, receive: &Receive<'_>) -> Result<Moved, CliError> {
+pub(super) fn read(settings: &Settings, receive: &Receive<'_>) -> Result<DmaReport, CliError> {
     let Receive { count, longest, out, index, channel } = *receive;
     let opened = stream(settings, "--addr and --len")?;
     let count = count.unwrap_or(1);
     let name = ChannelName { direction: Direction::C2h, number: channel };
     // One buffer at a time in runs that end: a ring of them would leave the channel busy, until the next packet or a reset.
-    let options = C2hStreamOptions::default().buffers(2).run_mode(RunMode::StopRuns);
+    let options = C2hStreamOptions::default().buffers(2).run_mode(RunMode::Batch);
     let mut rx = opened.card.c2h_stream_with(channel, options)?;
-    let mut sink = Limited { inner: OutFile::create(out)?, deadline: settings.deadline };
-    let mut boundaries = Boundaries::new(settings, index)?;
+    let mut sink = DeadlineSink { inner: OutFile::create(out)?, deadline: settings.deadline };
+    let mut boundaries = PacketBoundaries::new(settings, index)?;
     let progress = Progress::new(count, settings.progress);
     progress.phase(format!("receiving by {name}"));
     let began = Instant::now();
-    let mut buffer = opened.card.buffer(longest.unwrap_or(LONGEST) as usize)?;
+    let mut buffer = opened.card.buffer(longest.unwrap_or(MAX_PACKET_BYTES) as usize)?;
     let mut bytes = 0;
     for received in 0..count {
         settings.deadline.check(|| format!("receiving by {name}")).map_err(|error| error.after(bytes))?;
@@ -201,8 +201,8 @@ pub(super) fn read(settings: &Settings, receive: &Receive<'_>) -> Result<Moved, 
         progress.at(received + 1);
     }
     let span = began.elapsed();
-    sink.inner.keep()?;
-    let lengths = boundaries.keep()?;
-    let moved = Moved::new("dma read", &opened, name, out, (Place::Packets(count), bytes), span);
+    sink.inner.commit()?;
+    let lengths = boundaries.commit()?;
+    let moved = DmaReport::new("dma read", &opened, name, out, (DataLocation::Packets(count), bytes), span);
     Ok(moved.with_boundaries(lengths, index))
 }

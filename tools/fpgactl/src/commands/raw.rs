@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::bars;
 use crate::cli::{PeekArgs, PokeArgs};
 use crate::error::CliError;
-use crate::guard::{self, Stretch};
+use crate::guard::{self, BarSpan};
 use crate::output::{Report, render, table};
 use crate::registers::{self, Register};
 use crate::settings::Settings;
@@ -91,7 +91,7 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
     let card = opened.card.name().to_owned();
     let found = bars::open(&opened, args.bar)?;
     let all = registers::of(&opened);
-    let stretch = Stretch { role: found.role, at: args.offset, length: u64::from(args.count) * 4 };
+    let stretch = BarSpan { role: found.role, at: args.offset, length: u64::from(args.count) * 4 };
     let mmio = |source| CliError::Mmio { card: card.clone(), source };
     // Before anything is read: a part of the stretch is no use.
     let view = found
@@ -102,13 +102,13 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
         && let Some(harm) = guard::read_hazard(&opened.card, &all, stretch)
     {
         let what = format!("reading BAR {} at {:#x}", found.index, args.offset.get());
-        return Err(CliError::Harm { card, what, harm });
+        return Err(CliError::Hazard { card, what, harm });
     }
     let words = (0..u64::from(args.count))
         .map(|n| {
             let at = args.offset.get() + 4 * n;
             let value = view.read32(BarOffset::new(4 * n)).map_err(mmio)?;
-            let place = Stretch { at: BarOffset::new(at), length: 4, ..stretch };
+            let place = BarSpan { at: BarOffset::new(at), length: 4, ..stretch };
             Ok(Word::new(place.at, value, place.registers(&all).next()))
         })
         .collect::<Result<_, CliError>>()?;
@@ -124,7 +124,7 @@ pub fn poke(settings: &Settings, args: &PokeArgs) -> Result<PokeReport, CliError
     let card = opened.card.name().to_owned();
     let found = bars::open(&opened, args.bar)?;
     let all = registers::of(&opened);
-    let stretch = Stretch { role: found.role, at: args.offset, length: 4 };
+    let stretch = BarSpan { role: found.role, at: args.offset, length: 4 };
     let mmio = |source| CliError::Mmio { card: card.clone(), source };
     let view = found
         .bar
@@ -134,7 +134,7 @@ pub fn poke(settings: &Settings, args: &PokeArgs) -> Result<PokeReport, CliError
         && let Some(harm) = guard::write_hazard(&opened.card, &all, stretch)?
     {
         let what = format!("writing BAR {} at {:#x}", found.index, args.offset.get());
-        return Err(CliError::Harm { card, what, harm });
+        return Err(CliError::Hazard { card, what, harm });
     }
     view.write32(BarOffset::ZERO, args.value).map_err(mmio)?;
     Ok(PokeReport {

@@ -10,17 +10,17 @@ use fpga_driver::registers::xdma::Direction;
 use fpga_driver::{ChannelName, RecoveryLevel, RecoveryOptions, RecoveryReport};
 use serde::Serialize;
 
-use crate::advice::to_cli_terms;
 use crate::cli::{AbortArgs, ChannelChoice, ResetArgs, ResetLevel};
+use crate::cli_terms::to_cli_terms;
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
-use crate::target::{self, Choice as _};
+use crate::target::{self, CardOpener as _};
 use crate::units::micros;
 
 /// One rung.
 #[derive(Debug, Serialize)]
-struct Rung {
+struct StepReport {
     name: String,
     level: String,
     /// What it was doing.
@@ -32,16 +32,16 @@ struct Rung {
     card_us: f64,
 }
 
-impl Rung {
+impl StepReport {
     fn new(report: &RecoveryStepReport) -> Self {
         Self {
-            name: report.rung.to_string(),
-            level: report.rung.level().to_string(),
+            name: report.step.to_string(),
+            level: report.step.level().to_string(),
             found: report.found.clone(),
             outcome: report.outcome.word(),
             message: match &report.outcome {
                 RecoveryStepOutcome::Unsupported { reason } => to_cli_terms(reason.to_string()),
-                RecoveryStepOutcome::Failed { why } => to_cli_terms(why.to_string()),
+                RecoveryStepOutcome::Failed { reason: why } => to_cli_terms(why.to_string()),
                 _ => String::new(),
             },
             card_us: micros(report.duration_ns),
@@ -50,7 +50,7 @@ impl Rung {
 }
 
 /// The scope of a report on all of a card.
-const WHOLE: &str = "card";
+const CARD_SCOPE: &str = "card";
 
 /// What was stopped and reset.
 #[derive(Debug, Serialize)]
@@ -65,7 +65,8 @@ pub struct ResetReport {
     was_reset: bool,
     /// The highest recovery level that was completed; null if none was.
     reached: Option<String>,
-    rungs: Vec<Rung>,
+    #[serde(rename = "rungs")]
+    steps: Vec<StepReport>,
 }
 
 impl ResetReport {
@@ -77,7 +78,7 @@ impl ResetReport {
             well: report.well,
             was_reset: report.reopen,
             reached: reached(report).map(|level| level.to_string()),
-            rungs: report.rungs.iter().map(Rung::new).collect(),
+            steps: report.steps.iter().map(StepReport::new).collect(),
         }
     }
 }
@@ -85,7 +86,7 @@ impl ResetReport {
 impl Report for ResetReport {
     fn text(&self) -> String {
         let mut table = output::table(&["RUNG", "FOUND", "OUTCOME", ""], &[]);
-        for rung in &self.rungs {
+        for rung in &self.steps {
             table.add_row([&rung.name, &rung.found, rung.outcome, &rung.message]);
         }
         let end = match (self.well, self.was_reset, self.scope.as_str()) {
@@ -93,7 +94,7 @@ impl Report for ResetReport {
                 Some("bus") => "the bus was reset and the card answers; open it again",
                 _ => "the function was reset and the card answers; open it again",
             },
-            (true, false, WHOLE) => "the card answers and is idle",
+            (true, false, CARD_SCOPE) => "the card answers and is idle",
             (true, false, channels) => &format!("{channels}: idle; nothing else of the card was looked at"),
             (false, ..) => "the card is not well",
         };
@@ -109,7 +110,7 @@ fn reached(report: &RecoveryReport) -> Option<RecoveryLevel> {
         .or_else(|| report.well.then_some(RecoveryLevel::Channel))
 }
 
-fn climb(settings: &Settings, options: RecoveryOptions) -> Result<RecoveryReport, CliError> {
+fn escalate(settings: &Settings, options: RecoveryOptions) -> Result<RecoveryReport, CliError> {
     let transport = target::reach(&settings.card)?;
     let options = match settings.deadline.limit() {
         Some(limit) => options.limit(limit),
@@ -125,7 +126,7 @@ fn both(settings: &Settings, number: u8) -> Result<(String, RecoveryReport), Cli
     let mut missing = None;
     for direction in [Direction::H2c, Direction::C2h] {
         let channel = ChannelName { direction, number };
-        match climb(settings, RecoveryOptions::default().channel(channel)) {
+        match escalate(settings, RecoveryOptions::default().channel(channel)) {
             Err(error @ CliError::Recovery(RecoveryError::NoSuchChannel { .. })) => missing = Some(error),
             Err(error) => return Err(error),
             Ok(report) => {
@@ -133,7 +134,7 @@ fn both(settings: &Settings, number: u8) -> Result<(String, RecoveryReport), Cli
                 match &mut whole {
                     None => whole = Some(report),
                     Some(whole) => {
-                        whole.rungs.extend(report.rungs);
+                        whole.steps.extend(report.steps);
                         whole.well &= report.well;
                         whole.reopen |= report.reopen;
                     }
@@ -155,8 +156,10 @@ fn both(settings: &Settings, number: u8) -> Result<(String, RecoveryReport), Cli
 pub fn abort(settings: &Settings, args: &AbortArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let whole = RecoveryOptions::default();
     let (scope, report) = match args.channel {
-        None => (WHOLE.to_owned(), climb(settings, whole)?),
-        Some(ChannelChoice::One(channel)) => (channel.to_string(), climb(settings, whole.channel(channel))?),
+        None => (CARD_SCOPE.to_owned(), escalate(settings, whole)?),
+        Some(ChannelChoice::One(channel)) => {
+            (channel.to_string(), escalate(settings, whole.channel(channel))?)
+        }
         Some(ChannelChoice::Both(number)) => both(settings, number)?,
     };
     output::print(&ResetReport::new("abort", scope, &report), settings.json, out)?;
@@ -177,8 +180,8 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
         ResetLevel::Function => RecoveryLevel::Function,
         ResetLevel::Bus => RecoveryLevel::Bus,
     };
-    let report = climb(settings, RecoveryOptions::default().at_least(level))?;
-    output::print(&ResetReport::new("reset", WHOLE.to_owned(), &report), settings.json, out)?;
+    let report = escalate(settings, RecoveryOptions::default().at_least(level))?;
+    output::print(&ResetReport::new("reset", CARD_SCOPE.to_owned(), &report), settings.json, out)?;
     let reached = reached(&report);
     let what = match (report.well, report.outcome(level)) {
         (true, _) if reached.is_some_and(|reached| reached >= level) => return Ok(()),

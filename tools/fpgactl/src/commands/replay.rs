@@ -5,14 +5,14 @@ use std::io::{BufReader, Write};
 
 use fpga_driver::record::log::{Entry, Log, LogError, Value};
 use fpga_driver::record::replay::{Difference, Replay, Replayed, replay};
-use fpga_driver::record::{Way, Width};
+use fpga_driver::record::{AccessDirection, Width};
 use fpga_input::{FileKind, ReadError};
 use serde::Serialize;
 
 use crate::bars::Role;
 use crate::cli::ReplayArgs;
 use crate::error::CliError;
-use crate::guard::{self, Stretch};
+use crate::guard::{self, BarSpan};
 use crate::output::{self, Report, render, table};
 use crate::registers::{self, FieldValue, Register};
 use crate::settings::Settings;
@@ -110,7 +110,7 @@ pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Resul
         },
         source => CliError::Log { path: args.file.clone(), source },
     })?;
-    stop::cooperate()?;
+    stop::handle_signals()?;
     let opened = target::observe(&settings.card)?;
     let all = registers::of(&opened);
     let card = opened.card.name().to_owned();
@@ -175,9 +175,9 @@ fn describe(opened: &Opened, all: &[Register], difference: &Difference) -> Diffe
     DifferenceReport {
         line: entry.line,
         seconds: entry.time.as_secs_f64(),
-        access: match entry.way {
-            Way::Read => "read",
-            Way::Write => "write",
+        access: match entry.direction {
+            AccessDirection::Read => "read",
+            AccessDirection::Write => "write",
         },
         bar: entry.bar,
         offset: format!("{:#06x}", entry.at.get()),
@@ -213,13 +213,13 @@ fn differing(register: &Register, recorded: u32, found: u32) -> Vec<FieldDiffere
     pairs.filter(|pair| pair.recorded != pair.found).collect()
 }
 
-fn stretch(opened: &Opened, entry: &Entry) -> Stretch {
+fn stretch(opened: &Opened, entry: &Entry) -> BarSpan {
     let role = Role::of(opened.card.info(), entry.bar);
-    Stretch { role, at: entry.at, length: entry.width.bytes() }
+    BarSpan { role, at: entry.at, length: entry.width.bytes() }
 }
 
 fn bar_of(opened: &Opened, register: &Register) -> Option<u8> {
-    let role = Stretch::of(register).role;
+    let role = BarSpan::of(register).role;
     opened
         .transport
         .bars()
@@ -233,14 +233,14 @@ fn bar_of(opened: &Opened, register: &Register) -> Option<u8> {
 fn check(opened: &Opened, all: &[Register], log: &Log) -> Result<(), CliError> {
     let mut seen = BTreeSet::new();
     for entry in log.entries() {
-        let writes = entry.way == Way::Write;
+        let writes = entry.direction == AccessDirection::Write;
         if !seen.insert((writes, entry.bar, entry.at.get(), entry.width.bytes())) {
             continue;
         }
         let stretch = stretch(opened, entry);
-        let harm = match entry.way {
-            Way::Write => guard::write_hazard(&opened.card, all, stretch)?,
-            Way::Read => guard::unknown_design(&opened.card, all, stretch),
+        let harm = match entry.direction {
+            AccessDirection::Write => guard::write_hazard(&opened.card, all, stretch)?,
+            AccessDirection::Read => guard::unknown_design(&opened.card, all, stretch),
         };
         if let Some(harm) = harm {
             let what = format!(
@@ -250,7 +250,7 @@ fn check(opened: &Opened, all: &[Register], log: &Log) -> Result<(), CliError> {
                 entry.bar,
                 entry.at.get()
             );
-            return Err(CliError::Harm { card: opened.card.name().to_owned(), what, harm });
+            return Err(CliError::Hazard { card: opened.card.name().to_owned(), what, harm });
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fpga_driver::sim::link::{LinkCounters, UdpLink, UdpLinkOptions};
 use fpga_driver::sim::served::{CardServer, Listener, ServeCounts};
-use fpga_driver::sim::{LinkRate, World};
+use fpga_driver::sim::{LinkRate, SimNetwork};
 use serde::Serialize;
 
 use crate::cli::ServeArgs;
@@ -80,8 +80,16 @@ struct LinkStats {
 
 impl From<LinkCounters> for LinkStats {
     fn from(counters: LinkCounters) -> Self {
-        let LinkCounters { sent, flooded, unsent, received, malformed, strangers, misdirected, .. } =
-            counters;
+        let LinkCounters {
+            sent,
+            flooded,
+            unsent,
+            received,
+            malformed,
+            unknown_senders: strangers,
+            misdirected,
+            ..
+        } = counters;
         Self { sent, flooded, unsent, received, malformed, strangers, misdirected }
     }
 }
@@ -99,7 +107,7 @@ struct FaultEntry {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Usage`] if there is no simulated card to serve; [`CliError::Description`], [`CliError::World`],
+/// [`CliError::Usage`] if there is no simulated card to serve; [`CliError::Description`], [`CliError::SimNetwork`],
 /// [`CliError::Serve`], [`CliError::Signals`]; [`CliError::File`] for the statistics.
 pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let description = match &args.card_file {
@@ -118,15 +126,15 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         description.link.rate = LinkRate::Described;
     }
     let impairments = args.impair.model(args.reorder)?;
-    let world = World::builder().card(description).impairments(impairments).seed(args.seed);
-    let world = match args.link.split_first() {
+    let network = SimNetwork::builder().card(description).impairments(impairments).seed(args.seed);
+    let network = match args.link.split_first() {
         Some((&local, peers)) => {
             let options = UdpLinkOptions::new(local).mtu(args.link_mtu.into());
-            world.link(UdpLink::bind(peers.iter().copied().fold(options, UdpLinkOptions::peer))?)
+            network.link(UdpLink::bind(peers.iter().copied().fold(options, UdpLinkOptions::peer))?)
         }
-        None => world,
+        None => network,
     };
-    let world = world.build()?;
+    let network = network.build()?;
     // Made at once: who finds out at the end that it cannot be written has lost what it was to say.
     let stats = match &args.stats {
         Some(path) => Some((path, OutFile::create(path)?)),
@@ -151,16 +159,17 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     let began = Instant::now();
     let live = server.live_counts();
     let so_far = || {
-        let counts = collect(&world, socket.clone(), name.clone(), began.elapsed().as_secs_f64(), live.get());
+        let counts =
+            collect(&network, socket.clone(), name.clone(), began.elapsed().as_secs_f64(), live.get());
         serde_json::to_value(counts).unwrap_or_default()
     };
     let (served, controlled) = thread::scope(|scope| {
-        let (world, ended, so_far) = (&world, ended.as_fd(), &so_far);
+        let (network, ended, so_far) = (&network, ended.as_fd(), &so_far);
         let limits = control::Limits::default();
         let controlled = control
             .as_ref()
-            .map(|listener| scope.spawn(move || control::serve(world, listener, ended, so_far, limits)));
-        let served = server.run(world, 0, signalled);
+            .map(|listener| scope.spawn(move || control::serve(network, listener, ended, so_far, limits)));
+        let served = server.run(network, 0, signalled);
         drop(end);
         // A panic of that thread goes on here.
         let controlled = controlled
@@ -169,18 +178,18 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     });
     if let Some((path, mut file)) = stats {
         let counts = *served.as_ref().unwrap_or(&ServeCounts::default());
-        let content = collect(&world, socket.clone(), name.clone(), began.elapsed().as_secs_f64(), counts);
+        let content = collect(&network, socket.clone(), name.clone(), began.elapsed().as_secs_f64(), counts);
         let mut text = Vec::new();
         output::document(&content, &mut text)?;
         file.write_all(&text).map_err(|error| CliError::carried(path, "write it", error))?;
-        file.keep()?;
+        file.commit()?;
     }
     served?;
     controlled.map_err(CliError::Signals)
 }
 
-fn collect(world: &World, socket: String, card: String, seconds: f64, served: ServeCounts) -> Stats {
-    let seen = world.with_card(0, |card| {
+fn collect(network: &SimNetwork, socket: String, card: String, seconds: f64, served: ServeCounts) -> Stats {
+    let seen = network.with_card(0, |card| {
         let log = card.faults().iter().map(|fault| FaultEntry {
             time_ns: fault.time.get(),
             kind: format!("{:?}", fault.kind),
@@ -190,9 +199,9 @@ fn collect(world: &World, socket: String, card: String, seconds: f64, served: Se
         });
         (*card.counters(), card.faults().ever(), log.collect())
     });
-    // The world was built with one card.
+    // The network was built with one card.
     let (counters, faults, fault_log) = seen.unwrap_or_default();
-    let refused = world.refused_accesses(0);
+    let refused = network.refused_accesses(0);
     Stats {
         socket,
         card,
@@ -221,7 +230,7 @@ fn collect(world: &World, socket: String, card: String, seconds: f64, served: Se
         cdma_bytes: counters.cdma_bytes,
         refused_dma_reads: refused.reads,
         refused_dma_writes: refused.writes,
-        link: world.link_counters().map(Into::into),
+        link: network.link_counters().map(Into::into),
         faults,
         fault_log,
     }

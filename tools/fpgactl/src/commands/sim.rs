@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use fpga_netsim::figures::picture::Picture;
-use fpga_netsim::figures::{Figure, Made, Options};
+use fpga_netsim::figures::{Figure, Options, RenderedFigure};
 use fpga_netsim::sweep::{self, Sweep};
 use fpga_netsim::{SimulationError, file, parallel};
 use serde::Serialize;
@@ -114,7 +114,7 @@ fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
 pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError> {
     let mut scenario = file::read(&args.scenario)?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
-    stop::cooperate()?;
+    stop::handle_signals()?;
     directory(&args.out)?;
     let progress = Progress::counting(args.runs.into(), "runs", settings.progress);
     let mut runs = 0;
@@ -228,7 +228,7 @@ impl Report for FiguresReport {
 /// # Errors
 /// [`CliError::Figure`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Interrupted`].
 pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport, CliError> {
-    let usual = if args.quick { Options::QUICK } else { Options::PUBLISHED };
+    let usual = if args.quick { Options::QUICK_RUNS } else { Options::PUBLISHED_RUNS };
     let mut options = Options::new(args.runs.unwrap_or(usual), args.seed);
     options.threads = threads(args.threads);
     let wanted = args.name.figures();
@@ -277,11 +277,11 @@ fn written(
     settings: &Settings,
     args: &SimFigureArgs,
     figure: Figure,
-    made: Made,
+    made: RenderedFigure,
 ) -> Result<FigureReport, CliError> {
     let (csv, svg) = write(&args.out, figure.name(), &made.csv, &made.picture)?;
     let chart = chart::text_beside_report(&made.picture, args.chart, settings);
-    let Made { points, failures, findings, intervals, .. } = made;
+    let RenderedFigure { points, failures, findings, intervals, .. } = made;
     let name = figure.name();
     let intervals = if intervals.is_empty() || svg.is_none() {
         None

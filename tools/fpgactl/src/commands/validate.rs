@@ -6,8 +6,8 @@ use fpga_driver::validate::{self, Report as Outcome, SCRATCH_BYTES, Status, Test
 use fpga_driver::{CardRange, OpenError};
 use serde::Serialize;
 
-use crate::advice::to_cli_terms;
 use crate::cli::ValidateArgs;
+use crate::cli_terms::to_cli_terms;
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::progress::Progress;
@@ -44,7 +44,7 @@ pub struct ValidateReport {
     failed: usize,
     skipped: usize,
     scratch: Option<Scratch>,
-    /// Whether `RunMode::CreditRing` can be trusted on this card.
+    /// Whether `RunMode::Credit` can be trusted on this card.
     #[serde(rename = "credit_ring_works")]
     supports_credit_mode: bool,
     /// Whether waits that poll and then sleep lose nothing.
@@ -156,7 +156,7 @@ pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Res
     }
     if args.plan {
         let opened = target::observe(&settings.card)?;
-        let disturbs = validate::disturbs(&opened.card, options);
+        let disturbs = validate::side_effects(&opened.card, options);
         let report = PlanReport { command: "validate", card: opened.card.name().to_owned(), disturbs };
         return output::print(&report, settings.json, out);
     }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use fpga_driver::sim::served::{Listener, LogLimit};
-use fpga_driver::sim::{CardFailure, FaultPlan, FaultsDescription, USER_INTERRUPTS, World};
+use fpga_driver::sim::{CardFailure, FaultPlan, FaultsDescription, SimNetwork, USER_INTERRUPTS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -15,7 +15,7 @@ use super::{Answer, Progress, Request};
 /// Pause after a connection that could not be accepted (no file descriptors left), before the next attempt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Longest request: a plan of many faults.
-const LONGEST: usize = 1 << 20;
+const MAX_REQUEST_BYTES: usize = 1 << 20;
 
 /// Limits on connections.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ pub(crate) type Stats<'a> = dyn Fn() -> serde_json::Value + Sync + 'a;
 /// # Errors
 /// Waiting failed.
 pub(crate) fn serve(
-    world: &World,
+    network: &SimNetwork,
     listener: &Listener,
     end: impl AsFd,
     stats: &Stats<'_>,
@@ -85,7 +85,7 @@ pub(crate) fn serve(
         let came = ready.next() == Some(true);
         let ready: Vec<bool> = ready.collect();
         let mut ready = ready.into_iter();
-        clients.retain_mut(|client| ready.next() != Some(true) || client.attend(world, stats));
+        clients.retain_mut(|client| ready.next() != Some(true) || client.attend(network, stats));
         pause = came && !accept(listener, &mut clients, limits, &log);
     }
 }
@@ -128,7 +128,7 @@ fn accept(listener: &Listener, clients: &mut Vec<Client>, limits: Limits, log: &
 
 impl Client {
     /// Answers what has come. `false`: it is gone.
-    fn attend(&mut self, world: &World, stats: &Stats<'_>) -> bool {
+    fn attend(&mut self, network: &SimNetwork, stats: &Stats<'_>) -> bool {
         let mut piece = [0; 4096];
         let count = match self.stream.read(&mut piece) {
             Ok(0) => return false,
@@ -141,19 +141,19 @@ impl Client {
         while let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
             self.active = Instant::now();
             let line: Vec<u8> = self.begun.drain(..=end).collect();
-            if !self.tell(&answer(world, stats, &line)) {
+            if !self.reply(&answer(network, stats, &line)) {
                 return false;
             }
         }
-        if self.begun.len() > LONGEST {
-            let error = Some(format!("a request has at most {LONGEST} bytes"));
-            self.tell(&Answer { error, ..Answer::default() });
+        if self.begun.len() > MAX_REQUEST_BYTES {
+            let error = Some(format!("a request has at most {MAX_REQUEST_BYTES} bytes"));
+            self.reply(&Answer { error, ..Answer::default() });
             return false;
         }
         true
     }
 
-    fn tell(&mut self, answer: &Answer) -> bool {
+    fn reply(&mut self, answer: &Answer) -> bool {
         let Ok(mut line) = serde_json::to_vec(answer) else { return false };
         line.push(b'\n');
         self.stream.write_all(&line).is_ok()
@@ -161,15 +161,15 @@ impl Client {
 }
 
 /// Does what one line asks for.
-fn answer(world: &World, stats: &Stats<'_>, line: &[u8]) -> Answer {
+fn answer(network: &SimNetwork, stats: &Stats<'_>, line: &[u8]) -> Answer {
     let mut answer = Answer::default();
     let done = match serde_json::from_slice(line) {
-        Ok(request) => fulfil(world, stats, &request, &mut answer),
+        Ok(request) => execute_request(network, stats, &request, &mut answer),
         Err(error) => Err(format!("this is no request: {error}")),
     };
     answer.error = done.err();
-    // The world was built with one card.
-    let progress = world.with_card(0, |card| {
+    // The network was built with one card.
+    let progress = network.with_card(0, |card| {
         let progress = card.fault_progress();
         progress.map(|(opportunities, strikes)| Progress { opportunities, strikes }).collect()
     });
@@ -177,28 +177,33 @@ fn answer(world: &World, stats: &Stats<'_>, line: &[u8]) -> Answer {
     answer
 }
 
-fn fulfil(world: &World, stats: &Stats<'_>, request: &Request, answer: &mut Answer) -> Result<(), String> {
+fn execute_request(
+    network: &SimNetwork,
+    stats: &Stats<'_>,
+    request: &Request,
+    answer: &mut Answer,
+) -> Result<(), String> {
     let no_line = |line: u8| {
         format!("line: {line} is none of the card's user interrupts; there are 0 to {}", USER_INTERRUPTS - 1)
     };
     match request {
         Request::Faults { faults } => {
             let plan = planned(faults)?;
-            world.with_card(0, |card| card.set_fault_plan(&plan));
+            network.with_card(0, |card| card.set_fault_plan(&plan));
         }
-        Request::PullOut {} => {
-            world.fail(0, CardFailure::Gone);
+        Request::Unplug {} => {
+            network.fail(0, CardFailure::Gone);
         }
-        Request::PutBack {} => {
-            world.replug(0);
+        Request::Replug {} => {
+            network.replug(0);
         }
         Request::UserInterrupt { line, on } => {
-            if !world.set_user_interrupt(0, *line, *on) {
+            if !network.set_user_interrupt(0, *line, *on) {
                 return Err(no_line(*line));
             }
         }
         Request::PulseUserInterrupt { line } => {
-            let acknowledged = world.pulse_user_interrupt(0, *line);
+            let acknowledged = network.pulse_user_interrupt(0, *line);
             answer.acknowledged = Some(acknowledged.ok_or_else(|| no_line(*line))?);
         }
         Request::Stats {} => answer.stats = Some(stats()),
@@ -219,22 +224,22 @@ mod tests {
     use fpga_driver::Card;
     use fpga_driver::sim::CardDescription;
 
-    fn world() -> World {
-        World::builder().card(CardDescription::default()).build().unwrap()
+    fn network() -> SimNetwork {
+        SimNetwork::builder().card(CardDescription::default()).build().unwrap()
     }
 
-    fn ask(world: &World, line: &str) -> Answer {
-        answer(world, &|| serde_json::json!({"messages": 7}), line.as_bytes())
+    fn ask(network: &SimNetwork, line: &str) -> Answer {
+        answer(network, &|| serde_json::json!({"messages": 7}), line.as_bytes())
     }
 
     #[test]
     fn control_plan_is_replaced_and_strikes_counted() {
-        let world = world();
+        let network = network();
         let plan = r#"{"do":"faults","faults":{"list":[{"fault":"all_ones","skip":1}]}}"#;
-        assert_eq!(ask(&world, plan), Answer { faults: vec![Progress::default()], ..Answer::default() });
-        let read = |world: &World| {
+        assert_eq!(ask(&network, plan), Answer { faults: vec![Progress::default()], ..Answer::default() });
+        let read = |network: &SimNetwork| {
             let mut word = [0; 4];
-            world
+            network
                 .with_card(0, |card| {
                     // As whoever opens it does.
                     card.set_command(true, false);
@@ -243,41 +248,41 @@ mod tests {
                 .unwrap();
             word
         };
-        assert_ne!(read(&world), [0xFF; 4]);
-        assert_eq!(read(&world), [0xFF; 4]);
-        let state = ask(&world, r#"{"do":"state"}"#);
+        assert_ne!(read(&network), [0xFF; 4]);
+        assert_eq!(read(&network), [0xFF; 4]);
+        let state = ask(&network, r#"{"do":"state"}"#);
         assert_eq!(state.faults, [Progress { opportunities: 2, strikes: 1 }]);
         // What has happened stays so; the card that is put back is another matter.
-        assert_eq!(ask(&world, r#"{"do":"faults","faults":{}}"#), Answer::default());
-        assert_eq!(read(&world), [0xFF; 4]);
-        assert_eq!(ask(&world, r#"{"do":"put-back"}"#), Answer::default());
-        assert_ne!(read(&world), [0xFF; 4]);
+        assert_eq!(ask(&network, r#"{"do":"faults","faults":{}}"#), Answer::default());
+        assert_eq!(read(&network), [0xFF; 4]);
+        assert_eq!(ask(&network, r#"{"do":"put-back"}"#), Answer::default());
+        assert_ne!(read(&network), [0xFF; 4]);
     }
 
     #[test]
     fn control_pulse_of_masked_line_holds_until_enabled() {
-        let world = world();
+        let network = network();
         let pulse = r#"{"do":"pulse-user-interrupt","line":3}"#;
-        let card = Card::open(world.transport(0)).unwrap();
-        assert_eq!(ask(&world, pulse).acknowledged, Some(false));
+        let card = Card::open(network.backend(0)).unwrap();
+        assert_eq!(ask(&network, pulse).acknowledged, Some(false));
         let irq = card.user_interrupt(3).unwrap();
         assert_eq!((irq.take(), irq.is_pending()), (Ok(1), Ok(false)));
-        assert_eq!(ask(&world, pulse).acknowledged, Some(true));
-        assert_eq!(ask(&world, pulse).acknowledged, Some(true));
+        assert_eq!(ask(&network, pulse).acknowledged, Some(true));
+        assert_eq!(ask(&network, pulse).acknowledged, Some(true));
         assert_eq!((irq.take(), irq.count()), (Ok(2), 3));
         assert_eq!(card.user_interrupt_states().unwrap()[3].count, Some(3));
     }
 
     #[test]
     fn control_stats_include_faults() {
-        let answer = ask(&world(), r#"{"do":"stats"}"#);
+        let answer = ask(&network(), r#"{"do":"stats"}"#);
         assert_eq!((answer.error, answer.stats), (None, Some(serde_json::json!({"messages": 7}))));
     }
 
     #[test]
     fn control_invalid_request_changes_nothing() {
-        let world = world();
-        ask(&world, r#"{"do":"faults","faults":{"list":[{"fault":"stall"}]}}"#);
+        let network = network();
+        ask(&network, r#"{"do":"faults","faults":{"list":[{"fault":"stall"}]}}"#);
         for (line, part) in [
             ("", "no request"),
             ("{}", "`do`"),
@@ -292,7 +297,7 @@ mod tests {
                 "faults.list[1].count",
             ),
         ] {
-            let answer = ask(&world, line);
+            let answer = ask(&network, line);
             assert!(answer.error.as_ref().is_some_and(|error| error.contains(part)), "{line}: {answer:?}");
             assert_eq!(answer.faults.len(), 1, "{line}: the plan is as it was");
         }
@@ -304,10 +309,11 @@ mod tests {
         let path = folder.path().join("control");
         let listener = Listener::bind(&path).unwrap();
         let (end, ended) = UnixStream::pair().unwrap();
-        let world = world();
+        let network = network();
         let limits = Limits { clients: 4, idle: Duration::ZERO };
         std::thread::scope(|scope| {
-            let served = scope.spawn(|| serve(&world, &listener, ended, &|| serde_json::Value::Null, limits));
+            let served =
+                scope.spawn(|| serve(&network, &listener, ended, &|| serde_json::Value::Null, limits));
             let silent: Vec<_> = (0..2 * limits.clients)
                 .map(|number| {
                     let mut stream = UnixStream::connect(&path).unwrap();

@@ -26,7 +26,7 @@ use tempfile::NamedTempFile;
 
 use crate::error::CliError;
 use crate::stream::wrap;
-use partial::Claim;
+use partial::PartialFileClaim;
 
 pub(crate) use partial::{remove_temporary, watch};
 
@@ -45,12 +45,12 @@ pub fn is_stdout(path: &Path) -> bool {
     ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|name| path == Path::new(name))
 }
 
-/// A file that is being written. Dropping it leaves what was there before; [`keep`](Self::keep) puts it in place.
+/// A file that is being written. Dropping it leaves what was there before; [`commit`](Self::commit) puts it in place.
 #[derive(Debug)]
 pub struct OutFile {
     path: PathBuf,
     destination: Destination,
-    _claim: Option<Claim>,
+    _claim: Option<PartialFileClaim>,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ enum Destination {
 }
 
 /// What a name stands for.
-enum Place {
+enum OutputTarget {
     Direct,
     /// A file, and the regular file that is there now.
     File(PathBuf, Option<Metadata>),
@@ -81,16 +81,16 @@ impl OutFile {
             return Ok(Self { path: path.to_owned(), destination: Destination::Direct(file), _claim: None });
         }
         match resolve(path).map_err(fail)? {
-            Place::Direct => {
+            OutputTarget::Direct => {
                 let file = OpenOptions::new().write(true).truncate(true).open(path).map_err(fail)?;
                 Ok(Self { path: path.to_owned(), destination: Destination::Direct(file), _claim: None })
             }
-            Place::File(target, existing) => Self::beside(path, &target, existing.as_ref()),
+            OutputTarget::File(target, existing) => Self::create_temporary(path, &target, existing.as_ref()),
         }
     }
 
     /// Makes the temporary file for `target`.
-    fn beside(path: &Path, target: &Path, existing: Option<&Metadata>) -> Result<Self, CliError> {
+    fn create_temporary(path: &Path, target: &Path, existing: Option<&Metadata>) -> Result<Self, CliError> {
         let fail = |source| CliError::file(path, ACTION, source);
         let name = target.file_name().ok_or_else(|| fail(io::ErrorKind::IsADirectory.into()))?;
         let folder = match target.parent() {
@@ -110,10 +110,11 @@ impl OutFile {
             drop(OpenOptions::new().write(true).open(&target).map_err(fail)?);
         }
         watch().map_err(CliError::Signals)?;
-        let (made, claim) = Claim::with(&target, || temporary(folder, name)).ok_or_else(|| twice(path))?;
+        let (made, claim) =
+            PartialFileClaim::with(&target, || temporary(folder, name)).ok_or_else(|| twice(path))?;
         let file = made.map_err(fail)?;
         if let Some(existing) = existing {
-            take_over(file.as_file(), existing).map_err(fail)?;
+            copy_owner_and_mode(file.as_file(), existing).map_err(fail)?;
         }
         let destination = Destination::Temporary { file, target, replaces: existing.is_some() };
         Ok(Self { path: path.to_owned(), destination, _claim: Some(claim) })
@@ -122,18 +123,18 @@ impl OutFile {
     /// Writes a whole file.
     ///
     /// # Errors
-    /// As [`create`](Self::create) and [`keep`](Self::keep).
+    /// As [`create`](Self::create) and [`commit`](Self::commit).
     pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
         let mut file = Self::create(path)?;
         file.write_all(bytes).map_err(|error| CliError::carried(path, ACTION, error))?;
-        file.keep()
+        file.commit()
     }
 
     /// Puts the file, which is complete, in its place.
     ///
     /// # Errors
-    /// [`CliError::File`]; [`CliError::NotReplaced`] if only the last step failed: the temporary file is left then.
-    pub fn keep(self) -> Result<(), CliError> {
+    /// [`CliError::File`]; [`CliError::TargetNotReplaced`] if only the last step failed: the temporary file is left then.
+    pub fn commit(self) -> Result<(), CliError> {
         let Self { path, destination, _claim } = self;
         let Destination::Temporary { file, target, replaces } = destination else { return Ok(()) };
         if replaces {
@@ -145,7 +146,7 @@ impl OutFile {
             Err(error) => {
                 let source = error.error;
                 match error.file.keep() {
-                    Ok((_, temporary)) => Err(CliError::NotReplaced { path, temporary, source }),
+                    Ok((_, temporary)) => Err(CliError::TargetNotReplaced { path, temporary, source }),
                     Err(_) => Err(CliError::file(&path, ACTION, source)),
                 }
             }
@@ -165,7 +166,7 @@ impl OutFile {
     fn failed(&self, error: io::Error) -> io::Error {
         match (&self.destination, error.kind()) {
             (Destination::Direct(_), io::ErrorKind::BrokenPipe) => {
-                io::Error::other(CliError::ReaderGone { path: self.path.clone() })
+                io::Error::other(CliError::BrokenPipe { path: self.path.clone() })
             }
             _ => wrap(&self.path, ACTION, error),
         }
@@ -196,13 +197,13 @@ fn twice(path: &Path) -> CliError {
 }
 
 /// Finds the file that a name leads to: a link's target is replaced, not the link.
-fn resolve(path: &Path) -> io::Result<Place> {
+fn resolve(path: &Path) -> io::Result<OutputTarget> {
     if path.as_os_str().as_bytes().ends_with(b"/") {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-        Ok(found) if !found.is_file() => return Ok(Place::Direct),
+        Ok(found) if !found.is_file() => return Ok(OutputTarget::Direct),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -211,17 +212,19 @@ fn resolve(path: &Path) -> io::Result<Place> {
     for _ in 0..MAX_LINKS {
         let found = match fs::symlink_metadata(&place) {
             Ok(found) => found,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::File(place, None)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(OutputTarget::File(place, None));
+            }
             Err(error) => return Err(error),
         };
         if !found.is_symlink() {
-            return Ok(Place::File(place, Some(found)));
+            return Ok(OutputTarget::File(place, Some(found)));
         }
         let to = fs::read_link(&place)?;
         let folder = place.parent().unwrap_or(Path::new(""));
         if folder.starts_with("/proc") || folder.starts_with("/dev/fd") {
             // A link of the kernel's to an open file, whose name may be another file's by now.
-            return Ok(Place::Direct);
+            return Ok(OutputTarget::Direct);
         }
         place = folder.join(to);
     }
@@ -240,7 +243,7 @@ fn temporary(folder: &Path, name: &OsStr) -> io::Result<NamedTempFile> {
 }
 
 /// Gives a new file the owner and the permissions of the one that it will replace.
-fn take_over(file: &File, existing: &Metadata) -> io::Result<()> {
+fn copy_owner_and_mode(file: &File, existing: &Metadata) -> io::Result<()> {
     let made = file.metadata()?;
     if (made.uid(), made.gid()) != (existing.uid(), existing.gid())
         && fchown(file, Some(existing.uid()), Some(existing.gid())).is_err()

@@ -29,11 +29,11 @@ fn written() -> MutexGuard<'static, Vec<Written>> {
 
 /// The right to write a file of some name, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct PartialFileClaim {
     target: PathBuf,
 }
 
-impl Claim {
+impl PartialFileClaim {
     /// The right and the temporary file, made together, so that there is none that a signal would leave. `None` if somebody else has the
     /// name.
     pub(super) fn with(
@@ -51,7 +51,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for PartialFileClaim {
     fn drop(&mut self) {
         written().retain(|other| other.target != self.target);
     }

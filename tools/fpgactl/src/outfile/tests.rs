@@ -121,6 +121,8 @@ fn out_file_target_becoming_folder_keeps_new_content() {
     let mut out = OutFile::create(&path).unwrap();
     out.write_all(b"new").unwrap();
     fs::create_dir(&path).unwrap();
-    let CliError::NotReplaced { temporary, .. } = out.keep().unwrap_err() else { panic!("it is replaced") };
+    let CliError::TargetNotReplaced { temporary, .. } = out.commit().unwrap_err() else {
+        panic!("it is replaced")
+    };
     assert_eq!(fs::read(temporary).unwrap(), b"new");
 }

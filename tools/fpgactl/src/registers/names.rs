@@ -46,7 +46,7 @@ impl Named<'_> {
     /// Its bits of a register's value, moved down to bit 0, and what they mean, where that has a name.
     #[must_use]
     pub fn value(&self, raw: u32) -> (u32, Option<String>) {
-        let Some(part) = &self.field else { return (raw, self.register.meaning(raw)) };
+        let Some(part) = &self.field else { return (raw, self.register.value_name(raw)) };
         let value = part.bits.extract(raw);
         let fields = self.register.fields(raw);
         (value, fields.into_iter().find(|field| field.name == part.name).and_then(|field| field.meaning))
@@ -56,7 +56,7 @@ impl Named<'_> {
     ///
     /// # Errors
     /// Why it cannot be written, or not alone.
-    pub fn rest(&self) -> Result<u32, &'static str> {
+    pub fn back_off(&self) -> Result<u32, &'static str> {
         let Some(part) = &self.field else { return Ok(0) };
         if let Origin::Mapped(map, index) = &self.register.origin
             && let Some(register) = map.registers().get(*index)
@@ -99,7 +99,7 @@ impl Named<'_> {
                 "{name}: \"{text}\" is no number and names no value; {instead}"
             )));
         };
-        let (bits, most) = (self.bits().width(), self.bits().most());
+        let (bits, most) = (self.bits().width(), self.bits().max_value());
         u32::try_from(number).ok().filter(|value| *value <= most).ok_or_else(|| {
             CliError::Usage(format!("{name}: {number:#x} does not fit {bits} bits: {most:#x} is the most"))
         })
@@ -119,7 +119,7 @@ impl Named<'_> {
                 values.map_or_else(Vec::new, |values| values.names.clone())
             }
             // Codes of the cores are few bits wide.
-            Origin::Known(..) if self.bits().width() <= 8 => (0..=self.bits().most())
+            Origin::Known(..) if self.bits().width() <= 8 => (0..=self.bits().max_value())
                 .filter_map(|value| Some((self.value(self.bits().insert(0, value)).1?, value)))
                 .collect(),
             _ => Vec::new(),

@@ -20,7 +20,7 @@ use fpga_driver::{ReadVolatile, SharedSlice};
 use crate::error::CliError;
 
 pub use input::{Input, is_stdin};
-pub use sink::{Compare, Limited, Place};
+pub use sink::{Compare, DeadlineSink, StreamPosition};
 pub use source::{Source, SourceReader};
 
 /// Random bytes made, and bytes compared, at a time.
@@ -77,8 +77,8 @@ mod tests {
 
     const NEVER: fn() -> Deadline = || Deadline::after(None);
 
-    fn place() -> Place {
-        Place { card: "mock:1".to_owned(), transfer: 2, start: 1000, address: CardAddr::new(0x100) }
+    fn place() -> StreamPosition {
+        StreamPosition { card: "mock:1".to_owned(), transfer: 2, start: 1000, address: CardAddr::new(0x100) }
     }
 
     fn random(length: u64) -> Source {
@@ -136,7 +136,7 @@ mod tests {
         Compare::new(&mut expected, Some(&mut out), place())
             .write_all_volatile(SharedSlice::from_mut(&mut bytes))
             .unwrap();
-        out.keep().unwrap();
+        out.commit().unwrap();
         assert_eq!(fs::read(&path).unwrap(), bytes);
     }
 

@@ -11,14 +11,14 @@ use crate::progress::Deadline;
 
 /// A sink that gives up when the time is over.
 #[derive(Debug)]
-pub struct Limited<W> {
+pub struct DeadlineSink<W> {
     /// Where the bytes go.
     pub inner: W,
     /// Until when.
     pub deadline: Deadline,
 }
 
-impl<W: WriteVolatile> WriteVolatile for Limited<W> {
+impl<W: WriteVolatile> WriteVolatile for DeadlineSink<W> {
     fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
         self.deadline.check(|| "reading card memory".to_owned()).map_err(io::Error::other)?;
         self.inner.write_volatile(from)
@@ -27,7 +27,7 @@ impl<W: WriteVolatile> WriteVolatile for Limited<W> {
 
 /// Where a byte of the stream was in card memory, for the message about one that differs.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct StreamPosition {
     /// The receiving card.
     pub card: String,
     /// Which transfer, from 1.
@@ -43,7 +43,7 @@ pub struct Place {
 pub struct Compare<'a, 'b> {
     expected: &'a mut SourceReader<'b>,
     out: Option<&'a mut OutFile>,
-    place: Place,
+    place: StreamPosition,
     done: u64,
     scratch: Vec<u8>,
     /// Copy of the bytes that are compared: taken once, so that what goes to the file is what was compared.
@@ -53,7 +53,11 @@ pub struct Compare<'a, 'b> {
 impl<'a, 'b> Compare<'a, 'b> {
     /// A sink for the part of the stream at `place`; `expected` stands at its first byte.
     #[must_use]
-    pub fn new(expected: &'a mut SourceReader<'b>, out: Option<&'a mut OutFile>, place: Place) -> Self {
+    pub fn new(
+        expected: &'a mut SourceReader<'b>,
+        out: Option<&'a mut OutFile>,
+        place: StreamPosition,
+    ) -> Self {
         Self { expected, out, place, done: 0, scratch: vec![0; BLOCK], received: Vec::with_capacity(BLOCK) }
     }
 

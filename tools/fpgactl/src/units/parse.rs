@@ -23,10 +23,10 @@ const SIZE_EXAMPLE: &str = "for example 4096, 0x1000, 4KiB, 64MiB or 4GiB";
 const DURATION_EXAMPLE: &str = "for example 10us, 5ms or 2s";
 
 /// Longest text that an error repeats.
-const SHOWN: usize = 40;
+const MAX_QUOTED: usize = 40;
 
 fn error(text: &str, quantity: &'static str, problem: impl Into<String>, example: &'static str) -> UnitError {
-    UnitError { text: text.chars().take(SHOWN).collect(), quantity, problem: problem.into(), example }
+    UnitError { text: text.chars().take(MAX_QUOTED).collect(), quantity, problem: problem.into(), example }
 }
 
 /// A number of bytes: `4096`, `0x1000`, `4KiB`, `64MiB`, `4GiB`, `1TiB`. The unit's case does not matter; `B` may stand
@@ -103,7 +103,7 @@ fn shift_of(unit: &str) -> Result<u32, String> {
     if decimal.iter().any(|name| unit.eq_ignore_ascii_case(name)) {
         return Err(format!("the unit \"{unit}\" could be 1000 or 1024"));
     }
-    Err(format!("the unit \"{}\" is not known", unit.chars().take(SHOWN).collect::<String>()))
+    Err(format!("the unit \"{}\" is not known", unit.chars().take(MAX_QUOTED).collect::<String>()))
 }
 
 /// A span of time above zero: `10us`, `5ms`, `2s`, `1m 30s`.

@@ -3,15 +3,15 @@
 
 use serde_json::Value;
 
-use crate::support::{Ran, fpgactl};
+use crate::support::{CommandResult, fpgactl};
 
 /// `dma bench` with short runs.
-fn bench(args: &[&str]) -> Ran {
+fn bench(args: &[&str]) -> CommandResult {
     let short = ["dma", "bench", "--seconds", "0.005", "--samples", "50", "--batches", "4"];
     fpgactl(&[&short, args].concat())
 }
 
-fn lines(ran: &Ran) -> Vec<Value> {
+fn lines(ran: &CommandResult) -> Vec<Value> {
     ran.json()["results"].as_array().unwrap().clone()
 }
 

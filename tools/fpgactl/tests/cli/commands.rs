@@ -34,12 +34,12 @@ fn lines() -> impl Iterator<Item = &'static str> {
 }
 
 /// Files and a served card for the words of the list.
-pub(crate) struct Place {
+pub(crate) struct CommandEnvironment {
     folder: tempfile::TempDir,
     served: OnceCell<Served>,
 }
 
-impl Place {
+impl CommandEnvironment {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         file(folder.path(), "data", pattern(5000));

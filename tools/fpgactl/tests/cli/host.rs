@@ -3,10 +3,10 @@
 
 use fpga_host::testing::{MACHINES, Tree, machine};
 
-use crate::support::{Ran, fpgactl};
+use crate::support::{CommandResult, fpgactl};
 
 /// Runs a command on the machine `name`; the directory it is in is left out of what is said.
-fn on(name: &str, args: &[&str]) -> (tempfile::TempDir, Tree, Ran) {
+fn on(name: &str, args: &[&str]) -> (tempfile::TempDir, Tree, CommandResult) {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine(name, dir.path()).unwrap();
     let root = dir.path().to_str().unwrap().to_owned();

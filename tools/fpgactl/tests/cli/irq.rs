@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use crate::support::{Served, fpgactl};
 
 /// `irq wait` under way.
-struct Waiting {
+struct RunningWait {
     child: Child,
     lines: BufReader<ChildStdout>,
     _notes: BufReader<ChildStderr>,
 }
 
-impl Waiting {
+impl RunningWait {
     /// Starts it, and returns when the lines are enabled.
     fn start(card: &str, words: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
@@ -40,7 +40,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for RunningWait {
     fn drop(&mut self) {
         // Where a test has failed.
         let _ = self.child.kill();
@@ -56,7 +56,7 @@ fn tell(served: &Served, words: &[&str]) -> Value {
 #[test]
 fn irq_wait_pulsed_line_prints_each_interrupt() {
     let served = Served::start();
-    let mut waiting = Waiting::start(&served.card(), &["3", "--count", "3"]);
+    let mut waiting = RunningWait::start(&served.card(), &["3", "--count", "3"]);
     for total in 1..=3 {
         assert_eq!(tell(&served, &["user-interrupt", "3", "pulse"])["acknowledged"], true);
         let seen = waiting.next();
@@ -76,7 +76,7 @@ fn irq_wait_pulsed_line_prints_each_interrupt() {
 #[test]
 fn irq_wait_held_line_prints_one_interrupt_per_rise() {
     let served = Served::start();
-    let mut waiting = Waiting::start(&served.card(), &["3", "7", "--count", "3"]);
+    let mut waiting = RunningWait::start(&served.card(), &["3", "7", "--count", "3"]);
     for line in ["7", "3"] {
         tell(&served, &["user-interrupt", line, "on"]);
         assert_eq!(waiting.next()["line"].to_string(), line);

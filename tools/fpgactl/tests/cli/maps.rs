@@ -17,7 +17,7 @@ fn example() -> String {
 }
 
 /// A command with the example's map.
-fn mapped(args: &[&str]) -> crate::support::Ran {
+fn mapped(args: &[&str]) -> crate::support::CommandResult {
     let map = example();
     fpgactl(&[args, &["--map", &map]].concat())
 }

@@ -7,7 +7,7 @@ use crate::support::{file, fpgactl, pattern, piped};
 const LOOPBACK: [&str; 2] = ["--card", "mock:us-plus-x8-stream"];
 const SOURCE: [&str; 2] = ["--card", "mock:us-plus-x8-source"];
 
-fn on(card: [&str; 2], args: &[&str]) -> crate::support::Ran {
+fn on(card: [&str; 2], args: &[&str]) -> crate::support::CommandResult {
     fpgactl(&[args, &card].concat())
 }
 

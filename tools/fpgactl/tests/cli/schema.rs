@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::commands::{Listed, Place, commands};
+use crate::commands::{CommandEnvironment, Listed, commands};
 
 /// Types by path: `tests[].name`.
 type Shape = BTreeMap<String, BTreeSet<&'static str>>;
@@ -46,7 +46,7 @@ fn written(shape: &Shape) -> String {
 
 #[test]
 fn json_keys_and_types_match_list() {
-    let place = Place::new();
+    let place = CommandEnvironment::new();
     let mut all = String::new();
     let documents = commands()
         .filter(|listed| {

@@ -10,7 +10,7 @@ use fpga_driver::vfio_user::socket::Connection;
 use fpga_driver::vfio_user::wire::{RegionAccess, Request, Version, encode_request};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::commands::{Listed, Place, commands};
+use crate::commands::{CommandEnvironment, Listed, commands};
 use crate::support::{Served, file, fpgactl};
 
 /// A server that is ready.
@@ -372,7 +372,7 @@ fn every_command_works_on_served_cards() {
     let first = Served::with(&["--node", "1", "--link", &one, "--link", &two]);
     let second = Served::with(&["--node", "2", "--link", &two, "--link", &one]);
     let (card, peer) = (first.card(), second.card());
-    let place = Place::new();
+    let place = CommandEnvironment::new();
     let mut tried = 0;
     for Listed { words, status } in commands() {
         let cards = match words.split(' ').next().unwrap() {

@@ -8,18 +8,18 @@ use serde_json::Value;
 
 /// What a run left behind.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     pub(crate) status: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 /// Runs `fpgactl` with `args`, standard input a pipe that nobody writes to.
-pub(crate) fn fpgactl(args: &[&str]) -> Ran {
+pub(crate) fn fpgactl(args: &[&str]) -> CommandResult {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
     command.args(args).env_remove("RUST_LOG").stdin(Stdio::piped());
     let output = command.output().unwrap();
-    Ran {
+    CommandResult {
         status: output.status.code().unwrap(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
@@ -41,7 +41,7 @@ pub(crate) fn piped(args: &[&str], input: &[u8]) -> (i32, Vec<u8>, String) {
     (output.status.code().unwrap(), output.stdout, String::from_utf8(output.stderr).unwrap())
 }
 
-impl Ran {
+impl CommandResult {
     /// The run succeeded and had nothing to complain about.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::commands::{Listed, Place, commands};
+use crate::commands::{CommandEnvironment, Listed, commands};
 use crate::support::{file, pattern};
 
 fn command() -> Command {
@@ -53,7 +53,7 @@ fn on_terminal(columns: u16, mut command: Command) -> (String, Option<i32>) {
 
 #[test]
 fn every_command_fits_twenty_columns() {
-    let place = Place::new();
+    let place = CommandEnvironment::new();
     for Listed { words: text, status } in commands() {
         let mut program = command();
         program.args(place.words(text));
@@ -66,7 +66,7 @@ fn every_command_fits_twenty_columns() {
 /// `| head`: nobody reads, and that is nobody's fault.
 #[test]
 fn every_command_ends_quietly_on_closed_pipe() {
-    let place = Place::new();
+    let place = CommandEnvironment::new();
     for Listed { words: text, status } in commands() {
         for json in [&[][..], &["--json"]] {
             if json.len() == 1 && text.starts_with("--") {

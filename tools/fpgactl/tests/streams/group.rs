@@ -7,13 +7,13 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use rustix::process::Signal;
 
-use crate::Happening;
-use crate::program::{Ended, Program};
+use crate::GroupEvent;
+use crate::program::{Program, ProgramResult};
 
 /// Frames are of several packets, which come in any order and some of them twice: most have two or three, and one in 32 has 20 to 40 KiB, which
 /// are two or three segments. (A frame of one packet is whole or not there, so that it shows nothing.)
 const FRAME: &str = "40KiB";
-const MOSTLY: &str = "2KiB";
+const USUAL_FRAME_SIZE: &str = "2KiB";
 const SLOTS: &str = "128";
 /// Six of these in silence, and a publisher is taken for dead: longer than a machine that has much to do lets a program wait.
 const HEARTBEAT: &str = "250ms";
@@ -82,7 +82,7 @@ impl Group {
             subscribers: (0..subscribers).map(|_| None).collect(),
             totals: Totals::default(),
         };
-        group.tend(random);
+        group.restart_missing(random);
         group
     }
 
@@ -99,7 +99,7 @@ impl Group {
     }
 
     /// Whoever is missing is started anew.
-    pub(crate) fn tend(&mut self, random: &mut Pcg64Mcg) {
+    pub(crate) fn restart_missing(&mut self, random: &mut Pcg64Mcg) {
         let mut network = |node: usize| {
             let seed = random.next_u64().to_string();
             ["--loss", "1%", "--seed", &seed, "--node", &(node + 1).to_string()].map(str::to_owned).to_vec()
@@ -108,7 +108,7 @@ impl Group {
         if self.publisher.is_none() {
             let mut args =
                 ["publish", "--listen", &self.listen, "--slots", SLOTS].map(str::to_owned).to_vec();
-            args.extend(["--frame", FRAME, "--mostly", MOSTLY].map(str::to_owned));
+            args.extend(["--frame", FRAME, "--mostly", USUAL_FRAME_SIZE].map(str::to_owned));
             args.extend(["--heartbeat", HEARTBEAT, "--every", "20ms"].map(str::to_owned));
             args.extend(self.rate.map(|rate| ["--rate".to_owned(), rate.to_owned()]).into_iter().flatten());
             args.extend(network(0));
@@ -135,18 +135,18 @@ impl Group {
         }
     }
 
-    pub(crate) fn happens(&mut self, happening: Happening, random: &mut Pcg64Mcg) {
+    pub(crate) fn apply_event(&mut self, happening: GroupEvent, random: &mut Pcg64Mcg) {
         let at = usize::try_from(random.next_u32()).unwrap() % self.subscribers.len();
         match happening {
-            Happening::SubscriberKilled => {
+            GroupEvent::SubscriberKilled => {
                 self.end_subscriber(at, Signal::KILL);
                 self.totals.killed += 1;
             }
-            Happening::SubscriberLeaves => {
+            GroupEvent::SubscriberUnsubscribes => {
                 self.end_subscriber(at, Signal::TERM);
                 self.totals.left += 1;
             }
-            Happening::SubscriberStalls => {
+            GroupEvent::SubscriberStalls => {
                 let Some(subscriber) = &self.subscribers[at] else { return };
                 subscriber.signal(Signal::STOP);
                 // That is what happens here.
@@ -154,8 +154,8 @@ impl Group {
                 subscriber.signal(Signal::CONT);
                 self.totals.stalled += 1;
             }
-            Happening::PublisherKilled => self.kill_publisher(random),
-            Happening::PublisherEnds => self.end(),
+            GroupEvent::PublisherKilled => self.kill_publisher(random),
+            GroupEvent::PublisherEnds => self.end(),
         }
     }
 
@@ -231,7 +231,7 @@ impl Group {
 }
 
 /// A subscriber has ended by itself while its publisher lived, which was `paused` for so long of the last two silences.
-fn lost(totals: &mut Totals, paused: Duration, ended: &Ended) {
+fn lost(totals: &mut Totals, paused: Duration, ended: &ProgramResult) {
     let waited = paused + ended.paused(2 * SILENCE);
     assert!(ended.said.contains("join again"), "{ended:?}");
     // Where both of them were there all the time, a heartbeat that does not come is an error of the stream's.
@@ -244,7 +244,7 @@ fn lost(totals: &mut Totals, paused: Duration, ended: &Ended) {
 }
 
 /// What a subscriber that heard the end has, and what its publisher says that it was sent.
-fn compare(publisher: &Ended, subscriber: &Ended) {
+fn compare(publisher: &ProgramResult, subscriber: &ProgramResult) {
     let all = publisher.report["subscribers"].as_array().unwrap();
     // Those before it at the same node come first.
     let its = all.iter().rfind(|it| it["node"] == subscriber.report["node"]);
@@ -261,7 +261,7 @@ fn compare(publisher: &Ended, subscriber: &Ended) {
 }
 
 /// What a subscriber has seen is all that there was, or is counted as missing.
-fn settle(totals: &mut Totals, ended: &Ended) {
+fn settle(totals: &mut Totals, ended: &ProgramResult) {
     let count = |key| ended.count(key);
     assert!(!ended.said.contains("checksum"), "{}", ended.said);
     assert_eq!(count("checked"), count("frames"), "{ended:?}");

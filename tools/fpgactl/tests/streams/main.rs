@@ -25,10 +25,10 @@ use signal_hook::flag;
 use group::{Group, Totals};
 
 /// Between two things that happen.
-const LEAST: u64 = 100;
-const MOST: u64 = 500;
+const MIN_EVENT_GAP_MS: u64 = 100;
+const MAX_EVENT_GAP_MS: u64 = 500;
 /// A run that comes to no end in so long has failed; the machine may have other things to do.
-const PATIENCE: Duration = Duration::from_secs(3 * 3600);
+const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 /// How often a long run says how far it is.
 const PROGRESS: Duration = Duration::from_secs(20);
 
@@ -38,18 +38,18 @@ fn number(name: &str, default: u64) -> u64 {
 
 /// What happens to one group.
 #[derive(Clone, Copy, Debug)]
-enum Happening {
+enum GroupEvent {
     SubscriberKilled,
-    SubscriberLeaves,
+    SubscriberUnsubscribes,
     SubscriberStalls,
     PublisherKilled,
     PublisherEnds,
 }
 
-impl Happening {
+impl GroupEvent {
     const ALL: [Self; 5] = [
         Self::SubscriberKilled,
-        Self::SubscriberLeaves,
+        Self::SubscriberUnsubscribes,
         Self::SubscriberStalls,
         Self::PublisherKilled,
         Self::PublisherEnds,
@@ -59,7 +59,7 @@ impl Happening {
     fn at_random(random: &mut Pcg64Mcg) -> Self {
         match random.next_u32() % 100 {
             0..60 => Self::SubscriberKilled,
-            60..75 => Self::SubscriberLeaves,
+            60..75 => Self::SubscriberUnsubscribes,
             75..95 => Self::SubscriberStalls,
             95..98 => Self::PublisherKilled,
             _ => Self::PublisherEnds,
@@ -119,7 +119,7 @@ fn soak_no_frame_is_torn_or_mixed() {
     println!("seed {seed}: {frames} frames, 1 % of packets lost");
     // One publisher goes at the pace of its subscribers, the other one at a rate of its own.
     let mut groups = [Group::new(None, 2, &mut random), Group::new(Some("8000"), 2, &mut random)];
-    let mut due = Happening::ALL.repeat(groups.len()).into_iter();
+    let mut due = GroupEvent::ALL.repeat(groups.len()).into_iter();
     let mut shown = Instant::now();
     // Whoever has waited long enough gets the figures up to then; a second signal ends the test at once.
     let asked = Arc::new(AtomicBool::new(false));
@@ -134,16 +134,18 @@ fn soak_no_frame_is_torn_or_mixed() {
         let at = usize::try_from(random.next_u32()).unwrap() % groups.len();
         // At first all of it, so that the shortest run has everything in it.
         let (at, happening) = match next {
-            Some(happening) => (due.len() / Happening::ALL.len(), happening),
-            None => (at, Happening::at_random(&mut random)),
+            Some(happening) => (due.len() / GroupEvent::ALL.len(), happening),
+            None => (at, GroupEvent::at_random(&mut random)),
         };
         // Things happen while frames are on their way: so this waits for its moment.
-        std::thread::sleep(Duration::from_millis(LEAST + random.next_u64() % (MOST - LEAST)));
-        groups[at].happens(happening, &mut random);
+        std::thread::sleep(Duration::from_millis(
+            MIN_EVENT_GAP_MS + random.next_u64() % (MAX_EVENT_GAP_MS - MIN_EVENT_GAP_MS),
+        ));
+        groups[at].apply_event(happening, &mut random);
         for group in &mut groups {
-            group.tend(&mut random);
+            group.restart_missing(&mut random);
         }
-        assert!(began.elapsed() < PATIENCE, "no end after {PATIENCE:?}");
+        assert!(began.elapsed() < TIMEOUT, "no end after {TIMEOUT:?}");
         if shown.elapsed() >= PROGRESS {
             shown = Instant::now();
             show(&groups, began);

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Whoever was asked to end has ended after so many looks: a minute, in which a machine that stands still does not count.
-const PATIENCE: u32 = 12_000;
+const TIMEOUT: u32 = 12_000;
 /// Between two reports, of which one is due every 20 ms: what is shorter is no pause.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -66,7 +66,7 @@ impl Pauses {
 
 /// What a program has left behind.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ProgramResult {
     /// `None`: a signal ended it.
     pub(crate) status: Option<i32>,
     pub(crate) report: Value,
@@ -124,8 +124,8 @@ impl Program {
         // Lines come when they come; nobody else is waited for meanwhile.
         while self.last.lock().unwrap().is_null() && self.is_running() {
             looks += 1;
-            assert!(looks < PATIENCE, "it does not begin");
-            std::thread::sleep(LOOK);
+            assert!(looks < TIMEOUT, "it does not begin");
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -140,23 +140,23 @@ impl Program {
     }
 
     /// Waits until it has ended, which is due.
-    pub(crate) fn ended(mut self) -> Ended {
+    pub(crate) fn ended(mut self) -> ProgramResult {
         let mut looks = 0;
         // Nobody tells of a child's end but the system, when it is asked.
         while self.is_running() {
             looks += 1;
-            if looks >= PATIENCE {
+            if looks >= TIMEOUT {
                 let last = self.last.lock().unwrap().clone();
                 self.signal(Signal::KILL);
                 let said = self.said();
                 panic!("it does not end: {last}; {said}");
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let status = self.child.wait().unwrap().code();
         let said = self.said();
         let report = self.last.lock().unwrap().clone();
-        Ended { status, report, said, is_orphan: self.is_orphan, pauses: Arc::clone(&self.pauses) }
+        ProgramResult { status, report, said, is_orphan: self.is_orphan, pauses: Arc::clone(&self.pauses) }
     }
 
     fn said(&mut self) -> String {
@@ -171,7 +171,7 @@ impl Drop for Program {
     }
 }
 
-impl Ended {
+impl ProgramResult {
     /// How much of the `span` before it ended it did not report as it should.
     pub(crate) fn paused(&self, span: Duration) -> Duration {
         let pauses = self.pauses.lock().unwrap();

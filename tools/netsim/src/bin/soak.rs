@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use fpga_netsim::soak::{Soak, Tally, Trouble};
+use fpga_netsim::soak::{FaultMix, SoakOptions, SoakTotals};
 
 /// Transfers between two nodes over links that lose, reorder, double and damage packets; every byte is checked. Exit status 1: a
 /// promise was broken, or too few transfers ended well.
@@ -37,16 +37,17 @@ enum Kind {
     /// Loss, bursts, disorder, copies, damage, blackouts, restarts.
     Everything,
     /// Packets held back while op numbers and transfer ids come round.
-    Zombies,
+    #[value(name = "zombies")]
+    DelayedDuplicates,
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let trouble = match options.trouble {
-        Kind::Everything => Trouble::Everything,
-        Kind::Zombies => Trouble::Zombies,
+        Kind::Everything => FaultMix::All,
+        Kind::DelayedDuplicates => FaultMix::DelayedDuplicates,
     };
-    let mut soak = Soak::new(trouble, options.transfers, options.seed);
+    let mut soak = SoakOptions::new(trouble, options.transfers, options.seed);
     soak.longest = options.longest;
     soak.threads = options.threads;
     soak.only = options.round;
@@ -78,11 +79,11 @@ fn main() -> ExitCode {
 }
 
 /// What is to be reached beside the promises of each transfer, and was not.
-fn shortfall(trouble: Trouble, tally: &Tally) -> Option<String> {
-    let Tally { gentle, gentle_completed, completed, deadline, transfers, .. } = *tally;
+fn shortfall(trouble: FaultMix, tally: &SoakTotals) -> Option<String> {
+    let SoakTotals { gentle, gentle_completed, completed, deadline, transfers, .. } = *tally;
     match trouble {
         // Nothing else could be the reason: no side is started anew, and nobody is silent.
-        Trouble::Zombies if completed + deadline < transfers => Some(format!(
+        FaultMix::DelayedDuplicates if completed + deadline < transfers => Some(format!(
             "{} of {transfers} transfers ended neither well nor by their own deadline: all of them must",
             transfers - completed - deadline
         )),
@@ -94,7 +95,7 @@ fn shortfall(trouble: Trouble, tally: &Tally) -> Option<String> {
     }
 }
 
-fn print(tally: &Tally) {
+fn print(tally: &SoakTotals) {
     for (name, count) in [
         ("transfers", tally.transfers),
         ("bytes", tally.bytes),
@@ -111,7 +112,7 @@ fn print(tally: &Tally) {
         ("retransmits", tally.retransmits),
         ("frames lost", tally.lost),
         ("frames damaged", tally.damaged),
-        ("frames doubled", tally.doubled),
+        ("frames doubled", tally.duplicated),
         ("duplicates dropped", tally.duplicates),
         ("escaped", tally.escaped),
         ("registry full", tally.registry_full),

@@ -4,24 +4,28 @@ use fpga_firmware::generated::Scheme;
 use fpga_netmodel::{Conditions, Delay};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow;
-use fpga_protocol::scheme::adaptive_window::{self, Patience};
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::adaptive_window::{self, TimeoutRule};
+use fpga_protocol::scheme::any::SchemeConfig;
 
-use super::disorder::{Delays, Law};
+use super::disorder::{DelayDistribution, Delays};
 use super::float;
 use super::measure::{Measured, Point, measure};
-use super::picture::{Curve, Extent, Mark, Panel, Picture, Scale, Style};
+use super::picture::{Curve, CurveKind, Extent, Mark, Panel, Picture, Scale};
 use super::schemes::VARIANTS;
-use super::{DODGED, Figure, FigureError, Made, Options, Row, Told, frozen, made, network, runs};
+use super::{
+    Figure, FigureError, MARKER_NOTE, Options, ProgressCallback, RenderedFigure, Row, made, network,
+    reference_parameters, runs,
+};
 use crate::{Flow, RateChange, Scenario, Simulation, Topology};
 
 const SIZE: u64 = 1 << 20;
 const DISORDER: u32 = 64;
-const LAWS: [Law; 3] = [Law::Exponential, Law::Uniform, Law::LogNormal];
+const LAWS: [DelayDistribution; 3] =
+    [DelayDistribution::Exponential, DelayDistribution::Uniform, DelayDistribution::LogNormal];
 const LAW_NAMES: &[&str] = &["exponential", "uniform", "log-normal"];
 /// Percent of a law's delays beyond mean + deviation: exp(-2); (1 - 1/sqrt 3) / 2; and, with sigma 1, where mean and deviation are
 /// 1.6487 and 2.1612 medians, the normal distribution beyond ln 3.8099.
-const BEYOND: [f64; 3] = [13.53, 21.13, 9.05];
+const SHARE_ABOVE_MEAN_PLUS_DEVIATION: [f64; 3] = [13.53, 21.13, 9.05];
 /// Senders to one receiver, and bytes of each.
 const SENDERS: u32 = 32;
 const EACH: u64 = 128 << 10;
@@ -35,18 +39,18 @@ const CONTROLLED: [(Scheme, bool, usize); 3] =
     [(Scheme::AdaptiveWindow, false, 3), (Scheme::AdaptiveWindow, true, 1), (Scheme::Selective, true, 2)];
 
 /// The ways to be patient: name, rules, colour.
-fn timeouts(trip: Nanos) -> [(&'static str, Rules, usize); 4] {
+fn timeouts(trip: Nanos) -> [(&'static str, SchemeConfig, usize); 4] {
     let rules = |patience, walk: Option<Nanos>, wanted| {
         let config = adaptive_window::Config::new(trip);
         let walk = walk.unwrap_or(config.walk);
         let sender = adaptive_window::Config { patience, walk, ..config };
-        Rules::AdaptiveWindow { sender, wanted }
+        SchemeConfig::AdaptiveWindow { sender, overdue: wanted }
     };
     [
-        ("T + d, checked every 20 ns", rules(Patience::Literal, Some(Nanos::new(20)), None), 1),
-        ("T + d, checked every RTT/4", rules(Patience::Literal, None, None), 6),
-        ("T + 4d (default)", rules(Patience::Safe, None, None), 0),
-        ("default, with requests of the receiver", rules(Patience::Safe, None, Some(trip)), 3),
+        ("T + d, checked every 20 ns", rules(TimeoutRule::Literal, Some(Nanos::new(20)), None), 1),
+        ("T + d, checked every RTT/4", rules(TimeoutRule::Literal, None, None), 6),
+        ("T + 4d (default)", rules(TimeoutRule::Safe, None, None), 0),
+        ("default, with requests of the receiver", rules(TimeoutRule::Safe, None, Some(trip)), 3),
     ]
 }
 
@@ -57,14 +61,18 @@ const SCHEME_NAMES: [&str; 4] = [
     "adaptive-window",
 ];
 
-pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Result<Made, FigureError> {
-    let trip = frozen(SIZE).timers_for();
+pub(super) fn make(
+    figure: Figure,
+    options: &Options,
+    done: &mut ProgressCallback<'_>,
+) -> Result<RenderedFigure, FigureError> {
+    let trip = reference_parameters(SIZE).timers_for();
     let mut delays = Delays::new(options.seed);
     let mut points = Vec::new();
     for ((_, rules, _), name) in timeouts(trip).into_iter().zip(SCHEME_NAMES) {
         for law in LAWS {
             let delay = delays.of(law, DISORDER)?;
-            let scenario = frozen(SIZE).data(network(0.0, delay)).rules(rules);
+            let scenario = reference_parameters(SIZE).data(network(0.0, delay)).rules(rules);
             points.push(Point::new(scenario).with(|row| {
                 row.figure = figure.name();
                 name.clone_into(&mut row.scheme);
@@ -110,14 +118,14 @@ pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Re
         y_label: "% of packets needed".to_owned(),
         x_scale: Scale::Names(LAW_NAMES),
         marks: (0_u32..)
-            .zip(BEYOND)
+            .zip(SHARE_ABOVE_MEAN_PLUS_DEVIATION)
             .map(|(at, share)| Mark::new(f64::from(at), share, "delays beyond T + d"))
             .collect(),
         ..Panel::default()
     };
     for ((name, _, colour), points) in timeouts(trip).into_iter().zip(needless.chunks(LAWS.len())) {
         let along = (0_u32..).map(f64::from).zip(points);
-        let curve = Curve::new(name, colour).style(Style::Dots);
+        let curve = Curve::new(name, colour).style(CurveKind::Dots);
         resent.curves.push(
             curve.points(along.map(|(x, point)| (x, point.again * 100.0, point.again_half_width * 100.0))),
         );
@@ -195,7 +203,7 @@ pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Re
         title: "Adaptive window, incast and flow control".to_owned(),
         caption: vec![
             "Spurious retransmissions: packets sent again that were not lost; 1 MiB between two hosts, disorder 64, no loss. The other panels: 32 hosts to one through a switch; incast: 128 KiB from each host; flow control: queue of 256 KiB. Rates: those that flow control allows while 31 of 32 transfers of 1 MiB end and one goes on; one run. Links of 10 GB/s and 800 ns, packets of 512 bytes, of which headers leave 0.9275 of the link rate as goodput.".to_owned(),
-            format!("T and d: mean and standard deviation of the last delays that the sender measured. RTT: round-trip time without load. W: window in packets. Jain's index: 1 if all flows have the same rate, 1/32 if one has everything. {} {DODGED}", runs(options)),
+            format!("T and d: mean and standard deviation of the last delays that the sender measured. RTT: round-trip time without load. W: window in packets. Jain's index: 1 if all flows have the same rate, 1/32 if one has everything. {} {MARKER_NOTE}", runs(options)),
             "Not shown: receiver-counter under incast, because for one lost packet it sends the whole message again, and the queue never empties; flow control for the other schemes, which have none; selective without flow control is in the incast panels.".to_owned(),
             "Flow control: a port reports while its queue is above 3/4, which halves the rate; a sender checks once per RTT and doubles its rate (by 1/8 of the link rate at most) where the path is free, or adds 1/256 below the median of its delays. 128 KiB from each take some 130 RTT, for a good part of which the senders search for their rates.".to_owned(),
         ],
@@ -289,9 +297,9 @@ fn recovery(figure: Figure, options: &Options) -> Result<Recovery, FigureError> 
         y_scale: Scale::Decades,
         curves: vec![
             Curve::new("the 31, together", 3)
-                .style(Style::Thin)
+                .style(CurveKind::Thin)
                 .points(sum.into_iter().filter(|(_, rate, _)| *rate > 0.0)),
-            Curve::new("the 32nd", 0).style(Style::Thin).points(own),
+            Curve::new("the 32nd", 0).style(CurveKind::Thin).points(own),
         ],
         // Above all curves: at the start all of them send at the full rate.
         marks: vec![Mark::new(float(over.get()) / 1000.0, f64::from(SENDERS), "end of the 31")],
@@ -313,7 +321,7 @@ fn longer(each: u64, control: bool) -> Scenario {
 fn incast(queue: u64) -> Scenario {
     let flows = (1..=SENDERS).map(|host| Flow::new(host, 0, EACH)).collect();
     let least = Nanos::ZERO;
-    let mut scenario = frozen(EACH)
+    let mut scenario = reference_parameters(EACH)
         .topology(Topology::Tree { arity: SENDERS + 1, levels: 1, up: 1 })
         .flows(flows)
         .queue(queue)
@@ -334,12 +342,12 @@ mod tests {
     fn e2_1_mean_plus_deviation_retransmits_late_packets() {
         let options = Options { runs: 20, seed: 1, threads: 2 };
         let mut delays = Delays::new(options.seed);
-        let [literal, .., default, _] = timeouts(frozen(SIZE).timers_for());
+        let [literal, .., default, _] = timeouts(reference_parameters(SIZE).timers_for());
         let mut points = Vec::new();
         for (_, rules, _) in [literal, default] {
             for law in LAWS {
                 let delay = delays.of(law, DISORDER).unwrap();
-                points.push(Point::new(frozen(SIZE).data(network(0.0, delay)).rules(rules)));
+                points.push(Point::new(reference_parameters(SIZE).data(network(0.0, delay)).rules(rules)));
             }
         }
         let found: Vec<f64> = measure(points, &options, &mut |_| std::ops::ControlFlow::Continue(()))

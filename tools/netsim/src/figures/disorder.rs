@@ -4,20 +4,20 @@
 //! |k' - k| - 1 over all packets k, k' that arrive one after the other, averaged over runs of 512 packets that leave as fast as
 //! the link takes them. The delay's mean is found by bisection, with the same random numbers for each mean.
 
-use fpga_netmodel::{Class, Conditions, Delay, Frame, Impairments, Link, OrderError};
+use fpga_netmodel::{Class, Conditions, Delay, Frame, ImpairedLink, Impairments, OrderError};
 use fpga_protocol::Nanos;
 
 use crate::statistics::seed_of;
 
 /// How long packets travel beyond the distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Law {
+pub(super) enum DelayDistribution {
     Exponential,
     Uniform,
     LogNormal,
 }
 
-impl Law {
+impl DelayDistribution {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Exponential => "exponential",
@@ -44,9 +44,9 @@ impl Law {
 const PACKETS: u32 = 512;
 const RUNS: u64 = 100;
 /// Packets leave so far apart: 512 bytes and a header of 40 at 10 GB/s, in picoseconds.
-const APART: u64 = 55_200;
+const PACKET_INTERVAL_PS: u64 = 55_200;
 /// No longer mean is looked for, in nanoseconds.
-const LONGEST: u64 = 1 << 14;
+const MAX_MEAN_NS: u64 = 1 << 14;
 
 #[derive(Clone, Copy, Debug)]
 struct Number(u32);
@@ -60,7 +60,7 @@ impl Frame for Number {
         552
     }
 
-    fn flip(&mut self, _bit: u64) {}
+    fn flip_bit(&mut self, _bit: u64) {}
 }
 
 /// The degree that a law brings about.
@@ -69,10 +69,10 @@ pub(super) fn degree(delay: Delay, seed: u64) -> Result<f64, OrderError> {
     for run in 0..RUNS {
         let mut impairments = Impairments::default();
         impairments.data = Conditions::default().delay(delay);
-        let mut link = Link::new(impairments, PACKETS as usize, seed_of(seed, run))?;
+        let mut link = ImpairedLink::new(impairments, PACKETS as usize, seed_of(seed, run))?;
         for number in 0..PACKETS {
             // The link has room for all of them.
-            let _ = link.offer(Nanos::new(u64::from(number) * APART / 1000), Number(number));
+            let _ = link.offer(Nanos::new(u64::from(number) * PACKET_INTERVAL_PS / 1000), Number(number));
         }
         let (mut last, mut most) = (None, 0);
         while let Some(Number(number)) = link.poll(Nanos::MAX) {
@@ -89,7 +89,7 @@ pub(super) fn degree(delay: Delay, seed: u64) -> Result<f64, OrderError> {
 #[derive(Debug)]
 pub(super) struct Delays {
     seed: u64,
-    known: Vec<(Law, u32, Delay)>,
+    known: Vec<(DelayDistribution, u32, Delay)>,
 }
 
 impl Delays {
@@ -98,7 +98,7 @@ impl Delays {
     }
 
     /// The law's delay whose degree is `wanted`; none for 0.
-    pub(super) fn of(&mut self, law: Law, wanted: u32) -> Result<Delay, OrderError> {
+    pub(super) fn of(&mut self, law: DelayDistribution, wanted: u32) -> Result<Delay, OrderError> {
         let known = self.known.iter().find(|(of, degree, _)| (*of, *degree) == (law, wanted));
         if let Some((.., delay)) = known {
             return Ok(*delay);
@@ -113,8 +113,8 @@ impl Delays {
 }
 
 /// The mean whose degree is within a quarter of a packet of `wanted`, or as close as whole nanoseconds come.
-fn mean_of(law: Law, wanted: u32, seed: u64) -> Result<u64, OrderError> {
-    let (mut low, mut high) = (0, LONGEST);
+fn mean_of(law: DelayDistribution, wanted: u32, seed: u64) -> Result<u64, OrderError> {
+    let (mut low, mut high) = (0, MAX_MEAN_NS);
     while low + 1 < high {
         let middle = low.midpoint(high);
         let off = degree(law.of_mean(middle), seed)? - f64::from(wanted);
@@ -137,7 +137,8 @@ mod tests {
     #[test]
     fn delay_search_reaches_requested_disorder() {
         let mut delays = Delays::new(1);
-        for law in [Law::Exponential, Law::Uniform, Law::LogNormal] {
+        for law in [DelayDistribution::Exponential, DelayDistribution::Uniform, DelayDistribution::LogNormal]
+        {
             for wanted in [8, 64] {
                 let delay = delays.of(law, wanted).unwrap();
                 let found = degree(delay, 1).unwrap();
@@ -148,6 +149,6 @@ mod tests {
                 assert_eq!(delays.of(law, wanted).unwrap(), delay);
             }
         }
-        assert_eq!(degree(delays.of(Law::Uniform, 0).unwrap(), 1).unwrap(), 0.0);
+        assert_eq!(degree(delays.of(DelayDistribution::Uniform, 0).unwrap(), 1).unwrap(), 0.0);
     }
 }

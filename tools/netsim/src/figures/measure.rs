@@ -3,7 +3,7 @@
 use fpga_netmodel::{Delay, Loss, Order};
 use fpga_protocol::Nanos;
 
-use super::{FigureError, Options, Row, Told};
+use super::{FigureError, Options, ProgressCallback, Row};
 use crate::statistics::{self, Summary, seed_of};
 use crate::{Report, Scenario, Simulation, parallel};
 
@@ -136,7 +136,7 @@ pub(crate) const fn float(number: u64) -> f64 {
 pub(super) fn measure(
     points: Vec<Point>,
     options: &Options,
-    done: &mut Told<'_>,
+    done: &mut ProgressCallback<'_>,
 ) -> Result<Vec<Measured>, FigureError> {
     let runs = |point: &Point| if point.certain { 1 } else { options.runs as usize };
     // Blocks of runs: which point, and its first run.

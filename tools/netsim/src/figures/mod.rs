@@ -51,7 +51,7 @@ pub enum Figure {
 }
 
 /// Is told of so many runs that have ended.
-pub type Told<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
+pub type ProgressCallback<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 impl Figure {
     /// All of them.
@@ -87,7 +87,11 @@ impl Figure {
     ///
     /// # Errors
     /// The first run that fails; [`FigureError::Stopped`].
-    pub fn make(self, options: &Options, done: &mut Told<'_>) -> Result<Made, FigureError> {
+    pub fn make(
+        self,
+        options: &Options,
+        done: &mut ProgressCallback<'_>,
+    ) -> Result<RenderedFigure, FigureError> {
         match self {
             Self::LossFree => schemes::by_size(self, options, 0.0, done),
             Self::Lossy => schemes::by_size(self, options, 0.005, done),
@@ -130,9 +134,9 @@ pub struct Options {
 
 impl Options {
     /// Runs of a figure that is published.
-    pub const PUBLISHED: u32 = 1000;
+    pub const PUBLISHED_RUNS: u32 = 1000;
     /// Runs of one that is looked at.
-    pub const QUICK: u32 = 100;
+    pub const QUICK_RUNS: u32 = 100;
 
     /// With as many threads as there are processors.
     #[must_use]
@@ -144,7 +148,7 @@ impl Options {
 /// A figure: data, picture, and what it says in words.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Made {
+pub struct RenderedFigure {
     /// Which.
     pub figure: Figure,
     /// The data, with a header line.
@@ -271,7 +275,7 @@ fn made<'a>(
     rows: impl IntoIterator<Item = &'a Row>,
     picture: Picture,
     findings: Vec<String>,
-) -> Made {
+) -> RenderedFigure {
     let (mut csv, mut intervals) = (format!("{HEADER}\n"), format!("{INTERVALS_HEADER}\n"));
     let (mut points, mut failures) = (0, 0);
     for row in rows {
@@ -280,7 +284,7 @@ fn made<'a>(
         points += 1;
         failures += row.failures.unwrap_or(0);
     }
-    Made { figure, csv, intervals, picture, findings, points, failures }
+    RenderedFigure { figure, csv, intervals, picture, findings, points, failures }
 }
 
 /// A figure could not be made.
@@ -310,7 +314,7 @@ pub enum FigureError {
 
 /// The set of parameters that documents 000 and 004 leave open, as it is frozen here: 10 GB/s, 800 ns one way, packets of 512 bytes,
 /// timeouts of two round trips, a sender's window of 32. One transfer of `length` bytes.
-fn frozen(length: u64) -> Scenario {
+fn reference_parameters(length: u64) -> Scenario {
     let mut scenario = Scenario::new(length).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
     scenario.contexts = Some(1);
     scenario
@@ -331,7 +335,7 @@ fn caption(options: &Options, more: &str, symbols: &str) -> Vec<String> {
              receiver's notice. {}",
             runs(options)
         ),
-        format!("{symbols} {DODGED}"),
+        format!("{symbols} {MARKER_NOTE}"),
     ]
 }
 
@@ -344,7 +348,7 @@ fn runs(options: &Options) -> String {
 }
 
 /// What the drawing does with points that coincide.
-const DODGED: &str = "Markers that would cover each other are drawn side by side.";
+const MARKER_NOTE: &str = "Markers that would cover each other are drawn side by side.";
 
 /// The symbols of the schemes' parameters.
 const SYMBOLS: &str = "W: window of the scheme, in packets. K: requests for the same packet after which everything from it on is requested. \

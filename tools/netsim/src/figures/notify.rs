@@ -5,13 +5,13 @@ use fpga_protocol::Nanos;
 
 use super::float;
 use super::picture::{Curve, Mark, Panel, Picture, binary};
-use super::{Figure, FigureError, Made, Row, made};
+use super::{Figure, FigureError, RenderedFigure, Row, made};
 use crate::{Scenario, notice};
 
 const SIZES: [(u64, usize); 3] = [(512, 1), (4096, 0), (65_536, 2)];
 const HOPS: u64 = 8;
 
-pub(super) fn make(figure: Figure) -> Result<Made, FigureError> {
+pub(super) fn make(figure: Figure) -> Result<RenderedFigure, FigureError> {
     let (mut rows, mut savings, mut findings) = (Vec::new(), Vec::new(), Vec::new());
     let mut times = Panel {
         title: "4 KiB: time until the receiving application knows".to_owned(),
@@ -42,7 +42,8 @@ pub(super) fn make(figure: Figure) -> Result<Made, FigureError> {
                 });
             }
         }
-        let saved = |row: &notice::Saving| float(row.saved().get()) / float(row.told.get().max(1)) * 100.0;
+        let saved =
+            |row: &notice::LatencySaving| float(row.saved().get()) / float(row.told.get().max(1)) * 100.0;
         savings.push(
             Curve::new(binary(size), colour)
                 .points(found.iter().map(|row| (float(row.hops), saved(row), 0.0))),
@@ -57,7 +58,7 @@ pub(super) fn make(figure: Figure) -> Result<Made, FigureError> {
             ));
         }
         if size == 4096 {
-            let curve = |name: &str, colour, time: &dyn Fn(&notice::Saving) -> Nanos| {
+            let curve = |name: &str, colour, time: &dyn Fn(&notice::LatencySaving) -> Nanos| {
                 let points = found.iter().map(|row| (float(row.hops), micros(time(row)), 0.0));
                 Curve::new(name, colour).points(points)
             };

@@ -2,13 +2,16 @@
 
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::receiver_window;
 
-use super::disorder::{Delays, Law};
+use super::disorder::{DelayDistribution, Delays};
 use super::measure::{Measured, Point, measure};
-use super::picture::{Curve, Extent, Mark, Panel, Picture, Style};
-use super::{Figure, FigureError, Made, Options, SYMBOLS, Told, caption, frozen, made, network};
+use super::picture::{Curve, CurveKind, Extent, Mark, Panel, Picture};
+use super::{
+    Figure, FigureError, Options, ProgressCallback, RenderedFigure, SYMBOLS, caption, made, network,
+    reference_parameters,
+};
 
 const SIZE: u64 = 256 << 10;
 const DEGREES: [u32; 10] = [0, 8, 16, 32, 48, 64, 80, 96, 112, 128];
@@ -25,10 +28,11 @@ fn point(
     window: u32,
     degree: u32,
     distance: u64,
-    law: Law,
+    law: DelayDistribution,
     delays: &mut Delays,
 ) -> Result<Point, FigureError> {
-    let scenario = frozen(SIZE).delay(Nanos::new(distance)).data(network(0.0, delays.of(law, degree)?));
+    let scenario =
+        reference_parameters(SIZE).delay(Nanos::new(distance)).data(network(0.0, delays.of(law, degree)?));
     // Asked for once per packet and round trip: without the packets' own time, as no answer comes sooner.
     let retry_queries = Nanos::new(2 * distance);
     let config = receiver_window::Config {
@@ -36,8 +40,8 @@ fn point(
         retry_queries,
         ..receiver_window::Config::new(scenario.timers_for())
     };
-    let central = distance == 800 && law == Law::Exponential;
-    Ok(Point::new(scenario.rules(Rules::ReceiverWindow(config))).with(|row| {
+    let central = distance == 800 && law == DelayDistribution::Exponential;
+    Ok(Point::new(scenario.rules(SchemeConfig::ReceiverWindow(config))).with(|row| {
         row.figure = figure.name();
         (row.window, row.disorder, row.loss) = (Some(window), Some(degree), Some(0.0));
         if !central {
@@ -46,16 +50,20 @@ fn point(
     }))
 }
 
-pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Result<Made, FigureError> {
+pub(super) fn make(
+    figure: Figure,
+    options: &Options,
+    done: &mut ProgressCallback<'_>,
+) -> Result<RenderedFigure, FigureError> {
     let (mut delays, mut points) = (Delays::new(options.seed), Vec::new());
     for (window, _) in WINDOWS {
         for degree in DEGREES {
-            points.push(point(figure, window, degree, 800, Law::Exponential, &mut delays)?);
+            points.push(point(figure, window, degree, 800, DelayDistribution::Exponential, &mut delays)?);
         }
     }
     for degree in DEGREES {
-        let delay = delays.of(Law::Exponential, degree)?;
-        let scenario = frozen(SIZE).data(network(0.0, delay)).scheme(Scheme::Selective);
+        let delay = delays.of(DelayDistribution::Exponential, degree)?;
+        let scenario = reference_parameters(SIZE).data(network(0.0, delay)).scheme(Scheme::Selective);
         points.push(Point::new(scenario).with(|row| {
             row.figure = figure.name();
             (row.window, row.disorder, row.loss) = (Some(512), Some(degree), Some(0.0));
@@ -63,11 +71,11 @@ pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Re
     }
     let curves = points.len() / DEGREES.len();
     // The band: every law at every distance, for the windows of the paper's points.
-    let laws = [Law::Exponential, Law::Uniform, Law::LogNormal];
+    let laws = [DelayDistribution::Exponential, DelayDistribution::Uniform, DelayDistribution::LogNormal];
     let mut others = Vec::new();
     for (window, _) in WINDOWS.into_iter().take(2) {
         for (distance, law) in DISTANCES.into_iter().flat_map(|distance| laws.map(|law| (distance, law))) {
-            if (distance, law) == (800, Law::Exponential) {
+            if (distance, law) == (800, DelayDistribution::Exponential) {
                 continue;
             }
             others.push((window, distance, law));
@@ -154,11 +162,11 @@ fn spread(
     window: u32,
     colour: usize,
     own: &[Measured],
-    others: &[(u32, u64, Law)],
+    others: &[(u32, u64, DelayDistribution)],
     band: &[Measured],
 ) -> Curve {
     let mut curve =
-        Curve::new(format!("W = {window}: other round trips and laws"), colour).style(Style::Band);
+        Curve::new(format!("W = {window}: other round trips and laws"), colour).style(CurveKind::Band);
     for (place, degree) in BAND.into_iter().enumerate() {
         let main = own.iter().filter(|point| point.row.disorder == Some(degree));
         let rest = others.iter().zip(band.chunks(BAND.len())).filter(|((of, ..), _)| *of == window);

@@ -1,19 +1,22 @@
 //! The schemes against each other: time by size, by loss, and speed over loss and disorder.
 
 use fpga_firmware::generated::Scheme;
-use fpga_protocol::scheme::ends::Rules;
+use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::receiver_window;
 
-use super::disorder::{Delays, Law};
+use super::disorder::{DelayDistribution, Delays};
 use super::float;
 use super::measure::{Measured, Point, measure};
 use super::picture::{Curve, Extent, Panel, Picture, Scale};
-use super::{Figure, FigureError, Made, Options, SYMBOLS, Told, caption, frozen, made, network};
+use super::{
+    Figure, FigureError, Options, ProgressCallback, RenderedFigure, SYMBOLS, caption, made, network,
+    reference_parameters,
+};
 use crate::Scenario;
 
 const SIZES: [u64; 4] = [32 << 10, 64 << 10, 128 << 10, 256 << 10];
 const LOSSES: [f64; 6] = [0.0, 0.001, 0.002, 0.003, 0.004, 0.005];
-const LARGEST: u64 = 256 << 10;
+const MAX_MESSAGE_BYTES: u64 = 256 << 10;
 /// The disorder of document 004's figures 4 to 6 is not given; this is the reference set's.
 const DISORDER: u32 = 32;
 
@@ -50,7 +53,7 @@ impl Variant {
         let trip = scenario.timers_for();
         match (self.scheme, self.window) {
             (Scheme::ReceiverWindow, Some(window)) => {
-                scenario.rules(Rules::ReceiverWindow(receiver_window::Config {
+                scenario.rules(SchemeConfig::ReceiverWindow(receiver_window::Config {
                     window,
                     ..receiver_window::Config::new(trip)
                 }))
@@ -75,12 +78,12 @@ pub(super) fn by_size(
     figure: Figure,
     options: &Options,
     loss: f64,
-    done: &mut Told<'_>,
-) -> Result<Made, FigureError> {
-    let delay = Delays::new(options.seed).of(Law::Exponential, DISORDER)?;
+    done: &mut ProgressCallback<'_>,
+) -> Result<RenderedFigure, FigureError> {
+    let delay = Delays::new(options.seed).of(DelayDistribution::Exponential, DISORDER)?;
     let points = VARIANTS.iter().flat_map(|variant| {
         SIZES.map(|size| {
-            let scenario = frozen(size).data(network(loss, delay));
+            let scenario = reference_parameters(size).data(network(loss, delay));
             variant.point(figure, scenario, loss, DISORDER)
         })
     });
@@ -126,11 +129,15 @@ fn times(points: &[Measured]) -> String {
 }
 
 /// Time of the largest transfer by loss (document 004, figure 6).
-pub(super) fn by_loss(figure: Figure, options: &Options, done: &mut Told<'_>) -> Result<Made, FigureError> {
-    let delay = Delays::new(options.seed).of(Law::Exponential, DISORDER)?;
+pub(super) fn by_loss(
+    figure: Figure,
+    options: &Options,
+    done: &mut ProgressCallback<'_>,
+) -> Result<RenderedFigure, FigureError> {
+    let delay = Delays::new(options.seed).of(DelayDistribution::Exponential, DISORDER)?;
     let points = VARIANTS.iter().flat_map(|variant| {
         LOSSES.map(|loss| {
-            let scenario = frozen(LARGEST).data(network(loss, delay));
+            let scenario = reference_parameters(MAX_MESSAGE_BYTES).data(network(loss, delay));
             variant.point(figure, scenario, loss, DISORDER)
         })
     });
@@ -190,11 +197,11 @@ const RATES: [f64; 4] = [0.0, 0.001, 0.005, 0.01];
 pub(super) fn by_loss_and_disorder(
     figure: Figure,
     options: &Options,
-    done: &mut Told<'_>,
-) -> Result<Made, FigureError> {
+    done: &mut ProgressCallback<'_>,
+) -> Result<RenderedFigure, FigureError> {
     let (mut known, mut delays) = (Delays::new(options.seed), Vec::new());
     for disorder in DISORDERS {
-        delays.push((disorder, known.of(Law::Exponential, disorder)?));
+        delays.push((disorder, known.of(DelayDistribution::Exponential, disorder)?));
     }
     // 512 packets with 1 % of loss: the receiver's counter would take 172 rounds each.
     let feasible = |variant: &Variant, loss: f64| variant.scheme != Scheme::ReceiverCounter || loss < 0.01;
@@ -202,7 +209,7 @@ pub(super) fn by_loss_and_disorder(
     for variant in &VARIANTS {
         for loss in RATES.into_iter().filter(|loss| feasible(variant, *loss)) {
             for (disorder, delay) in &delays {
-                let scenario = frozen(LARGEST).data(network(loss, *delay));
+                let scenario = reference_parameters(MAX_MESSAGE_BYTES).data(network(loss, *delay));
                 points.push(variant.point(figure, scenario, loss, *disorder));
             }
         }

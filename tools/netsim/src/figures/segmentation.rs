@@ -1,14 +1,14 @@
 //! Time of a transfer by the size of its segments (document 001, figure 5), with the closed form and the tuner.
 
 use super::float;
-use super::picture::{Curve, Mark, Panel, Picture, Scale, Style, binary};
-use super::{Figure, Made, Row, made};
+use super::picture::{Curve, CurveKind, Mark, Panel, Picture, Scale, binary};
+use super::{Figure, RenderedFigure, Row, made};
 use crate::tuner::{Pipeline, tune};
 
 const SIZES: [u64; 6] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
-pub(super) fn make(figure: Figure) -> Made {
-    let pipeline = Pipeline::USUAL;
+pub(super) fn make(figure: Figure) -> RenderedFigure {
+    let pipeline = Pipeline::DEFAULT;
     let row = |scheme: &str, total: u64, segment: u64, time: f64, runs: u64| Row {
         figure: figure.name(),
         scheme: scheme.to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn make(figure: Figure) -> Made {
             x_scale: Scale::Bytes,
             y_scale: Scale::Decades,
             curves: vec![
-                curve("closed form: T = k (o + n/B) + 2n/B", 1, &form).style(Style::Thin),
+                curve("closed form: T = k (o + n/B) + 2n/B", 1, &form).style(CurveKind::Thin),
                 curve("simulated, with headers", 0, &run),
             ],
             marks: vec![

@@ -15,8 +15,8 @@ use fpga_protocol::scheme::{
 use fpga_protocol::sender::{Sender, SenderConfig};
 
 use super::float;
-use super::picture::{Curve, Panel, Picture, Scale, Style};
-use super::{Figure, Made};
+use super::picture::{Curve, CurveKind, Panel, Picture, Scale};
+use super::{Figure, RenderedFigure};
 use crate::scenario::RECEIVER;
 
 /// Header of its CSV.
@@ -225,7 +225,7 @@ fn registry() -> Vec<Field> {
     fields
 }
 
-pub(super) fn make(figure: Figure) -> Made {
+pub(super) fn make(figure: Figure) -> RenderedFigure {
     let fields = fields();
     let mut csv = format!("{HEADER}\n");
     for Field { scheme, side, field, bits, per } in &fields {
@@ -243,7 +243,7 @@ pub(super) fn make(figure: Figure) -> Made {
         let points = (0_u32..)
             .zip(SCHEMES)
             .map(|(at, scheme)| (f64::from(at) + apart, float(sum(scheme, side).into()), 0.0));
-        Curve::new(side, colour).style(Style::Dots).points(points)
+        Curve::new(side, colour).style(CurveKind::Dots).points(points)
     };
     let findings = SCHEMES
         .iter()
@@ -269,7 +269,7 @@ pub(super) fn make(figure: Figure) -> Made {
         }],
     };
     let points = fields.len() as u64;
-    Made { figure, csv, intervals: String::new(), picture, findings, points, failures: 0 }
+    RenderedFigure { figure, csv, intervals: String::new(), picture, findings, points, failures: 0 }
 }
 
 #[cfg(test)]

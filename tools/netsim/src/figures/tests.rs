@@ -1,6 +1,6 @@
 use super::*;
 
-fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> Made {
+fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> RenderedFigure {
     let mut done = 0;
     let made = figure
         .make(&Options { runs, seed, threads }, &mut |runs| {
@@ -52,7 +52,7 @@ fn figure_point_shared_by_threads_is_same() {
 }
 
 /// The fields of a line of data that `wanted` chooses, by scheme, loss, disorder and window.
-fn field(made: &Made, wanted: [&str; 4], column: &str) -> f64 {
+fn field(made: &RenderedFigure, wanted: [&str; 4], column: &str) -> f64 {
     let place = |name: &str| HEADER.split(',').position(|column| column == name).unwrap();
     let line = made.csv.lines().find(|line| {
         let fields: Vec<&str> = line.split(',').collect();

@@ -9,9 +9,9 @@ use super::{Checked, Span, Within};
 
 /// A share of frames.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Chance(Probability);
+pub(super) struct Fraction(Probability);
 
-impl<'de> Deserialize<'de> for Chance {
+impl<'de> Deserialize<'de> for Fraction {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let check = |value, _| Probability::new(value).ok().map(Self);
         deserializer.deserialize_any(Checked { allowed: "a probability from 0 to 1", check })
@@ -83,13 +83,13 @@ pub(super) struct BlackoutEntry {
 )]
 pub(super) struct ConditionsEntry {
     /// Share of packets that are lost, independently of each other. Not together with `bursts`.
-    loss: Option<Chance>,
+    loss: Option<Fraction>,
     /// Loss in bursts. Not together with `loss`.
     bursts: Option<BurstsEntry>,
     /// Share of packets that are delivered twice.
-    duplicate: Chance,
+    duplicate: Fraction,
     /// Share of packets that are damaged; checksums detect it.
-    corrupt: Chance,
+    corrupt: Fraction,
     /// Mean of an exponential delay in nanoseconds: short for `delay: {exponential: ...}`.
     jitter_ns: Option<Span>,
     /// Additional delay of each packet. Not together with `jitter_ns`.
@@ -104,7 +104,7 @@ pub(super) struct ConditionsEntry {
 #[serde(deny_unknown_fields, expecting = "{loss: P, length: N}")]
 pub(super) struct BurstsEntry {
     /// Share of all packets that are lost.
-    loss: Chance,
+    loss: Fraction,
     /// Mean length of a burst in packets.
     length: Length,
 }

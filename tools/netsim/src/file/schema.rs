@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::impairments::{Chance, Length, Sigma};
+use super::impairments::{Fraction, Length, Sigma};
 use super::{File, PacketBytes, PlainTopology, Switch, TopologyEntry, TopologyName, Within};
 
 macro_rules! schemas {
@@ -28,7 +28,7 @@ macro_rules! schemas {
 schemas! {
     Switch => "Switch", |_generator| json_schema!({ "type": "boolean" });
     PacketBytes => "PacketBytes", |_generator| json_schema!({ "enum": [64, 128, 256, 512, 1024, 2048, 4096] });
-    Chance => "Chance", |_generator| json_schema!({ "type": "number", "minimum": 0, "maximum": 1 });
+    Fraction => "Chance", |_generator| json_schema!({ "type": "number", "minimum": 0, "maximum": 1 });
     Sigma => "Sigma", |_generator| json_schema!({ "type": "number", "minimum": 0, "maximum": 4 });
     Length => "Length", |_generator| json_schema!({ "type": "number", "minimum": 1, "maximum": 1_000_000 });
     TopologyName => "TopologyName", |generator| {

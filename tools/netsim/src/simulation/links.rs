@@ -4,17 +4,17 @@
 
 use fpga_firmware::NodeId;
 use fpga_firmware::wire::{Common, Flags, LINK_WHOLE};
-use fpga_netmodel::{Conditions, Impairments, Link};
+use fpga_netmodel::{Conditions, ImpairedLink, Impairments};
 use fpga_protocol::feedback::controller::{self, Controller, Routing};
 use fpga_protocol::feedback::hop::{self, Hop};
-use fpga_protocol::feedback::{Limits, LinkPacket, LinkState, Word};
-use fpga_protocol::scheme::side::Header;
+use fpga_protocol::feedback::{Limits, LinkLoad, LinkPacket, Word};
+use fpga_protocol::scheme::traits::Header;
 
 use super::{LinkFeedbackCounts, Packet, RateChange, Simulation};
-use crate::event_queue::{Event, What};
+use crate::event_queue::{Event, EventAction};
 use crate::host::AnySender;
 use crate::scenario::{Scenario, ScenarioError, incarnation_of, node_of};
-use crate::topology::Network;
+use crate::topology::SwitchFabric;
 
 /// Hops and controller.
 #[derive(Debug)]
@@ -24,17 +24,17 @@ pub(super) struct Feedback {
     controller: Controller,
     at: u32,
     /// Loses words of links as hosts' control packets are lost.
-    loss: Link<Packet>,
+    loss: ImpairedLink<Packet>,
     words: LinkFeedbackCounts,
 }
 
 /// The simulated network as the controller's hands: it leads a pair round a link, where ways are fixed and there is another one.
-struct Ways<'a> {
-    network: &'a mut Network,
+struct FixedRoutes<'a> {
+    network: &'a mut SwitchFabric,
     now: u64,
 }
 
-impl Routing for Ways<'_> {
+impl Routing for FixedRoutes<'_> {
     fn avoid(&mut self, link: u32, sender: NodeId, receiver: NodeId) -> bool {
         let host = |node: NodeId| node.get().wrapping_sub(1);
         self.network.avoid(link, host(sender), host(receiver), self.now)
@@ -52,7 +52,7 @@ impl Feedback {
         let mut impairments = Impairments::default();
         impairments.control = Conditions::default().loss(scenario.control.loss);
         // No host's numbers.
-        let loss = Link::new(impairments, 1, !scenario.seed)?;
+        let loss = ImpairedLink::new(impairments, 1, !scenario.seed)?;
         Ok(Some(Self {
             hops: vec![Hop::default(); ports],
             config: hop::Config { limits: Limits::default(), gap, patience: round_trip },
@@ -78,7 +78,7 @@ impl Simulation {
         let Some(header) = self.packets.get(packet as usize).map(|packet| packet.header) else { return };
         let Some(hop) = feedback.hops.get_mut(port as usize) else { return };
         let queue = self.network.filled(port, self.now).min(LINK_WHOLE);
-        let state = LinkState { link: port, rate: self.network.rate(port).min(LINK_WHOLE), queue };
+        let state = LinkLoad { link: port, rate: self.network.rate(port).min(LINK_WHOLE), queue };
         let Common { source, destination, .. } = header.common();
         let word = match header {
             Header::Link(LinkPacket { word: Word::Inquiry { number }, .. }) => {
@@ -123,7 +123,9 @@ impl Simulation {
         }
         let packet = self.keep(packet);
         self.push(
-            Event::new(self.now, What::Arrive, vertex).of(packet).bound(to.get().wrapping_sub(1), length),
+            Event::new(self.now, EventAction::Arrive, vertex)
+                .of(packet)
+                .bound(to.get().wrapping_sub(1), length),
         );
     }
 
@@ -136,7 +138,7 @@ impl Simulation {
         if !matches!(packet.word, Word::Active { .. }) {
             return false;
         }
-        let mut ways = Ways { network: &mut self.network, now: self.now };
+        let mut ways = FixedRoutes { network: &mut self.network, now: self.now };
         if let Some((to, word)) = feedback.controller.report(now, &packet.word, &mut ways) {
             let common = Common {
                 source: node_of(host),

@@ -25,7 +25,7 @@ pub struct FlowReport {
 impl FlowReport {
     /// Whether both ends know that it has ended well.
     #[must_use]
-    pub const fn is_whole(&self) -> bool {
+    pub const fn is_complete(&self) -> bool {
         self.error.is_none() && self.received.is_some() && self.completed.is_some()
     }
 
@@ -122,7 +122,7 @@ impl Report {
     /// Flows that did not end well at both ends.
     #[must_use]
     pub fn failures(&self) -> usize {
-        self.flows.iter().filter(|flow| !flow.is_whole()).count()
+        self.flows.iter().filter(|flow| !flow.is_complete()).count()
     }
 
     /// Data packets sent over those needed.

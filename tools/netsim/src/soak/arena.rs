@@ -3,12 +3,12 @@
 use fpga_protocol::receiver::{MemoryFault, ReceiveMemory};
 use fpga_registers::CardAddr;
 
-use super::{Promise, Seen};
+use super::{DetectionTime, Invariant};
 
 /// Where the arena begins.
 pub(super) const BASE: u64 = 0x1_0000_0000;
 /// Transfers start this far into their slot at most, so that alignment varies.
-pub(super) const SLACK: u64 = 64;
+pub(super) const MAX_START_OFFSET: u64 = 64;
 
 /// Eight bytes of a transfer: whoever mixes two transfers up, or two places of one, gets other bytes.
 fn word(transfer: u64, index: u64) -> u64 {
@@ -61,7 +61,7 @@ pub(super) struct Arena {
     bytes: Vec<u8>,
     slots: Vec<Slot>,
     slot_size: u64,
-    stray: Option<Promise>,
+    stray: Option<Invariant>,
 }
 
 impl Arena {
@@ -84,7 +84,7 @@ impl Arena {
     }
 
     /// Gives slot `at` to a transfer; returns where its first byte goes.
-    pub(super) fn give(&mut self, at: u16, transfer: u64, start: u64, length: u64) -> CardAddr {
+    pub(super) fn assign_slot(&mut self, at: u16, transfer: u64, start: u64, length: u64) -> CardAddr {
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
             *slot = Slot { transfer, start, length, arrived: false, left: slot.left.take() };
         }
@@ -92,7 +92,7 @@ impl Arena {
     }
 
     /// The sender of the transfer in slot `at` is gone, and the slot goes to another one at once.
-    pub(super) fn leave(&mut self, at: u16) {
+    pub(super) fn release_slot(&mut self, at: u16) {
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
             slot.left = Some((slot.start, slot.length));
             slot.arrived = false;
@@ -105,8 +105,8 @@ impl Arena {
     }
 
     /// The transfer in slot `at` is said to have arrived.
-    pub(super) fn arrived(&mut self, at: u16) -> Result<(), Promise> {
-        self.check(at, Seen::OnArrival)?;
+    pub(super) fn arrived(&mut self, at: u16) -> Result<(), Invariant> {
+        self.check(at, DetectionTime::OnArrival)?;
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
             slot.arrived = true;
         }
@@ -114,25 +114,25 @@ impl Arena {
     }
 
     /// Whether what arrived in slot `at` is still there.
-    pub(super) fn still(&self, at: u16) -> Result<(), Promise> {
+    pub(super) fn still(&self, at: u16) -> Result<(), Invariant> {
         match self.slots.get(usize::from(at)) {
-            Some(slot) if slot.arrived => self.check(at, Seen::Afterwards),
+            Some(slot) if slot.arrived => self.check(at, DetectionTime::Afterwards),
             _ => Ok(()),
         }
     }
 
-    fn check(&self, at: u16, when: Seen) -> Result<(), Promise> {
+    fn check(&self, at: u16, when: DetectionTime) -> Result<(), Invariant> {
         let Some((slot, bytes)) = self.slot_bytes(at) else { return Ok(()) };
         match first_mismatch(slot.transfer, bytes) {
             None => Ok(()),
             Some(offset) => {
-                Err(Promise::Corrupted { transfer: slot.transfer, offset, length: slot.length, when })
+                Err(Invariant::Corrupted { transfer: slot.transfer, offset, length: slot.length, when })
             }
         }
     }
 
     /// A write outside of all transfers, if there was one.
-    pub(super) fn take_stray_write(&mut self) -> Option<Promise> {
+    pub(super) fn take_stray_write(&mut self) -> Option<Invariant> {
         self.stray.take()
     }
 }
@@ -152,7 +152,7 @@ impl ReceiveMemory for Arena {
         let place = start.checked_add(bytes.len()).and_then(|end| self.bytes.get_mut(start..end));
         match place {
             Some(place) if inside.is_some() => place.copy_from_slice(bytes),
-            _ => self.stray = Some(Promise::Stray { address: at.get(), length }),
+            _ => self.stray = Some(Invariant::StrayWrite { address: at.get(), length }),
         }
         Ok(())
     }

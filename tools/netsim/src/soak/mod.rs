@@ -1,6 +1,6 @@
 //! Random transfers under random trouble, each of them checked: does it arrive whole, or end in an error in time?
 //!
-//! A *round* is a world of its own: one sender, one receiver, two links with conditions drawn from the seed, and some hundred
+//! A *round* is a network of its own: one sender, one receiver, two links with conditions drawn from the seed, and some hundred
 //! transfers, some of them to memory that an earlier one has used. Packets are real ones, with bytes and checksum. What must
 //! hold for each transfer:
 //!
@@ -20,27 +20,27 @@ use fpga_protocol::receiver::ReceiverConfigError;
 use fpga_protocol::sender::ConfigError;
 
 mod arena;
-mod names;
+mod op_numbers;
 mod round;
 
 /// What is drawn at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum FaultMix {
     /// Everything: loss up to 10 %, bursts, disorder up to degree 256, copies, damage, lost answers, blackouts, restarts, and
     /// hosts that stand still for longer than their receivers remember.
-    Everything,
+    All,
     /// Copies that are held back for nearly a packet lifetime, while op numbers of few bits come round many times, and
     /// transfer ids wrap; in some rounds most transfers miss a short deadline of their own.
-    Zombies,
+    DelayedDuplicates,
 }
 
 /// How much to run.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Soak {
+pub struct SoakOptions {
     /// What is drawn.
-    pub trouble: Trouble,
+    pub trouble: FaultMix,
     /// Transfers in total.
     pub transfers: u64,
     /// Longest transfer in bytes; sizes are spread evenly over their logarithm.
@@ -49,14 +49,14 @@ pub struct Soak {
     pub seed: u64,
     /// Threads; the result does not depend on it.
     pub threads: usize,
-    /// Only this round: to replay what [`Broken`] names.
+    /// Only this round: to replay what [`InvariantViolation`] names.
     pub only: Option<u64>,
 }
 
-impl Soak {
+impl SoakOptions {
     /// `transfers` of up to 1 MiB.
     #[must_use]
-    pub const fn new(trouble: Trouble, transfers: u64, seed: u64) -> Self {
+    pub const fn new(trouble: FaultMix, transfers: u64, seed: u64) -> Self {
         Self { trouble, transfers, longest: 1 << 20, seed, threads: 1, only: None }
     }
 }
@@ -67,7 +67,7 @@ const ROUND: u64 = 500;
 /// What came out, summed over all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Tally {
+pub struct SoakTotals {
     /// Rounds.
     pub rounds: u64,
     /// Transfers submitted.
@@ -99,7 +99,7 @@ pub struct Tally {
     /// Frames damaged.
     pub damaged: u64,
     /// Frames doubled.
-    pub doubled: u64,
+    pub duplicated: u64,
     /// Copies and late packets that the receiver dropped.
     pub duplicates: u64,
     /// Packets that came before their segment's first one.
@@ -113,9 +113,9 @@ pub struct Tally {
     /// Transfers whose size was drawn from all there are: in rounds of small packets or tables, where long ones would take long, it is 16 KiB
     /// at most.
     pub of_any_size: u64,
-    /// Op numbers that were given to another packet than the last time: with [`Trouble::Zombies`].
+    /// Op numbers that were given to another packet than the last time: with [`FaultMix::DelayedDuplicates`].
     pub numbers_reused: u64,
-    /// Times that transfer ids went round their end: with [`Trouble::Zombies`].
+    /// Times that transfer ids went round their end: with [`FaultMix::DelayedDuplicates`].
     pub ids_wrapped: u64,
     /// Answers to packets that the sender had done with.
     pub stale: u64,
@@ -123,7 +123,7 @@ pub struct Tally {
     pub simulated: Nanos,
 }
 
-impl Tally {
+impl SoakTotals {
     fn add(&mut self, other: &Self) {
         let Self {
             rounds,
@@ -141,7 +141,7 @@ impl Tally {
             retransmits,
             lost,
             damaged,
-            doubled,
+            duplicated: doubled,
             duplicates,
             escaped,
             registry_full,
@@ -169,7 +169,7 @@ impl Tally {
             (&mut self.retransmits, retransmits),
             (&mut self.lost, lost),
             (&mut self.damaged, damaged),
-            (&mut self.doubled, doubled),
+            (&mut self.duplicated, doubled),
             (&mut self.duplicates, duplicates),
             (&mut self.escaped, escaped),
             (&mut self.registry_full, registry_full),
@@ -195,7 +195,7 @@ impl Tally {
 /// A promise was broken: a defect of the scheme. The round's seed replays it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("round {round} of seed {seed}, after {at}: {what}")]
-pub struct Broken {
+pub struct InvariantViolation {
     /// The soak's seed.
     pub seed: u64,
     /// The round.
@@ -203,13 +203,13 @@ pub struct Broken {
     /// When, in the round's time.
     pub at: Nanos,
     /// What was found.
-    pub what: Promise,
+    pub what: Invariant,
 }
 
 /// What must hold, and did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Promise {
+pub enum Invariant {
     /// A byte of a transfer that has arrived is wrong.
     #[error("transfer {transfer}: byte {offset} of {length} is wrong {when}")]
     Corrupted {
@@ -220,11 +220,11 @@ pub enum Promise {
         /// Bytes of the transfer.
         length: u64,
         /// When this was seen.
-        when: Seen,
+        when: DetectionTime,
     },
     /// A write outside of all transfers.
     #[error("{length} bytes were written at {address:#x}, where no transfer goes")]
-    Stray {
+    StrayWrite {
         /// First byte.
         address: u64,
         /// Bytes.
@@ -232,13 +232,13 @@ pub enum Promise {
     },
     /// Ended twice, or never submitted.
     #[error("transfer {transfer} ended again")]
-    Doubled {
+    CompletedTwice {
         /// Number of the transfer in its round.
         transfer: u64,
     },
     /// Ended later than it may.
     #[error("transfer {transfer} ended {late} after its deadline")]
-    Late {
+    DeadlineMissed {
         /// Number of the transfer in its round.
         transfer: u64,
         /// How late.
@@ -246,13 +246,13 @@ pub enum Promise {
     },
     /// Told more than once in one life of the receiver, or of a transfer that there is not.
     #[error("the receiving application was told of transfer {transfer} again, or wrongly")]
-    Told {
+    NotifiedTwice {
         /// Number of the transfer in its round.
         transfer: u64,
     },
     /// Ended well at the sender, but the receiving application does not know.
     #[error("transfer {transfer} ended well, and the receiving application was not told")]
-    Untold {
+    NotNotified {
         /// Number of the transfer in its round.
         transfer: u64,
     },
@@ -266,13 +266,13 @@ pub enum Promise {
     #[error(
         "op number {op:#x} was given to another packet while one of its packets or acknowledgements was under way"
     )]
-    Renamed {
+    OpNumberReused {
         /// The number.
         op: u32,
     },
     /// A table is not empty at the end.
     #[error("left over at the end: {what}")]
-    LeftOver {
+    NotReleased {
         /// Of which table.
         what: &'static str,
     },
@@ -290,14 +290,14 @@ pub enum Promise {
 /// When wrong bytes were seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Seen {
+pub enum DetectionTime {
     /// When the application was told.
     OnArrival,
     /// Later, before the memory was used again.
     Afterwards,
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for DetectionTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OnArrival => "on arrival",
@@ -306,12 +306,12 @@ impl fmt::Display for Seen {
     }
 }
 
-impl Soak {
+impl SoakOptions {
     /// Runs all rounds. `progress` is told how many transfers are done.
     ///
     /// # Errors
     /// The first promise that was broken, of the lowest round.
-    pub fn run(&self, progress: impl Fn(u64) + Sync) -> Result<Tally, Broken> {
+    pub fn run(&self, progress: impl Fn(u64) + Sync) -> Result<SoakTotals, InvariantViolation> {
         let rounds = self.only.map_or(self.transfers.div_ceil(ROUND), |round| round.saturating_add(1));
         let threads = self.threads.max(1) as u64;
         let next = std::sync::atomic::AtomicU64::new(self.only.unwrap_or(0));
@@ -338,7 +338,7 @@ impl Soak {
                 progress((round + 1) * ROUND);
             }
         };
-        let results: Vec<Result<(u64, Tally), Broken>> = std::thread::scope(|scope| {
+        let results: Vec<Result<(u64, SoakTotals), InvariantViolation>> = std::thread::scope(|scope| {
             let handles: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
             let mut results = work();
             for handle in handles {
@@ -349,8 +349,8 @@ impl Soak {
             }
             results
         });
-        let mut sum = Tally::default();
-        let mut broken: Option<Broken> = None;
+        let mut sum = SoakTotals::default();
+        let mut broken: Option<InvariantViolation> = None;
         for result in results {
             match result {
                 Ok((_, tally)) => sum.add(&tally),

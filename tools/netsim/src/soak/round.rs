@@ -1,4 +1,4 @@
-//! One round: a world, its trouble, and the judgement of every transfer. In one file, because each of these needs the
+//! One round: a network, its trouble, and the judgement of every transfer. In one file, because each of these needs the
 //! others to be understood.
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small bounds")]
 
@@ -9,8 +9,8 @@ use fpga_firmware::generated::Permissions;
 use fpga_firmware::wire::{Control, MAX_PACKET_LENGTH, Packet};
 use fpga_firmware::{Incarnation, TransferId};
 use fpga_netmodel::{
-    BitRate, Blackout, Bursts, Conditions, Delay, Impairments, Link, LinkCounters, Loss, Order, Probability,
-    Rate,
+    BitRate, Blackout, Bursts, Conditions, Delay, ImpairedLink, Impairments, LinkCounters, Loss, Order,
+    Probability, Rate,
 };
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryWindow, Output, Receiver, ReceiverConfig};
@@ -20,23 +20,23 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::arena::{self, Arena};
-use super::names::Names;
-use super::{Broken, Promise, Soak, Tally, Trouble};
-use crate::frame::{self, Frame, Told};
+use super::op_numbers::OpNumberAudit;
+use super::{FaultMix, Invariant, InvariantViolation, SoakOptions, SoakTotals};
+use crate::frame::{self, AnswerKind, Frame};
 use crate::scenario::{RECEIVER, SENDER};
 
 /// Transfers under way at once, at most.
 const SLOTS: u16 = 64;
 /// A round that takes longer than this, in its own time, hangs.
-const PATIENCE: Nanos = Nanos::from_secs(3_600);
+const TIMEOUT: Nanos = Nanos::from_secs(3_600);
 const LINK_CAPACITY: usize = 1 << 14;
 /// Longer than anything that a link of a round does to a frame.
-const LIFETIME: Nanos = Nanos::from_millis(20);
+const PACKET_LIFETIME: Nanos = Nanos::from_millis(20);
 
 /// Random numbers of a round.
-struct Dice(Pcg32);
+struct RoundRng(Pcg32);
 
-impl Dice {
+impl RoundRng {
     fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
     }
@@ -71,8 +71,8 @@ impl Dice {
     }
 }
 
-/// What a round's world is like.
-struct World {
+/// What a round's network is like.
+struct RoundParameters {
     there: Impairments,
     back: Impairments,
     sender: SenderConfig,
@@ -99,14 +99,19 @@ enum Side {
     ReceiverAfterAPause,
 }
 
-fn draw(soak: &Soak, dice: &mut Dice) -> World {
+fn draw(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
     match soak.trouble {
-        Trouble::Everything => everything(soak, dice),
-        Trouble::Zombies => zombies(soak, dice),
+        FaultMix::All => everything(soak, dice),
+        FaultMix::DelayedDuplicates => zombies(soak, dice),
     }
 }
 
-fn tables(soak: &Soak, dice: &mut Dice, sender: &mut SenderConfig, receiver: &mut ReceiverConfig) -> u64 {
+fn tables(
+    soak: &SoakOptions,
+    dice: &mut RoundRng,
+    sender: &mut SenderConfig,
+    receiver: &mut ReceiverConfig,
+) -> u64 {
     sender.packet_size_log2 = [9, 9, 9, 9, 9, 9, 9, 12, 12, 10, 8, 6][dice.below(12) as usize];
     let mask_bits = [32, 32, 32, 1, 2, 7, 8, 31, 64, 100, 255, 256][dice.below(12) as usize];
     sender.mask_bits = mask_bits;
@@ -116,13 +121,13 @@ fn tables(soak: &Soak, dice: &mut Dice, sender: &mut SenderConfig, receiver: &mu
     sender.segment_size = sender.segment_size.max(64).min(whole);
     sender.big_threshold = dice.below(u64::from(sender.segment_size) + 1) as u32;
     sender.op_entries = [256, 256, 256, 1024, 64, 8, 2, 1][dice.below(8) as usize];
-    sender.packet_lifetime = LIFETIME;
+    sender.packet_lifetime = PACKET_LIFETIME;
     sender.first_transfer = TransferId::new((dice.0.next_u32() & 0xFF).wrapping_neg());
     receiver.packet_size_log2 = sender.packet_size_log2;
     receiver.mask_bits = mask_bits;
     receiver.registry_entries = [64, 64, 64, 256, 8, 3, 1][dice.below(7) as usize];
     receiver.escape_slots = [64, 64, 16, 3, 1, 0][dice.below(6) as usize];
-    receiver.packet_lifetime = LIFETIME;
+    receiver.packet_lifetime = PACKET_LIFETIME;
     receiver.transfers = if dice.one_in(3) { dice.between(1, 16) as u16 } else { 128 };
     receiver.tombstones = if dice.one_in(3) { dice.between(2, 20) as u16 } else { 128 };
     // Small packets and tiny tables make a long round.
@@ -131,7 +136,7 @@ fn tables(soak: &Soak, dice: &mut Dice, sender: &mut SenderConfig, receiver: &mu
     if slow { soak.longest.min(16 << 10) } else { soak.longest }
 }
 
-fn everything(soak: &Soak, dice: &mut Dice) -> World {
+fn everything(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
     let (mut sender, mut receiver) =
         (SenderConfig::default(), ReceiverConfig::new(RECEIVER, Incarnation::new(1)));
     let longest = tables(soak, dice, &mut sender, &mut receiver);
@@ -174,7 +179,7 @@ fn everything(soak: &Soak, dice: &mut Dice) -> World {
     let hurried = dice.one_in(10);
     let deadline = if hurried { Nanos::from_micros(dice.between(100, 30_000)) } else { Nanos::from_secs(60) };
     let gentle = gentle_loss && restarts.is_empty() && pauses.is_empty() && !hurried;
-    World {
+    RoundParameters {
         there,
         back,
         sender,
@@ -189,7 +194,7 @@ fn everything(soak: &Soak, dice: &mut Dice) -> World {
     }
 }
 
-fn conditions(dice: &mut Dice, most_loss: f64) -> Conditions {
+fn conditions(dice: &mut RoundRng, most_loss: f64) -> Conditions {
     let probability = |fraction| Probability::new(fraction).unwrap_or_default();
     let rate = dice.fraction(most_loss);
     let loss = match Bursts::of(rate, 1.0 + dice.fraction(7.0)) {
@@ -211,7 +216,7 @@ fn conditions(dice: &mut Dice, most_loss: f64) -> Conditions {
         .damage(probability(dice.fraction(0.01)))
 }
 
-fn zombies(soak: &Soak, dice: &mut Dice) -> World {
+fn zombies(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
     let (mut sender, mut receiver) =
         (SenderConfig::default(), ReceiverConfig::new(RECEIVER, Incarnation::new(1)));
     tables(soak, dice, &mut sender, &mut receiver);
@@ -239,7 +244,7 @@ fn zombies(soak: &Soak, dice: &mut Dice) -> World {
     let micros = lifetime.get() / 1000;
     let hurried = micros.is_multiple_of(4);
     let deadline = if hurried { Nanos::from_micros(20 + micros * 7 % 280) } else { Nanos::from_secs(60) };
-    World {
+    RoundParameters {
         there: link.clone(),
         back: link,
         sender,
@@ -256,12 +261,12 @@ fn zombies(soak: &Soak, dice: &mut Dice) -> World {
 
 /// A transfer's story.
 #[derive(Clone, Copy)]
-struct Story {
+struct TransferRecord {
     slot: u16,
     length: u64,
     deadline: Nanos,
     /// `None` while it is under way.
-    ended: Option<Ending>,
+    ended: Option<TransferOutcome>,
     /// The receiver's life that told of it last.
     told: Option<u32>,
     /// The receiver's life when it was submitted.
@@ -269,19 +274,19 @@ struct Story {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    Well,
+enum TransferOutcome {
+    Succeeded,
     Failed,
 }
 
 struct Round<'a> {
-    world: &'a World,
-    dice: Dice,
+    network: &'a RoundParameters,
+    dice: RoundRng,
     sender: Sender,
     receiver: Receiver,
     arena: Arena,
-    there: Link<Vec<u8>>,
-    back: Link<Vec<u8>>,
+    there: ImpairedLink<Vec<u8>>,
+    back: ImpairedLink<Vec<u8>>,
     now: Nanos,
     key: u64,
     sender_incarnation: u32,
@@ -293,51 +298,51 @@ struct Round<'a> {
     quiet_until: Nanos,
     /// Answers that its card has taken meanwhile.
     unseen: VecDeque<Vec<u8>>,
-    stories: Vec<Story>,
+    stories: Vec<TransferRecord>,
     /// By ticket slot: generation and transfer.
     tickets: Vec<(u32, usize)>,
     /// By the sender's life and the wire's id.
     on_wire: HashMap<(u32, u32), usize>,
     /// Where numbers come round.
-    names: Option<Names>,
+    names: Option<OpNumberAudit>,
     free: Vec<u16>,
     /// Slots of transfers that failed: late packets may still be written there.
-    resting: Vec<(Nanos, u16)>,
+    releasing: Vec<(Nanos, u16)>,
     live: u64,
     buffers: Vec<Vec<u8>>,
-    tally: Tally,
+    tally: SoakTotals,
 }
 
 /// Runs one round.
-pub(super) fn run(soak: &Soak, number: u64, transfers: u64) -> Result<Tally, Broken> {
+pub(super) fn run(soak: &SoakOptions, number: u64, transfers: u64) -> Result<SoakTotals, InvariantViolation> {
     let seed = soak
         .seed
         .wrapping_mul(0x9E37_79B9_7F4A_7C15)
         .wrapping_add(number.wrapping_mul(0xD134_2543_DE82_EF95));
-    let mut dice = Dice(Pcg32::new(seed, 0xDA3E_39CB_94B9_5BDB));
-    let world = draw(soak, &mut dice);
+    let mut dice = RoundRng(Pcg32::new(seed, 0xDA3E_39CB_94B9_5BDB));
+    let network = draw(soak, &mut dice);
     let mut at = Nanos::ZERO;
-    let result = Round::new(&world, dice, seed).and_then(|mut round| {
+    let result = Round::new(&network, dice, seed).and_then(|mut round| {
         let result = round.go(transfers);
         at = round.now;
         result?;
         Ok(round.tally)
     });
-    result.map_err(|what| Broken { seed: soak.seed, round: number, at, what })
+    result.map_err(|what| InvariantViolation { seed: soak.seed, round: number, at, what })
 }
 
 impl<'a> Round<'a> {
-    fn new(world: &'a World, mut dice: Dice, seed: u64) -> Result<Self, Promise> {
-        let slot_size = (world.longest + arena::SLACK).next_multiple_of(64);
+    fn new(network: &'a RoundParameters, mut dice: RoundRng, seed: u64) -> Result<Self, Invariant> {
+        let slot_size = (network.longest + arena::MAX_START_OFFSET).next_multiple_of(64);
         let arena = Arena::new(SLOTS, slot_size);
         let key = dice.0.next_u64();
         let (sender_incarnation, receiver_incarnation) = (1, 1);
         Ok(Self {
-            sender: Sender::new(world.sender, Incarnation::new(sender_incarnation))
-                .map_err(Promise::Sender)?,
-            receiver: open(world, receiver_incarnation, key, arena.size())?,
-            there: Link::new(world.there.clone(), LINK_CAPACITY, seed).map_err(Promise::Links)?,
-            back: Link::new(world.back.clone(), LINK_CAPACITY, !seed).map_err(Promise::Links)?,
+            sender: Sender::new(network.sender, Incarnation::new(sender_incarnation))
+                .map_err(Invariant::Sender)?,
+            receiver: open(network, receiver_incarnation, key, arena.size())?,
+            there: ImpairedLink::new(network.there.clone(), LINK_CAPACITY, seed).map_err(Invariant::Links)?,
+            back: ImpairedLink::new(network.back.clone(), LINK_CAPACITY, !seed).map_err(Invariant::Links)?,
             arena,
             now: Nanos::ZERO,
             key,
@@ -348,23 +353,23 @@ impl<'a> Round<'a> {
             quiet_until: Nanos::ZERO,
             unseen: VecDeque::new(),
             stories: Vec::new(),
-            tickets: vec![(u32::MAX, 0); slot_index(world.sender.transfers)],
+            tickets: vec![(u32::MAX, 0); slot_index(network.sender.transfers)],
             on_wire: HashMap::new(),
-            names: world.numbers_come_round.then(Names::default),
+            names: network.numbers_come_round.then(OpNumberAudit::default),
             free: (0..SLOTS).collect(),
-            resting: Vec::new(),
+            releasing: Vec::new(),
             live: 0,
             buffers: Vec::new(),
-            tally: Tally { rounds: 1, ..Tally::default() },
-            world,
+            tally: SoakTotals { rounds: 1, ..SoakTotals::default() },
+            network,
             dice,
         })
     }
 
-    fn go(&mut self, transfers: u64) -> Result<(), Promise> {
-        let mut restarts = self.world.restarts.clone();
+    fn go(&mut self, transfers: u64) -> Result<(), Invariant> {
+        let mut restarts = self.network.restarts.clone();
         restarts.sort_unstable_by_key(|(at, _)| core::cmp::Reverse(*at));
-        let mut pauses = self.world.pauses.clone();
+        let mut pauses = self.network.pauses.clone();
         pauses.sort_unstable_by_key(|(at, _)| core::cmp::Reverse(*at));
         loop {
             while let Some((_, side)) = restarts.pop_if(|(at, _)| *at <= self.now) {
@@ -399,8 +404,8 @@ impl<'a> Round<'a> {
             let event = [restarts.last().map(|(at, _)| *at), pauses.last().map(|(at, _)| *at)];
             let next = self.next(event.into_iter().flatten().min());
             match next {
-                Some(next) if next < PATIENCE => self.now = next.max(self.now.saturating_add(Nanos::new(1))),
-                _ => return Err(Promise::Hung { left: self.live + transfers - self.stories.len() as u64 }),
+                Some(next) if next < TIMEOUT => self.now = next.max(self.now.saturating_add(Nanos::new(1))),
+                _ => return Err(Invariant::Hung { left: self.live + transfers - self.stories.len() as u64 }),
             }
         }
         self.tally.simulated = self.now;
@@ -425,7 +430,7 @@ impl<'a> Round<'a> {
             self.there.poll_timeout(),
             self.back.poll_timeout(),
             self.receiver.poll_timeout(),
-            self.resting.iter().map(|(at, _)| *at).min(),
+            self.releasing.iter().map(|(at, _)| *at).min(),
         ]
         .into_iter()
         .flatten()
@@ -433,7 +438,7 @@ impl<'a> Round<'a> {
     }
 
     /// Returns whether there was room.
-    fn submit(&mut self) -> Result<bool, Promise> {
+    fn submit(&mut self) -> Result<bool, Invariant> {
         if self.free.is_empty() {
             return Ok(false);
         }
@@ -441,10 +446,10 @@ impl<'a> Round<'a> {
         let slot = self.free.swap_remove(usize::try_from(at).unwrap_or(0));
         self.arena.still(slot)?;
         let number = self.stories.len();
-        let length = if self.dice.one_in(200) { 0 } else { self.dice.spread(self.world.longest) };
-        let start = self.dice.below(arena::SLACK);
-        let destination = self.arena.give(slot, number as u64, start, length);
-        let deadline = self.now.saturating_add(self.world.deadline);
+        let length = if self.dice.one_in(200) { 0 } else { self.dice.spread(self.network.longest) };
+        let start = self.dice.below(arena::MAX_START_OFFSET);
+        let destination = self.arena.assign_slot(slot, number as u64, start, length);
+        let deadline = self.now.saturating_add(self.network.deadline);
         let command = Command {
             source: source(number),
             node: RECEIVER,
@@ -464,11 +469,18 @@ impl<'a> Round<'a> {
             *place = (ticket.generation(), number);
         }
         let receiver_incarnation = self.receiver_incarnation;
-        self.stories.push(Story { slot, length, deadline, ended: None, told: None, receiver_incarnation });
+        self.stories.push(TransferRecord {
+            slot,
+            length,
+            deadline,
+            ended: None,
+            told: None,
+            receiver_incarnation,
+        });
         self.live += 1;
         self.tally.transfers += 1;
         self.tally.bytes += length;
-        self.tally.of_any_size += u64::from(self.world.of_any_size);
+        self.tally.of_any_size += u64::from(self.network.of_any_size);
         Ok(true)
     }
 
@@ -489,7 +501,7 @@ impl<'a> Round<'a> {
                 let length = match frame {
                     Frame::Data { header, payload } => {
                         if let Some(names) = names {
-                            names.leaves(&header, tally);
+                            names.record_sent(&header, tally);
                         }
                         let mut content = [0; 1 << 12];
                         let content = content.get_mut(..payload).unwrap_or_default();
@@ -506,13 +518,13 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn arrivals(&mut self) -> Result<(), Promise> {
+    fn arrivals(&mut self) -> Result<(), Invariant> {
         while let Some(bytes) = self.there.poll(self.now) {
             if self.now >= self.deaf_until {
                 match Packet::parse(&bytes) {
                     Ok(Packet::Data(data)) => {
                         if let Some(names) = &self.names {
-                            names.arrives(&data.header())?;
+                            names.record_received(&data.header())?;
                         }
                         self.receiver.handle_data(self.now, &data, &mut self.arena);
                     }
@@ -532,18 +544,18 @@ impl<'a> Round<'a> {
     }
 
     /// The sender's host looks at what its card has taken.
-    fn answers(&mut self) -> Result<(), Promise> {
+    fn answers(&mut self) -> Result<(), Invariant> {
         while let Some(bytes) = self.unseen.pop_front() {
             if let Ok(Packet::Control(control)) = Packet::parse(&bytes)
                 && let Some((answer, told)) = frame::answer(&control)
             {
                 if let Some(names) = &self.names {
-                    names.acknowledged(&control)?;
+                    names.record_acknowledged(&control)?;
                 }
                 match told {
-                    Told::Here => self.sender.handle_ack(self.now, answer),
-                    Told::Refused(reason) => self.sender.handle_nack(self.now, answer, reason),
-                    Told::Done => self.sender.handle_segment_done(self.now, answer),
+                    AnswerKind::Acknowledged => self.sender.handle_ack(self.now, answer),
+                    AnswerKind::Refused(reason) => self.sender.handle_nack(self.now, answer, reason),
+                    AnswerKind::Done => self.sender.handle_segment_done(self.now, answer),
                 }
             }
             self.buffers.push(bytes);
@@ -551,7 +563,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    fn outputs(&mut self) -> Result<(), Promise> {
+    fn outputs(&mut self) -> Result<(), Invariant> {
         if let Some(stray) = self.arena.take_stray_write() {
             return Err(stray);
         }
@@ -564,28 +576,28 @@ impl<'a> Round<'a> {
                     bytes.truncate(length);
                     let _ = self.back.offer(self.now, bytes);
                 }
-                Output::Event(event) if event.kind == EventKind::Notice => self.told(&event)?,
+                Output::Event(event) if event.kind == EventKind::Notice => self.is_reported(&event)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn told(&mut self, event: &Event) -> Result<(), Promise> {
+    fn is_reported(&mut self, event: &Event) -> Result<(), Invariant> {
         let key = (event.incarnation.get(), event.transfer.get());
-        let unknown = Promise::Told { transfer: u64::MAX };
+        let unknown = Invariant::NotifiedTwice { transfer: u64::MAX };
         let number = *self.on_wire.get(&key).ok_or(unknown)?;
         let story = self.stories.get_mut(number).ok_or(unknown)?;
         if story.told == Some(self.receiver_incarnation) || story.length != event.length {
-            return Err(Promise::Told { transfer: number as u64 });
+            return Err(Invariant::NotifiedTwice { transfer: number as u64 });
         }
         story.told = Some(self.receiver_incarnation);
         // The memory of one that failed may be another's by now.
-        if story.ended == Some(Ending::Failed) {
+        if story.ended == Some(TransferOutcome::Failed) {
             return Ok(());
         }
         let slot = story.slot;
-        let well = story.ended == Some(Ending::Well);
+        let well = story.ended == Some(TransferOutcome::Succeeded);
         self.arena.arrived(slot)?;
         if well {
             self.free.push(slot);
@@ -593,43 +605,43 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    fn ended(&mut self, completion: &Completion) -> Result<(), Promise> {
+    fn ended(&mut self, completion: &Completion) -> Result<(), Invariant> {
         let ticket = completion.ticket;
         let place = self.tickets.get_mut(slot_index(ticket.slot()));
         let known = place.filter(|(generation, _)| *generation == ticket.generation());
         let Some((generation, number)) = known else {
-            return Err(Promise::Doubled { transfer: u64::MAX });
+            return Err(Invariant::CompletedTwice { transfer: u64::MAX });
         };
         let number = *number;
         *generation = u32::MAX;
         self.tally.packets += completion.packets;
         self.tally.retransmits += completion.retransmits;
         let Some(story) = self.stories.get_mut(number) else {
-            return Err(Promise::Doubled { transfer: number as u64 });
+            return Err(Invariant::CompletedTwice { transfer: number as u64 });
         };
         let transfer = number as u64;
         if story.ended.is_some() {
-            return Err(Promise::Doubled { transfer });
+            return Err(Invariant::CompletedTwice { transfer });
         }
         // Nobody could have ended it while the host stood still.
         let late = completion.finished.saturating_sub(story.deadline.max(self.asleep_until));
         if late > Nanos::ZERO {
-            return Err(Promise::Late { transfer, late });
+            return Err(Invariant::DeadlineMissed { transfer, late });
         }
         self.live -= 1;
-        let gentle = u64::from(self.world.gentle);
+        let gentle = u64::from(self.network.gentle);
         self.tally.gentle += gentle;
         let count = match completion.result {
             Ok(()) => {
-                story.ended = Some(Ending::Well);
+                story.ended = Some(TransferOutcome::Succeeded);
                 let told = story.told.is_some() || story.length == 0;
                 // Told by the sender, it may learn later: the slot stays taken until then. A life that had it all and was to be
                 // told is gone with its application.
                 if told {
                     self.free.push(story.slot);
                 } else if story.receiver_incarnation != self.receiver_incarnation {
-                    story.ended = Some(Ending::Failed);
-                    self.resting.push((self.now.saturating_add(LIFETIME), story.slot));
+                    story.ended = Some(TransferOutcome::Failed);
+                    self.releasing.push((self.now.saturating_add(PACKET_LIFETIME), story.slot));
                 }
                 self.tally.gentle_completed += gentle;
                 self.tally.completed += 1;
@@ -641,15 +653,15 @@ impl<'a> Round<'a> {
             Err(_) => &mut self.tally.refused,
         };
         *count += 1;
-        story.ended = Some(Ending::Failed);
-        self.resting.push((self.now.saturating_add(LIFETIME), story.slot));
+        story.ended = Some(TransferOutcome::Failed);
+        self.releasing.push((self.now.saturating_add(PACKET_LIFETIME), story.slot));
         Ok(())
     }
 
     /// Slots whose late packets are gone can be used again.
     fn rest(&mut self) {
         let (free, now) = (&mut self.free, self.now);
-        self.resting.retain(|(at, slot)| {
+        self.releasing.retain(|(at, slot)| {
             let over = *at <= now;
             if over {
                 free.push(*slot);
@@ -658,20 +670,20 @@ impl<'a> Round<'a> {
         });
     }
 
-    fn restart(&mut self, side: Side) -> Result<(), Promise> {
+    fn restart(&mut self, side: Side) -> Result<(), Invariant> {
         self.tally.restarts += 1;
         match side {
             Side::Sender => {
                 self.sender_incarnation += 1;
                 let life = Incarnation::new(self.sender_incarnation);
-                self.sender = Sender::new(self.world.sender, life).map_err(Promise::Sender)?;
+                self.sender = Sender::new(self.network.sender, life).map_err(Invariant::Sender)?;
                 self.asleep_until = Nanos::ZERO;
-                self.quiet_until = self.now.saturating_add(LIFETIME);
+                self.quiet_until = self.now.saturating_add(PACKET_LIFETIME);
                 self.unseen.clear();
                 for story in self.stories.iter_mut().filter(|story| story.ended.is_none()) {
-                    story.ended = Some(Ending::Failed);
+                    story.ended = Some(TransferOutcome::Failed);
                     // Used again at once: to keep old packets away from new data is the sender's task.
-                    self.arena.leave(story.slot);
+                    self.arena.release_slot(story.slot);
                     self.free.push(story.slot);
                     self.tally.abandoned += 1;
                     self.live -= 1;
@@ -686,9 +698,9 @@ impl<'a> Round<'a> {
                 if side == Side::Receiver {
                     self.key = self.dice.0.next_u64();
                 } else {
-                    self.deaf_until = self.now.saturating_add(LIFETIME);
+                    self.deaf_until = self.now.saturating_add(PACKET_LIFETIME);
                 }
-                self.receiver = open(self.world, self.receiver_incarnation, self.key, self.arena.size())?;
+                self.receiver = open(self.network, self.receiver_incarnation, self.key, self.arena.size())?;
                 self.expire_notices();
             }
         }
@@ -699,9 +711,9 @@ impl<'a> Round<'a> {
     /// restarted.
     fn expire_notices(&mut self) {
         for story in &mut self.stories {
-            if story.ended == Some(Ending::Well) && story.told.is_none() && story.length != 0 {
-                story.ended = Some(Ending::Failed);
-                self.resting.push((self.now.saturating_add(LIFETIME), story.slot));
+            if story.ended == Some(TransferOutcome::Succeeded) && story.told.is_none() && story.length != 0 {
+                story.ended = Some(TransferOutcome::Failed);
+                self.releasing.push((self.now.saturating_add(PACKET_LIFETIME), story.slot));
             }
         }
     }
@@ -714,7 +726,7 @@ impl<'a> Round<'a> {
     }
 
     /// After the last packet: what the receiver waits for runs out, and nothing is left.
-    fn finish(&mut self) -> Result<(), Promise> {
+    fn finish(&mut self) -> Result<(), Invariant> {
         for _ in 0..10_000 {
             let Some(at) = self.receiver.poll_timeout() else { break };
             self.now = self.now.max(at);
@@ -725,8 +737,8 @@ impl<'a> Round<'a> {
             self.arena.still(slot)?;
         }
         for (transfer, story) in (0..).zip(&self.stories) {
-            if story.ended == Some(Ending::Well) && story.told.is_none() && story.length != 0 {
-                return Err(Promise::Untold { transfer });
+            if story.ended == Some(TransferOutcome::Succeeded) && story.told.is_none() && story.length != 0 {
+                return Err(Invariant::NotNotified { transfer });
             }
         }
         for (what, left) in [
@@ -739,7 +751,7 @@ impl<'a> Round<'a> {
             ("receiver's timer", usize::from(self.receiver.poll_timeout().is_some())),
         ] {
             if left != 0 {
-                return Err(Promise::LeftOver { what });
+                return Err(Invariant::NotReleased { what });
             }
         }
         self.note_receiver();
@@ -748,17 +760,17 @@ impl<'a> Round<'a> {
             for class in [data, control] {
                 self.tally.lost += class.lost + class.blacked_out + class.overflowed;
                 self.tally.damaged += class.damaged;
-                self.tally.doubled += class.doubled;
+                self.tally.duplicated += class.duplicated;
             }
         }
         Ok(())
     }
 }
 
-fn open(world: &World, life: u32, key: u64, size: u64) -> Result<Receiver, Promise> {
-    let mut config = world.receiver;
+fn open(network: &RoundParameters, life: u32, key: u64, size: u64) -> Result<Receiver, Invariant> {
+    let mut config = network.receiver;
     config.incarnation = Incarnation::new(life);
-    let mut receiver = Receiver::new(config).map_err(Promise::Receiver)?;
+    let mut receiver = Receiver::new(config).map_err(Invariant::Receiver)?;
     let window = MemoryWindow {
         source: SENDER,
         base: CardAddr::new(arena::BASE),

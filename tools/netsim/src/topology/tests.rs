@@ -1,11 +1,11 @@
 use super::*;
 
-fn network(topology: Topology) -> Network {
-    Network::new(topology, BitRate::from_gbps(100), 1000, 1 << 20)
+fn network(topology: Topology) -> SwitchFabric {
+    SwitchFabric::new(topology, BitRate::from_gbps(100), 1000, 1 << 20)
 }
 
 /// Follows a packet; the links that it takes.
-fn walk(network: &mut Network, from: u32, to: u32) -> u32 {
+fn walk(network: &mut SwitchFabric, from: u32, to: u32) -> u32 {
     let (_, mut vertex) = network.send(from, 0, 100).unwrap();
     let mut links = u32::from(!matches!(network.topology, Topology::Torus { .. }));
     while let Some(port) = network.route(vertex, to) {
@@ -82,7 +82,7 @@ fn topology_fixed_route_changes_only_on_reroute() {
                     alone += 1;
                 }
                 let port = network.route_fixed(vertex, from, to).unwrap();
-                vertex = network.beyond(port).1;
+                vertex = network.next_hop(port).1;
                 if network.is_host_port(port) {
                     break;
                 }
@@ -104,7 +104,7 @@ fn topology_slow_link_takes_longer_and_reports_rate() {
     assert!(network.slow_down(&slow));
     let ports: Vec<u32> = (0..).take(network.ports()).filter(|port| network.rate(*port) == 250).collect();
     let [port] = ports[..] else { panic!("{ports:?}") };
-    assert_eq!((network.owner(port), network.beyond(port).1), (Some(4), 6));
+    assert_eq!((network.owner(port), network.next_hop(port).1), (Some(4), 6));
     assert_eq!(network.send(port, 0, 100), Some((4 * 8000 + 1000, 6)));
     assert!(
         !network.slow_down(&SlowLink { to: 5, ..slow })
@@ -115,7 +115,7 @@ fn topology_slow_link_takes_longer_and_reports_rate() {
 
 #[test]
 fn topology_full_queue_drops() {
-    let mut network = Network::new(Topology::Torus { side: 2 }, BitRate::from_gbps(100), 0, 250);
+    let mut network = SwitchFabric::new(Topology::Torus { side: 2 }, BitRate::from_gbps(100), 0, 250);
     let port = network.route(0, 1).unwrap();
     let taken = (0..10).filter(|_| network.send(port, 0, 100).is_some()).count();
     // One that is being sent, and two that wait behind it: the next would wait for 300 bytes.

@@ -6,26 +6,26 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cores::Cores;
+use super::cpu_sample::CpuSample;
 use super::log::{Log, Program};
-use super::programs::{Amount, Ours, Peer};
+use super::programs::{Amount, DriverProgram, Peer};
 use super::record::Record;
-use super::statistics::{Limits, Regime};
+use super::statistics::{CpuPlacement, PlacementLatencies};
 use super::{BenchError, Cell, Setting};
 
 /// A run: no latencies, many batches, which have a quarter of the time. Some tenths of a second.
 const AMOUNT: Amount = Amount { seconds: 0.2, samples: 0, batches: 5_000 };
 /// Largest operation that is asked about: what submitting costs does not depend on it.
-const LARGEST: u64 = 64;
+const MAX_OPERATION_BYTES: u64 = 64;
 /// Runs tried for each that is wanted.
-const PATIENCE: usize = 12;
+const TIMEOUT: usize = 12;
 /// Arithmetic that takes this much longer than the quickest that was seen has a stranger beside it.
-const STRANGER: f64 = 1.1;
+const BUSY_CPU_RATIO: f64 = 1.1;
 
 /// One run of one program.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
-    pub(super) looks: [Cores; 2],
+    pub(super) looks: [CpuSample; 2],
     pub(super) ns_per_op: f64,
 }
 
@@ -38,18 +38,18 @@ pub(super) struct Cost {
 }
 
 /// The quickest burst of arithmetic that any of these looks saw on the submitting CPU.
-pub(super) fn quickest<'a>(looks: impl IntoIterator<Item = &'a Cores>) -> f64 {
+pub(super) fn quickest<'a>(looks: impl IntoIterator<Item = &'a CpuSample>) -> f64 {
     looks.into_iter().map(|cores| cores.host_ns).fold(f64::INFINITY, f64::min)
 }
 
 impl Cost {
-    pub(super) fn looks(&self) -> impl Iterator<Item = &Cores> {
+    pub(super) fn samples(&self) -> impl Iterator<Item = &CpuSample> {
         self.ours.iter().chain(&self.peer).flat_map(|run| &run.looks)
     }
 
-    fn is_done(&self, wanted: usize, limits: &Limits, quickest: f64, with_peer: bool) -> bool {
+    fn is_done(&self, wanted: usize, limits: &PlacementLatencies, quickest: f64, with_peer: bool) -> bool {
         let enough = |runs: &[Run], regime| in_regime(runs, regime, limits, quickest).count() >= wanted;
-        Regime::ALL
+        CpuPlacement::ALL
             .into_iter()
             .any(|regime| enough(&self.ours, regime) && (!with_peer || enough(&self.peer, regime)))
     }
@@ -58,13 +58,13 @@ impl Cost {
 /// What runs cost that had the submitting CPU's core for themselves and are of this regime.
 pub(super) fn in_regime(
     runs: &[Run],
-    regime: Regime,
-    limits: &Limits,
+    regime: CpuPlacement,
+    limits: &PlacementLatencies,
     quickest: f64,
 ) -> impl Iterator<Item = f64> {
     runs.iter().filter_map(move |run| {
-        let own = run.looks.iter().all(|cores| cores.host_ns <= STRANGER * quickest);
-        (own && Regime::of(&run.looks, limits) == Some(regime)).then_some(run.ns_per_op)
+        let own = run.looks.iter().all(|cores| cores.host_ns <= BUSY_CPU_RATIO * quickest);
+        (own && CpuPlacement::of(&run.looks, limits) == Some(regime)).then_some(run.ns_per_op)
     })
 }
 
@@ -73,15 +73,15 @@ pub(super) fn costs(
     setting: &Setting,
     cells: &[Cell],
     wanted: usize,
-    ours: &Ours,
+    ours: &DriverProgram,
     peer: Option<&Peer>,
     mut quickest_ns: f64,
     log: &mut Log,
 ) -> Result<Vec<Cost>, BenchError> {
-    let small = cells.iter().filter(|cell| cell.size <= LARGEST);
+    let small = cells.iter().filter(|cell| cell.size <= MAX_OPERATION_BYTES);
     let mut all: Vec<Cost> = small.map(|cell| log.cost(cell)).collect();
-    quickest_ns = quickest_ns.min(quickest(all.iter().flat_map(Cost::looks)));
-    for round in 1..=wanted * PATIENCE {
+    quickest_ns = quickest_ns.min(quickest(all.iter().flat_map(Cost::samples)));
+    for round in 1..=wanted * TIMEOUT {
         let seen = quickest_ns;
         let is_open = |cost: &Cost| !cost.is_done(wanted, &setting.limits, seen, peer.is_some());
         let open = all.iter().filter(|cost| is_open(cost)).count();
@@ -90,22 +90,22 @@ pub(super) fn costs(
         }
         eprintln!("cost, round {round}: {open} of {} combinations need more runs", all.len());
         for cost in all.iter_mut().filter(|cost| is_open(cost)) {
-            let before = Cores::look(setting.cpus)?;
+            let before = CpuSample::sample(setting.cpus)?;
             let record = ours.run(setting, &cost.cell, &AMOUNT)?;
-            let between = Cores::look(setting.cpus)?;
+            let between = CpuSample::sample(setting.cpus)?;
             cost.ours.extend(log.run(cost.cell, Program::Ours, run([before, between], &record))?);
             if let Some(peer) = peer {
                 let record = peer.run(setting, &cost.cell, &AMOUNT)?;
-                let after = Cores::look(setting.cpus)?;
+                let after = CpuSample::sample(setting.cpus)?;
                 cost.peer.extend(log.run(cost.cell, Program::Peer, run([between, after], &record))?);
             }
-            quickest_ns = quickest_ns.min(quickest(cost.looks()));
+            quickest_ns = quickest_ns.min(quickest(cost.samples()));
         }
     }
     Ok(all)
 }
 
-fn run(looks: [Cores; 2], record: &Record) -> Option<Run> {
+fn run(looks: [CpuSample; 2], record: &Record) -> Option<Run> {
     record.cpu_ns_per_op.map(|ns_per_op| Run { looks, ns_per_op })
 }
 
@@ -114,10 +114,10 @@ mod tests {
     use super::super::{Direction, Ring};
     use super::*;
 
-    const LIMITS: Limits = Limits { near_ns: 34.0, far_ns: 90.0 };
+    const LIMITS: PlacementLatencies = PlacementLatencies { near_ns: 34.0, far_ns: 90.0 };
 
     fn run(latencies: [f64; 2], host: [f64; 2], ns_per_op: f64) -> Run {
-        let [first, second] = [0, 1].map(|at: usize| Cores {
+        let [first, second] = [0, 1].map(|at: usize| CpuSample {
             one_way_ns: latencies[at],
             host_ns: host[at],
             card_ns: 100.0,
@@ -136,7 +136,7 @@ mod tests {
         ];
         let of = |regime| in_regime(&runs, regime, &LIMITS, 100.0).collect::<Vec<_>>();
         assert_eq!(
-            (of(Regime::Near), of(Regime::Far), of(Regime::OneCore)),
+            (of(CpuPlacement::SharedCache), of(CpuPlacement::NoSharedCache), of(CpuPlacement::SameCore)),
             (vec![12.0], vec![28.0], vec![])
         );
     }
@@ -149,7 +149,7 @@ mod tests {
         assert!(cost.is_done(1, &LIMITS, 100.0, false) && !cost.is_done(1, &LIMITS, 100.0, true));
         cost.peer.push(near);
         assert!(cost.is_done(1, &LIMITS, 100.0, true) && !cost.is_done(2, &LIMITS, 100.0, true));
-        assert_eq!(quickest(cost.looks()), 100.0);
+        assert_eq!(quickest(cost.samples()), 100.0);
         assert!(!cost.is_done(1, &LIMITS, 90.0, true), "a quicker look shows that somebody was there");
     }
 }

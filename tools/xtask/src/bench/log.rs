@@ -39,7 +39,7 @@ pub(super) enum Program {
 /// A line after the first.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum LogLine {
     Pair { cell: Cell, pair: Pair },
     Cost { cell: Cell, program: Program, run: Run },
 }
@@ -50,7 +50,7 @@ pub(super) struct Log {
     path: PathBuf,
     file: File,
     /// What was in it.
-    before: Vec<Line>,
+    before: Vec<LogLine>,
 }
 
 impl Log {
@@ -97,8 +97,8 @@ impl Log {
 
     /// The pairs of a cell that were in the log.
     pub(super) fn pairs(&self, wanted: &Cell) -> Vec<Pair> {
-        let pair = |line: &Line| match line {
-            Line::Pair { cell, pair } if cell == wanted => Some(pair.clone()),
+        let pair = |line: &LogLine| match line {
+            LogLine::Pair { cell, pair } if cell == wanted => Some(pair.clone()),
             _ => None,
         };
         self.before.iter().filter_map(pair).collect()
@@ -107,8 +107,8 @@ impl Log {
     /// The runs of a cell whose cost was in the log.
     pub(super) fn cost(&self, wanted: &Cell) -> Cost {
         let of = |whose| {
-            let run = move |line: &Line| match line {
-                Line::Cost { cell, program, run } if cell == wanted && *program == whose => Some(*run),
+            let run = move |line: &LogLine| match line {
+                LogLine::Cost { cell, program, run } if cell == wanted && *program == whose => Some(*run),
                 _ => None,
             };
             self.before.iter().filter_map(run).collect()
@@ -117,7 +117,7 @@ impl Log {
     }
 
     pub(super) fn pair(&mut self, cell: Cell, pair: &Pair) -> Result<(), LogError> {
-        self.write(&Line::Pair { cell, pair: pair.clone() })
+        self.write(&LogLine::Pair { cell, pair: pair.clone() })
     }
 
     /// Keeps a run, and gives it back.
@@ -128,12 +128,12 @@ impl Log {
         run: Option<Run>,
     ) -> Result<Option<Run>, LogError> {
         if let Some(run) = run {
-            self.write(&Line::Cost { cell, program, run })?;
+            self.write(&LogLine::Cost { cell, program, run })?;
         }
         Ok(run)
     }
 
-    fn write(&mut self, line: &Line) -> Result<(), LogError> {
+    fn write(&mut self, line: &LogLine) -> Result<(), LogError> {
         let text = serde_json::to_string(line).map_err(std::io::Error::other);
         let written = text.and_then(|text| writeln!(self.file, "{text}"));
         written.map_err(|source| LogError::File { path: self.path.clone(), source })
@@ -142,27 +142,27 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cores::Cores;
+    use super::super::cpu_sample::CpuSample;
     use super::super::record::Record;
-    use super::super::statistics::Limits;
+    use super::super::statistics::PlacementLatencies;
     use super::super::{Direction, Ring};
     use super::*;
 
-    const LOOK: Cores = Cores { one_way_ns: 40.0, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.5 };
+    const SAMPLE: CpuSample = CpuSample { one_way_ns: 40.0, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.5 };
 
     #[test]
     fn log_of_same_setting_is_continued() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
         fs::write(&program, "one").unwrap();
-        let limits = Limits { near_ns: 34.0, far_ns: 90.0 };
+        let limits = PlacementLatencies { near_ns: 34.0, far_ns: 90.0 };
         let setting = Setting { cpus: [0, 1], depth: 256, seconds: None, limits };
         let open = |resume| Log::open(dir.path(), &setting, [Some(program.as_path()), None], resume);
         let cell = Cell { ring: Ring::Credit, size: 64, direction: Direction::H2c };
         let other = Cell { size: 512, ..cell };
         let ours = Record { ops_per_s: 5e7, busy_cpus: 2.0, latency: None, cpu_ns_per_op: None };
-        let pair = Pair { looks: vec![LOOK; 2], ours, peer: Some(ours) };
-        let run = Run { looks: [LOOK; 2], ns_per_op: 12.25 };
+        let pair = Pair { looks: vec![SAMPLE; 2], ours, peer: Some(ours) };
+        let run = Run { looks: [SAMPLE; 2], ns_per_op: 12.25 };
         let mut log = open(true).unwrap();
         log.pair(cell, &pair).unwrap();
         assert_eq!(log.run(cell, Program::Peer, Some(run)).unwrap(), Some(run));

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::statistics::Regime;
+use super::statistics::CpuPlacement;
 
 /// Packages with benchmarks that say what a steady path costs.
 const PACKAGES: [&str; 7] =
@@ -39,12 +39,12 @@ pub(crate) struct Benchmark {
 
 impl Benchmark {
     /// What it may cost in a regime, where that is agreed on.
-    pub(crate) fn budget(&self, regime: Regime) -> Option<f64> {
+    pub(crate) fn budget(&self, regime: CpuPlacement) -> Option<f64> {
         let fits = |group: &str, words: &[&str]| {
             self.name.starts_with(group) && words.iter().all(|word| self.name.contains(word))
         };
         let (.., near, far) = BUDGETS.iter().find(|(group, words, ..)| fits(group, words))?;
-        Some(if regime == Regime::Far { *far } else { *near })
+        Some(if regime == CpuPlacement::NoSharedCache { *far } else { *near })
     }
 }
 
@@ -200,16 +200,19 @@ mod tests {
         let found = criterion("fpga-protocol", description, ESTIMATES).unwrap();
         assert_eq!(found.name, "ring/submit+complete x256");
         assert_eq!((found.nanoseconds, found.interval), (15.0, Some((10.0, 20.0))));
-        assert_eq!((found.budget(Regime::Near), found.budget(Regime::Far)), (Some(15.0), Some(30.0)));
+        assert_eq!(
+            (found.budget(CpuPlacement::SharedCache), found.budget(CpuPlacement::NoSharedCache)),
+            (Some(15.0), Some(30.0))
+        );
         let other = String::from_utf8_lossy(description).replace("ring/", "cdma_ring/");
         let found = criterion("fpga-protocol", other.as_bytes(), ESTIMATES).unwrap();
-        assert_eq!(found.budget(Regime::Near), None, "another group");
+        assert_eq!(found.budget(CpuPlacement::SharedCache), None, "another group");
         for throughput in [r#"{"Bytes":512}"#, "null"] {
             let description =
                 format!(r#"{{"full_id":"wire/encode and parse 512","throughput":{throughput}}}"#);
             let found = criterion("fpga-firmware", description.as_bytes(), ESTIMATES).unwrap();
             assert_eq!(found.nanoseconds, 3840.0, "bytes are no operations");
-            assert_eq!(found.budget(Regime::Near), Some(80.0));
+            assert_eq!(found.budget(CpuPlacement::SharedCache), Some(80.0));
         }
         for (name, budget) in [
             ("registry/packet, 64 operations in turn, last of 64 windows", Some(20.0)),
@@ -220,7 +223,7 @@ mod tests {
         ] {
             let description = format!(r#"{{"full_id":"{name}","throughput":null}}"#);
             let found = criterion("fpga-protocol", description.as_bytes(), ESTIMATES).unwrap();
-            assert_eq!(found.budget(Regime::Near), budget, "{name}");
+            assert_eq!(found.budget(CpuPlacement::SharedCache), budget, "{name}");
         }
         assert!(criterion("x", b"{}", ESTIMATES).is_err());
     }

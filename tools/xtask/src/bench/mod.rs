@@ -3,10 +3,10 @@
 //!
 //! On a virtual machine the time between two CPUs can change several times a minute, by a factor of four, and both
 //! programs' figures with it. So runs come in pairs, one of each program, the CPUs are looked at before, between and after
-//! ([`cores`]), and only ratios of pairs whose three looks agree count.
+//! ([`cpu_sample`]), and only ratios of pairs whose three looks agree count.
 
-mod cores;
 mod cost;
+mod cpu_sample;
 mod log;
 mod machine;
 mod micro;
@@ -23,17 +23,17 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use cores::Cores;
+use cpu_sample::CpuSample;
 use log::Log;
-use programs::{Amount, Ours, Peer};
+use programs::{Amount, DriverProgram, Peer};
 use record::Record;
 use report::Report;
-use statistics::{Limits, Regime};
+use statistics::{CpuPlacement, PlacementLatencies};
 
 /// What is written with `--write`.
 const FILE: &str = "BENCHMARKS.md";
 /// Pairs tried for each that is wanted, before a size is left with fewer.
-const PATIENCE: usize = 4;
+const TIMEOUT: usize = 4;
 /// CPU time over wall time that a run needs: both threads of either program are busy all the time, so what is missing to 2 is
 /// what other programs took.
 const BUSY_CPUS: f64 = 1.9;
@@ -183,7 +183,7 @@ struct Setting {
     cpus: [usize; 2],
     depth: u32,
     seconds: Option<f64>,
-    limits: Limits,
+    limits: PlacementLatencies,
 }
 
 impl Setting {
@@ -202,7 +202,7 @@ impl Setting {
 /// One run of each program, and what the CPUs were like before, between and after.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Pair {
-    looks: Vec<Cores>,
+    looks: Vec<CpuSample>,
     ours: Record,
     peer: Option<Record>,
 }
@@ -211,19 +211,19 @@ struct Pair {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// In a regime.
-    Counts(Regime),
+    Counts(CpuPlacement),
     /// Nowhere: what the CPUs are to each other changed meanwhile.
-    Torn,
+    PlacementChanged,
     /// Nowhere: other programs took CPU time.
-    Disturbed,
+    CpuTaken,
 }
 
 impl Verdict {
     const fn name(self) -> &'static str {
         match self {
             Self::Counts(regime) => regime.name(),
-            Self::Torn => "discarded: torn",
-            Self::Disturbed => "discarded: disturbed",
+            Self::PlacementChanged => "discarded: torn",
+            Self::CpuTaken => "discarded: disturbed",
         }
     }
 }
@@ -232,9 +232,9 @@ impl Pair {
     fn verdict(&self, setting: &Setting) -> Verdict {
         let records = [Some(&self.ours), self.peer.as_ref()];
         if records.into_iter().flatten().any(|record| record.busy_cpus < BUSY_CPUS) {
-            return Verdict::Disturbed;
+            return Verdict::CpuTaken;
         }
-        Regime::of(&self.looks, &setting.limits).map_or(Verdict::Torn, Verdict::Counts)
+        CpuPlacement::of(&self.looks, &setting.limits).map_or(Verdict::PlacementChanged, Verdict::Counts)
     }
 }
 
@@ -246,7 +246,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn of(&self, regime: Regime, setting: &Setting) -> impl Iterator<Item = &Pair> {
+    fn of(&self, regime: CpuPlacement, setting: &Setting) -> impl Iterator<Item = &Pair> {
         self.pairs.iter().filter(move |pair| pair.verdict(setting) == Verdict::Counts(regime))
     }
 
@@ -255,7 +255,7 @@ impl Measured {
     }
 
     fn is_done(&self, wanted: usize, setting: &Setting) -> bool {
-        Regime::ALL.into_iter().any(|regime| self.of(regime, setting).count() >= wanted)
+        CpuPlacement::ALL.into_iter().any(|regime| self.of(regime, setting).count() >= wanted)
     }
 }
 
@@ -265,7 +265,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
         Some(&[host, card]) => [host, card],
         _ => ping::first_two()?,
     };
-    let limits = Limits { near_ns: options.near, far_ns: options.far };
+    let limits = PlacementLatencies { near_ns: options.near, far_ns: options.far };
     let setting = Setting { cpus, depth: options.depth, seconds: options.seconds, limits };
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
     let scratch = root.join(target).join("bench");
@@ -274,7 +274,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
     let versions = machine::versions(root, peer.as_ref().map(|peer| peer.dpdk.as_str()));
     let (mut measured, mut cost) = (Vec::new(), Vec::new());
     if !options.no_pairs {
-        let ours = Ours::build(root)?;
+        let ours = DriverProgram::build(root)?;
         let programs = [Some(ours.program()), peer.as_ref().map(Peer::program)];
         let mut log = Log::open(&scratch, &setting, programs, options.resume)?;
         measured = pairs(&setting, options, &ours, peer.as_ref(), &mut log)?;
@@ -282,9 +282,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
         let (cells, wanted) = (cells(options), usize::from(options.pairs));
         cost = cost::costs(&setting, &cells, wanted, &ours, peer.as_ref(), cost::quickest(looks), &mut log)?;
     }
-    let before = Cores::look(cpus)?;
+    let before = CpuSample::sample(cpus)?;
     let micro = if options.no_micro { Vec::new() } else { micro::run(root, &scratch)? };
-    let micro_regime = Regime::of(&[before, Cores::look(cpus)?], &limits);
+    let micro_regime = CpuPlacement::of(&[before, CpuSample::sample(cpus)?], &limits);
     let report = Report {
         command: command(options),
         machine,
@@ -309,14 +309,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
 fn pairs(
     setting: &Setting,
     options: &Options,
-    ours: &Ours,
+    ours: &DriverProgram,
     peer: Option<&Peer>,
     log: &mut Log,
 ) -> Result<Vec<Measured>, BenchError> {
     let mut all: Vec<Measured> =
         cells(options).into_iter().map(|cell| Measured { cell, pairs: log.pairs(&cell) }).collect();
     let wanted = usize::from(options.pairs);
-    for round in 1..=wanted * PATIENCE {
+    for round in 1..=wanted * TIMEOUT {
         let open = all.iter().filter(|measured| !measured.is_done(wanted, setting)).count();
         if open == 0 {
             break;
@@ -332,15 +332,20 @@ fn pairs(
     Ok(all)
 }
 
-fn one_pair(setting: &Setting, cell: &Cell, ours: &Ours, peer: Option<&Peer>) -> Result<Pair, BenchError> {
+fn one_pair(
+    setting: &Setting,
+    cell: &Cell,
+    ours: &DriverProgram,
+    peer: Option<&Peer>,
+) -> Result<Pair, BenchError> {
     let amount = setting.amount(cell.size);
-    let mut looks = vec![Cores::look(setting.cpus)?];
+    let mut looks = vec![CpuSample::sample(setting.cpus)?];
     let ours = ours.run(setting, cell, &amount)?;
-    looks.push(Cores::look(setting.cpus)?);
+    looks.push(CpuSample::sample(setting.cpus)?);
     let peer = match peer {
         Some(peer) => {
             let record = peer.run(setting, cell, &amount)?;
-            looks.push(Cores::look(setting.cpus)?);
+            looks.push(CpuSample::sample(setting.cpus)?);
             Some(record)
         }
         None => None,
@@ -390,13 +395,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ReportRow {
         #[command(flatten)]
         options: Options,
     }
 
     fn options(args: &[&str]) -> Options {
-        Line::try_parse_from([&["bench"], args].concat()).unwrap().options
+        ReportRow::try_parse_from([&["bench"], args].concat()).unwrap().options
     }
 
     #[test]
@@ -435,11 +440,15 @@ mod tests {
             cpus: [0, 1],
             depth: 256,
             seconds: None,
-            limits: Limits { near_ns: 34.0, far_ns: 90.0 },
+            limits: PlacementLatencies { near_ns: 34.0, far_ns: 90.0 },
         };
         let record = Record { ops_per_s: 1.0, busy_cpus: 2.0, latency: None, cpu_ns_per_op: None };
-        let look =
-            |one_way_ns: &f64| Cores { one_way_ns: *one_way_ns, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.0 };
+        let look = |one_way_ns: &f64| CpuSample {
+            one_way_ns: *one_way_ns,
+            host_ns: 9.0,
+            card_ns: 9.0,
+            beside_ns: 9.0,
+        };
         let pair = |latencies: &[f64]| Pair {
             looks: latencies.iter().map(look).collect(),
             ours: record,
@@ -454,6 +463,6 @@ mod tests {
         measured.pairs.push(Pair { peer: Some(stolen), ..pair(&[160.0, 160.0]) });
         measured.pairs.push(pair(&[155.0, 165.0]));
         assert!(measured.is_done(2, &setting));
-        assert_eq!(measured.of(Regime::Near, &setting).count(), 1);
+        assert_eq!(measured.of(CpuPlacement::SharedCache, &setting).count(), 1);
     }
 }

@@ -31,7 +31,7 @@ pub(crate) enum PingError {
 
 /// The line that goes back and forth. Two lines wide, because some CPUs fetch them in pairs.
 #[repr(align(128))]
-struct Ball(AtomicU32);
+struct PingPongLine(AtomicU32);
 
 /// The first two CPUs that this process may use: host's and card's.
 pub(crate) fn first_two() -> Result<[usize; 2], PingError> {
@@ -55,7 +55,7 @@ pub(super) fn pin(cpu: usize) -> Result<(), PingError> {
 
 /// Nanoseconds one way between two CPUs.
 pub(crate) fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, PingError> {
-    let ball = Ball(AtomicU32::new(0));
+    let ball = PingPongLine(AtomicU32::new(0));
     let start = Barrier::new(2);
     let problem = Mutex::new(None);
     let spans = Mutex::new(Vec::new());

@@ -12,7 +12,7 @@ use super::{Cell, Setting};
 /// How long a run may take: the longest that can be asked for, and as much again for what surrounds it.
 const LIMIT: Duration = Duration::from_secs(180);
 /// How often a running program is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why a program could not be built or run.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +127,7 @@ impl Amount {
 
 /// Our side, ready to run.
 #[derive(Debug)]
-pub(crate) struct Ours {
+pub(crate) struct DriverProgram {
     program: PathBuf,
 }
 
@@ -137,7 +137,7 @@ struct Built {
     executable: Option<PathBuf>,
 }
 
-impl Ours {
+impl DriverProgram {
     pub(crate) fn program(&self) -> &Path {
         &self.program
     }
@@ -214,7 +214,7 @@ fn output_within(command: &mut Command, limit: Duration) -> Result<Output, Strin
             ));
         }
         // Seldom enough not to show in what is measured.
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     child.wait_with_output().map_err(failed)
 }

@@ -55,11 +55,11 @@ struct Peer {
 #[derive(Deserialize)]
 struct Document {
     schema_version: u32,
-    results: Vec<Ours>,
+    results: Vec<DriverRecord>,
 }
 
 #[derive(Deserialize)]
-struct Ours {
+struct DriverRecord {
     ops_per_s: f64,
     busy_cpus: f64,
     verified: bool,

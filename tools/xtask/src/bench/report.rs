@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::cores::Cores;
 use super::cost::{self, Cost};
+use super::cpu_sample::CpuSample;
 use super::machine::Facts;
 use super::micro::Benchmark;
 use super::programs::PEER_FLAGS;
 use super::record::{Latency, Record};
-use super::statistics::{Regime, Spread, histogram};
+use super::statistics::{CpuPlacement, Spread, histogram};
 use super::{BUSY_CPUS, Cell, Measured, Pair, Ring, Setting, Verdict};
 
 /// Everything that the report says.
@@ -24,23 +24,23 @@ pub(super) struct Report {
     pub(super) cost: Vec<Cost>,
     pub(super) micro: Vec<Benchmark>,
     /// What the CPUs were like around the benchmarks of `micro`; `None`: it changed.
-    pub(super) micro_regime: Option<Regime>,
+    pub(super) micro_regime: Option<CpuPlacement>,
 }
 
 /// The ratio to the peer that is to be reached at least, by size.
-const FLOORS: [(u64, f64); 5] = [(64, 2.5), (512, 2.0), (4096, 1.15), (65536, 1.05), (1 << 20, 1.05)];
+const MIN_RATIOS: [(u64, f64); 5] = [(64, 2.5), (512, 2.0), (4096, 1.15), (65536, 1.05), (1 << 20, 1.05)];
 
 fn floor(cell: &Cell) -> Option<f64> {
-    FLOORS.iter().find(|(size, _)| *size == cell.size).map(|(_, floor)| *floor)
+    MIN_RATIOS.iter().find(|(size, _)| *size == cell.size).map(|(_, floor)| *floor)
 }
 
 /// What submitting and reaping the shortest operation may cost, in nanoseconds.
-const fn cost_limit(cell: &Cell, regime: Regime) -> Option<f64> {
+const fn cost_limit(cell: &Cell, regime: CpuPlacement) -> Option<f64> {
     match regime {
         _ if cell.size > 64 => None,
-        Regime::Near => Some(15.0),
-        Regime::Far => Some(30.0),
-        Regime::OneCore => None,
+        CpuPlacement::SharedCache => Some(15.0),
+        CpuPlacement::NoSharedCache => Some(30.0),
+        CpuPlacement::SameCore => None,
     }
 }
 
@@ -144,26 +144,26 @@ impl Report {
 
     fn regimes(&self) -> String {
         let pairs = || self.measured.iter().flat_map(|measured| &measured.pairs);
-        let looks: Vec<Cores> = pairs().flat_map(|pair| pair.looks.iter().copied()).collect();
+        let looks: Vec<CpuSample> = pairs().flat_map(|pair| pair.looks.iter().copied()).collect();
         let count = |verdict| pairs().filter(|pair| pair.verdict(&self.setting) == verdict).count();
         format!(
             "## Latency between the two CPUs, one way\n\n{} pairs near, {} far, {} on one core; discarded: {} torn, {} disturbed.\n\
             x: how much longer arithmetic takes on one CPU while the other does the same (median).\n\n\
             ```text\n{}```\n\n",
-            count(Verdict::Counts(Regime::Near)),
-            count(Verdict::Counts(Regime::Far)),
-            count(Verdict::Counts(Regime::OneCore)),
-            count(Verdict::Torn),
-            count(Verdict::Disturbed),
+            count(Verdict::Counts(CpuPlacement::SharedCache)),
+            count(Verdict::Counts(CpuPlacement::NoSharedCache)),
+            count(Verdict::Counts(CpuPlacement::SameCore)),
+            count(Verdict::PlacementChanged),
+            count(Verdict::CpuTaken),
             histogram(&looks, &self.setting.limits)
         )
     }
 
     /// Cells with pairs in a regime.
-    fn rows(&self) -> impl Iterator<Item = (&Measured, Regime, Vec<&Pair>)> {
+    fn rows(&self) -> impl Iterator<Item = (&Measured, CpuPlacement, Vec<&Pair>)> {
         self.measured
             .iter()
-            .flat_map(|measured| Regime::ALL.into_iter().map(move |regime| (measured, regime)))
+            .flat_map(|measured| CpuPlacement::ALL.into_iter().map(move |regime| (measured, regime)))
             .map(|(measured, regime)| {
                 (measured, regime, measured.of(regime, &self.setting).collect::<Vec<_>>())
             })
@@ -178,7 +178,7 @@ impl Report {
         for (measured, regime, pairs) in self.rows().filter(|(measured, ..)| measured.cell.ring == ring) {
             let cell = &measured.cell;
             let ratio = Spread::of(pairs.iter().filter_map(|pair| ratio(pair)));
-            let floor = floor(cell).filter(|_| regime != Regime::OneCore);
+            let floor = floor(cell).filter(|_| regime != CpuPlacement::SameCore);
             let ours = Spread::of(pairs.iter().map(|pair| pair.ours.ops_per_s));
             #[expect(clippy::cast_precision_loss, reason = "sizes are small")]
             let bytes = cell.size as f64;
@@ -269,12 +269,12 @@ impl Report {
 
     fn cpu(&self) -> String {
         let pairs = self.measured.iter().flat_map(|measured| &measured.pairs);
-        let looks = pairs.flat_map(|pair| &pair.looks).chain(self.cost.iter().flat_map(Cost::looks));
+        let looks = pairs.flat_map(|pair| &pair.looks).chain(self.cost.iter().flat_map(Cost::samples));
         let quickest = cost::quickest(looks);
         let limits = &self.setting.limits;
         let mut rows = Vec::new();
         for (cost, regime) in
-            self.cost.iter().flat_map(|cost| Regime::ALL.into_iter().map(move |regime| (cost, regime)))
+            self.cost.iter().flat_map(|cost| CpuPlacement::ALL.into_iter().map(move |regime| (cost, regime)))
         {
             let of = |runs: &[cost::Run]| {
                 let values: Vec<f64> = cost::in_regime(runs, regime, limits, quickest).collect();
@@ -318,7 +318,7 @@ impl Report {
             .iter()
             .map(|benchmark| {
                 // Where the distance of the CPUs changed meanwhile, the stricter budget counts.
-                let budget = benchmark.budget(self.micro_regime.unwrap_or(Regime::Near));
+                let budget = benchmark.budget(self.micro_regime.unwrap_or(CpuPlacement::SharedCache));
                 vec![
                     benchmark.package.clone(),
                     benchmark.name.clone(),
@@ -329,7 +329,7 @@ impl Report {
                 ]
             })
             .collect();
-        let regime = self.micro_regime.map_or("changing", Regime::name);
+        let regime = self.micro_regime.map_or("changing", CpuPlacement::name);
         let header = ["package", "benchmark", "ns", "95 % interval", "budget", "met"];
         format!(
             "## Building blocks\n\n\
@@ -340,7 +340,7 @@ impl Report {
     }
 }
 
-fn head(cell: &Cell, regime: Regime) -> Vec<String> {
+fn head(cell: &Cell, regime: CpuPlacement) -> Vec<String> {
     let parts = [&size_text(cell.size), cell.direction.name(), cell.ring.name(), regime.name()];
     parts.map(str::to_owned).to_vec()
 }

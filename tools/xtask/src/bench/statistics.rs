@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::cores::Cores;
+use super::cpu_sample::CpuSample;
 
 /// The middle of some numbers; of an even count the mean of the middle two. `None` of none.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
@@ -44,37 +44,37 @@ impl Spread {
 
 /// What the two CPUs are to each other at the moment. Virtual machines flip between these at their host's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Regime {
+pub(crate) enum CpuPlacement {
     /// Cores of their own with a cache in common.
-    Near,
+    SharedCache,
     /// Cores without one.
-    Far,
+    NoSharedCache,
     /// Two hardware threads of one core.
-    OneCore,
+    SameCore,
 }
 
-impl Regime {
-    pub(crate) const ALL: [Self; 3] = [Self::Near, Self::Far, Self::OneCore];
+impl CpuPlacement {
+    pub(crate) const ALL: [Self; 3] = [Self::SharedCache, Self::NoSharedCache, Self::SameCore];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Near => "near",
-            Self::Far => "far",
-            Self::OneCore => "one core",
+            Self::SharedCache => "near",
+            Self::NoSharedCache => "far",
+            Self::SameCore => "one core",
         }
     }
 
-    fn of_one(cores: &Cores, limits: &Limits) -> Option<Self> {
+    fn of_one(cores: &CpuSample, limits: &PlacementLatencies) -> Option<Self> {
         match cores.one_way_ns {
-            latency if latency >= limits.far_ns => Some(Self::Far),
-            latency if latency >= limits.near_ns => Some(Self::Near),
-            latency if latency >= 0.0 => Some(Self::OneCore),
+            latency if latency >= limits.far_ns => Some(Self::NoSharedCache),
+            latency if latency >= limits.near_ns => Some(Self::SharedCache),
+            latency if latency >= 0.0 => Some(Self::SameCore),
             _ => None,
         }
     }
 
     /// The regime that all looks around a measurement agree on; `None` if they do not, or if there are none.
-    pub(crate) fn of(looks: &[Cores], limits: &Limits) -> Option<Self> {
+    pub(crate) fn of(looks: &[CpuSample], limits: &PlacementLatencies) -> Option<Self> {
         let first = Self::of_one(looks.first()?, limits);
         first.filter(|_| looks.iter().all(|cores| Self::of_one(cores, limits) == first))
     }
@@ -82,7 +82,7 @@ impl Regime {
 
 /// The least latencies of the regimes, one way between the CPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Limits {
+pub(crate) struct PlacementLatencies {
     pub(crate) near_ns: f64,
     pub(crate) far_ns: f64,
 }
@@ -93,8 +93,8 @@ const BIN_NS: f64 = 10.0;
 const MAX_BAR_WIDTH: usize = 50;
 
 /// Latencies as bars, with the CPUs' slowing each other down, so that the limits can be judged.
-pub(crate) fn histogram(looks: &[Cores], limits: &Limits) -> String {
-    let mut bins: BTreeMap<(u64, Option<Regime>), Vec<f64>> = BTreeMap::new();
+pub(crate) fn histogram(looks: &[CpuSample], limits: &PlacementLatencies) -> String {
+    let mut bins: BTreeMap<(u64, Option<CpuPlacement>), Vec<f64>> = BTreeMap::new();
     for cores in looks.iter().filter(|cores| cores.one_way_ns.is_finite() && cores.one_way_ns >= 0.0) {
         #[expect(
             clippy::cast_possible_truncation,
@@ -102,7 +102,7 @@ pub(crate) fn histogram(looks: &[Cores], limits: &Limits) -> String {
             reason = "finite and not negative"
         )]
         let bin = (cores.one_way_ns / BIN_NS) as u64;
-        bins.entry((bin, Regime::of_one(cores, limits))).or_default().push(cores.slowdown());
+        bins.entry((bin, CpuPlacement::of_one(cores, limits))).or_default().push(cores.slowdown());
     }
     let highest = bins.values().map(Vec::len).max().unwrap_or(1);
     let mut text = String::new();
@@ -110,7 +110,7 @@ pub(crate) fn histogram(looks: &[Cores], limits: &Limits) -> String {
         let (count, slowdown) = (slowdowns.len(), median(&slowdowns).unwrap_or(f64::NAN));
         #[expect(clippy::cast_precision_loss, reason = "latencies are small")]
         let from = bin as f64 * BIN_NS;
-        let regime = regime.map_or("", Regime::name);
+        let regime = regime.map_or("", CpuPlacement::name);
         let bar = "#".repeat((count * MAX_BAR_WIDTH).div_ceil(highest));
         // Writing to a string does not fail.
         let _ = writeln!(text, "{from:5.0} ns  {regime:8}  x{slowdown:.2}  {count:4}  {bar}");
@@ -138,29 +138,34 @@ mod tests {
         assert_eq!(spread.text(1e6, 1), "2.0 (1.0-3.0)");
     }
 
-    const LIMITS: Limits = Limits { near_ns: 34.0, far_ns: 90.0 };
+    const LIMITS: PlacementLatencies = PlacementLatencies { near_ns: 34.0, far_ns: 90.0 };
 
-    fn looks(latencies: &[f64]) -> Vec<Cores> {
+    fn samples(latencies: &[f64]) -> Vec<CpuSample> {
         latencies
             .iter()
-            .map(|one_way_ns| Cores { one_way_ns: *one_way_ns, host_ns: 8.0, card_ns: 8.0, beside_ns: 12.0 })
+            .map(|one_way_ns| CpuSample {
+                one_way_ns: *one_way_ns,
+                host_ns: 8.0,
+                card_ns: 8.0,
+                beside_ns: 12.0,
+            })
             .collect()
     }
 
     #[test]
     fn placement_needs_all_samples_to_agree() {
-        assert_eq!(Regime::of(&looks(&[40.0, 45.0, 89.9]), &LIMITS), Some(Regime::Near));
-        assert_eq!(Regime::of(&looks(&[90.0, 165.0]), &LIMITS), Some(Regime::Far));
-        assert_eq!(Regime::of(&looks(&[30.0, 33.9]), &LIMITS), Some(Regime::OneCore));
+        assert_eq!(CpuPlacement::of(&samples(&[40.0, 45.0, 89.9]), &LIMITS), Some(CpuPlacement::SharedCache));
+        assert_eq!(CpuPlacement::of(&samples(&[90.0, 165.0]), &LIMITS), Some(CpuPlacement::NoSharedCache));
+        assert_eq!(CpuPlacement::of(&samples(&[30.0, 33.9]), &LIMITS), Some(CpuPlacement::SameCore));
         for latencies in [&[40.0, 165.0, 40.0][..], &[165.0, 40.0], &[30.0, 40.0], &[f64::NAN, f64::NAN], &[]]
         {
-            assert_eq!(Regime::of(&looks(latencies), &LIMITS), None, "{latencies:?}");
+            assert_eq!(CpuPlacement::of(&samples(latencies), &LIMITS), None, "{latencies:?}");
         }
     }
 
     #[test]
     fn histogram_names_placement_of_each_bar() {
-        let text = histogram(&looks(&[31.0, 41.0, 44.0, 49.9, 41.0, 165.0, 169.0, f64::NAN]), &LIMITS);
+        let text = histogram(&samples(&[31.0, 41.0, 44.0, 49.9, 41.0, 165.0, 169.0, f64::NAN]), &LIMITS);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert_eq!(lines[0][..6], ["30", "ns", "one", "core", "x1.50", "1"]);

@@ -199,7 +199,7 @@ pub(crate) enum ContractError {
     #[error(
         "{what}: the contract knows ro, rw and wo, arrays without gaps and without fields, and fields that are like their register: keep it simple for the hardware"
     )]
-    Beyond { what: String },
+    OutsideBlock { what: String },
     #[error("{what} or one of its fields has no doc: say what it is for, the manual is made of it")]
     Undocumented { what: String },
     #[error("{what} leaves a gap before byte {at}: describe every byte")]
@@ -309,7 +309,7 @@ impl Contract {
                 || (register.elements() > 1 && !register.fields.is_empty())
                 || !register.fields.iter().all(plain)
             {
-                return Err(ContractError::Beyond { what });
+                return Err(ContractError::OutsideBlock { what });
             }
         }
         Ok(())

@@ -139,7 +139,7 @@ mod tests {
             yaml.replacen(plain, &format!("{plain} fields: [{{name: LOW, bits: 0, doc: Lowest.}}],"), 1);
         assert_ne!(changed, yaml);
         let contract: Contract = serde_yaml::from_str(&changed).unwrap();
-        let refused = ContractError::Beyond { what: "register registry.MASK".into() };
+        let refused = ContractError::OutsideBlock { what: "register registry.MASK".into() };
         assert_eq!(contract.validate(), Err(refused));
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{NETWORK, Namespace, NetnsError, PORT};
-use crate::child::{Guarded, output};
+use crate::child::{ChildGuard, output};
 
 const LISTEN: u16 = 7400;
 /// How long a subscriber may take to end after its publisher.
@@ -70,7 +70,7 @@ fn subscribe(
     inside: &Namespace,
     number: u16,
     stream: &Stream,
-) -> Result<Guarded, NetnsError> {
+) -> Result<ChildGuard, NetnsError> {
     let mut command = inside.command(program);
     command.args(["stream", "subscribe", &format!("{NETWORK}.1:{LISTEN}"), "--json", "--no-progress"]);
     command.args([
@@ -87,7 +87,7 @@ fn subscribe(
     if let (2, Some(delay)) = (number, stream.delay) {
         command.args(["--delay", delay]);
     }
-    Ok(Guarded::spawn("fpgactl stream subscribe", &command)?)
+    Ok(ChildGuard::spawn("fpgactl stream subscribe", &command)?)
 }
 
 fn publish(program: &Path, inside: &Namespace, stream: &Stream) -> Result<Published, NetnsError> {
@@ -104,7 +104,7 @@ fn publish(program: &Path, inside: &Namespace, stream: &Stream) -> Result<Publis
         .map_err(|source| NetnsError::Unreadable { program: "fpgactl stream publish", source })
 }
 
-fn seen(mut subscriber: Guarded) -> Result<Seen, NetnsError> {
+fn seen(mut subscriber: ChildGuard) -> Result<Seen, NetnsError> {
     let status = subscriber.wait(END)?;
     let mut text = String::new();
     if let Some(mut stdout) = subscriber.parts().stdout.take() {
@@ -112,7 +112,10 @@ fn seen(mut subscriber: Guarded) -> Result<Seen, NetnsError> {
         let _ = stdout.read_to_string(&mut text);
     }
     if !status.is_some_and(|status| status.success()) {
-        return Err(NetnsError::Wrong(format!("a subscriber did not end well: {text}{}", subscriber.said())));
+        return Err(NetnsError::Wrong(format!(
+            "a subscriber did not end well: {text}{}",
+            subscriber.stderr_text()
+        )));
     }
     serde_json::from_str(&text)
         .map_err(|source| NetnsError::Unreadable { program: "fpgactl stream subscribe", source })

@@ -32,7 +32,7 @@ pub(crate) struct Options {
 pub(crate) enum PackageError {
     /// This machine cannot do it.
     #[error("{program} is not there: apt-get install {package}")]
-    Lacks { program: &'static str, package: &'static str },
+    MissingProgram { program: &'static str, package: &'static str },
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
@@ -50,7 +50,7 @@ pub(crate) enum PackageError {
 impl PackageError {
     pub(crate) const fn exit_status(&self) -> u8 {
         // As of the virtual machines: neither good nor bad.
-        if matches!(self, Self::Lacks { .. }) { 3 } else { 1 }
+        if matches!(self, Self::MissingProgram { .. }) { 3 } else { 1 }
     }
 }
 
@@ -62,7 +62,7 @@ fn at(path: &Path) -> impl FnOnce(std::io::Error) -> PackageError + '_ {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), PackageError> {
     for (program, package) in [("dpkg-deb", "dpkg"), ("dpkg-shlibdeps", "dpkg-dev"), ("gzip", "gzip")] {
         if on_path(program).is_none() {
-            return Err(PackageError::Lacks { program, package });
+            return Err(PackageError::MissingProgram { program, package });
         }
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);

@@ -176,7 +176,7 @@ fn build(folder: &Path, packages: &mut Packages) -> Result<String, KernelError> 
     let archive = only(&unpacked.join("usr/src"), "linux-source-", "source")?;
     let source = folder.join("source");
     fs::create_dir_all(&source).map_err(at("make", &source))?;
-    let mut tar = polite("tar");
+    let mut tar = with_low_priority("tar");
     tar.args(["--extract", "--strip-components=1", "--file"]).arg(&archive).arg("--directory").arg(&source);
     output(&mut tar)?;
 
@@ -203,14 +203,14 @@ fn build(folder: &Path, packages: &mut Packages) -> Result<String, KernelError> 
 }
 
 /// A command that leaves the machine usable meanwhile.
-fn polite(program: &str) -> Command {
+fn with_low_priority(program: &str) -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "15", program]);
     command
 }
 
 fn make(source: &Path, arguments: &[&str]) -> Result<(), KernelError> {
-    let mut command = polite("make");
+    let mut command = with_low_priority("make");
     command.arg("--silent").args(arguments).current_dir(source);
     // The image says neither when nor where it was built; a caller's make has no say in it.
     command.envs([("KBUILD_BUILD_USER", "vm"), ("KBUILD_BUILD_HOST", "vm"), ("LC_ALL", "C")]);

@@ -4,9 +4,9 @@
 //! What is fetched or built once is in the cache (`target/vm-cache`, or the folder that `FPGA_VM_CACHE` names). What runs in
 //! which guest is data: `tools/xtask/vm/guests.yaml`.
 
+mod backends;
 mod cache;
 mod debian;
-mod doors;
 mod initramfs;
 mod kernel;
 mod machine;
@@ -78,7 +78,7 @@ pub(crate) struct Options {
 pub(crate) enum VmError {
     /// This machine cannot.
     #[error("this machine cannot run virtual machines for tests; it lacks\n{}", listed(.0))]
-    Cannot(Vec<requirements::Lack>),
+    MissingRequirements(Vec<requirements::MissingRequirement>),
     /// It could if its packages were in reach.
     #[error("this machine cannot run virtual machines for tests yet: {0}")]
     Packages(#[source] DebianError),
@@ -118,8 +118,8 @@ fn setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn listed(lacks: &[requirements::Lack]) -> String {
-    let line = |lack: &requirements::Lack| format!("  {} ({})", lack.what, lack.remedy);
+fn listed(lacks: &[requirements::MissingRequirement]) -> String {
+    let line = |lack: &requirements::MissingRequirement| format!("  {} ({})", lack.what, lack.remedy);
     lacks.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
@@ -127,7 +127,7 @@ impl VmError {
     /// Exit status: 3 where this machine cannot do it, so that a caller can tell that from a failure.
     pub(crate) const fn exit_status(&self) -> u8 {
         match self {
-            Self::Cannot(_) | Self::Packages(_) => 3,
+            Self::MissingRequirements(_) | Self::Packages(_) => 3,
             Self::Plan(_) => 2,
             _ => 1,
         }
@@ -184,7 +184,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), VmError> {
     let kernels: Vec<Kernel> = jobs.iter().map(|job| job.guest.kernel).collect();
     let lacks = requirements::lacking(&cache, &kernels);
     if !lacks.is_empty() {
-        return Err(VmError::Cannot(lacks));
+        return Err(VmError::MissingRequirements(lacks));
     }
     let ready = Ready::prepare(root, &cache, &kernels)?;
     if options.prepare {
@@ -294,7 +294,7 @@ impl Ready {
         if everything {
             // What takes long comes first: the guests that run the suite, and then the doors.
             let place = work.len().min(2);
-            work.splice(place..place, doors::NAMES.map(Work::Door));
+            work.splice(place..place, backends::NAMES.map(Work::Backend));
         }
         // A guest sleeps for half of its time: in resets (a tenth of a second each), and in cases about engines that hang.
         let usual = 2 * std::thread::available_parallelism().map_or(1, usize::from);
@@ -333,9 +333,9 @@ impl Ready {
         options: &Options,
     ) -> Result<GuestReport, VmError> {
         let job = match work {
-            Work::Door(door) => {
+            Work::Backend(door) => {
                 eprintln!("door {door}: the conformance suite on this machine");
-                let report = doors::run(programs::named(&self.programs, "conformance")?, door);
+                let report = backends::run(programs::named(&self.programs, "conformance")?, door);
                 eprintln!("door {door}: {} in {:.1} s", verdict(report.passed()), report.seconds);
                 return Ok(report);
             }
@@ -360,7 +360,7 @@ impl Ready {
 enum Work<'a> {
     Guest(&'a Job),
     /// The conformance suite by this door of a process on this machine.
-    Door(&'static str),
+    Backend(&'static str),
 }
 
 const fn verdict(passed: bool) -> &'static str {

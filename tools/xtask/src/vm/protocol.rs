@@ -5,12 +5,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 /// Longest line that is believed to be one: outputs are cut in the guest, and base64 adds a third.
-pub(crate) const LONGEST: u64 = 1 << 20;
+pub(crate) const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-pub(crate) enum Said {
+pub(crate) enum GuestLine {
     /// The guest is up.
     Boot {
         /// Its kernel's release.
@@ -94,16 +94,16 @@ mod tests {
 
     #[test]
     fn protocol_guest_lines_parse() {
-        let read = |line: &str| serde_json::from_str::<Said>(line);
+        let read = |line: &str| serde_json::from_str::<GuestLine>(line);
         assert_eq!(
             read(r#"{"event":"boot","kernel":"6.12"}"#).unwrap(),
-            Said::Boot { kernel: "6.12".into() }
+            GuestLine::Boot { kernel: "6.12".into() }
         );
-        assert_eq!(read(r#"{"event":"done"}"#).unwrap(), Said::Done);
+        assert_eq!(read(r#"{"event":"done"}"#).unwrap(), GuestLine::Done);
         let end = read(r#"{"event":"end","step":"list","status":1,"stdout":"aGkK","stderr":""}"#).unwrap();
         let (stdout, stderr) = (Encoded("hi\n".into()), Encoded(String::new()));
-        assert_eq!(end, Said::End { step: "list".into(), status: 1, stdout, stderr });
-        let ask = Said::Ask { what: Encoded("hi\n".into()) };
+        assert_eq!(end, GuestLine::End { step: "list".into(), status: 1, stdout, stderr });
+        let ask = GuestLine::Ask { what: Encoded("hi\n".into()) };
         assert_eq!(read(r#"{"event":"ask","what":"aGkK"}"#).unwrap(), ask);
         for line in [
             "",

@@ -10,7 +10,7 @@ use super::debian::{DebianError, Packages};
 use crate::child::{ToolError, on_path, output};
 
 /// The first version with `vfio-user-pci`.
-const OLDEST: (u32, u32) = (10, 1);
+const MIN_QEMU_VERSION: (u32, u32) = (10, 1);
 const PROGRAM: &str = "qemu-system-x86_64";
 const ENTRY: &str = "qemu";
 /// What guests are made of: all of it must be in the build.
@@ -29,8 +29,8 @@ pub(crate) enum QemuError {
     #[error("the machine emulator does not run here: {0}")]
     Run(#[from] ToolError),
     /// It lacks something.
-    #[error("QEMU {version} lacks {}; {}.{} or newer with these devices is needed", missing.join(", "), OLDEST.0, OLDEST.1)]
-    Lacks { version: String, missing: Vec<&'static str> },
+    #[error("QEMU {version} lacks {}; {}.{} or newer with these devices is needed", missing.join(", "), MIN_QEMU_VERSION.0, MIN_QEMU_VERSION.1)]
+    MissingFeature { version: String, missing: Vec<&'static str> },
 }
 
 /// An emulator that has what guests need.
@@ -106,10 +106,14 @@ impl Qemu {
         self.version = text.strip_prefix("QEMU emulator version ").unwrap_or(text).to_owned();
         let devices = output(self.command().args(["-machine", "q35", "-device", "help"]))?;
         let mut missing = lacking(&devices);
-        if version(&self.version).is_none_or(|version| version < OLDEST) && missing.is_empty() {
+        if version(&self.version).is_none_or(|version| version < MIN_QEMU_VERSION) && missing.is_empty() {
             missing.push("a version number that is new enough");
         }
-        if missing.is_empty() { Ok(self) } else { Err(QemuError::Lacks { version: self.version, missing }) }
+        if missing.is_empty() {
+            Ok(self)
+        } else {
+            Err(QemuError::MissingFeature { version: self.version, missing })
+        }
     }
 }
 
@@ -136,8 +140,10 @@ mod tests {
     #[test]
     fn qemu_versions_compare_numerically() {
         assert_eq!(version("11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)"), Some((11, 1)));
-        assert!(version("7.2.22 (Debian 1:7.2+dfsg-7)").unwrap() < OLDEST);
-        assert!(version("10.0.13").unwrap() < OLDEST && version("10.1.0").unwrap() >= OLDEST);
+        assert!(version("7.2.22 (Debian 1:7.2+dfsg-7)").unwrap() < MIN_QEMU_VERSION);
+        assert!(
+            version("10.0.13").unwrap() < MIN_QEMU_VERSION && version("10.1.0").unwrap() >= MIN_QEMU_VERSION
+        );
         assert_eq!(version("unknown"), None);
     }
 

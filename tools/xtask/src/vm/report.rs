@@ -431,7 +431,7 @@ mod tests {
     fn report_cases_are_rows() {
         let cases = step(Output::Cases, 0, &[]);
         let lines = r#"{"name":"open","status":"pass","seconds":0.5}
-{"name":"aer","status":"skip","message":"no port","door":"mock"}"#;
+{"name":"aer","status":"skip","message":"no port","backend":"mock"}"#;
         let rows = judge(&cases, 0, lines, "", 1.0);
         assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["info: open", "info: aer"]);
         assert_eq!((rows[1].status, rows[1].message.as_str()), (Status::Skip, "no port"));

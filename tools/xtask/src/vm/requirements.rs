@@ -8,11 +8,11 @@ use super::qemu;
 use crate::child::on_path;
 
 /// Room that the build of a kernel takes meanwhile, in bytes.
-const ROOM: u64 = 4 << 30;
+const BUILD_SPACE: u64 = 4 << 30;
 
 /// What a machine lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lack {
+pub(crate) struct MissingRequirement {
     /// What it is.
     pub(crate) what: String,
     /// What to do.
@@ -35,10 +35,10 @@ const TO_BUILD: [(&str, &str); 7] = [
 const HEADER: (&str, &str) = ("/usr/include/gelf.h", "libelf-dev");
 
 /// What is missing for these kernels.
-pub(crate) fn lacking(cache: &Cache, kernels: &[Kernel]) -> Vec<Lack> {
+pub(crate) fn lacking(cache: &Cache, kernels: &[Kernel]) -> Vec<MissingRequirement> {
     let mut lacks = Vec::new();
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        lacks.push(Lack {
+        lacks.push(MissingRequirement {
             what: "a machine with Linux on x86-64: guests run this machine's programs".to_owned(),
             remedy: "run it on one".to_owned(),
         });
@@ -60,15 +60,15 @@ pub(crate) fn lacking(cache: &Cache, kernels: &[Kernel]) -> Vec<Lack> {
     }
     if !programs.is_empty() {
         packages.dedup();
-        lacks.push(Lack {
+        lacks.push(MissingRequirement {
             what: programs.join(", "),
             remedy: format!("on Debian and Ubuntu: apt-get install {}", packages.join(" ")),
         });
     }
     let room = rustix::fs::statvfs(cache.folder()).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
-    if builds && room.is_ok_and(|room| room < ROOM) {
-        lacks.push(Lack {
-            what: format!("{} GiB of room in {}", ROOM >> 30, cache.folder().display()),
+    if builds && room.is_ok_and(|room| room < BUILD_SPACE) {
+        lacks.push(MissingRequirement {
+            what: format!("{} GiB of room in {}", BUILD_SPACE >> 30, cache.folder().display()),
             remedy: format!("make room, or set {} to another folder", super::cache::VARIABLE),
         });
     }

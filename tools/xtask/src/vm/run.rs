@@ -14,20 +14,20 @@ use super::initramfs::{self, Contents, InitramfsError};
 use super::kernel::Bootable;
 use super::machine::{self, Files};
 use super::plan::{Device, Job, Step};
-use super::protocol::{LONGEST, Request, Said};
+use super::protocol::{GuestLine, MAX_LINE_BYTES, Request};
 use super::qemu::Qemu;
 use super::qmp::{Qmp, QmpError};
 use super::report::{GuestReport, Row, Status, judge};
-use crate::child::{Guarded, ToolError, tail};
+use crate::child::{ChildGuard, ToolError, tail};
 
 /// How long a card may take until a client can connect.
 const CARD_STARTS: Duration = Duration::from_secs(20);
 /// How long a card or a guest may take to end when it is asked to.
-const ENDS: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a wish to stop is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Lines of a guest's console that are shown when it fails.
-const SHOWN: usize = 40;
+const CONSOLE_TAIL_LINES: usize = 40;
 
 /// Why a guest did not get to its end.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +78,7 @@ pub(crate) struct Parts<'a> {
 /// A card's process.
 #[derive(Debug)]
 struct Served {
-    process: Guarded,
+    process: ChildGuard,
     /// Where it can be told to make its card fail.
     control: PathBuf,
     statistics: PathBuf,
@@ -106,11 +106,12 @@ pub(crate) fn run(parts: &Parts<'_>, kernel: &Bootable, job: &Job, folder: &Path
     report.compare_with_cards();
     if !report.passed() {
         let console = fs::read(files.console()).unwrap_or_default();
-        report.console = tail(&String::from_utf8_lossy(&console).replace('\r', ""), SHOWN);
+        report.console = tail(&String::from_utf8_lossy(&console).replace('\r', ""), CONSOLE_TAIL_LINES);
         for card in cards.iter_mut().flatten() {
-            report
-                .console
-                .push_str(&format!("\nthe card's process said:\n{}", tail(&card.process.said(), SHOWN)));
+            report.console.push_str(&format!(
+                "\nthe card's process said:\n{}",
+                tail(&card.process.stderr_text(), CONSOLE_TAIL_LINES)
+            ));
         }
     }
     report.seconds = began.elapsed().as_secs_f64();
@@ -136,16 +137,16 @@ fn boot(
     let path = files.initramfs();
     fs::write(&path, initramfs).map_err(at("write", &path))?;
 
-    let mut emulator = Guarded::spawn("QEMU", &machine::command(parts.qemu, kernel, &job.guest, files))?;
+    let mut emulator = ChildGuard::spawn("QEMU", &machine::command(parts.qemu, kernel, &job.guest, files))?;
     let lines = lines_of(emulator.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
     let answers = emulator.parts().stdin.take().ok_or(RunError::Pipe("standard input"))?;
     let mut guest = Conversation { parts, job, files, cards, answers, doing: String::new(), began: None };
     let talked = guest.until_done(&lines, &mut emulator, report);
     drop(guest);
     // A guest that is done powers off; any other is stopped here.
-    let limit = if talked.is_ok() { ENDS } else { Duration::ZERO };
+    let limit = if talked.is_ok() { END_TIMEOUT } else { Duration::ZERO };
     if emulator.wait(limit)?.is_none() {
-        emulator.end(ENDS)?;
+        emulator.end(END_TIMEOUT)?;
     }
     talked
 }
@@ -161,7 +162,7 @@ fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) ->
     if let Some(file) = file {
         command.arg("--card-file").arg(file).current_dir(parts.root);
     }
-    let mut process = Guarded::spawn("fpgactl card serve", &command)?;
+    let mut process = ChildGuard::spawn("fpgactl card serve", &command)?;
     let lines = lines_of(process.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
     match lines.recv_timeout(CARD_STARTS) {
         Ok(line) if line.starts_with("ready ") => Ok(Served { process, control, statistics }),
@@ -170,8 +171,8 @@ fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) ->
             Err(RunError::Card { number, reason: format!("no word after {} s", CARD_STARTS.as_secs()) })
         }
         Err(RecvTimeoutError::Disconnected) => {
-            process.end(ENDS)?;
-            Err(RunError::Card { number, reason: process.said() })
+            process.end(END_TIMEOUT)?;
+            Err(RunError::Card { number, reason: process.stderr_text() })
         }
     }
 }
@@ -179,10 +180,10 @@ fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) ->
 impl Served {
     /// Ends it; what it counted.
     fn finish(&mut self) -> Result<serde_json::Value, String> {
-        match self.process.end(ENDS).map_err(|error| error.to_string())? {
+        match self.process.end(END_TIMEOUT).map_err(|error| error.to_string())? {
             Some(status) if status.success() => {}
-            Some(status) => return Err(format!("it ended with {status}: {}", self.process.said())),
-            None => return Err(format!("it did not end within {} s", ENDS.as_secs())),
+            Some(status) => return Err(format!("it ended with {status}: {}", self.process.stderr_text())),
+            None => return Err(format!("it did not end within {} s", END_TIMEOUT.as_secs())),
         }
         let text = fs::read_to_string(&self.statistics);
         let text = text.map_err(|error| format!("it left no statistics: {error}"))?;
@@ -196,7 +197,7 @@ impl Served {
             stream.set_read_timeout(Some(CARD_STARTS))?;
             stream.write_all(format!("{request}\n").as_bytes())?;
             let mut answer = String::new();
-            BufReader::new(stream).take(LONGEST).read_line(&mut answer)?;
+            BufReader::new(stream).take(MAX_LINE_BYTES).read_line(&mut answer)?;
             Ok(answer.trim_end().to_owned())
         };
         exchange().map_err(|error| format!("the card's process does not answer: {error}"))
@@ -215,7 +216,7 @@ fn forward(stream: impl Read, send: &SyncSender<String>) {
     loop {
         let mut line = Vec::new();
         // A line without an end is cut, not collected.
-        match stream.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+        match stream.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
@@ -242,7 +243,7 @@ impl Conversation<'_, '_> {
     fn until_done(
         &mut self,
         lines: &Receiver<String>,
-        emulator: &mut Guarded,
+        emulator: &mut ChildGuard,
         report: &mut GuestReport,
     ) -> Result<(), RunError> {
         let limit = Duration::from_secs(self.job.guest.seconds);
@@ -254,47 +255,47 @@ impl Conversation<'_, '_> {
             if started.elapsed() >= limit {
                 return Err(RunError::Slow { limit, doing: self.doing.clone() });
             }
-            match lines.recv_timeout(LOOK_EVERY) {
+            match lines.recv_timeout(POLL_INTERVAL) {
                 Ok(line) => {
-                    if self.hear(&line, report)? {
+                    if self.read_line(&line, report)? {
                         return Ok(());
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    emulator.end(ENDS)?;
+                    emulator.end(END_TIMEOUT)?;
                     let doing =
                         if self.doing.is_empty() { "its start".to_owned() } else { self.doing.clone() };
-                    return Err(RunError::Ended { doing, said: emulator.said() });
+                    return Err(RunError::Ended { doing, said: emulator.stderr_text() });
                 }
             }
         }
     }
 
     /// One line; whether the guest is done.
-    fn hear(&mut self, line: &str, report: &mut GuestReport) -> Result<bool, RunError> {
+    fn read_line(&mut self, line: &str, report: &mut GuestReport) -> Result<bool, RunError> {
         // A line that is none of ours is the firmware's or a kernel's that died: the console has it too.
-        let Ok(said) = serde_json::from_str::<Said>(line) else { return Ok(false) };
+        let Ok(said) = serde_json::from_str::<GuestLine>(line) else { return Ok(false) };
         match said {
-            Said::Boot { kernel } => report.release = kernel,
-            Said::Begin { step } => {
+            GuestLine::Boot { kernel } => report.release = kernel,
+            GuestLine::Begin { step } => {
                 self.doing = step;
                 self.began = Some(Instant::now());
             }
-            Said::End { step, status, stdout, stderr } => {
+            GuestLine::End { step, status, stdout, stderr } => {
                 let seconds = self.began.take().map_or(0.0, |began| began.elapsed().as_secs_f64());
                 if let Some(planned) = self.job.steps.iter().find(|planned| planned.name == step) {
                     self.note(planned, status, &stdout.0, &stderr.0, seconds, report);
                 }
             }
-            Said::Ask { what } => {
-                let answer = match self.fulfil(&what.0) {
+            GuestLine::Ask { what } => {
+                let answer = match self.execute_request(&what.0) {
                     Ok(said) => format!("ok {}", said.replace(['\n', '\r'], " ")),
                     Err(reason) => reason.replace(['\n', '\r'], " "),
                 };
                 self.answer(&answer)?;
             }
-            Said::Done => {
+            GuestLine::Done => {
                 self.answer("off")?;
                 return Ok(true);
             }
@@ -326,7 +327,7 @@ impl Conversation<'_, '_> {
     }
 
     /// Does what a step asks for; what there is to say about it.
-    fn fulfil(&mut self, what: &str) -> Result<String, String> {
+    fn execute_request(&mut self, what: &str) -> Result<String, String> {
         let request = Request::parse(what).ok_or_else(|| format!("the rig cannot do \"{what}\""))?;
         match request {
             Request::Unplug(device) => {

@@ -1,14 +1,14 @@
 use super::super::DmaPoolStats;
 use super::*;
 use crate::testing::StubBackend;
-use crate::{DmaPoolOptions, HugePages, IovaError, Transport};
+use crate::{Backend, DmaPoolOptions, HugePages, IovaError};
 use proptest::prelude::*;
 
 const SIZE: usize = 16 << 10;
 
 fn pool_with(options: DmaPoolOptions) -> (Arc<StubBackend>, DmaPool) {
     let function = Arc::new(StubBackend::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]));
-    let transport: Arc<dyn Transport> = Arc::<StubBackend>::clone(&function);
+    let transport: Arc<dyn Backend> = Arc::<StubBackend>::clone(&function);
     (function, DmaPool::new(transport, options))
 }
 
@@ -217,7 +217,7 @@ fn caller_memory_avoids_addresses_of_earlier_pool() {
     let (function, first) = pool();
     let area = first.map(memory(SIZE), DmaAccess::Both).unwrap();
     let iova = area.iova();
-    let transport: Arc<dyn Transport> = Arc::<StubBackend>::clone(&function);
+    let transport: Arc<dyn Backend> = Arc::<StubBackend>::clone(&function);
     let second = DmaPool::new(transport, DmaPoolOptions::default());
     let mine = memory(SIZE);
     let beside = second.map(mine, DmaAccess::Both).unwrap();
@@ -248,7 +248,7 @@ proptest! {
                 1 => buffers.extend(pool.allocate(pages * 1000)),
                 2 if !areas.is_empty() => drop(areas.swap_remove(index.index(areas.len()))),
                 3 if !areas.is_empty() && pages == 1 => {
-                    areas.swap_remove(index.index(areas.len())).quarantine(QuarantineReason::Abandoned);
+                    areas.swap_remove(index.index(areas.len())).quarantine(QuarantineReason::Dropped);
                     kept += 1;
                 }
                 _ if !buffers.is_empty() => drop(buffers.swap_remove(index.index(buffers.len()))),

@@ -13,7 +13,7 @@ fn pattern(at: usize) -> u8 {
 
 /// The operations of one implementation.
 #[derive(Clone, Copy)]
-struct Ways {
+struct CopyFunctions {
     name: &'static str,
     load: fn(&[AtomicU8], &mut [u8]),
     store: fn(&[AtomicU8], &[u8]),
@@ -24,9 +24,9 @@ struct Ways {
     fence: fn(),
 }
 
-const WAYS: [Ways; 2] = [
-    Ways { name: "chosen", load, store, between, fill, stream_load, stream_store, fence },
-    Ways {
+const COPY_FUNCTIONS: [CopyFunctions; 2] = [
+    CopyFunctions { name: "chosen", load, store, between, fill, stream_load, stream_store, fence },
+    CopyFunctions {
         name: "words",
         load: words::load,
         store: words::store,
@@ -61,8 +61,8 @@ impl Rig {
     }
 
     /// `length` bytes from alignment `from` to alignment `to`, all operations of `ways`.
-    fn check(&mut self, ways: Ways, from: usize, to: usize, length: usize) {
-        let Ways { name, load, store, between, fill, stream_load, stream_store, fence } = ways;
+    fn check(&mut self, ways: CopyFunctions, from: usize, to: usize, length: usize) {
+        let CopyFunctions { name, load, store, between, fill, stream_load, stream_store, fence } = ways;
         let window = self.window;
         let skip = self.source.as_ptr().align_offset(64);
         let source = &self.source[skip..skip + window];
@@ -122,7 +122,7 @@ impl Rig {
 #[test]
 fn copy_every_alignment_and_short_length_matches() {
     let mut rig = Rig::new(300);
-    for ways in WAYS {
+    for ways in COPY_FUNCTIONS {
         for at in 0..64 {
             for length in 0..=300 {
                 rig.check(ways, at, (at * 5 + length) % 64, length);
@@ -138,7 +138,7 @@ fn copy_lengths_around_each_limit_match() {
     for limit in [512, 4096, 1 << 16, 1 << 20] {
         for (from, to) in [(0, 0), (1, 0), (0, 1), (63, 17), (32, 8)] {
             for length in [limit - 1, limit, limit + 1, limit + 127] {
-                rig.check(WAYS[0], from, to, length);
+                rig.check(COPY_FUNCTIONS[0], from, to, length);
             }
         }
     }
@@ -149,7 +149,7 @@ proptest! {
     fn copy_random_length_matches(steps in proptest::collection::vec((0_usize..64, 0_usize..64, 0_usize..20_000), 1..8)) {
         let mut rig = Rig::new(20_000);
         for (from, to, length) in steps {
-            for ways in WAYS {
+            for ways in COPY_FUNCTIONS {
                 rig.check(ways, from, to, length);
             }
         }

@@ -22,7 +22,7 @@
 //! `rep movsb` (slower at every size), prefetching ahead of ordinary stores (- 20 %).
 //!
 //! Streaming stores win where the data will not be found in the caches again, and lose where it would be: a single copy
-//! streams from [`STREAM`] bytes on (out of shared memory: from [`STREAM_LOAD_MIN`] on), below that the caller decides ([`stream_load`], [`stream_store`]). Each fence waits
+//! streams from [`STREAM_STORE_MIN`] bytes on (out of shared memory: from [`STREAM_LOAD_MIN`] on), below that the caller decides ([`stream_load`], [`stream_store`]). Each fence waits
 //! for the stores before it, which takes half as long as copying a page: one fence for many copies is what makes streaming worth it for
 //! pages (4 KiB out of 32 MiB: 25 GB/s; with a fence each 16, through the caches 13 to 20 on the same machine).
 
@@ -35,14 +35,14 @@ const INLINE: usize = 128;
 /// Copies of at least this many bytes bypass the caches on their way out. Source and destination together are larger
 /// than most second-level caches then. It wins where whole working sets exceed the caches (by 1 to 25 % for 16 MiB,
 /// depending on page size, by 40 % for 64 MiB) and costs up to half where buffers of that size are used again at once.
-const STREAM: usize = 1 << 20;
+const STREAM_STORE_MIN: usize = 1 << 20;
 
 /// The same for copies out of shared memory. The program reads what it copied, so smaller copies belong in the caches.
 const STREAM_LOAD_MIN: usize = 8 << 20;
 
 /// How far ahead of a streaming copy its source is asked for: far enough for memory, near enough for the smallest first-level
 /// caches, and a page, because the machine's own prefetching ends at pages.
-const AHEAD: isize = 4096;
+const PREFETCH_DISTANCE: isize = 4096;
 
 #[inline]
 pub(super) fn load(from: &[AtomicU8], into: &mut [u8]) {
@@ -56,7 +56,7 @@ pub(super) fn store(into: &[AtomicU8], from: &[u8]) {
     let length = from.len().min(into.len());
     // SAFETY: both slices have `length` bytes; atomics may be written through a shared reference. They do not overlap:
     // while `from` is borrowed nobody writes it, see `SharedSlice::from_raw`.
-    unsafe { copy(into.as_ptr().cast_mut().cast(), from.as_ptr(), length, STREAM) };
+    unsafe { copy(into.as_ptr().cast_mut().cast(), from.as_ptr(), length, STREAM_STORE_MIN) };
 }
 
 #[inline]
@@ -64,7 +64,7 @@ pub(super) fn between(into: &[AtomicU8], from: &[AtomicU8]) {
     let length = from.len().min(into.len());
     // SAFETY: both slices have `length` bytes; atomics may be written through a shared reference. If the slices
     // overlap, what arrives there is unspecified but made of their bytes.
-    unsafe { copy(into.as_ptr().cast_mut().cast(), from.as_ptr().cast(), length, STREAM) };
+    unsafe { copy(into.as_ptr().cast_mut().cast(), from.as_ptr().cast(), length, STREAM_STORE_MIN) };
 }
 
 /// As [`load`], past the caches if the machine can; `next` is what will be loaded after it. [`fence`] must follow before
@@ -236,7 +236,7 @@ unsafe fn long(to: *mut u8, from: *const u8, length: usize, stream_from: usize) 
         unsafe { avx2(to, from, length) };
     } else {
         // SAFETY: the caller's promise is passed on; the machine has AVX2.
-        unsafe { avx2_streaming(to, from, length, AHEAD) };
+        unsafe { avx2_streaming(to, from, length, PREFETCH_DISTANCE) };
         fence();
     }
 }
@@ -249,11 +249,11 @@ unsafe fn long(to: *mut u8, from: *const u8, length: usize, stream_from: usize) 
 unsafe fn stream(to: *mut u8, from: *const u8, length: usize, next: Option<*const u8>) {
     if length <= INLINE || !std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the caller's promise is passed on.
-        return unsafe { copy(to, from, length, STREAM) };
+        return unsafe { copy(to, from, length, STREAM_STORE_MIN) };
     }
     // A copy of more than two pages has itself to ask for.
     let ahead = match next {
-        _ if length >= 2 * AHEAD.unsigned_abs() => AHEAD,
+        _ if length >= 2 * PREFETCH_DISTANCE.unsigned_abs() => PREFETCH_DISTANCE,
         Some(next) => next.addr().wrapping_sub(from.addr()).cast_signed(),
         None => 0,
     };
@@ -455,7 +455,7 @@ pub(super) fn long_copies() -> Vec<LongCopy> {
         ways.push(("avx2", avx2));
         ways.push(("avx2_streaming", |to, from, length| {
             // SAFETY: what this type of function is promised; the machine has AVX2.
-            unsafe { avx2_streaming(to, from, length, AHEAD) };
+            unsafe { avx2_streaming(to, from, length, PREFETCH_DISTANCE) };
             fence();
         }));
     }

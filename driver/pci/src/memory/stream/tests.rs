@@ -60,26 +60,28 @@ fn stream_sinks_take_all_bytes() {
 
 #[test]
 fn stream_reporting_too_many_bytes_is_refused() {
-    struct Liar;
-    impl ReadVolatile for Liar {
+    struct MisreportingStream;
+    impl ReadVolatile for MisreportingStream {
         fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize> {
             Ok(into.len() + 1)
         }
     }
-    impl Read for Liar {
+    impl Read for MisreportingStream {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             Ok(into.len() + 1)
         }
     }
-    impl WriteVolatile for Liar {
+    impl WriteVolatile for MisreportingStream {
         fn write_volatile(&mut self, _: SharedSlice<'_>) -> io::Result<usize> {
             Ok(usize::MAX)
         }
     }
     let memory = memory(4096);
-    assert!(Liar.read_exact_volatile(memory.view()).unwrap_err().to_string().contains("4097 bytes"));
-    assert!(Bounced::new(Liar).read_exact_volatile(memory.view()).is_err());
-    assert!(Liar.write_all_volatile(memory.view()).is_err());
+    assert!(
+        MisreportingStream.read_exact_volatile(memory.view()).unwrap_err().to_string().contains("4097 bytes")
+    );
+    assert!(Bounced::new(MisreportingStream).read_exact_volatile(memory.view()).is_err());
+    assert!(MisreportingStream.write_all_volatile(memory.view()).is_err());
 }
 
 #[test]

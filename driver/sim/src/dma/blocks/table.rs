@@ -1,6 +1,6 @@
 //! Where the entries of the hash table are.
 
-use crate::dma::places::Places;
+use crate::dma::slot_array::SlotArray;
 
 /// Bytes of an entry: its key and its value.
 const BYTES: usize = 16;
@@ -14,12 +14,12 @@ pub(super) struct Entry {
 
 /// Entries by position.
 #[derive(Debug)]
-pub(super) struct Table(Places<BYTES>);
+pub(super) struct Table(SlotArray<BYTES>);
 
 impl Table {
     /// So many empty entries.
     pub(super) fn new(entries: usize) -> Self {
-        Self(Places::new(entries))
+        Self(SlotArray::new(entries))
     }
 
     #[inline]
@@ -53,13 +53,13 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dma::places::LARGE;
+    use crate::dma::slot_array::LARGE;
 
     #[test]
     fn block_table_small_and_large_match_map() {
         for entries in [4, LARGE / BYTES] {
             let mut table = Table::new(entries);
-            assert_eq!(matches!(table, Table(Places::Large(_))), entries > 4);
+            assert_eq!(matches!(table, Table(SlotArray::Large(_))), entries > 4);
             assert_eq!((table.len(), table.filled().count()), (entries, 0));
             let last = Entry { key: u64::MAX, value: 1 << 63 };
             for (at, entry) in [(0, Entry { key: 0, value: 1 }), (entries - 1, last), (entries, last)] {

@@ -190,7 +190,7 @@ fn dma_map_blocks_of_every_level_are_found() {
 
 /// The smallest model there is: what is mapped at each page.
 #[derive(Clone, Debug)]
-enum Turn {
+enum ModelStep {
     /// So many pages upwards or downwards, `step` apart, of one of two files.
     Map {
         page: u64,
@@ -207,13 +207,13 @@ enum Turn {
     },
 }
 
-fn turns() -> impl Strategy<Value = Vec<Turn>> {
+fn turns() -> impl Strategy<Value = Vec<ModelStep>> {
     let access =
         prop_oneof![Just(DmaAccess::Both), Just(DmaAccess::ReadByDevice), Just(DmaAccess::WriteByDevice)];
     let (page, count) = (0..1700_u64, prop_oneof![1..600_u64, Just(1)]);
     let step = prop_oneof![3 => Just(1_u64), 1 => 2..9_u64];
     let map = (page.clone(), count.clone(), step.clone(), any::<bool>(), prop::bool::weighted(0.2), access)
-        .prop_map(|(page, count, step, down, second, access)| Turn::Map {
+        .prop_map(|(page, count, step, down, second, access)| ModelStep::Map {
             page,
             count,
             step,
@@ -221,7 +221,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
             second,
             access,
         });
-    let unmap = (page, count, step).prop_map(|(page, count, step)| Turn::Unmap { page, count, step });
+    let unmap = (page, count, step).prop_map(|(page, count, step)| ModelStep::Unmap { page, count, step });
     prop::collection::vec(prop_oneof![3 => map, 2 => unmap], 1..25)
 }
 
@@ -237,7 +237,7 @@ proptest! {
         let iova = |page: u64| Iova::new(FIRST + page * PAGE);
         for turn in turns {
             match turn {
-                Turn::Map { page, count, step, down, second, access } => {
+                ModelStep::Map { page, count, step, down, second, access } => {
                     for number in 0..count {
                         let number = if down { count - 1 - number } else { number };
                         let page = page + number * step;
@@ -251,7 +251,7 @@ proptest! {
                         }
                     }
                 }
-                Turn::Unmap { page, count, step } => {
+                ModelStep::Unmap { page, count, step } => {
                     for page in (0..count).map(|number| page + number * step) {
                         prop_assert_eq!(map.unmap(iova(page), PAGE).is_ok(), model.remove(&page).is_some());
                     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 /// An owner whose memory begins at an address, and who writes down what it is asked.
 #[derive(Debug)]
-pub(super) struct Owner {
+pub(super) struct RemoteOwner {
     start: u64,
     state: Mutex<State>,
 }
@@ -20,7 +20,7 @@ struct State {
     asked: Vec<(u64, usize, bool)>,
 }
 
-impl Owner {
+impl RemoteOwner {
     pub(super) fn new(start: u64, pages: u64) -> Arc<Self> {
         let bytes = vec![0; usize::try_from(pages * PAGE).unwrap()];
         let state = State { bytes, end: u64::MAX, asked: Vec::new() };
@@ -54,7 +54,7 @@ impl Owner {
     }
 }
 
-impl RemoteMemory for Owner {
+impl RemoteMemory for RemoteOwner {
     fn read(&self, at: Iova, into: &mut [u8]) -> usize {
         let mut state = self.state();
         let range = self.answer(&mut state, at, into.len(), false);
@@ -70,11 +70,11 @@ impl RemoteMemory for Owner {
     }
 }
 
-fn remote(owner: &Arc<Owner>) -> ClientMemory {
-    ClientMemory::Remote(Arc::<Owner>::clone(owner))
+fn remote(owner: &Arc<RemoteOwner>) -> ClientMemory {
+    ClientMemory::Remote(Arc::<RemoteOwner>::clone(owner))
 }
 
-fn mapped(owner: &Arc<Owner>, pages: u64, access: DmaAccess) -> DmaMap {
+fn mapped(owner: &Arc<RemoteOwner>, pages: u64, access: DmaAccess) -> DmaMap {
     let mut map = DmaMap::default();
     map.map_client(Iova::new(BASE), pages * PAGE, remote(owner), access).unwrap();
     map
@@ -84,7 +84,7 @@ fn mapped(owner: &Arc<Owner>, pages: u64, access: DmaAccess) -> DmaMap {
 /// outside; the fault names the first byte that is not there.
 #[test]
 fn remote_memory_access_outside_mapping_asks_nothing() {
-    let owner = Owner::new(BASE - PAGE, 4);
+    let owner = RemoteOwner::new(BASE - PAGE, 4);
     let mut map = mapped(&owner, 2, DmaAccess::Both);
     let (first, end) = (BASE, BASE + 2 * PAGE);
     for at in (first - 9..first + 9).chain(end - 9..end + 9) {
@@ -114,7 +114,7 @@ fn remote_memory_access_outside_mapping_asks_nothing() {
 
 #[test]
 fn remote_memory_short_answer_faults_at_its_end() {
-    let owner = Owner::new(BASE - PAGE, 4);
+    let owner = RemoteOwner::new(BASE - PAGE, 4);
     let mut map = mapped(&owner, 2, DmaAccess::Both);
     let begin = BASE + 100;
     for kept in 0..=64 {
@@ -135,7 +135,7 @@ fn remote_memory_short_answer_faults_at_its_end() {
 #[test]
 fn remote_memory_forbidden_access_asks_nothing() {
     for (access, writes) in [(DmaAccess::ReadByDevice, false), (DmaAccess::WriteByDevice, true)] {
-        let owner = Owner::new(BASE - PAGE, 4);
+        let owner = RemoteOwner::new(BASE - PAGE, 4);
         let mut map = mapped(&owner, 1, access);
         let at = Iova::new(BASE + 8);
         // Twice, so that the second finds what is remembered of the first.
@@ -151,7 +151,7 @@ fn remote_memory_forbidden_access_asks_nothing() {
 /// One access over memory of the process, of a file and of an owner: each gets its part, in order, up to the first that refuses.
 #[test]
 fn dma_access_spans_process_file_and_remote_memory() {
-    let owner = Owner::new(BASE - PAGE, 8);
+    let owner = RemoteOwner::new(BASE - PAGE, 8);
     let client = file(1, false);
     let own = memory(1);
     let mut map = DmaMap::default();
@@ -176,7 +176,7 @@ fn dma_access_spans_process_file_and_remote_memory() {
 
 #[test]
 fn remote_mappings_do_not_overlap_and_end_separately() {
-    let owner = Owner::new(BASE - PAGE, 8);
+    let owner = RemoteOwner::new(BASE - PAGE, 8);
     let mut map = DmaMap::default();
     let at = |number: u64| Iova::new(BASE + number * PAGE);
     map.map_client(at(1), 2 * PAGE, remote(&owner), DmaAccess::Both).unwrap();

@@ -17,7 +17,7 @@ proptest! {
     #[test]
     fn posted_write_round_trips(bar in 0..6_u8, register in 0..1_u64 << 22, value: u32, generation: u32) {
         let write = PostedWrite::new(bar, register << 2, value, generation).unwrap();
-        let posted = Posted::new();
+        let posted = PostedQueue::new();
         // In whatever lap.
         let mut cursor = Cursor::default();
         for _ in 0..u64::from(generation) % 1000 {
@@ -34,7 +34,7 @@ proptest! {
 fn posted_write_too_large_is_refused() {
     assert_eq!(PostedWrite::new(0, 1 << 24, 0, 0), None);
     assert!(PostedWrite::new(0, (1 << 24) - 4, 0, 0).is_some());
-    let posted = Posted::new();
+    let posted = PostedQueue::new();
     let mut cursor = Cursor::default();
     for lap in 0..5 {
         for n in 0..u32::try_from(CAPACITY).unwrap() {
@@ -52,7 +52,7 @@ fn posted_write_too_large_is_refused() {
 fn posted_writes_of_each_thread_arrive_once_in_order() {
     const THREADS: u32 = 3;
     const EACH: u32 = 40_000;
-    let posted = Arc::new(Posted::new());
+    let posted = Arc::new(PostedQueue::new());
     let producers: Vec<_> = (0..THREADS)
         .map(|thread| {
             let posted = Arc::clone(&posted);

@@ -10,7 +10,7 @@ const SELECTIVE: u32 = 1 << 5;
 const COUNTER: u32 = 1 << 3;
 
 /// A node that goes by `scheme` and others, with memory opened for everybody.
-fn node_with_scheme(id: u32, scheme: u32, others: u32) -> Bench {
+fn node_with_scheme(id: u32, scheme: u32, others: u32) -> CardTestbed {
     let mut bench = node(id);
     bench.ni_write(ni::CONTROL, 0);
     bench.ni_write(ni::SCHEME, scheme);
@@ -27,7 +27,7 @@ fn command(sequence: u32, to: u32, scheme: Option<Scheme>) -> WindowHeader {
         kind: WindowKind::Command,
         packet_count: 0,
         base: CardAddr::new(0x1000),
-        command: CommandFields { number: 70 + sequence, priority: 0, patience_ns: 0, scheme },
+        command: CommandFields { number: 70 + sequence, priority: 0, timeout_ns: 0, scheme },
         ..header(sequence, to, 1000)
     }
 }
@@ -42,7 +42,7 @@ fn ni_scheme_change_needs_disabled_interface() {
     let mut bench = node(1);
     assert!(Capabilities::from_bits(bench.read(USER, 0x10)).contains(Capabilities::MIXED));
     assert_eq!(bench.ni_read(ni::SCHEMES_ON), 0);
-    let refused = |bench: &mut Bench, register, value| {
+    let refused = |bench: &mut CardTestbed, register, value| {
         let old = bench.ni_read(register);
         bench.ni_write(register, value);
         bench.run();
@@ -71,7 +71,7 @@ fn ni_scheme_change_needs_disabled_interface() {
 
     let mut alone = small();
     alone.ni.commands = 0;
-    let mut alone = prepare(Bench::with(alone));
+    let mut alone = prepare(CardTestbed::with(alone));
     assert!(!Capabilities::from_bits(alone.read(USER, 0x10)).contains(Capabilities::MIXED));
     alone.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
     refused(&mut alone, ni::SCHEMES_ON, SELECTIVE);
@@ -81,7 +81,7 @@ fn ni_scheme_change_needs_disabled_interface() {
     // One entry cannot be the registry's and a context.
     let mut one = small();
     one.ni.registry_entries = 1;
-    let mut one = prepare(Bench::with(one));
+    let mut one = prepare(CardTestbed::with(one));
     one.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
     refused(&mut one, ni::SCHEMES_ON, SELECTIVE);
     one.ni_write(ni::SCHEME, Scheme::Selective.value());
@@ -127,7 +127,7 @@ fn ni_segments_and_messages_share_windows() {
 #[test]
 fn ni_registry_entries_name_scheme() {
     let (mut a, mut b) = (node_with_scheme(1, 0, ALL), node_with_scheme(2, 0, ALL));
-    let peek = |bench: &mut Bench, block: u32, index: u32, flags: u32| {
+    let peek = |bench: &mut CardTestbed, block: u32, index: u32, flags: u32| {
         bench.write(USER, u64::from(block), index);
         bench.read(USER, u64::from(block + flags))
     };
@@ -199,7 +199,7 @@ fn ni_scheme_parameters_kept_while_disabled() {
     let mut bench = node(1);
     bench.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
     let window = |scheme: Scheme| ni::SCHEME_WINDOW + 4 * scheme.value();
-    let write = |bench: &mut Bench, register, value| {
+    let write = |bench: &mut CardTestbed, register, value| {
         let old = bench.ni_read(register);
         bench.ni_write(register, value);
         bench.run();

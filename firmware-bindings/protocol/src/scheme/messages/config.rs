@@ -3,7 +3,7 @@
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 
 use crate::scheme::MAX_MESSAGE_PACKETS;
-use crate::scheme::ends::{Rules, SchemeSet};
+use crate::scheme::any::{SchemeConfig, SchemeSet};
 use crate::time::Nanos;
 
 /// Geometry, sizes and timers of a [`Sender`](super::Sender).
@@ -13,7 +13,7 @@ pub struct SenderConfig {
     /// This node.
     pub node: NodeId,
     /// By which rules it sends what does not say by which. A receiver has to have the same.
-    pub rules: Rules,
+    pub rules: SchemeConfig,
     /// By which others a transfer may ask to be sent (default: none). Each costs every context one more end.
     pub others: SchemeSet,
     /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
@@ -40,7 +40,7 @@ pub struct SenderConfig {
 impl SenderConfig {
     /// The defaults above for `node`.
     #[must_use]
-    pub const fn new(node: NodeId, rules: Rules) -> Self {
+    pub const fn new(node: NodeId, rules: SchemeConfig) -> Self {
         Self {
             node,
             rules,
@@ -98,7 +98,7 @@ pub struct ReceiverConfig {
     /// Its life.
     pub incarnation: Incarnation,
     /// By which rules it receives. A sender has to have the same.
-    pub rules: Rules,
+    pub rules: SchemeConfig,
     /// And by which others (default: none). Each costs every context one more end.
     pub others: SchemeSet,
     /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
@@ -123,7 +123,7 @@ pub struct ReceiverConfig {
 impl ReceiverConfig {
     /// The defaults above for `node` in its life `incarnation`.
     #[must_use]
-    pub const fn new(node: NodeId, incarnation: Incarnation, rules: Rules) -> Self {
+    pub const fn new(node: NodeId, incarnation: Incarnation, rules: SchemeConfig) -> Self {
         Self {
             node,
             incarnation,

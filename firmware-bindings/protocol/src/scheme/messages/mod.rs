@@ -35,7 +35,7 @@ pub use reads::{Read, ReadConfig, ReadError, ReadOutcome, ReadTicket, Reads};
 pub use receiving::{Receiver, ReceiverCounters};
 pub use sending::{ContextView, Progress, Sender, SenderCounters};
 
-use super::{Answer, Map};
+use super::{AckMap, Answer};
 use fpga_firmware::wire::AnswerBody;
 
 const fn words(bits: u128) -> [u64; 2] {
@@ -56,7 +56,7 @@ const fn to_wire(answer: &Answer) -> AnswerBody {
         Answer::Limit(limit) => AnswerBody::Limit(limit),
         Answer::Received { index } => AnswerBody::Received(index),
         Answer::Short { round } => AnswerBody::Short { round },
-        Answer::Map(Map { base, ahead, here, wanted, echo, again }) => {
+        Answer::Map(AckMap { base, ahead, here, overdue: wanted, echo, retransmit: again }) => {
             let ahead = fpga_registers::cast::low16(ahead);
             AnswerBody::Map { base, ahead, echo, again, here: words(here), wanted: words(wanted) }
         }
@@ -71,13 +71,13 @@ fn from_wire(body: &AnswerBody) -> Option<Answer> {
         AnswerBody::Limit(limit) => Answer::Limit(limit),
         AnswerBody::Received(index) => Answer::Received { index },
         AnswerBody::Short { round } => Answer::Short { round },
-        AnswerBody::Map { base, ahead, echo, again, here, wanted } => Answer::Map(Map {
+        AnswerBody::Map { base, ahead, echo, again, here, wanted } => Answer::Map(AckMap {
             base,
             ahead: ahead.into(),
             here: bits(here),
-            wanted: bits(wanted),
+            overdue: bits(wanted),
             echo,
-            again,
+            retransmit: again,
         }),
         _ => return None,
     })

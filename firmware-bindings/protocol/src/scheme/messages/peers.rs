@@ -12,13 +12,13 @@ const PROBES: usize = 64;
 
 /// Who sends: a context of one life of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct ContextKey {
     pub(super) node: NodeId,
     pub(super) incarnation: Incarnation,
     pub(super) context: u16,
 }
 
-impl Key {
+impl ContextKey {
     fn hash(&self) -> u64 {
         let life = u64::from(self.node.get()) << 32 | u64::from(self.incarnation.get());
         let mixed = (life ^ u64::from(self.context) << 13).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -28,7 +28,7 @@ impl Key {
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Fortune {
+pub(super) enum MessageState {
     /// It is being received, in this context.
     Live(u16),
     /// Everything is here.
@@ -38,32 +38,32 @@ pub(super) enum Fortune {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Peer {
-    pub(super) key: Key,
+pub(super) struct PeerRecord {
+    pub(super) key: ContextKey,
     pub(super) message: MessageId,
-    pub(super) fortune: Fortune,
+    pub(super) state: MessageState,
     /// When its last packet came.
-    pub(super) heard: Nanos,
+    pub(super) last_heard: Nanos,
 }
 
 /// A hash table without removal: what has rested long enough makes room for something else in its place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Peers {
-    places: Box<[Option<Peer>]>,
+pub(super) struct PeerTable {
+    places: Box<[Option<PeerRecord>]>,
 }
 
-impl Peers {
+impl PeerTable {
     pub(super) fn new(count: u32) -> Self {
         Self { places: alloc::vec![None; index(count)].into_boxed_slice() }
     }
 
-    fn probes(&self, key: &Key) -> impl Iterator<Item = usize> + use<> {
+    fn probes(&self, key: &ContextKey) -> impl Iterator<Item = usize> + use<> {
         let size = self.places.len().max(1);
         let first = usize::try_from(key.hash() % size as u64).unwrap_or(0);
         (0..PROBES.min(size)).map(move |step| (first + step) % size)
     }
 
-    pub(super) fn find(&self, key: &Key) -> Option<usize> {
+    pub(super) fn find(&self, key: &ContextKey) -> Option<usize> {
         for at in self.probes(key) {
             match self.places.get(at)? {
                 Some(peer) if peer.key == *key => return Some(at),
@@ -75,24 +75,24 @@ impl Peers {
         None
     }
 
-    pub(super) fn get(&self, at: usize) -> Option<&Peer> {
+    pub(super) fn get(&self, at: usize) -> Option<&PeerRecord> {
         self.places.get(at)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Peer> {
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut PeerRecord> {
         self.places.get_mut(at)?.as_mut()
     }
 
     /// Where a peer that is not there yet can be put: a place that was never used, or one whose message ended before `rested`.
-    pub(super) fn room(&self, key: &Key, rested: Nanos) -> Option<usize> {
+    pub(super) fn find_free(&self, key: &ContextKey, rested: Nanos) -> Option<usize> {
         self.probes(key).find(|at| match self.places.get(*at) {
-            Some(Some(peer)) => !matches!(peer.fortune, Fortune::Live(_)) && peer.heard < rested,
+            Some(Some(peer)) => !matches!(peer.state, MessageState::Live(_)) && peer.last_heard < rested,
             Some(None) => true,
             None => false,
         })
     }
 
-    pub(super) fn put(&mut self, at: usize, peer: Peer) {
+    pub(super) fn put(&mut self, at: usize, peer: PeerRecord) {
         if let Some(place) = self.places.get_mut(at) {
             *place = Some(peer);
         }
@@ -103,35 +103,40 @@ impl Peers {
 mod tests {
     use super::*;
 
-    fn peer(node: u32, fortune: Fortune, heard: u64) -> Peer {
-        let key = Key { node: NodeId::new(node), incarnation: Incarnation::new(9), context: 3 };
-        Peer { key, message: MessageId::from_parts(3, 1), fortune, heard: Nanos::new(heard) }
+    fn peer(node: u32, fortune: MessageState, heard: u64) -> PeerRecord {
+        let key = ContextKey { node: NodeId::new(node), incarnation: Incarnation::new(9), context: 3 };
+        PeerRecord {
+            key,
+            message: MessageId::from_parts(3, 1),
+            state: fortune,
+            last_heard: Nanos::new(heard),
+        }
     }
 
     #[test]
     fn find_every_key_of_quarter_full_table() {
-        let mut peers = Peers::new(4096);
+        let mut peers = PeerTable::new(4096);
         for node in 0..1024 {
-            let peer = peer(node, Fortune::Done, 0);
+            let peer = peer(node, MessageState::Done, 0);
             assert_eq!(peers.find(&peer.key), None);
-            let place = peers.room(&peer.key, Nanos::ZERO).unwrap();
+            let place = peers.find_free(&peer.key, Nanos::ZERO).unwrap();
             peers.put(place, peer);
         }
         for node in 0..1024 {
-            let peer = peer(node, Fortune::Done, 0);
+            let peer = peer(node, MessageState::Done, 0);
             assert_eq!(peers.find(&peer.key).and_then(|at| peers.get(at)), Some(&peer));
         }
     }
 
     #[test]
     fn room_of_ended_message_given_away_after_rest() {
-        let mut peers = Peers::new(1);
-        let next = peer(2, Fortune::Live(0), 0).key;
+        let mut peers = PeerTable::new(1);
+        let next = peer(2, MessageState::Live(0), 0).key;
         for (fortune, after) in
-            [(Fortune::Done, Some(0)), (Fortune::GivenUp, Some(0)), (Fortune::Live(7), None)]
+            [(MessageState::Done, Some(0)), (MessageState::GivenUp, Some(0)), (MessageState::Live(7), None)]
         {
             peers.put(0, peer(1, fortune, 100));
-            let rooms = [99, 100, 101].map(|rested| peers.room(&next, Nanos::new(rested)));
+            let rooms = [99, 100, 101].map(|rested| peers.find_free(&next, Nanos::new(rested)));
             assert_eq!(rooms, [None, None, after], "{fortune:?}");
         }
     }

@@ -16,11 +16,11 @@ use fpga_firmware::wire::{AnswerBody, Common, Flags, Message, MessageAnswer, Nac
 use fpga_registers::CardAddr;
 
 use super::config::MessageConfigError;
-use super::peers::{Fortune, Key, Peer, Peers};
+use super::peers::{ContextKey, MessageState, PeerRecord, PeerTable};
 use super::{Receiver, Sender};
 use crate::free::FreeSlots;
 use crate::receiver::AccessTable;
-use crate::scheme::side::{Departure, Header};
+use crate::scheme::traits::{Header, OutgoingPacket};
 use crate::sender::{Command, Notify};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
@@ -159,7 +159,7 @@ struct Slot {
     accepted: bool,
     /// When something has to be done.
     at: Nanos,
-    heard: Nanos,
+    last_heard: Nanos,
     tries: u8,
 }
 
@@ -169,7 +169,7 @@ pub struct Reads {
     config: ReadConfig,
     slots: Box<[Slot]>,
     free: FreeSlots,
-    peers: Peers,
+    peers: PeerTable,
     answers: VecDeque<MessageAnswer>,
     outcomes: VecDeque<ReadOutcome>,
 }
@@ -196,13 +196,13 @@ impl Reads {
             due: false,
             accepted: false,
             at: Nanos::MAX,
-            heard: Nanos::ZERO,
+            last_heard: Nanos::ZERO,
             tries: 0,
         };
         Ok(Self {
             slots: alloc::vec![slot; index(config.slots)].into_boxed_slice(),
             free: FreeSlots::all(config.slots),
-            peers: Peers::new(config.peers),
+            peers: PeerTable::new(config.peers),
             answers: VecDeque::with_capacity(index(config.slots)),
             outcomes: VecDeque::with_capacity(index(config.slots)),
             config,
@@ -230,7 +230,7 @@ impl Reads {
         slot.number = (slot.number + 1) % (1 << 20);
         slot.number = slot.number.max(1);
         (slot.read, slot.due, slot.accepted, slot.tries) = (Some(read), true, false, 0);
-        (slot.at, slot.heard) = (Nanos::MAX, now);
+        (slot.at, slot.last_heard) = (Nanos::MAX, now);
         Ok(ReadTicket(MessageId::from_parts(at, slot.number)))
     }
 
@@ -263,10 +263,10 @@ impl Reads {
                 match answer.body {
                     AnswerBody::ReadAccepted if !slot.accepted => {
                         (slot.accepted, slot.due) = (true, false);
-                        (slot.heard, slot.at) = (now, now.saturating_add(silence));
+                        (slot.last_heard, slot.at) = (now, now.saturating_add(silence));
                     }
                     // Asked again when the timer runs out; busy is an answer.
-                    AnswerBody::ReadRefused(NackReason::Busy) => slot.heard = now,
+                    AnswerBody::ReadRefused(NackReason::Busy) => slot.last_heard = now,
                     AnswerBody::ReadRefused(reason) => {
                         self.finish(at, Err(ReadError::Refused { node, address: read.source, reason }));
                     }
@@ -279,18 +279,18 @@ impl Reads {
 
     fn serve(&mut self, now: Nanos, request: &ReadRequest, access: &AccessTable, sender: &mut Sender) {
         let Common { source: node, incarnation, .. } = request.common;
-        let key = Key { node, incarnation, context: request.read.context() };
+        let key = ContextKey { node, incarnation, context: request.read.context() };
         let known = self.peers.find(&key);
         let body = match known.and_then(|at| self.peers.get_mut(at)) {
             Some(peer) if peer.message == request.read => {
-                peer.heard = now;
+                peer.last_heard = now;
                 AnswerBody::ReadAccepted
             }
             // An old request that has wandered: nobody waits for its answer.
             Some(peer) if !peer.message.is_older_than(request.read, 20) => return,
             _ => {
                 let rested = now.checked_sub(self.config.tombstone).unwrap_or(Nanos::ZERO);
-                let place = known.or_else(|| self.peers.room(&key, rested));
+                let place = known.or_else(|| self.peers.find_free(&key, rested));
                 let command = Command {
                     source: request.source,
                     node,
@@ -306,7 +306,8 @@ impl Reads {
                 } else if let Some(place) = place
                     && sender.submit_for_read(now, command, request.read.get()).is_ok()
                 {
-                    let peer = Peer { key, message: request.read, fortune: Fortune::Done, heard: now };
+                    let peer =
+                        PeerRecord { key, message: request.read, state: MessageState::Done, last_heard: now };
                     self.peers.put(place, peer);
                     AnswerBody::ReadAccepted
                 } else {
@@ -355,13 +356,14 @@ impl Reads {
             };
             if slot.accepted {
                 let number = MessageId::from_parts(at, slot.number).get();
-                let heard = receiver.last_answer_time(node, number).unwrap_or(slot.heard).max(slot.heard);
-                slot.heard = heard;
+                let heard =
+                    receiver.last_answer_time(node, number).unwrap_or(slot.last_heard).max(slot.last_heard);
+                slot.last_heard = heard;
                 slot.at = heard.saturating_add(self.config.silence);
                 if slot.at <= now {
                     self.finish(at, Err(ReadError::Silent { node, address }));
                 }
-            } else if slot.heard.saturating_add(self.config.give_up) <= now {
+            } else if slot.last_heard.saturating_add(self.config.give_up) <= now {
                 let tries = slot.tries;
                 self.finish(at, Err(ReadError::Unanswered { node, address, tries }));
             } else {
@@ -378,10 +380,10 @@ impl Reads {
     }
 
     /// The next packet to send.
-    pub fn poll_packet(&mut self, now: Nanos) -> Option<Departure> {
+    pub fn poll_packet(&mut self, now: Nanos) -> Option<OutgoingPacket> {
         if let Some(answer) = self.answers.pop_front() {
             let header = Header::Message(Message::Answer(answer));
-            return Some(Departure { header, source: CardAddr::new(0), payload: 0 });
+            return Some(OutgoingPacket { header, source: CardAddr::new(0), payload: 0 });
         }
         let (at, slot) = (0_u16..).zip(&mut *self.slots).find(|(_, slot)| slot.due && slot.read.is_some())?;
         let read = slot.read?;
@@ -403,7 +405,7 @@ impl Reads {
             length: read.length,
         };
         let header = Header::Message(Message::Read(request));
-        Some(Departure { header, source: CardAddr::new(0), payload: 0 })
+        Some(OutgoingPacket { header, source: CardAddr::new(0), payload: 0 })
     }
 
     /// The next read that has ended.

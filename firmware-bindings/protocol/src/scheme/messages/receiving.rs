@@ -3,7 +3,7 @@
 //! Longer than most files: what is asked before a message is admitted, and what its packets may then do, stand in one order that the
 //! searches rely on.
 
-mod lives;
+mod incarnations;
 mod views;
 
 use alloc::boxed::Box;
@@ -19,22 +19,22 @@ use fpga_firmware::wire::{
 use fpga_registers::CardAddr;
 
 use super::config::{MessageConfigError, ReceiverConfig};
-use super::peers::{Fortune, Key, Peer, Peers};
+use super::peers::{ContextKey, MessageState, PeerRecord, PeerTable};
 use crate::free::FreeSlots;
 use crate::receiver::{AccessTable, ReceiveMemory, UNLIMITED_SLOTS};
-use crate::scheme::ends::{AnyMessageReceiver, Rules};
-use crate::scheme::side::{Header, Said, SchemeReceiver};
-use crate::scheme::{Fate, Incoming, Packet};
-use crate::state::Table;
+use crate::scheme::any::{AnyMessageReceiver, SchemeConfig};
+use crate::scheme::traits::{Action, Header, SchemeReceiver};
+use crate::scheme::{Disposition, MessageReceiver, Packet};
+use crate::state::StateTable;
 use crate::time::Nanos;
 use crate::timers::Timers;
 use fpga_registers::cast::index;
-use lives::{Admission, Lives};
+use incarnations::{Admission, NodeTable};
 pub use views::ReceiverCounters;
 
 #[derive(Clone, Debug)]
 struct Context {
-    /// Its place among the peers, whose fortune is [`Fortune::Live`]; `None` if the context is free.
+    /// Its place among the peers, whose fortune is [`MessageState::Live`]; `None` if the context is free.
     peer: Option<usize>,
     /// How often the context was used.
     generation: u32,
@@ -51,7 +51,7 @@ struct Context {
 
 /// A context's end by rules that its message does not go by.
 #[derive(Clone, Debug)]
-struct Spare {
+struct SpareReceiver {
     scheme: Scheme,
     end: AnyMessageReceiver,
 }
@@ -63,12 +63,12 @@ pub struct Receiver {
     access: AccessTable,
     contexts: Box<[Context]>,
     /// As many of each context as there are other rules, one context's after the other's.
-    spares: Box<[Spare]>,
+    spares: Box<[SpareReceiver]>,
     free: FreeSlots,
     timers: Timers,
-    peers: Peers,
-    lives: Lives,
-    said: VecDeque<Said>,
+    peers: PeerTable,
+    incarnations: NodeTable,
+    actions: VecDeque<Action>,
     /// Free slots for notices, and those of them that are reserved for messages with which a transfer will be complete.
     notice_slots: u32,
     reserved: u32,
@@ -79,18 +79,18 @@ pub struct Receiver {
     counters: ReceiverCounters,
 }
 
-const fn key_of(common: &Common, message: MessageId) -> Key {
-    Key { node: common.source, incarnation: common.incarnation, context: message.context() }
+const fn key_of(common: &Common, message: MessageId) -> ContextKey {
+    ContextKey { node: common.source, incarnation: common.incarnation, context: message.context() }
 }
 
 /// Where a message is: how a packet that comes finds it.
-enum Found {
+enum Lookup {
     /// In this context.
-    Here(u16),
+    Active(u16),
     /// It has ended, or a later one of the same context has begun.
-    Past(Option<Fortune>),
+    Ended(Option<MessageState>),
     /// It was never heard of.
-    Nowhere,
+    Unknown,
 }
 
 impl Receiver {
@@ -122,8 +122,8 @@ impl Receiver {
         };
         // At most three answers and an event per context in one call, or all that follows from one packet.
         let burst = 4 * index(config.contexts) + 8;
-        let beside = config.others.beside(config.rules.scheme());
-        let spare = |rules: Rules| Spare { scheme: rules.scheme(), end: rules.receiving() };
+        let beside = config.others.without(config.rules.scheme());
+        let spare = |rules: SchemeConfig| SpareReceiver { scheme: rules.scheme(), end: rules.receiving() };
         Ok(Self {
             access: AccessTable::new(config.windows),
             contexts: (0..config.contexts).map(|_| blank()).collect(),
@@ -132,9 +132,9 @@ impl Receiver {
             notice_slots: UNLIMITED_SLOTS,
             reserved: 0,
             timers: Timers::new(config.contexts),
-            peers: Peers::new(config.peers),
-            lives: Lives::new(config.peers),
-            said: VecDeque::with_capacity(2 * burst),
+            peers: PeerTable::new(config.peers),
+            incarnations: NodeTable::new(config.peers),
+            actions: VecDeque::with_capacity(2 * burst),
             burst,
             next_sweep: Nanos::MAX,
             counters: ReceiverCounters::default(),
@@ -156,11 +156,11 @@ impl Receiver {
 
     /// Its tables, and how much state an entry of each holds, without what the ends keep on the heap.
     #[must_use]
-    pub fn state(&self) -> [Table; 3] {
+    pub fn state(&self) -> [StateTable; 3] {
         [
-            Table::new("contexts", self.config.contexts.into(), size_of::<Context>()),
-            Table::new("senders' contexts", self.config.peers.into(), size_of::<Option<Peer>>()),
-            Table::new("senders", self.lives.capacity(), Lives::BYTES),
+            StateTable::new("contexts", self.config.contexts.into(), size_of::<Context>()),
+            StateTable::new("senders' contexts", self.config.peers.into(), size_of::<Option<PeerRecord>>()),
+            StateTable::new("senders", self.incarnations.capacity(), NodeTable::BYTES),
         ]
     }
 
@@ -197,7 +197,7 @@ impl Receiver {
     /// Whether it goes by these rules.
     fn uses(&self, scheme: Scheme) -> bool {
         let default = self.config.rules.scheme();
-        scheme == default || self.config.others.beside(default).any(|rules| rules.scheme() == scheme)
+        scheme == default || self.config.others.without(default).any(|rules| rules.scheme() == scheme)
     }
 
     /// Has a context go by `scheme`, which is one of the node's. Ends change places: nothing is allocated.
@@ -232,18 +232,18 @@ impl Receiver {
         let of_read = |context: &&Context| context.announcement.read == read;
         let heard = |context: &Context| {
             let peer = self.peers.get(context.peer?)?;
-            (peer.key.node == node).then_some(peer.heard)
+            (peer.key.node == node).then_some(peer.last_heard)
         };
         self.contexts.iter().filter(of_read).filter_map(heard).max()
     }
 
     fn has_space(&mut self) -> bool {
-        let room = self.said.capacity() - self.said.len() >= self.burst;
+        let room = self.actions.capacity() - self.actions.len() >= self.burst;
         self.counters.unpolled += u64::from(!room);
         room
     }
 
-    fn say(&mut self, key: &Key, message: MessageId, context: Option<u16>, body: AnswerBody) {
+    fn queue_answer(&mut self, key: &ContextKey, message: MessageId, context: Option<u16>, body: AnswerBody) {
         let common = Common {
             source: self.config.node,
             destination: key.node,
@@ -252,14 +252,14 @@ impl Receiver {
         };
         let context = context.map(u32::from);
         let answer = MessageAnswer { common, message, peer_incarnation: key.incarnation, context, body };
-        self.said.push_back(Said::Send(Header::Message(Message::Answer(answer))));
+        self.actions.push_back(Action::Send(Header::Message(Message::Answer(answer))));
     }
 
     fn event(&mut self, now: Nanos, event: Event) {
-        self.said.push_back(Said::Event(Event { time: now.get(), ..event }));
+        self.actions.push_back(Action::Event(Event { time: now.get(), ..event }));
     }
 
-    fn fault(&mut self, now: Nanos, reason: FaultReason, key: &Key, address: CardAddr, length: u64) {
+    fn fault(&mut self, now: Nanos, reason: FaultReason, key: &ContextKey, address: CardAddr, length: u64) {
         let event = Event {
             reason: reason.value(),
             node: key.node,
@@ -272,43 +272,43 @@ impl Receiver {
     }
 
     /// Looks for a packet's message: by the context that it names, or by who sent it.
-    fn find(&self, key: &Key, message: MessageId, context: Option<u32>) -> Found {
+    fn find(&self, key: &ContextKey, message: MessageId, context: Option<u32>) -> Lookup {
         if let Some(slot) = context.and_then(|context| u16::try_from(context).ok())
             && let Some(peer) =
                 self.contexts.get(usize::from(slot)).and_then(|context| self.peers.get(context.peer?))
             && peer.key == *key
             && peer.message == message
         {
-            return Found::Here(slot);
+            return Lookup::Active(slot);
         }
         let Some(peer) = self.peers.find(key).and_then(|at| self.peers.get(at)) else {
-            return Found::Nowhere;
+            return Lookup::Unknown;
         };
         if peer.message == message {
-            match peer.fortune {
-                Fortune::Live(slot) => Found::Here(slot),
-                ended => Found::Past(Some(ended)),
+            match peer.state {
+                MessageState::Live(slot) => Lookup::Active(slot),
+                ended => Lookup::Ended(Some(ended)),
             }
         } else if peer.message.is_older_than(message, self.config.number_bits) {
-            Found::Nowhere
+            Lookup::Unknown
         } else {
-            Found::Past(None)
+            Lookup::Ended(None)
         }
     }
 
     /// A packet of a message that has ended.
-    fn past(&mut self, now: Nanos, key: &Key, message: MessageId, fortune: Option<Fortune>) {
+    fn past(&mut self, now: Nanos, key: &ContextKey, message: MessageId, fortune: Option<MessageState>) {
         if let Some(peer) = fortune.and_then(|_| self.peers.find(key)).and_then(|at| self.peers.get_mut(at)) {
-            peer.heard = now;
+            peer.last_heard = now;
         }
         match fortune {
-            Some(Fortune::Done) => {
+            Some(MessageState::Done) => {
                 self.counters.duplicates += 1;
-                self.say(key, message, None, AnswerBody::Done);
+                self.queue_answer(key, message, None, AnswerBody::Done);
             }
             Some(_) => {
                 self.counters.zombies += 1;
-                self.say(key, message, None, AnswerBody::Refused(NackReason::Unknown));
+                self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Unknown));
             }
             // Of a message before: nobody waits for an answer.
             None => self.counters.zombies += 1,
@@ -319,7 +319,7 @@ impl Receiver {
     fn admit(
         &mut self,
         now: Nanos,
-        key: &Key,
+        key: &ContextKey,
         message: MessageId,
         (scheme, packet_size_log2): (Scheme, u8),
         announcement: &Announcement,
@@ -328,7 +328,7 @@ impl Receiver {
         if packet_size_log2 != self.config.packet_size_log2 {
             self.counters.bad_packets += 1;
             self.fault(now, FaultReason::BadPacket, key, announcement.base, announcement.length.into());
-            self.say(key, message, None, AnswerBody::Refused(NackReason::BadPacket));
+            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::BadPacket));
             return None;
         }
         let Announcement { base, length, key: window_key, .. } = *announcement;
@@ -336,16 +336,17 @@ impl Receiver {
         let Some(window) = window else {
             self.counters.violations += 1;
             self.fault(now, FaultReason::Violation, key, base, length.into());
-            self.say(key, message, None, AnswerBody::Refused(NackReason::Violation));
+            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Violation));
             return None;
         };
         let Some(sender) = self.sender(now, key) else {
             self.counters.busy += 1;
-            self.say(key, message, None, AnswerBody::Refused(NackReason::Busy));
+            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Busy));
             return None;
         };
         let known = self.peers.find(key);
-        if let Some(Fortune::Live(slot)) = known.and_then(|at| self.peers.get(at)).map(|peer| peer.fortune) {
+        if let Some(MessageState::Live(slot)) = known.and_then(|at| self.peers.get(at)).map(|peer| peer.state)
+        {
             // Its sender has gone on to another message.
             self.abandon(now, slot);
         }
@@ -355,14 +356,14 @@ impl Receiver {
         let reserves = notifies && announcement.left == 0;
         if reserves && self.reserved >= self.notice_slots {
             self.counters.not_ready += 1;
-            self.say(key, message, None, AnswerBody::Refused(NackReason::NotReady));
+            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::NotReady));
             return None;
         }
-        let place = known.or_else(|| self.peers.room(key, rested));
+        let place = known.or_else(|| self.peers.find_free(key, rested));
         // A context is taken only where everything else is there.
         let Some((place, slot)) = place.and_then(|place| Some((place, self.free.pop()?))) else {
             self.counters.busy += 1;
-            self.say(key, message, None, AnswerBody::Refused(NackReason::Busy));
+            self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Busy));
             return None;
         };
         let count = announcement.packets(packet_size_log2);
@@ -376,9 +377,10 @@ impl Receiver {
             context.notifies = notifies;
             context.end.begin(now, count);
         }
-        self.peers.put(place, Peer { key: *key, message, fortune: Fortune::Live(slot), heard: now });
+        self.peers
+            .put(place, PeerRecord { key: *key, message, state: MessageState::Live(slot), last_heard: now });
         self.reserved += u32::from(reserves);
-        self.lives.begin(sender, now);
+        self.incarnations.begin(sender, now);
         self.counters.begun += 1;
         self.report(now, EventKind::Registered, slot);
         self.next_sweep = self.next_sweep.min(now.saturating_add(self.config.silence));
@@ -387,10 +389,10 @@ impl Receiver {
     }
 
     /// The place of a message's sender, if messages of this life of it may begin. What a former one had under way is given up for it.
-    fn sender(&mut self, now: Nanos, key: &Key) -> Option<usize> {
+    fn sender(&mut self, now: Nanos, key: &ContextKey) -> Option<usize> {
         let lifetime = self.config.lifetime;
         let rested = now.checked_sub(self.config.tombstone.max(lifetime)).unwrap_or(Nanos::ZERO);
-        match self.lives.admit(now, (key.node, key.incarnation), lifetime, rested) {
+        match self.incarnations.admit(now, (key.node, key.incarnation), lifetime, rested) {
             Admission::Admitted(at) => Some(at),
             Admission::Succeeds(at) => {
                 for slot in (0..=u16::MAX).take(self.contexts.len()) {
@@ -416,7 +418,8 @@ impl Receiver {
     /// Tells the host that a message has got its context, or leaves it.
     fn report(&mut self, now: Nanos, kind: EventKind, slot: u16) {
         let Some(context) = self.contexts.get(usize::from(slot)) else { return };
-        let Some(Peer { key, message, .. }) = context.peer.and_then(|place| self.peers.get(place)).copied()
+        let Some(PeerRecord { key, message, .. }) =
+            context.peer.and_then(|place| self.peers.get(place)).copied()
         else {
             return;
         };
@@ -446,15 +449,15 @@ impl Receiver {
     }
 
     /// Frees a context; what became of its message stays known.
-    fn end(&mut self, now: Nanos, slot: u16, fortune: Fortune) {
-        let kind = if fortune == Fortune::Done { EventKind::Completed } else { EventKind::Expired };
+    fn end(&mut self, now: Nanos, slot: u16, fortune: MessageState) {
+        let kind = if fortune == MessageState::Done { EventKind::Completed } else { EventKind::Expired };
         self.report(now, kind, slot);
         let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
         let Some(place) = context.peer.take() else { return };
         self.reserved -= u32::from(context.notifies && context.announcement.left == 0);
         if let Some(peer) = self.peers.get_mut(place) {
-            peer.fortune = fortune;
-            self.lives.end((peer.key.node, peer.key.incarnation), now);
+            peer.state = fortune;
+            self.incarnations.end((peer.key.node, peer.key.incarnation), now);
         }
         context.announcement.read = 0;
         self.timers.stop(slot.into());
@@ -463,37 +466,37 @@ impl Receiver {
 
     fn abandon(&mut self, now: Nanos, slot: u16) {
         self.counters.abandoned += 1;
-        self.end(now, slot, Fortune::GivenUp);
+        self.end(now, slot, MessageState::GivenUp);
     }
 
     fn request(&mut self, now: Nanos, request: &MessageRequest) {
         let key = key_of(&request.common, request.message);
         if !self.uses(request.scheme) {
             self.counters.bad_packets += 1;
-            self.say(&key, request.message, None, AnswerBody::Refused(NackReason::Scheme));
+            self.queue_answer(&key, request.message, None, AnswerBody::Refused(NackReason::Scheme));
             return;
         }
         let slot = match self.find(&key, request.message, None) {
-            Found::Here(slot) => {
+            Lookup::Active(slot) => {
                 if self.contradicts(now, &key, slot, request.scheme) {
                     return;
                 }
                 Some(slot)
             }
-            Found::Past(fortune) => return self.past(now, &key, request.message, fortune),
-            Found::Nowhere => {
+            Lookup::Ended(fortune) => return self.past(now, &key, request.message, fortune),
+            Lookup::Unknown => {
                 let rules = (request.scheme, request.packet_size_log2);
                 self.admit(now, &key, request.message, rules, &request.announcement, request.common.flags)
             }
         };
         if let Some(slot) = slot {
-            self.heard(now, slot);
-            self.say(&key, request.message, Some(slot), AnswerBody::Accepted);
+            self.note_activity(now, slot);
+            self.queue_answer(&key, request.message, Some(slot), AnswerBody::Accepted);
         }
     }
 
     /// Whether a packet comes by other rules than its message, which no sender does.
-    fn contradicts(&mut self, now: Nanos, key: &Key, slot: u16, scheme: Scheme) -> bool {
+    fn contradicts(&mut self, now: Nanos, key: &ContextKey, slot: u16, scheme: Scheme) -> bool {
         let Some(context) = self.contexts.get(usize::from(slot)) else { return true };
         if context.scheme == scheme {
             return false;
@@ -504,10 +507,10 @@ impl Receiver {
         true
     }
 
-    fn heard(&mut self, now: Nanos, slot: u16) {
+    fn note_activity(&mut self, now: Nanos, slot: u16) {
         let place = self.contexts.get(usize::from(slot)).and_then(|context| context.peer);
         if let Some(peer) = place.and_then(|place| self.peers.get_mut(place)) {
-            peer.heard = now;
+            peer.last_heard = now;
         }
     }
 
@@ -521,27 +524,27 @@ impl Receiver {
         let (key, message) = (key_of(&header.common, header.message), header.message);
         if !self.uses(header.scheme) {
             self.counters.bad_packets += 1;
-            self.say(&key, message, None, AnswerBody::Refused(NackReason::Scheme));
+            self.queue_answer(&key, message, None, AnswerBody::Refused(NackReason::Scheme));
             return;
         }
         let slot = match (self.find(&key, message, header.context), &header.announcement) {
-            (Found::Here(slot), _) => Some(slot),
-            (Found::Past(fortune), _) => return self.past(now, &key, message, fortune),
-            (Found::Nowhere, Some(announcement)) => {
+            (Lookup::Active(slot), _) => Some(slot),
+            (Lookup::Ended(fortune), _) => return self.past(now, &key, message, fortune),
+            (Lookup::Unknown, Some(announcement)) => {
                 let rules = (header.scheme, header.packet_size_log2);
                 self.admit(now, &key, message, rules, announcement, header.common.flags)
             }
-            (Found::Nowhere, None) => {
+            (Lookup::Unknown, None) => {
                 // A life before this one knew it, or a zombie has outlived its tombstone.
                 self.counters.zombies += 1;
-                return self.say(&key, message, None, AnswerBody::Refused(NackReason::Unknown));
+                return self.queue_answer(&key, message, None, AnswerBody::Refused(NackReason::Unknown));
             }
         };
         let Some(slot) = slot else { return };
         if self.contradicts(now, &key, slot, header.scheme) {
             return;
         }
-        self.heard(now, slot);
+        self.note_activity(now, slot);
         let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
         let Announcement { base, length, key: window_key, .. } = context.announcement;
         let (size, count, number) = (self.config.packet_size(), context.count, u32::from(header.index));
@@ -560,29 +563,35 @@ impl Receiver {
                 context.window = window;
                 context.end.handle_packet(now, &packet)
             }
-            None => Fate::Write,
+            None => Disposition::Write,
         };
         match fate {
-            Fate::Write => {
+            Disposition::Write => {
                 let written = allowed.is_some() && memory.write(address, payload).is_ok();
                 if !written {
                     self.counters.violations += 1;
                     self.fault(now, FaultReason::Violation, &key, address, expected.into());
-                    self.end(now, slot, Fortune::GivenUp);
-                    return self.say(&key, message, None, AnswerBody::Refused(NackReason::Violation));
+                    self.end(now, slot, MessageState::GivenUp);
+                    return self.queue_answer(
+                        &key,
+                        message,
+                        None,
+                        AnswerBody::Refused(NackReason::Violation),
+                    );
                 }
                 self.counters.written += 1;
             }
-            Fate::Duplicate => self.counters.duplicates += 1,
-            Fate::Dropped => self.counters.dropped += 1,
+            Disposition::Duplicate => self.counters.duplicates += 1,
+            Disposition::Dropped => self.counters.dropped += 1,
         }
-        self.speak(now, slot);
+        self.emit_answers(now, slot);
     }
 
     /// What an end has to say, and what follows from its completion.
-    fn speak(&mut self, now: Nanos, slot: u16) {
+    fn emit_answers(&mut self, now: Nanos, slot: u16) {
         let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
-        let Some(Peer { key, message, .. }) = context.peer.and_then(|place| self.peers.get(place)).copied()
+        let Some(PeerRecord { key, message, .. }) =
+            context.peer.and_then(|place| self.peers.get(place)).copied()
         else {
             return;
         };
@@ -591,8 +600,8 @@ impl Receiver {
                 context.announcement;
             let notifies = context.notifies;
             self.counters.complete += 1;
-            self.end(now, slot, Fortune::Done);
-            self.say(&key, message, None, AnswerBody::Done);
+            self.end(now, slot, MessageState::Done);
+            self.queue_answer(&key, message, None, AnswerBody::Done);
             if left == 0 && notifies {
                 self.counters.notices += 1;
                 if self.notice_slots != UNLIMITED_SLOTS {
@@ -612,7 +621,7 @@ impl Receiver {
             return;
         }
         while let Some(answer) = self.contexts.get_mut(usize::from(slot)).and_then(|c| c.end.poll_answer()) {
-            self.say(&key, message, Some(slot), super::to_wire(&answer));
+            self.queue_answer(&key, message, Some(slot), super::to_wire(&answer));
         }
         self.watch(slot);
     }
@@ -622,7 +631,9 @@ impl Receiver {
         self.next_sweep = Nanos::MAX;
         for slot in (0..=u16::MAX).take(self.contexts.len()) {
             let place = self.contexts.get(usize::from(slot)).and_then(|context| context.peer);
-            let Some(Peer { heard, .. }) = place.and_then(|place| self.peers.get(place)).copied() else {
+            let Some(PeerRecord { last_heard: heard, .. }) =
+                place.and_then(|place| self.peers.get(place)).copied()
+            else {
                 continue;
             };
             let due = heard.saturating_add(self.config.silence);
@@ -669,7 +680,7 @@ impl SchemeReceiver for Receiver {
             if let Some(context) = self.contexts.get_mut(usize::from(slot)) {
                 context.end.handle_timeout(now);
             }
-            self.speak(now, slot);
+            self.emit_answers(now, slot);
         }
         if self.next_sweep <= now {
             self.sweep(now);
@@ -680,8 +691,8 @@ impl SchemeReceiver for Receiver {
         self.timers.next().unwrap_or(Nanos::MAX).min(self.next_sweep).as_timer()
     }
 
-    fn poll_action(&mut self) -> Option<Said> {
-        self.said.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn access_mut(&mut self) -> &mut AccessTable {

@@ -2,7 +2,7 @@
 //!
 //! Longer than most files: who sends next, and what an answer changes of that, is one state machine.
 
-mod endings;
+mod finish;
 mod views;
 
 use alloc::boxed::Box;
@@ -15,13 +15,13 @@ use fpga_registers::CardAddr;
 use super::config::{MessageConfigError, SenderConfig};
 use super::transfers::{Transfers, messages_of};
 use crate::feedback::flow::{Config as FlowConfig, FULL, FlowControl};
-use crate::list::{Links, List};
-use crate::scheme::Outgoing;
-use crate::scheme::bits::Set;
-use crate::scheme::ends::{AnyMessageSender, Rules};
-use crate::scheme::side::{Departure, Header, SchemeSender};
+use crate::list::{List, ListLinks};
+use crate::scheme::MessageSender;
+use crate::scheme::any::{AnyMessageSender, SchemeConfig};
+use crate::scheme::bits::PacketSet;
+use crate::scheme::traits::{Header, OutgoingPacket, SchemeSender};
 use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferError};
-use crate::state::Table;
+use crate::state::StateTable;
 use crate::time::Nanos;
 use crate::timers::Timers;
 use fpga_registers::cast::{index, low16};
@@ -30,17 +30,17 @@ pub use views::{ContextView, Progress, SenderCounters};
 /// Parts of a context's numbers whose use is timed.
 const PARTS: usize = 8;
 /// Longest back-off, as doublings of the time to ask again.
-const DOUBLINGS: u8 = 8;
+const MAX_DOUBLINGS: u8 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,
     /// The request has to be sent.
-    Ask,
+    RequestDue,
     /// The request was sent: ask again at this time.
-    Asked(Nanos),
+    RequestSent(Nanos),
     /// The receiver had no room: begin again at this time.
-    Held(Nanos),
+    BackedOff(Nanos),
     Sending,
 }
 
@@ -53,7 +53,7 @@ struct Context {
     /// When the last number of each part was left.
     left: [Nanos; PARTS],
     /// The receiver's context, once it is known.
-    theirs: Option<u32>,
+    peer_limit: Option<u32>,
     transfer: u32,
     source: CardAddr,
     announcement: Announcement,
@@ -62,7 +62,7 @@ struct Context {
     /// The next packet that was never sent.
     fresh: u32,
     sent: u64,
-    heard: Nanos,
+    last_heard: Nanos,
     /// Requests, or beginnings, in a row.
     tries: u8,
     end: AnyMessageSender,
@@ -70,7 +70,7 @@ struct Context {
 
 /// A context's end by rules that its message does not go by.
 #[derive(Clone, Debug)]
-struct Spare {
+struct SpareSender {
     end: AnyMessageSender,
     /// Whom its last message went to.
     node: NodeId,
@@ -84,21 +84,21 @@ pub struct Sender {
     transfers: Transfers,
     contexts: Box<[Context]>,
     /// As many of each context as there are other rules, one context's after the other's.
-    spares: Box<[Spare]>,
-    links: Links,
+    spares: Box<[SpareSender]>,
+    links: ListLinks,
     idle: List,
     /// Contexts first, then transfers' deadlines.
     timers: Timers,
     /// Contexts that may have a packet to send.
-    ready: Set,
+    ready: PacketSet,
     /// The same, to receivers whose rate is lowered: after all others.
-    low: Set,
+    low: PacketSet,
     /// Of these, contexts that wait until their next packet may leave, and when the first of them may.
-    paced: Set,
+    paced: PacketSet,
     pace: Nanos,
     flow: Option<FlowControl>,
     /// Transfers of which there is progress to tell.
-    news: Set,
+    news: PacketSet,
     turn: u32,
     /// Nothing can begin until something ends, or until [`Self::wake`].
     blocked: bool,
@@ -114,7 +114,7 @@ impl Sender {
     /// See [`SenderConfig::validate`].
     pub fn new(config: SenderConfig, incarnation: Incarnation) -> Result<Self, MessageConfigError> {
         config.validate()?;
-        let mut links = Links::new(config.contexts);
+        let mut links = ListLinks::new(config.contexts);
         let mut idle = List::EMPTY;
         for slot in 0..config.contexts {
             idle.push_back(&mut links, slot);
@@ -124,7 +124,7 @@ impl Sender {
             node: NodeId::ANY,
             number: 0,
             left: [Nanos::ZERO; PARTS],
-            theirs: None,
+            peer_limit: None,
             transfer: 0,
             source: CardAddr::new(0),
             announcement: Announcement {
@@ -140,12 +140,12 @@ impl Sender {
             count: 0,
             fresh: 0,
             sent: 0,
-            heard: Nanos::ZERO,
+            last_heard: Nanos::ZERO,
             tries: 0,
             end: config.rules.sending(),
         };
-        let beside = config.others.beside(config.rules.scheme());
-        let spare = |rules: Rules| Spare { end: rules.sending(), node: NodeId::ANY };
+        let beside = config.others.without(config.rules.scheme());
+        let spare = |rules: SchemeConfig| SpareSender { end: rules.sending(), node: NodeId::ANY };
         let spares = (0..config.contexts).flat_map(|_| beside.clone().map(spare)).collect();
         Ok(Self {
             incarnation,
@@ -155,12 +155,12 @@ impl Sender {
             links,
             idle,
             timers: Timers::new(config.contexts + config.transfers),
-            ready: Set::new(config.contexts),
-            low: Set::new(config.contexts),
-            paced: Set::new(config.contexts),
+            ready: PacketSet::new(config.contexts),
+            low: PacketSet::new(config.contexts),
+            paced: PacketSet::new(config.contexts),
             pace: Nanos::MAX,
             flow: None,
-            news: Set::new(config.transfers),
+            news: PacketSet::new(config.transfers),
             turn: 0,
             blocked: false,
             wake: Nanos::MAX,
@@ -183,10 +183,14 @@ impl Sender {
 
     /// Its tables, and how much state an entry of each holds, without what the ends keep on the heap.
     #[must_use]
-    pub fn state(&self) -> [Table; 2] {
+    pub fn state(&self) -> [StateTable; 2] {
         [
-            Table::new("contexts", self.config.contexts.into(), size_of::<Context>()),
-            Table::new("transfers", self.config.transfers.into(), size_of::<super::transfers::Transfer>()),
+            StateTable::new("contexts", self.config.contexts.into(), size_of::<Context>()),
+            StateTable::new(
+                "transfers",
+                self.config.transfers.into(),
+                size_of::<super::transfers::Transfer>(),
+            ),
         ]
     }
 
@@ -217,10 +221,10 @@ impl Sender {
     }
 
     /// The next packet of a receiver whose rate is lowered, if its time has come.
-    fn poll_paced(&mut self, now: Nanos) -> Option<Departure> {
+    fn poll_paced(&mut self, now: Nanos) -> Option<OutgoingPacket> {
         while let Some(slot) = self.low.next_from(self.turn) {
             let node = self.contexts[index(slot)].node;
-            if let Some(at) = self.flow.as_ref().and_then(|flow| flow.held(now, node)) {
+            if let Some(at) = self.flow.as_ref().and_then(|flow| flow.release_time(now, node)) {
                 self.low.remove(slot);
                 self.paced.insert(slot);
                 self.pace = self.pace.min(at);
@@ -270,11 +274,11 @@ impl Sender {
         let context = self.contexts.get(index(slot)).filter(|context| context.stage != Stage::Idle)?;
         Some(ContextView {
             scheme: context.end.scheme(),
-            asking: matches!(context.stage, Stage::Ask | Stage::Asked(_)),
-            held: matches!(context.stage, Stage::Held(_)),
+            asking: matches!(context.stage, Stage::RequestDue | Stage::RequestSent(_)),
+            held: matches!(context.stage, Stage::BackedOff(_)),
             node: context.node,
             message: MessageId::from_parts(low16(slot), context.number),
-            theirs: context.theirs,
+            peer_limit: context.peer_limit,
             ticket: self.transfers.ticket(context.transfer),
             announcement: context.announcement,
             packets: context.count,
@@ -282,7 +286,7 @@ impl Sender {
             base: context.end.base(),
             sent: context.sent,
             tries: context.tries,
-            age: now.saturating_sub(context.heard),
+            age: now.saturating_sub(context.last_heard),
         })
     }
 
@@ -338,7 +342,7 @@ impl Sender {
     /// [`SubmitError`], [`SubmitError::Scheme`] among them; nothing has changed then.
     pub fn submit_by(&mut self, now: Nanos, command: Command, scheme: Scheme) -> Result<Ticket, SubmitError> {
         let default = self.config.rules.scheme();
-        if scheme != default && !self.config.others.beside(default).any(|rules| rules.scheme() == scheme) {
+        if scheme != default && !self.config.others.without(default).any(|rules| rules.scheme() == scheme) {
             return Err(SubmitError::Scheme { scheme });
         }
         self.add(now, command, Some(scheme), 0)
@@ -379,7 +383,7 @@ impl Sender {
         self.wake = Nanos::MAX;
         while !self.blocked {
             let Some(slot) = self.idle.head() else { break };
-            let rested = self.rested(slot);
+            let rested = self.reusable_at(slot);
             if rested > now {
                 self.wake = rested;
                 return;
@@ -428,7 +432,7 @@ impl Sender {
 
     /// When the context may use its next number: where that enters another eighth, the eighth half a lap before has to be
     /// forgotten by everybody, so that all numbers that anybody remembers lie within half a lap.
-    fn rested(&self, slot: u32) -> Nanos {
+    fn reusable_at(&self, slot: u32) -> Nanos {
         let context = &self.contexts[index(slot)];
         let (now, next) = (self.part(context.number), self.part(self.next_number(context.number)));
         if now == next {
@@ -482,17 +486,17 @@ impl Sender {
         let stranger = self.take_end(slot, scheme) != command.node;
         let context = &mut self.contexts[index(slot)];
         let asks = context.end.requests_context();
-        context.stage = if asks { Stage::Ask } else { Stage::Sending };
+        context.stage = if asks { Stage::RequestDue } else { Stage::Sending };
         context.node = command.node;
         context.number = number;
-        context.theirs = None;
+        context.peer_limit = None;
         context.transfer = transfer;
         context.source = CardAddr::new(command.source.get().wrapping_add(offset));
         context.announcement = announcement;
         context.count = length.div_ceil(size);
         context.fresh = 0;
         context.sent = 0;
-        context.heard = now;
+        context.last_heard = now;
         context.tries = 0;
         context.end.begin(now, context.count, stranger);
         self.touch(slot);
@@ -511,11 +515,11 @@ impl Sender {
                 self.timers.stop(slot);
                 return;
             }
-            Stage::Ask => Nanos::MAX,
-            Stage::Asked(at) | Stage::Held(at) => at,
+            Stage::RequestDue => Nanos::MAX,
+            Stage::RequestSent(at) | Stage::BackedOff(at) => at,
             Stage::Sending => context.end.poll_timeout().unwrap_or(Nanos::MAX),
         };
-        let patience = context.heard.saturating_add(self.config.give_up);
+        let patience = context.last_heard.saturating_add(self.config.give_up);
         self.timers.start(slot, own.min(patience));
     }
 
@@ -528,7 +532,7 @@ impl Sender {
         }
     }
 
-    fn packet_of(&mut self, now: Nanos, slot: u32) -> Option<Departure> {
+    fn packet_of(&mut self, now: Nanos, slot: u32) -> Option<OutgoingPacket> {
         let common = self.common(self.contexts[index(slot)].node);
         let notify = self.transfers.get(self.contexts[index(slot)].transfer).command.notify;
         let flags = if notify == Notify::None { Flags::NO_NOTICE } else { Flags::NONE };
@@ -537,27 +541,31 @@ impl Sender {
         let context = &mut self.contexts[index(slot)];
         let (message, scheme) = (MessageId::from_parts(low16(slot), context.number), context.end.scheme());
         match context.stage {
-            Stage::Ask => {
+            Stage::RequestDue => {
                 context.tries = context.tries.saturating_add(1);
-                let wait = self.config.ask.saturating_mul(1 << (context.tries - 1).min(DOUBLINGS));
-                context.stage = Stage::Asked(now.saturating_add(wait));
+                let wait = self.config.ask.saturating_mul(1 << (context.tries - 1).min(MAX_DOUBLINGS));
+                context.stage = Stage::RequestSent(now.saturating_add(wait));
                 let announcement = context.announcement;
                 let common = Common { flags, ..common };
                 let request = MessageRequest { common, message, scheme, packet_size_log2, announcement };
                 self.counters.requests += 1;
                 let source = context.source;
                 self.watch(slot);
-                Some(Departure { header: Header::Message(Message::Request(request)), source, payload: 0 })
+                Some(OutgoingPacket {
+                    header: Header::Message(Message::Request(request)),
+                    source,
+                    payload: 0,
+                })
             }
             Stage::Sending => {
                 let packet = context.end.poll_packet(now)?;
                 let offset = packet.index * size;
-                let announcement = context.theirs.is_none().then_some(context.announcement);
+                let announcement = context.peer_limit.is_none().then_some(context.announcement);
                 let flags = if announcement.is_some() { flags } else { Flags::NONE };
                 let header = MessageHeader {
                     common: Common { flags, ..common },
                     message,
-                    context: context.theirs,
+                    context: context.peer_limit,
                     sequence: packet.sequence,
                     index: low16(packet.index),
                     round: packet.round,
@@ -566,7 +574,7 @@ impl Sender {
                     packet_size_log2,
                     announcement,
                 };
-                let departure = Departure {
+                let departure = OutgoingPacket {
                     header: Header::Message(Message::Data(header)),
                     source: CardAddr::new(context.source.get().wrapping_add(offset.into())),
                     payload: size.min(context.announcement.length - offset),
@@ -629,7 +637,7 @@ impl SchemeSender for Sender {
         timers.min(self.wake).min(flow).min(self.pace).as_timer()
     }
 
-    fn poll_packet(&mut self, now: Nanos) -> Option<Departure> {
+    fn poll_packet(&mut self, now: Nanos) -> Option<OutgoingPacket> {
         if !self.blocked && self.wake > now {
             self.begin(now);
         } else if self.wake <= now {
@@ -638,7 +646,7 @@ impl SchemeSender for Sender {
         }
         if let Some(packet) = self.flow.as_mut().and_then(FlowControl::poll_feedback) {
             let header = Header::Link(packet);
-            return Some(Departure { header, source: CardAddr::new(0), payload: 0 });
+            return Some(OutgoingPacket { header, source: CardAddr::new(0), payload: 0 });
         }
         while let Some(slot) = self.ready.next_from(self.turn) {
             if let Some(flow) = &self.flow

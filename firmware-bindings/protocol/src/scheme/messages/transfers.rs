@@ -6,7 +6,7 @@ use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
 use fpga_registers::CardAddr;
 
-use crate::list::{Links, List};
+use crate::list::{List, ListLinks};
 use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferError};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
@@ -17,7 +17,7 @@ pub(in crate::scheme) enum Stage {
     /// Messages of it have yet to begin; it is in the queue.
     Waiting,
     /// All its messages have begun.
-    Begun,
+    Started,
     Finished,
 }
 
@@ -35,7 +35,7 @@ pub(in crate::scheme) struct Transfer {
     pub(in crate::scheme) begun: u32,
     pub(in crate::scheme) done: u32,
     /// The receiver's life, once it has answered.
-    pub(in crate::scheme) life: Option<Incarnation>,
+    pub(in crate::scheme) incarnation: Option<Incarnation>,
     /// Packets of messages that are done.
     pub(in crate::scheme) acknowledged: u64,
     pub(in crate::scheme) packets: u64,
@@ -69,7 +69,7 @@ impl Transfer {
         messages: 0,
         begun: 0,
         done: 0,
-        life: None,
+        incarnation: None,
         acknowledged: 0,
         packets: 0,
         retransmits: 0,
@@ -109,7 +109,7 @@ pub(in crate::scheme) fn messages_of(command: &Command, span: u64) -> Result<u32
 #[derive(Clone, Debug)]
 pub(in crate::scheme) struct Transfers {
     records: Box<[Transfer]>,
-    links: Links,
+    links: ListLinks,
     free: List,
     queue: List,
     finished: List,
@@ -118,7 +118,7 @@ pub(in crate::scheme) struct Transfers {
 
 impl Transfers {
     pub(in crate::scheme) fn new(count: u32) -> Self {
-        let mut links = Links::new(count);
+        let mut links = ListLinks::new(count);
         let mut free = List::EMPTY;
         for slot in 0..count {
             free.push_back(&mut links, slot);
@@ -182,7 +182,7 @@ impl Transfers {
     /// The transfer in `slot`, if there is one that has not ended.
     pub(in crate::scheme) fn live(&self, slot: u32) -> Option<&Transfer> {
         let record = self.records.get(index(slot))?;
-        matches!(record.stage, Stage::Waiting | Stage::Begun).then_some(record)
+        matches!(record.stage, Stage::Waiting | Stage::Started).then_some(record)
     }
 
     pub(in crate::scheme) fn get(&self, slot: u32) -> &Transfer {
@@ -216,7 +216,7 @@ impl Transfers {
         let record = &mut self.records[index(slot)];
         record.begun += 1;
         if record.begun == record.messages {
-            record.stage = Stage::Begun;
+            record.stage = Stage::Started;
             self.queue.remove(&mut self.links, slot);
         }
     }
@@ -225,7 +225,7 @@ impl Transfers {
     pub(in crate::scheme) fn begin_all(&mut self, slot: u32) {
         let record = &mut self.records[index(slot)];
         record.begun = record.messages;
-        record.stage = Stage::Begun;
+        record.stage = Stage::Started;
         self.queue.remove(&mut self.links, slot);
     }
 

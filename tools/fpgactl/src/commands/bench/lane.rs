@@ -13,7 +13,7 @@ use fpga_driver::{
 
 use crate::error::CliError;
 use crate::progress::Deadline;
-use crate::stream::{Compare, Place, Source};
+use crate::stream::{Compare, Source, StreamPosition};
 
 /// What both kinds of channel can do. Generic instead of dynamic: this is the path that is measured.
 pub(super) trait Channel: Sized {
@@ -53,7 +53,7 @@ macro_rules! channel {
             }
 
             fn register_memory(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, SubmitError> {
-                self.attach(area).map_err(|refused| refused.error)
+                self.register_memory(area).map_err(|refused| refused.error)
             }
 
             fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
@@ -118,7 +118,7 @@ fn view<'a, C: Channel>(
 
 fn not_registered<C: Channel>(channel: &C, card: &Card) -> CliError {
     // What was attached stays attached: only a mistake in here gets this far.
-    CliError::from(TransferError::from(ChannelError::NotAttached {
+    CliError::from(TransferError::from(ChannelError::NotRegistered {
         card: card.name().into(),
         channel: channel.name(),
     }))
@@ -146,8 +146,8 @@ impl WorkingSet {
         Source::Random { seed: self.seed, length: self.bytes() }
     }
 
-    fn place(&self, card: &Card) -> Place {
-        Place { card: card.name().to_owned(), transfer: 1, start: 0, address: self.card }
+    fn place(&self, card: &Card) -> StreamPosition {
+        StreamPosition { card: card.name().to_owned(), transfer: 1, start: 0, address: self.card }
     }
 
     /// Writes the content to card memory, for engines that read it there.
@@ -171,7 +171,7 @@ impl WorkingSet {
 
 /// A channel with its working set.
 #[derive(Debug)]
-pub(super) struct Lane<C> {
+pub(super) struct BenchChannel<C> {
     pub(super) channel: C,
     pub(super) set: WorkingSet,
     memory: MemoryHandle,
@@ -187,7 +187,7 @@ pub(super) struct Lane<C> {
     last: Option<Ticket>,
 }
 
-impl<C: Channel> Lane<C> {
+impl<C: Channel> BenchChannel<C> {
     /// Takes channel `number` and fills what the engine is going to read in host memory.
     pub(super) fn new(
         card: &Card,
@@ -198,7 +198,7 @@ impl<C: Channel> Lane<C> {
         let mut channel = C::take(card, number, options)?;
         let length = usize::try_from(set.bytes()).unwrap_or(usize::MAX);
         let memory = channel
-            .register_memory(card.area(length)?)
+            .register_memory(card.registered_memory(length)?)
             .map_err(|error| CliError::from(TransferError::from(error)))?;
         let lane = Self {
             channel,
@@ -279,7 +279,7 @@ impl<C: Channel> Lane<C> {
 
     /// The driver's error for a channel on which nothing has moved for `span`, with the registers that matter.
     #[cold]
-    pub(super) fn stuck(&mut self, span: Duration) -> Result<(), CliError> {
+    pub(super) fn stall_report(&mut self, span: Duration) -> Result<(), CliError> {
         let Some(ticket) = self.last else { return Ok(()) };
         let waited = self.channel.wait_ended(ticket, WaitOptions::default().timeout(Duration::ZERO));
         waited.map_err(|mut error| {
@@ -314,14 +314,14 @@ mod tests {
 
     const SET: WorkingSet = WorkingSet { size: 100, slots: 700, card: CardAddr::new(0x3000), seed: 5 };
 
-    fn run<C: Channel>(card: &Card, lane: &mut Lane<C>, operations: u64) {
+    fn run<C: Channel>(card: &Card, lane: &mut BenchChannel<C>, operations: u64) {
         let mut backoff = Backoff::new();
         while lane.done < operations {
             if lane.submitted < operations {
                 lane.submit().unwrap();
             }
             if lane.poll().unwrap() == 0 {
-                card.rest(&mut backoff);
+                card.back_off(&mut backoff);
             } else {
                 backoff.reset();
             }
@@ -335,7 +335,8 @@ mod tests {
         let opened = target::open(&Target::Mock).unwrap();
         let card = &opened.card;
         SET.write_to_card(card, &mut card.h2c(0).unwrap()).unwrap();
-        let mut c2h: Lane<C2hChannel> = Lane::new(card, 0, ChannelOptions::default(), SET).unwrap();
+        let mut c2h: BenchChannel<C2hChannel> =
+            BenchChannel::new(card, 0, ChannelOptions::default(), SET).unwrap();
         c2h.clear(card).unwrap();
         run(card, &mut c2h, SET.slots - 1);
         let error = c2h.compare_on_host(card).unwrap_err();
@@ -344,7 +345,8 @@ mod tests {
         c2h.compare_on_host(card).unwrap();
 
         drop(c2h);
-        let mut h2c: Lane<H2cChannel> = Lane::new(card, 0, ChannelOptions::default(), SET).unwrap();
+        let mut h2c: BenchChannel<H2cChannel> =
+            BenchChannel::new(card, 0, ChannelOptions::default(), SET).unwrap();
         h2c.clear(card).unwrap();
         h2c.restart();
         run(card, &mut h2c, SET.slots - 1);

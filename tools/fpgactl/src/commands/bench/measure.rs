@@ -6,16 +6,16 @@ use fpga_driver::pci::Backoff;
 use fpga_driver::{C2hChannel, Card, H2cChannel, Ticket, WaitMode};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::lane::{Channel, Lane};
+use super::lane::{BenchChannel, Channel};
 use super::progress::Row;
-use super::report::Latencies;
+use super::report::LatencyHistogram;
 use crate::error::CliError;
 use crate::progress::Deadline;
 
 /// Fruitless rounds between two steps of the backoff.
-const PATIENCE: u32 = 64;
+const TIMEOUT: u32 = 64;
 /// Fruitless rounds before the first step of the backoff: some 10 us.
-const EAGER: u32 = 1024;
+const SPIN_ROUNDS: u32 = 1024;
 /// Rounds before the first reading of the clock.
 const FIRST_LOOK: u32 = 64;
 /// Maximum number of rounds between two readings of the clock.
@@ -23,7 +23,7 @@ const MAX_ROUNDS: u32 = 4096;
 /// Wanted time between two readings of the clock.
 const LOOK_SPAN: Duration = Duration::from_micros(200);
 /// Without progress for this long, a channel is stuck: the driver's own limit on a wait.
-const STUCK: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum number of latencies and of closed batches, whatever they take.
 const MIN_SAMPLES: u64 = 100;
 const MIN_BATCHES: u64 = 16;
@@ -35,7 +35,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause that keeps the CPU busy. The first operation after a sleep runs with cold caches.
 const MAX_SPIN: Duration = Duration::from_millis(1);
 /// Batches in a row that were not done after their pause: no pause will do.
-const HOPELESS: u32 = 128;
+const MAX_MISSED_BATCHES: u32 = 128;
 
 /// Parts of a row's time (`--seconds`): the throughput run, and when latencies and closed batches end at the latest.
 pub(super) mod share {
@@ -103,7 +103,7 @@ impl Looks {
 
 /// A wait of the measured loops: it backs off, and says when a channel is stuck.
 #[derive(Debug)]
-struct Patience {
+struct StallDetector {
     backoff: Backoff,
     fruitless: u32,
     since: Option<Instant>,
@@ -111,7 +111,7 @@ struct Patience {
     slept: bool,
 }
 
-impl Patience {
+impl StallDetector {
     const fn new() -> Self {
         Self { backoff: Backoff::new(), fruitless: 0, since: None, slept: false }
     }
@@ -124,13 +124,13 @@ impl Patience {
 
     /// After a fruitless round. Returns whether nothing has moved for too long.
     #[inline]
-    fn rest(&mut self, card: &Card, load: &Load<'_>) -> Result<bool, CliError> {
+    fn check_after_empty_round(&mut self, card: &Card, load: &Load<'_>) -> Result<bool, CliError> {
         self.fruitless = self.fruitless.wrapping_add(1);
-        if !self.fruitless.is_multiple_of(PATIENCE) {
+        if !self.fruitless.is_multiple_of(TIMEOUT) {
             return Ok(false);
         }
         // The clock is not read while an operation may be about to end: that would be in its latency.
-        if self.fruitless < EAGER && !load.shared_cpu && !self.backoff.is_contended() {
+        if self.fruitless < SPIN_ROUNDS && !load.shared_cpu && !self.backoff.is_contended() {
             core::hint::spin_loop();
             return Ok(false);
         }
@@ -140,13 +140,13 @@ impl Patience {
     #[cold]
     fn back_off(&mut self, card: &Card, load: &Load<'_>) -> Result<bool, CliError> {
         let since = *self.since.get_or_insert_with(Instant::now);
-        if card.rest(&mut self.backoff) {
+        if card.back_off(&mut self.backoff) {
             load.check()?;
             self.slept = true;
             // Polls are few from here on: each is followed by a rest.
-            self.fruitless = EAGER + PATIENCE - 1;
+            self.fruitless = SPIN_ROUNDS + TIMEOUT - 1;
         }
-        Ok(since.elapsed() > STUCK)
+        Ok(since.elapsed() > STALL_TIMEOUT)
     }
 }
 
@@ -164,14 +164,14 @@ pub(super) struct Run {
 
 /// All channels, driven in turn by this thread.
 #[derive(Debug)]
-pub(super) struct Lanes {
-    pub(super) h2c: Vec<Lane<H2cChannel>>,
-    pub(super) c2h: Vec<Lane<C2hChannel>>,
+pub(super) struct BenchChannels {
+    pub(super) h2c: Vec<BenchChannel<H2cChannel>>,
+    pub(super) c2h: Vec<BenchChannel<C2hChannel>>,
 }
 
 /// One round of a channel: submit up to a batch, then look once. Returns whether anything moved.
 #[inline]
-fn round<C: Channel>(lane: &mut Lane<C>, load: &Load<'_>) -> Result<bool, CliError> {
+fn round<C: Channel>(lane: &mut BenchChannel<C>, load: &Load<'_>) -> Result<bool, CliError> {
     let mut burst = 0;
     let mut last = None;
     while lane.submitted < lane.total && lane.submitted - lane.done < load.depth && burst < load.batch {
@@ -188,7 +188,7 @@ fn round<C: Channel>(lane: &mut Lane<C>, load: &Load<'_>) -> Result<bool, CliErr
 
 /// Sleeps for the oldest burst once no more can be submitted.
 fn wait<C: Channel>(
-    lane: &mut Lane<C>,
+    lane: &mut BenchChannel<C>,
     load: &Load<'_>,
     mode: WaitMode,
     last: Option<Ticket>,
@@ -207,7 +207,7 @@ fn wait<C: Channel>(
 
 /// When a throughput run ends.
 #[derive(Debug, Clone, Copy)]
-enum End {
+enum RunEnd {
     /// After this number of operations per channel.
     Operations(u64),
     /// After this time, and `least` operations per channel. One takes `estimate` seconds, as long as nothing better is known.
@@ -219,7 +219,7 @@ const fn float(count: u64) -> f64 {
     count as f64
 }
 
-impl End {
+impl RunEnd {
     /// Operations that may be submitted before the clock is read for the first time.
     #[expect(
         clippy::cast_possible_truncation,
@@ -245,7 +245,7 @@ impl End {
     }
 
     /// Lets a channel submit no more if the end is near.
-    fn apply<C: Channel>(self, lane: &mut Lane<C>, elapsed: Duration) {
+    fn apply<C: Channel>(self, lane: &mut BenchChannel<C>, elapsed: Duration) {
         if let Self::Time { least, .. } = self
             && lane.total > lane.submitted
             && self.is_near(elapsed, lane.submitted, lane.done)
@@ -255,16 +255,16 @@ impl End {
     }
 }
 
-impl Lanes {
+impl BenchChannels {
     /// Fails if an operation of any channel failed.
     fn check(&mut self) -> Result<(), CliError> {
-        self.h2c.iter_mut().try_for_each(Lane::check_completions)?;
-        self.c2h.iter_mut().try_for_each(Lane::check_completions)
+        self.h2c.iter_mut().try_for_each(BenchChannel::check_completions)?;
+        self.c2h.iter_mut().try_for_each(BenchChannel::check_completions)
     }
 
     pub(super) fn restart(&mut self) {
-        self.h2c.iter_mut().for_each(Lane::restart);
-        self.c2h.iter_mut().for_each(Lane::restart);
+        self.h2c.iter_mut().for_each(BenchChannel::restart);
+        self.c2h.iter_mut().for_each(BenchChannel::restart);
     }
 
     pub(super) fn clear(&mut self, card: &Card) -> Result<(), CliError> {
@@ -273,12 +273,12 @@ impl Lanes {
     }
 
     /// Drives all channels until `end`; returns how long that took.
-    fn throughput(&mut self, card: &Card, load: &Load<'_>, end: End) -> Result<Duration, CliError> {
+    fn throughput(&mut self, card: &Card, load: &Load<'_>, end: RunEnd) -> Result<Duration, CliError> {
         self.restart();
         let first = end.first(load.depth);
         self.h2c.iter_mut().for_each(|lane| lane.total = first);
         self.c2h.iter_mut().for_each(|lane| lane.total = first);
-        let (mut patience, mut looks) = (Patience::new(), Looks::new());
+        let (mut patience, mut looks) = (StallDetector::new(), Looks::new());
         let began = Instant::now();
         loop {
             let (mut moved, mut open) = (false, false);
@@ -295,8 +295,8 @@ impl Lanes {
             }
             if moved {
                 patience.reset();
-            } else if patience.rest(card, load)? {
-                self.stuck()?;
+            } else if patience.check_after_empty_round(card, load)? {
+                self.stall_report()?;
             }
             if looks.is_due() | core::mem::take(&mut patience.slept) {
                 load.check()?;
@@ -312,9 +312,15 @@ impl Lanes {
     }
 
     #[cold]
-    fn stuck(&mut self) -> Result<(), CliError> {
-        self.h2c.iter_mut().filter(|lane| lane.done < lane.total).try_for_each(|lane| lane.stuck(STUCK))?;
-        self.c2h.iter_mut().filter(|lane| lane.done < lane.total).try_for_each(|lane| lane.stuck(STUCK))
+    fn stall_report(&mut self) -> Result<(), CliError> {
+        self.h2c
+            .iter_mut()
+            .filter(|lane| lane.done < lane.total)
+            .try_for_each(|lane| lane.stall_report(STALL_TIMEOUT))?;
+        self.c2h
+            .iter_mut()
+            .filter(|lane| lane.done < lane.total)
+            .try_for_each(|lane| lane.stall_report(STALL_TIMEOUT))
     }
 
     fn submitted(&self) -> u64 {
@@ -324,7 +330,7 @@ impl Lanes {
 
     /// Goes over the working set of `slots` buffers once. Returns what an operation took, in seconds.
     pub(super) fn warm_up(&mut self, card: &Card, load: &Load<'_>, slots: u64) -> Result<f64, CliError> {
-        let took = self.throughput(card, load, End::Operations(slots))?;
+        let took = self.throughput(card, load, RunEnd::Operations(slots))?;
         Ok(took.as_secs_f64().max(1e-9) / float(slots.max(1)))
     }
 
@@ -339,7 +345,7 @@ impl Lanes {
     ) -> Result<Run, CliError> {
         let clocks = [ClockId::ThreadCPUTime, ClockId::ProcessCPUTime];
         let before = clocks.map(cpu_time);
-        let span = self.throughput(card, load, End::Time { span, least: slots, estimate })?;
+        let span = self.throughput(card, load, RunEnd::Time { span, least: slots, estimate })?;
         let [thread, process] = clocks.map(cpu_time);
         let [thread_before, process_before] = before;
         Ok(Run {
@@ -356,9 +362,9 @@ impl Lanes {
         card: &Card,
         load: &Load<'_>,
         samples: u64,
-    ) -> Result<Latencies, CliError> {
+    ) -> Result<LatencyHistogram, CliError> {
         self.restart();
-        let mut spans = Latencies::new();
+        let mut spans = LatencyHistogram::new();
         let left = load.row.left(share::LATENCY);
         let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
         let (mut spent, mut checked) = (0_u64, 0);
@@ -408,7 +414,7 @@ impl Lanes {
             for lane in &mut self.c2h {
                 totals.closed_batch(card, lane, load)?;
             }
-            if totals.in_a_row >= HOPELESS {
+            if totals.in_a_row >= MAX_MISSED_BATCHES {
                 break;
             }
         }
@@ -423,16 +429,20 @@ impl Lanes {
 
 /// From before the submission to after the look that found the operation done, in nanoseconds.
 #[inline]
-fn one_at_a_time<C: Channel>(card: &Card, lane: &mut Lane<C>, load: &Load<'_>) -> Result<u64, CliError> {
-    let mut patience = Patience::new();
+fn one_at_a_time<C: Channel>(
+    card: &Card,
+    lane: &mut BenchChannel<C>,
+    load: &Load<'_>,
+) -> Result<u64, CliError> {
+    let mut patience = StallDetector::new();
     let began = Instant::now();
     let ticket = lane.submit()?;
     match (load.wait, ticket) {
         (Some(mode), Some(ticket)) => lane.wait(ticket, load.deadline.wait().mode(mode))?,
         _ => {
             while lane.poll()? == 0 {
-                if patience.rest(card, load)? {
-                    lane.stuck(STUCK)?;
+                if patience.check_after_empty_round(card, load)? {
+                    lane.stall_report(STALL_TIMEOUT)?;
                 }
             }
         }
@@ -455,7 +465,7 @@ impl Totals {
     fn closed_batch<C: Channel>(
         &mut self,
         card: &Card,
-        lane: &mut Lane<C>,
+        lane: &mut BenchChannel<C>,
         load: &Load<'_>,
     ) -> Result<(), CliError> {
         let batch = load.batch.min(load.depth);
@@ -481,10 +491,10 @@ impl Totals {
             return Ok(());
         }
         done += early;
-        let mut patience = Patience::new();
+        let mut patience = StallDetector::new();
         while done < batch {
             match lane.poll()? {
-                0 if patience.rest(card, load)? => lane.stuck(STUCK)?,
+                0 if patience.check_after_empty_round(card, load)? => lane.stall_report(STALL_TIMEOUT)?,
                 0 => {}
                 more => {
                     done += more;
@@ -522,7 +532,7 @@ mod tests {
 
     /// A channel that takes `each` seconds for an operation and always has `depth` of them in flight, looked at after every operation:
     /// how long the run takes, in seconds.
-    fn run(end: End, depth: u64, each: f64) -> f64 {
+    fn run(end: RunEnd, depth: u64, each: f64) -> f64 {
         let first = end.first(depth);
         for done in 0..u64::MAX {
             let submitted = (done + depth).min(first);
@@ -538,7 +548,7 @@ mod tests {
     fn throughput_run_keeps_to_time_at_every_speed() {
         for each in [1e-5, 1e-3, 0.02] {
             for (depth, span) in [(1, 0.2), (256, 0.2), (256, 1.0), (4096, 5.0)] {
-                let end = |estimate| End::Time { span: Duration::from_secs_f64(span), least: 1, estimate };
+                let end = |estimate| RunEnd::Time { span: Duration::from_secs_f64(span), least: 1, estimate };
                 let took = run(end(each), depth, each);
                 assert!((took - span).abs() <= each + span * 0.01, "{took} s of {span}: {each}, {depth}");
                 // A pipeline that is not filled in the time depends on the estimate, and no more than that.
@@ -556,7 +566,7 @@ mod tests {
 
     #[test]
     fn run_over_working_set_ends_after_operations() {
-        let end = End::Operations(100);
+        let end = RunEnd::Operations(100);
         assert_eq!(end.first(256), 100);
         assert!(!end.is_near(Duration::from_secs(3600), 256, 0));
     }

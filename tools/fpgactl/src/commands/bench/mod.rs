@@ -37,11 +37,11 @@ use crate::settings::Settings;
 use crate::target::{self, Opened};
 use crate::units::binary_size;
 
-use lane::{Lane, WorkingSet};
-use measure::{Lanes, Load, clock_cost, share};
+use lane::{BenchChannel, WorkingSet};
+use measure::{BenchChannels, Load, clock_cost, share};
 use progress::{Row, Rows};
 pub use report::BenchReport;
-use report::{Latency, Line, Measured};
+use report::{Latency, Measured, ResultRow};
 
 /// The working set of a channel, on each side, and its buffers at most.
 const WORKING_SET: u64 = 16 << 20;
@@ -51,7 +51,7 @@ const SPIN: Duration = Duration::from_micros(20);
 /// Working sets begin at multiples of this in card memory.
 const PAGE: u64 = 4096;
 /// DMA memory beside the working sets: rings, and buffers for what is compared.
-const SPARE: usize = 64 << 20;
+const EXTRA_DMA_MEMORY: usize = 64 << 20;
 
 /// One line of the report.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +84,8 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     let cases: Vec<Case> = cases(args).collect();
     let largest = args.sizes.iter().map(|size| slots(*size) * size).max().unwrap_or(0);
     let lanes = u64::from(args.channels) * 2;
-    let limit = usize::try_from(largest.saturating_mul(lanes)).unwrap_or(usize::MAX).saturating_add(SPARE);
+    let limit =
+        usize::try_from(largest.saturating_mul(lanes)).unwrap_or(usize::MAX).saturating_add(EXTRA_DMA_MEMORY);
     // What cannot be written is told before anything is measured.
     let svg = args.svg.as_deref().map(OutFile::create).transpose()?;
     // The card's thread is started before this one is bound: it would inherit the CPU.
@@ -143,7 +144,7 @@ fn print(
     settings: &Settings,
     opened: &Opened,
     args: &BenchArgs,
-    (lines, warning, svg): (Vec<Line>, Option<String>, Option<OutFile>),
+    (lines, warning, svg): (Vec<ResultRow>, Option<String>, Option<OutFile>),
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
     let mut report = BenchReport::new(opened, args, clock_cost(), lines);
@@ -152,7 +153,7 @@ fn print(
     if let (Some(path), Some(mut file)) = (&args.svg, svg) {
         file.write_all(picture.svg().as_bytes())
             .map_err(|error| CliError::carried(path, "write it", error))?;
-        file.keep()?;
+        file.commit()?;
         report.svg = Some(path.display().to_string());
     }
     if args.chart || args.sizes.len() > 1 {
@@ -216,7 +217,8 @@ fn bind(cpu: usize) -> Result<(), CliError> {
 /// Fails early on what the card cannot do, before anything was measured.
 fn check(opened: &Opened, args: &BenchArgs, case: &Case) -> Result<(), CliError> {
     let info = opened.card.info();
-    for direction in [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.goes(*way)) {
+    for direction in [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.includes(*way))
+    {
         let available = info.xdma.count(direction);
         if args.channels > available {
             return Err(CliError::TooManyChannels {
@@ -251,7 +253,7 @@ const fn stride(size: u64) -> u64 {
 /// The working sets of a case, H2C first. Contents differ, so that one that lands in another's place is found.
 fn working_sets(opened: &Opened, args: &BenchArgs, case: &Case) -> Vec<(Direction, u8, WorkingSet)> {
     let base = opened.card.info().ni.as_ref().map_or(0, |ni| ni.memory.start.get());
-    let ways = [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.goes(*way));
+    let ways = [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.includes(*way));
     ways.flat_map(|way| (0..args.channels).map(move |number| (way, number)))
         .zip(0_u64..)
         .map(|((way, number), index)| {
@@ -269,8 +271,8 @@ fn working_sets(opened: &Opened, args: &BenchArgs, case: &Case) -> Vec<(Directio
 fn channel_options(args: &BenchArgs) -> ChannelOptions {
     let transfers = args.depth.next_power_of_two();
     let mode = match args.ring {
-        BenchRing::Stop => RunMode::StopRuns,
-        BenchRing::Credit => RunMode::CreditRing,
+        BenchRing::Stop => RunMode::Batch,
+        BenchRing::Credit => RunMode::Credit,
     };
     // Twice as many descriptors as are in flight: those that are written lie apart from those that are read.
     ChannelOptions::default().descriptors((2 * transfers).max(64)).transfers(transfers).run_mode(mode)
@@ -305,7 +307,7 @@ fn one(
     case: Case,
     rows: &Rows,
     number: u32,
-) -> Result<Line, CliError> {
+) -> Result<ResultRow, CliError> {
     let card = &opened.card;
     let sets = working_sets(opened, args, &case);
     let of = |way: Direction| sets.iter().filter(move |(found, ..)| *found == way);
@@ -318,12 +320,12 @@ fn one(
         of(Direction::C2h).try_for_each(|(.., set)| set.write_to_card(card, &mut channel))?;
     }
     let options = channel_options(args);
-    let mut lanes = Lanes {
+    let mut lanes = BenchChannels {
         h2c: of(Direction::H2c)
-            .map(|(_, n, set)| Lane::new(card, *n, options, *set))
+            .map(|(_, n, set)| BenchChannel::new(card, *n, options, *set))
             .collect::<Result<_, _>>()?,
         c2h: of(Direction::C2h)
-            .map(|(_, n, set)| Lane::new(card, *n, options, *set))
+            .map(|(_, n, set)| BenchChannel::new(card, *n, options, *set))
             .collect::<Result<_, _>>()?,
     };
     let slots = slots(case.size);
@@ -348,7 +350,7 @@ fn one(
         of(Direction::H2c).try_for_each(|(.., set)| set.compare_on_card(card, &mut channel))?;
     }
     let counted = before.zip(after).map(|(before, after)| since(&before, &after));
-    Ok(Line::new(args, &case, &Measured { run, latency, cpu_ns_per_op, counted, comparable }))
+    Ok(ResultRow::new(args, &case, &Measured { run, latency, cpu_ns_per_op, counted, comparable }))
 }
 
 /// What was counted in between.

@@ -1,8 +1,8 @@
 //! What `dma bench` measured as a picture: rate and latency by size, a curve for each direction and way of waiting.
 
-use fpga_netsim::figures::picture::{Curve, Panel, Picture, Scale, Style};
+use fpga_netsim::figures::picture::{Curve, CurveKind, Panel, Picture, Scale};
 
-use super::report::{BenchReport, Line};
+use super::report::{BenchReport, ResultRow};
 
 /// The picture of a report. A card that is simulated says so in it: pictures travel without their reports.
 pub(super) fn of(report: &BenchReport) -> Picture {
@@ -38,11 +38,11 @@ pub(super) fn of(report: &BenchReport) -> Picture {
         };
         let name = format!("{direction}, {mode}");
         rate.curves.push(curve(name.clone(), &mut lines().map(|line| (size(line), line.gb_per_s))));
-        let at = |value: fn(&Line) -> Option<f64>| {
+        let at = |value: fn(&ResultRow) -> Option<f64>| {
             lines().filter_map(move |line| Some((size(line), value(line)?)))
         };
         let half = curve(format!("{name}, median"), &mut at(|line| line.p50_us));
-        let most = curve(format!("{name}, 99 %"), &mut at(|line| line.p99_us)).style(Style::Thin);
+        let most = curve(format!("{name}, 99 %"), &mut at(|line| line.p99_us)).style(CurveKind::Thin);
         latency.curves.extend([half, most]);
     }
     picture.panels = vec![rate, latency];
@@ -59,6 +59,6 @@ fn panel(title: &str, y_label: &str) -> Panel {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
-const fn size(line: &Line) -> f64 {
+const fn size(line: &ResultRow) -> f64 {
     line.size as f64
 }

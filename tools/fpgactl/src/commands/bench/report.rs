@@ -22,7 +22,7 @@ pub struct BenchReport {
     pinned: Option<Pinned>,
     /// What two readings of the clock in a row differ by; it is in every latency.
     clock_ns: u64,
-    pub(super) results: Vec<Line>,
+    pub(super) results: Vec<ResultRow>,
     /// The simulated card's thread and this one share a CPU: the figures are the scheduler's.
     pub(super) shared_cpu: bool,
     /// The same for people, with what to do.
@@ -44,7 +44,7 @@ struct Pinned {
 
 /// One size, direction and way of waiting.
 #[derive(Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct ResultRow {
     pub(super) size: u64,
     depth: u32,
     batch: u32,
@@ -103,15 +103,15 @@ pub(super) struct Latency {
 /// waits for memory, and x86 lets no later store pass: that entry's successor, the next operation's descriptor and doorbell,
 /// came 100 ns late.
 #[derive(Debug)]
-pub(super) struct Latencies(Histogram<u32>);
+pub(super) struct LatencyHistogram(Histogram<u32>);
 
-impl Latencies {
+impl LatencyHistogram {
     /// The longest that is told from longer ones.
-    const LONGEST: Duration = Duration::from_secs(3600);
+    const MAX_LATENCY: Duration = Duration::from_secs(3600);
 
     #[expect(clippy::expect_used, reason = "constants, which the test of this module tries")]
     pub(super) fn new() -> Self {
-        let longest = u64::try_from(Self::LONGEST.as_nanos()).unwrap_or(u64::MAX);
+        let longest = u64::try_from(Self::MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
         Self(Histogram::new_with_max(longest, 3).expect("three digits up to an hour are a valid histogram"))
     }
 
@@ -126,7 +126,7 @@ impl Latencies {
 
 impl Latency {
     /// `None` where nothing was measured.
-    pub(super) fn of(Latencies(measured): &Latencies) -> Option<Self> {
+    pub(super) fn of(LatencyHistogram(measured): &LatencyHistogram) -> Option<Self> {
         let quantile = |part| measured.value_at_quantile(part);
         (!measured.is_empty()).then(|| Self {
             samples: measured.len(),
@@ -142,7 +142,7 @@ const fn float(value: u64) -> f64 {
     value as f64
 }
 
-impl Line {
+impl ResultRow {
     pub(super) fn new(args: &BenchArgs, case: &Case, measured: &Measured) -> Self {
         let Measured { run, latency, cpu_ns_per_op, counted, comparable } = *measured;
         let Run { operations, span, thread, process } = run;
@@ -175,7 +175,7 @@ impl Line {
     }
 }
 
-impl Line {
+impl ResultRow {
     /// How the card was loaded, in words.
     pub(super) fn load(&self) -> String {
         format!(
@@ -190,7 +190,7 @@ impl Line {
 }
 
 impl BenchReport {
-    pub(super) fn new(opened: &Opened, args: &BenchArgs, clock: Duration, results: Vec<Line>) -> Self {
+    pub(super) fn new(opened: &Opened, args: &BenchArgs, clock: Duration, results: Vec<ResultRow>) -> Self {
         Self {
             card: opened.card.name().to_owned(),
             simulated: opened.simulated,
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn latency_quantiles_are_correct() {
         let of = |spans: &mut dyn Iterator<Item = u64>| {
-            let mut measured = Latencies::new();
+            let mut measured = LatencyHistogram::new();
             spans.for_each(|span| measured.record(span));
             Latency::of(&measured)
         };

@@ -2,7 +2,7 @@
 
 use core::fmt::Write as _;
 
-use fpga_driver::Transport;
+use fpga_driver::Backend;
 use fpga_driver::pci::{ConfigError, config};
 
 /// Bytes of what every function has, and of what PCI Express adds (PCIe Base 5.0, 7.2).
@@ -16,7 +16,7 @@ const VPD: u8 = 0x03;
 const SERIAL: u16 = 0x0003;
 
 /// The whole of it, as far as it can be read.
-pub(super) fn text(transport: &dyn Transport) -> Result<String, ConfigError> {
+pub(super) fn text(transport: &dyn Backend) -> Result<String, ConfigError> {
     let mut bytes = vec![0; CONVENTIONAL];
     transport.config_read(0, &mut bytes)?;
     let mut rest = vec![0; EXTENDED - CONVENTIONAL];

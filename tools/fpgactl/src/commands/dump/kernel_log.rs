@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use fpga_host::{PciAddress, Roots};
 
 /// Of many records the last ones.
-const MOST: usize = 500;
+const MAX_RECORDS: usize = 500;
 /// Longer than any record (`CONSOLE_EXT_LOG_MAX` of the kernel is 8 KiB).
 const RECORD: usize = 16 << 10;
 
@@ -40,24 +40,24 @@ pub(super) fn about(roots: &Roots, address: PciAddress) -> Result<String, String
         // What is not whole yet waits for the next read.
         let whole = left.rfind('\n').map_or(0, |at| at + 1);
         for line in left.get(..whole).unwrap_or_default().lines() {
-            keep(&mut found, line, &name);
+            commit(&mut found, line, &name);
         }
         left.drain(..whole);
     }
-    keep(&mut found, &left, &name);
+    commit(&mut found, &left, &name);
     if found.is_empty() {
         return Ok(format!("nothing about {address}\n"));
     }
     Ok(found.into_iter().collect())
 }
 
-fn keep(found: &mut VecDeque<String>, line: &str, name: &str) {
+fn commit(found: &mut VecDeque<String>, line: &str, name: &str) {
     if line.starts_with(' ') || !line.contains(name) {
         return;
     }
     let Some((head, text)) = line.split_once(';') else { return };
     let micros: u64 = head.split(',').nth(2).and_then(|micros| micros.parse().ok()).unwrap_or(0);
-    if found.len() == MOST {
+    if found.len() == MAX_RECORDS {
         found.pop_front();
     }
     found.push_back(format!("[{}.{:06}] {text}\n", micros / 1_000_000, micros % 1_000_000));
@@ -69,7 +69,7 @@ mod tests {
 
     fn told(log: &str) -> Result<String, String> {
         let dir = tempfile::tempdir().unwrap();
-        let roots = Roots::under(dir.path());
+        let roots = Roots::with_root(dir.path());
         std::fs::create_dir_all(&roots.dev).unwrap();
         std::fs::write(roots.dev.join("kmsg"), log).unwrap();
         about(&roots, PciAddress::new(0, 0x65, 0, 0).unwrap())
@@ -86,14 +86,14 @@ mod tests {
         );
         let many: String = (0..2000).map(|n| format!("6,{n},{n},-;0000:65:00.0 line {n}\n")).collect();
         let told = told(&many).unwrap();
-        assert_eq!(told.lines().count(), MOST);
+        assert_eq!(told.lines().count(), MAX_RECORDS);
         assert!(told.ends_with("line 1999\n"), "{told}");
     }
 
     #[test]
     fn kernel_log_unreadable_is_reported() {
         let dir = tempfile::tempdir().unwrap();
-        let said = about(&Roots::under(dir.path()), PciAddress::new(0, 1, 0, 0).unwrap()).unwrap_err();
+        let said = about(&Roots::with_root(dir.path()), PciAddress::new(0, 1, 0, 0).unwrap()).unwrap_err();
         assert!(said.contains("/dev/kmsg") && said.contains("dmesg"), "{said}");
     }
 }

@@ -13,21 +13,21 @@ use std::sync::Arc;
 
 use fpga_driver::endpoint::ReceiveTables;
 use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR};
-use fpga_driver::{Card, Transport};
+use fpga_driver::{Backend, Card};
 use fpga_host::{PciAddress, PciFunction, Roots, examine};
 use serde::Serialize;
 
 use super::doctor::DoctorReport;
-use super::transport::{EscapeReport, OpsReport, RegistryReport, Scene, StatsReport};
+use super::inspect::{EscapeReport, ListingSource, OpsReport, RegistryReport, StatsReport};
 use super::{info, list, regs};
-use crate::advice::to_cli_terms;
 use crate::cli::DumpArgs;
+use crate::cli_terms::to_cli_terms;
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::output::{Report, pairs};
 use crate::registers;
 use crate::settings::Settings;
-use crate::target::{self, Choice as _, Opened, Target};
+use crate::target::{self, CardOpener as _, Opened, Target};
 use crate::units::binary_size;
 use scrub::Scrub;
 
@@ -122,7 +122,7 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
         lines.push(SectionLine { name: section.name, lines: body.lines().count(), problem });
     }
     out.write_all(text.as_bytes()).map_err(|error| CliError::carried(&args.out, "write it", error))?;
-    out.keep()?;
+    out.commit()?;
     Ok(DumpReport {
         command: "dump",
         card: scrub.clean(&settings.card.to_string()),
@@ -202,7 +202,7 @@ fn card(settings: &Settings) -> Vec<Section> {
     sections
 }
 
-fn opened(settings: &Settings, card: Card, transport: Arc<dyn Transport>) -> Vec<Section> {
+fn opened(settings: &Settings, card: Card, transport: Arc<dyn Backend>) -> Vec<Section> {
     let opened = Opened::of(&settings.card, card, transport);
     let all = registers::of(&opened);
     let mut sections = vec![
@@ -223,7 +223,7 @@ fn opened(settings: &Settings, card: Card, transport: Arc<dyn Transport>) -> Vec
     let Some(node) = opened.card.info().ni.as_ref().map(|ni| ni.node.get()) else { return sections };
     match ReceiveTables::of(&opened.card) {
         Ok(tables) => {
-            let scene = Scene::Card { name: opened.card.name().to_owned(), node, tables };
+            let scene = ListingSource::Card { name: opened.card.name().to_owned(), node, tables };
             sections.push(Section::of("counters", StatsReport::new(&scene)));
             sections.push(Section::of("registry", RegistryReport::new(&scene)));
             sections.push(Section::of("escape channel", EscapeReport::new(&scene)));
@@ -283,7 +283,7 @@ mod tests {
     /// A machine's tree, the log of its kernel, and in both of them everything that is nobody's business.
     #[test]
     fn dump_has_no_private_data_on_any_machine() {
-        const PRIVATE: [&str; 9] = [
+        const PRIVATE_PATTERNS: [&str; 9] = [
             "secret-host",
             "mallory",
             "/home/mallory",
@@ -313,7 +313,7 @@ mod tests {
             tree.file("dev/kmsg", log).unwrap();
             let arguments = ["--root", root.to_str().unwrap(), "--card", "0000:65:00.0"];
             let (report, text) = bundle(dir.path(), &arguments);
-            for word in PRIVATE {
+            for word in PRIVATE_PATTERNS {
                 assert!(!text.contains(word), "{}: {word} is in\n{text}", found.name);
             }
             let json = serde_json::to_string(&report.sections).unwrap();

@@ -32,7 +32,7 @@ const PUBLIC: [&str; 8] = [
 /// The first user id of people (Debian Policy 9.2.2).
 const FIRST_USER_ID: u32 = 1000;
 /// Users of every system, whose names say nothing.
-const EVERYBODY: [&str; 2] = ["root", "nobody"];
+const SYSTEM_USERS: [&str; 2] = ["root", "nobody"];
 
 /// Replaces what is private.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl Scrub {
     }
 
     fn add_user(&mut self, name: &str) {
-        if !EVERYBODY.contains(&name) {
+        if !SYSTEM_USERS.contains(&name) {
             self.add(name, "<user>");
         }
     }

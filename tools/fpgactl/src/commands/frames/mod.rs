@@ -1,6 +1,6 @@
 //! `stream`: frame streams between cards.
 
-mod pace;
+mod pacer;
 mod publish;
 mod subscribe;
 
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use fpga_driver::endpoint::EndpointOptions;
 use fpga_driver::firmware::crc::crc32c;
 use fpga_driver::firmware::generated::EVENT_RING_ENTRIES_MAX;
-use fpga_driver::sim::World;
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::sim::link::{UdpLink, UdpLinkOptions};
-use fpga_driver::{Card, Endpoint, SharedSlice, Transport};
+use fpga_driver::{Backend, Card, Endpoint, SharedSlice};
 use fpga_frames::InternalErrors;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -24,7 +24,7 @@ use crate::impair::ImpairArgs;
 use crate::output::{self, Report};
 use crate::settings::Settings;
 use crate::style;
-use crate::target::{self, Choice as _};
+use crate::target::{self, CardOpener as _};
 
 /// Cards of several processes share processors: a packet may be behind another one by some time slices.
 const ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -50,7 +50,7 @@ pub fn run(
 
 /// What was put right on either side.
 #[derive(Debug, Serialize)]
-struct Repaired {
+struct InternalErrorCounts {
     heap_frames: u64,
     postponed: u64,
     fetched_again: u64,
@@ -62,13 +62,13 @@ struct Repaired {
     faults: u64,
 }
 
-impl From<InternalErrors> for Repaired {
+impl From<InternalErrors> for InternalErrorCounts {
     fn from(errors: InternalErrors) -> Self {
         Self {
             heap_frames: errors.heap_frames,
             postponed: errors.postponed,
             fetched_again: errors.fetched_again,
-            strays: errors.strays,
+            strays: errors.stray_notifications,
             lost_uploads: errors.lost_uploads,
             lost_slots: errors.lost_slots,
             resent: errors.resent,
@@ -97,21 +97,21 @@ fn checksum(number: u64, data: SharedSlice<'_>) -> [u8; CHECKSUM] {
 }
 
 /// A card that frames can reach others from.
-struct Station {
-    transport: Arc<dyn Transport>,
+struct LinkedCard {
+    transport: Arc<dyn Backend>,
 }
 
-impl Station {
+impl LinkedCard {
     fn reach(settings: &Settings, link: &StreamLinkArgs) -> Result<Self, CliError> {
         let described = settings.card.description()?;
         let transport = match (described, link.link.split_first()) {
             (Some(mut description), Some((&local, peers))) => {
                 description.ni.node_id = link.node.unwrap_or(description.ni.node_id);
                 let impair = ImpairArgs { loss: link.loss, ..ImpairArgs::default() };
-                let world = World::builder().impairments(impair.model(0)?).seed(link.seed);
+                let network = SimNetwork::builder().impairments(impair.model(0)?).seed(link.seed);
                 let options = UdpLinkOptions::new(local);
                 let udp = UdpLink::bind(peers.iter().copied().fold(options, UdpLinkOptions::peer))?;
-                settings.card.heard(world.card(description).link(udp).build()?.transport(0))
+                settings.card.with_observer(network.card(description).link(udp).build()?.backend(0))
             }
             (Some(_), None) => {
                 return Err(CliError::Usage(
@@ -139,12 +139,12 @@ impl Station {
 }
 
 /// When the next report is due, where reports are asked for while the stream runs.
-struct Every {
+struct ReportTimer {
     span: Option<Duration>,
     last: Instant,
 }
 
-impl Every {
+impl ReportTimer {
     fn new(span: Option<Duration>) -> Self {
         Self { span, last: Instant::now() }
     }
@@ -168,12 +168,12 @@ impl Every {
 }
 
 /// One line that changes, on a terminal.
-struct Live {
+struct LiveLine {
     bar: ProgressBar,
     shown: Instant,
 }
 
-impl Live {
+impl LiveLine {
     fn new(settings: &Settings) -> Self {
         let seen = settings.progress && style::redraws(&std::io::stderr());
         let target = if seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -195,7 +195,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveLine {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

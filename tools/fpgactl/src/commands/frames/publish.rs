@@ -17,8 +17,8 @@ use rand_pcg::rand_core::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use super::pace::Pace;
-use super::{CHECKSUM, Every, Live, Repaired, Station, checksum};
+use super::pacer::FramePacer;
+use super::{CHECKSUM, InternalErrorCounts, LinkedCard, LiveLine, ReportTimer, checksum};
 use crate::cli::PublishArgs;
 use crate::error::CliError;
 use crate::output::{self, Report};
@@ -31,13 +31,13 @@ const BURST: u32 = 32;
 /// One in so many frames is long, where most are not (`--mostly`).
 const LONG: u32 = 32;
 /// How long the last frames may take.
-const CLOSING: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than that between two looks is the machine's, which let this program wait, and is held against nobody.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One subscriber, while it was one.
 #[derive(Debug, Serialize)]
-struct Subscriber {
+struct SubscriberReport {
     id: String,
     node: u32,
     sent: u64,
@@ -51,10 +51,10 @@ struct Subscriber {
     left: bool,
 }
 
-impl Subscriber {
+impl SubscriberReport {
     fn new(id: String, node: u32, counts: SubscriberStatistics, gone: Option<&DropReason>) -> Self {
         let SubscriberStatistics { sent, arrived, skipped, failed, .. } = counts;
-        let left = matches!(gone, Some(DropReason::Left | DropReason::Replaced));
+        let left = matches!(gone, Some(DropReason::Unsubscribed | DropReason::Replaced));
         Self { id, node, sent, arrived, skipped, failed, gone: gone.map(ToString::to_string), left }
     }
 
@@ -84,8 +84,8 @@ pub(super) struct PublishReport {
     rejected: u64,
     /// Frames that were accepted for those who were subscribers at the end, and did not get there; 0 before the end.
     undelivered: u64,
-    subscribers: Vec<Subscriber>,
-    internal: Repaired,
+    subscribers: Vec<SubscriberReport>,
+    internal: InternalErrorCounts,
 }
 
 impl Report for PublishReport {
@@ -126,7 +126,7 @@ impl Report for PublishReport {
 /// Where frames come from.
 enum Source {
     Pattern(Pattern),
-    Stream(Stream),
+    Stream(StreamSource),
 }
 
 /// Random bytes.
@@ -138,7 +138,7 @@ struct Pattern {
 
 impl Pattern {
     fn fill(&mut self, frame: &mut Frame) -> Result<(), CliError> {
-        let room = frame.room().len() as u64;
+        let room = frame.data_mut().len() as u64;
         let longest = match self.mostly {
             Some(mostly) if !self.random.next_u32().is_multiple_of(LONG) => mostly.min(room),
             _ => room,
@@ -155,7 +155,7 @@ impl Pattern {
 }
 
 /// Bytes that come when they come: subscribers wait for them, and must not be kept waiting for everything else as well.
-struct Stream {
+struct StreamSource {
     file: File,
     path: PathBuf,
     /// Bytes of the next frame that are there.
@@ -164,7 +164,7 @@ struct Stream {
 
 /// What there is of the next frame.
 #[derive(PartialEq, Eq)]
-enum Next {
+enum NextFrame {
     Whole,
     Part,
     /// Nothing, and nothing more will come.
@@ -190,53 +190,53 @@ impl Source {
             (File::open(path), path.as_path())
         };
         let file = file.map_err(|error| CliError::file(path, "open it", error))?;
-        Ok(Self::Stream(Stream { file, path: path.to_owned(), length: 0 }))
+        Ok(Self::Stream(StreamSource { file, path: path.to_owned(), length: 0 }))
     }
 
     /// Fills a frame as far as that goes without waiting.
-    fn fill(&mut self, frame: &mut Frame) -> Result<Next, CliError> {
+    fn fill(&mut self, frame: &mut Frame) -> Result<NextFrame, CliError> {
         match self {
-            Self::Pattern(pattern) => pattern.fill(frame).map(|()| Next::Whole),
+            Self::Pattern(pattern) => pattern.fill(frame).map(|()| NextFrame::Whole),
             Self::Stream(stream) => stream.fill(frame),
         }
     }
 }
 
-impl Stream {
+impl StreamSource {
     fn is_readable(&self) -> bool {
         let mut wanted = [PollFd::new(&self.file, PollFlags::IN)];
         // The end and an error are read, too. Interrupted: at the next look.
         poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    fn fill(&mut self, frame: &mut Frame) -> Result<Next, CliError> {
-        let room = frame.room();
+    fn fill(&mut self, frame: &mut Frame) -> Result<NextFrame, CliError> {
+        let room = frame.data_mut();
         while self.length < room.len()
             && let Ok(rest) = room.slice(self.length, room.len() - self.length)
         {
             if !self.is_readable() {
-                return Ok(Next::Part);
+                return Ok(NextFrame::Part);
             }
             match self.file.read_volatile(rest) {
-                Ok(0) if self.length == 0 => return Ok(Next::End),
+                Ok(0) if self.length == 0 => return Ok(NextFrame::End),
                 Ok(0) => break,
                 Ok(count) => self.length += count,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {
-                    return Ok(Next::Part);
+                    return Ok(NextFrame::Part);
                 }
                 Err(error) => return Err(CliError::file(&self.path, "read it", error)),
             }
         }
         let length = core::mem::take(&mut self.length);
         frame.set_len(length).map_err(CliError::Frame)?;
-        Ok(Next::Whole)
+        Ok(NextFrame::Whole)
     }
 }
 
 /// Subscribers that have gone and are listed in the report: the last ones.
 const MAX_GONE: usize = 4096;
 
-struct Job<'a> {
+struct PublishJob<'a> {
     args: &'a PublishArgs,
     publisher: Publisher,
     source: Source,
@@ -245,11 +245,11 @@ struct Job<'a> {
     published: u64,
     bytes: u64,
     rejected: u64,
-    gone: Vec<Subscriber>,
+    gone: Vec<SubscriberReport>,
     log: LogLimit,
     began: Option<Instant>,
     /// From there on, where there is a rate.
-    pace: Option<Pace>,
+    pace: Option<FramePacer>,
     undelivered: Undelivered,
 }
 
@@ -260,14 +260,14 @@ struct Undelivered {
     subscribers: usize,
 }
 
-impl Job<'_> {
+impl PublishJob<'_> {
     /// What has happened to subscribers.
     fn take_events(&mut self) {
         while let Some(event) = self.publisher.next_event() {
             match event {
-                PublisherEvent::Gone { id, node, reason, statistics } => {
+                PublisherEvent::Dropped { id, node, reason, statistics } => {
                     match reason {
-                        DropReason::Left | DropReason::Replaced => {
+                        DropReason::Unsubscribed | DropReason::Replaced => {
                             tracing::info!(%id, %node, %reason, "gone")
                         }
                         // Whoever joins again and again, and cannot be reached, fills no log.
@@ -281,13 +281,18 @@ impl Job<'_> {
                     if self.gone.len() >= MAX_GONE {
                         self.gone.remove(0);
                     }
-                    self.gone.push(Subscriber::new(id.to_string(), node.get(), statistics, Some(&reason)));
+                    self.gone.push(SubscriberReport::new(
+                        id.to_string(),
+                        node.get(),
+                        statistics,
+                        Some(&reason),
+                    ));
                 }
-                PublisherEvent::Rejected { peer, why } => {
+                PublisherEvent::Rejected { peer, reason: why } => {
                     tracing::info!(%peer, why, "rejected");
                     self.rejected += 1;
                 }
-                PublisherEvent::Lost { sequence, fault } => {
+                PublisherEvent::UploadFailed { sequence, fault } => {
                     tracing::warn!("frame {sequence} did not get into the card, and so to nobody: {fault}");
                 }
                 PublisherEvent::Fault { what, fault } => {
@@ -329,9 +334,9 @@ impl Job<'_> {
         };
         if !whole {
             match self.source.fill(&mut frame)? {
-                Next::Whole => whole = true,
-                Next::Part => {}
-                Next::End => return Ok(None),
+                NextFrame::Whole => whole = true,
+                NextFrame::Part => {}
+                NextFrame::End => return Ok(None),
             }
         }
         if !whole || !self.is_time(Instant::now()) {
@@ -347,7 +352,7 @@ impl Job<'_> {
         }
         match self.publisher.publish(frame) {
             Ok(published) => self.bytes += length * u64::from(published.sent.len()),
-            Err(PublishError::NoRoom { .. }) => {}
+            Err(PublishError::NoFreeSlot { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(Some(true))
@@ -366,12 +371,13 @@ impl Job<'_> {
     }
 
     /// What was published; of the subscribers that there are, and of those that are `gone`.
-    fn report(&self, seconds: f64, gone: Vec<Subscriber>) -> PublishReport {
+    fn report(&self, seconds: f64, gone: Vec<SubscriberReport>) -> PublishReport {
         let statistics = self.publisher.statistics();
         let mut subscribers = gone;
         let stayed = self.publisher.subscribers();
-        subscribers
-            .extend(stayed.map(|it| Subscriber::new(it.id.to_string(), it.node.get(), it.statistics, None)));
+        subscribers.extend(
+            stayed.map(|it| SubscriberReport::new(it.id.to_string(), it.node.get(), it.statistics, None)),
+        );
         #[expect(clippy::cast_precision_loss, reason = "rates are shown with a few digits")]
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         PublishReport {
@@ -408,15 +414,15 @@ impl Job<'_> {
         self.publisher.begin_close();
         while !self.publisher.is_closed() {
             if self.publisher.poll()? == 0 {
-                self.publisher.rest();
+                self.publisher.back_off();
             }
             self.take_events();
             let now = Instant::now();
-            waited += now.saturating_duration_since(looked).min(LOOK);
+            waited += now.saturating_duration_since(looked).min(POLL_INTERVAL);
             looked = now;
-            if waited > CLOSING {
+            if waited > CLOSE_TIMEOUT {
                 tracing::warn!(
-                    "the last frames, or the word that they were the last, did not arrive within {CLOSING:?}"
+                    "the last frames, or the word that they were the last, did not arrive within {CLOSE_TIMEOUT:?}"
                 );
                 break;
             }
@@ -427,7 +433,7 @@ impl Job<'_> {
             let stayed = after
                 .iter()
                 .find(|it| it.id == view.id)
-                .map(|it| Subscriber::new(id.clone(), it.node.get(), it.statistics, None));
+                .map(|it| SubscriberReport::new(id.clone(), it.node.get(), it.statistics, None));
             let Some(subscriber) = stayed.as_ref().or_else(|| self.gone.iter().rfind(|it| it.id == id))
             else {
                 continue;
@@ -440,9 +446,9 @@ impl Job<'_> {
     }
 }
 
-fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<Job<'a>, CliError> {
+fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<PublishJob<'a>, CliError> {
     let source = Source::open(args)?;
-    let endpoint = Station::reach(settings, &args.link)?.endpoint()?;
+    let endpoint = LinkedCard::reach(settings, &args.link)?.endpoint()?;
     let mut options = PublisherOptions::default();
     (options.max_data_length, options.slots) = (args.frame, args.slots);
     options.subscribers = args.max_subscribers.max(args.subscribers);
@@ -452,7 +458,7 @@ fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<Job<'a>, CliEr
     let address = publisher.listen(args.listen)?;
     // Nobody may be left who reads it.
     let _ = writeln!(std::io::stderr(), "ready {address}");
-    Ok(Job {
+    Ok(PublishJob {
         args,
         publisher,
         source,
@@ -471,14 +477,14 @@ fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<Job<'a>, CliEr
 /// Runs the command.
 pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut job = open(settings, args)?;
-    let mut live = Live::new(settings);
-    let mut every = Every::new(args.every);
+    let mut live = LiveLine::new(settings);
+    let mut every = ReportTimer::new(args.every);
     while !stop::is_asked() {
         let work = job.publisher.poll()?;
         job.take_events();
         if job.began.is_none() && job.publisher.subscribers().count() as u64 >= u64::from(args.subscribers) {
             let now = Instant::now();
-            (job.began, job.pace) = (Some(now), args.rate.map(|rate| Pace::new(rate, now)));
+            (job.began, job.pace) = (Some(now), args.rate.map(|rate| FramePacer::new(rate, now)));
         }
         let Some(count) = job.burst()? else { break };
         live.show(|| {
@@ -496,7 +502,7 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) 
         }
         settings.deadline.check_time(|| "publishing".to_owned())?;
         if work == 0 && count == 0 {
-            job.publisher.rest();
+            job.publisher.back_off();
         }
     }
     let seconds = job.seconds();
@@ -514,20 +520,20 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) 
 mod tests {
     use super::*;
 
-    fn subscriber(sent: u64, arrived: u64, gone: Option<&DropReason>) -> Subscriber {
+    fn subscriber(sent: u64, arrived: u64, gone: Option<&DropReason>) -> SubscriberReport {
         let mut subscriber =
-            Subscriber::new("subscriber 1".to_owned(), 2, SubscriberStatistics::default(), gone);
+            SubscriberReport::new("subscriber 1".to_owned(), 2, SubscriberStatistics::default(), gone);
         (subscriber.sent, subscriber.arrived) = (sent, arrived);
         subscriber
     }
 
     #[test]
     fn missing_frames_subscriber_left_counts_none() {
-        let unreadable = DropReason::Unreadable(fpga_frames::cells::BlockError::Short { found: 0 });
+        let unreadable = DropReason::Unreadable(fpga_frames::blocks::BlockError::Short { found: 0 });
         for (gone, missing) in [
             (None, 2),
             (Some(&unreadable), 2),
-            (Some(&DropReason::Left), 0),
+            (Some(&DropReason::Unsubscribed), 0),
             (Some(&DropReason::Replaced), 0),
         ] {
             assert_eq!(subscriber(10, 5, gone).missing(3), missing, "{gone:?}");

@@ -12,7 +12,7 @@ use fpga_frames::{
 };
 use serde::Serialize;
 
-use super::{CHECKSUM, Every, Live, Repaired, Station, checksum};
+use super::{CHECKSUM, InternalErrorCounts, LinkedCard, LiveLine, ReportTimer, checksum};
 use crate::cli::SubscribeArgs;
 use crate::error::CliError;
 use crate::outfile::{self, OutFile};
@@ -21,13 +21,13 @@ use crate::settings::Settings;
 use crate::stop;
 
 /// How long a farewell may take.
-const LEAVING: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two looks at a conversation of four messages.
-const LOOK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// How long a publisher that hangs up without a word is called again, if nothing else was asked for.
-const UNHEARD: Duration = Duration::from_secs(2);
+const SILENT_CLOSE_RETRY_TIME: Duration = Duration::from_secs(2);
 /// Between two tries to find the publisher, and between two looks whether a signal has come.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What has come.
 #[derive(Debug, Serialize)]
@@ -52,7 +52,7 @@ pub(super) struct SubscribeReport {
     seconds: f64,
     goodput_gb_per_s: f64,
     credits: u64,
-    internal: Repaired,
+    internal: InternalErrorCounts,
 }
 
 impl Report for SubscribeReport {
@@ -85,7 +85,7 @@ impl Sink {
                 let mut file = OutFile::create(&path)?;
                 file.write_all_volatile(frame.data())
                     .map_err(|error| CliError::carried(&path, "write it", error))?;
-                file.keep()
+                file.commit()
             }
         }
     }
@@ -100,21 +100,21 @@ fn resolve(place: &str) -> Result<Vec<SocketAddr>, CliError> {
 
 /// Whether another try may end otherwise.
 #[derive(Debug, Clone, Copy)]
-enum Again {
+enum RetryReason {
     Never,
     /// If that was asked for: nobody is there, or nobody who has time or room.
-    Asked,
+    OnRequest,
     /// For a moment in any case: a publisher with many callers has hung up before it heard this one.
-    Unheard,
+    ClosedSilently,
 }
 
 /// Tries each address of the publisher once; all of them together take no longer than one may ([`SubscriberOptions::patience`]): each has
 /// an equal part of what is left. `None`: a signal came meanwhile.
 fn try_join(
-    station: &Station,
+    station: &LinkedCard,
     args: &SubscribeArgs,
     addresses: &[SocketAddr],
-) -> Result<Option<Subscriber>, (Again, CliError)> {
+) -> Result<Option<Subscriber>, (RetryReason, CliError)> {
     let mut last = Ok(None);
     let until = Instant::now() + SubscriberOptions::default().patience;
     for (address, left) in addresses.iter().copied().zip((1..=addresses.len()).rev()) {
@@ -122,7 +122,7 @@ fn try_join(
         options.slots = args.slots;
         let rest = until.saturating_duration_since(Instant::now());
         options.patience = rest / u32::try_from(left).unwrap_or(u32::MAX);
-        let endpoint = station.endpoint().map_err(|error| (Again::Never, error))?;
+        let endpoint = station.endpoint().map_err(|error| (RetryReason::Never, error))?;
         let joined = Subscriber::begin_join(endpoint, address, options).and_then(|mut joining| {
             loop {
                 match joining.poll()? {
@@ -130,7 +130,7 @@ fn try_join(
                     None if stop::is_asked() => return Ok(None),
                     None => {
                         joining.relax();
-                        std::thread::sleep(LOOK);
+                        std::thread::sleep(POLL_INTERVAL);
                     }
                 }
             }
@@ -141,14 +141,14 @@ fn try_join(
         };
         let again = match &error {
             JoinError::Bootstrap(BootstrapError::Closed { .. } | BootstrapError::Broken { .. }) => {
-                Again::Unheard
+                RetryReason::ClosedSilently
             }
             JoinError::Bootstrap(
                 BootstrapError::Connect { .. }
                 | BootstrapError::TimedOut { .. }
                 | BootstrapError::Refused { .. },
-            ) => Again::Asked,
-            _ => Again::Never,
+            ) => RetryReason::OnRequest,
+            _ => RetryReason::Never,
         };
         // A name often has an address of each version, and a publisher listens at one of them.
         let is_elsewhere = matches!(error, JoinError::Bootstrap(BootstrapError::Connect { .. }));
@@ -161,27 +161,27 @@ fn try_join(
 }
 
 fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliError> {
-    let station = Station::reach(settings, &args.link)?;
+    let station = LinkedCard::reach(settings, &args.link)?;
     let began = Instant::now();
     let until = began + args.retry.unwrap_or_default();
     loop {
         let tried = match resolve(&args.publisher) {
             Ok(addresses) => try_join(&station, args, &addresses),
-            Err(error) => Err((Again::Asked, error)),
+            Err(error) => Err((RetryReason::OnRequest, error)),
         };
         let now = Instant::now();
         match tried {
             Ok(Some(subscriber)) => return Ok(subscriber),
             Ok(None) => {}
-            Err((Again::Asked, error)) if now < until => tracing::debug!(%error, "again"),
-            Err((Again::Unheard, error)) if now < until.max(began + UNHEARD) => {
+            Err((RetryReason::OnRequest, error)) if now < until => tracing::debug!(%error, "again"),
+            Err((RetryReason::ClosedSilently, error)) if now < until.max(began + SILENT_CLOSE_RETRY_TIME) => {
                 tracing::debug!(%error, "again");
             }
             Err((_, error)) => return Err(error),
         }
         // It has not become what runs until it is told to end.
         settings.deadline.check(|| format!("looking for the publisher at {}", args.publisher))?;
-        pause(AGAIN);
+        pause(RETRY_INTERVAL);
     }
 }
 
@@ -193,7 +193,7 @@ fn pause(span: Duration) {
         if left.is_zero() {
             break;
         }
-        std::thread::sleep(left.min(AGAIN));
+        std::thread::sleep(left.min(RETRY_INTERVAL));
     }
 }
 
@@ -207,14 +207,14 @@ pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write
             Sink::Folder(folder.clone())
         }
     };
-    let mut job = Job::new(join(settings, args)?);
-    let mut every = Every::new(args.every);
+    let mut job = SubscribeJob::new(join(settings, args)?);
+    let mut every = ReportTimer::new(args.every);
     let ended = job.read(settings, args, &mut sink, &mut every, out);
     let report = job.report();
     let (damaged, frames) = (report.damaged, report.frames);
     match ended {
         // There is nobody to say farewell to, and what had come until then is said.
-        Err(CliError::StreamLost { .. }) => {}
+        Err(CliError::PublisherLost { .. }) => {}
         Ok(()) => job.leave(),
         Err(_) => {
             job.leave();
@@ -228,7 +228,7 @@ pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write
     }
 }
 
-struct Job {
+struct SubscribeJob {
     subscriber: Subscriber,
     first: u64,
     checked: u64,
@@ -240,7 +240,7 @@ struct Job {
     ended: bool,
 }
 
-impl Job {
+impl SubscribeJob {
     fn new(subscriber: Subscriber) -> Self {
         let first = subscriber.expected().get();
         let (began, span) = (None, Duration::ZERO);
@@ -267,14 +267,14 @@ impl Job {
         settings: &Settings,
         args: &SubscribeArgs,
         sink: &mut Sink,
-        every: &mut Every,
+        every: &mut ReportTimer,
         out: &mut dyn Write,
     ) -> Result<(), CliError> {
-        let mut live = Live::new(settings);
+        let mut live = LiveLine::new(settings);
         while !stop::is_asked() && args.count.is_none_or(|count| self.subscriber.counts().frames < count) {
             let event = self.subscriber.poll().map_err(|error| match error {
                 SubscriberError::Silent { .. } | SubscriberError::Unreachable { .. } => {
-                    CliError::StreamLost { source: error, frames: self.subscriber.counts().frames }
+                    CliError::PublisherLost { source: error, frames: self.subscriber.counts().frames }
                 }
                 error => error.into(),
             })?;
@@ -298,7 +298,7 @@ impl Job {
                     break;
                 }
                 Some(event) => tracing::info!(?event),
-                None => self.subscriber.rest(),
+                None => self.subscriber.back_off(),
             }
             self.span = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
             live.show(|| {
@@ -337,7 +337,7 @@ impl Job {
 
     /// Says farewell, and puts the card to rest.
     fn leave(self) {
-        if let Err(error) = self.subscriber.leave(LEAVING) {
+        if let Err(error) = self.subscriber.leave(LEAVE_TIMEOUT) {
             tracing::info!(%error, "left without an answer");
         }
     }

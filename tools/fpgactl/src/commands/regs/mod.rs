@@ -20,7 +20,7 @@ pub use write::WriteReport;
 
 /// A register without its value.
 #[derive(Debug, Serialize)]
-struct Listed {
+struct RegisterRow {
     name: String,
     bar: &'static str,
     address: String,
@@ -30,7 +30,7 @@ struct Listed {
     doc: String,
 }
 
-impl Listed {
+impl RegisterRow {
     fn new(register: &Register) -> Self {
         Self {
             name: register.name.clone(),
@@ -46,7 +46,7 @@ impl Listed {
 
 /// A register with its value.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct RegisterValueRow {
     name: String,
     bar: &'static str,
     address: String,
@@ -91,14 +91,14 @@ impl FieldRow {
 }
 
 fn listed<S: Serializer>(registers: &[Register], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(registers.iter().map(Listed::new))
+    serializer.collect_seq(registers.iter().map(RegisterRow::new))
 }
 
 fn shown<S: Serializer>(registers: &[(Register, u32)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(registers.iter().map(|(register, value)| Shown::new(register, *value)))
+    serializer.collect_seq(registers.iter().map(|(register, value)| RegisterValueRow::new(register, *value)))
 }
 
-impl Shown {
+impl RegisterValueRow {
     fn new(register: &Register, value: u32) -> Self {
         Self {
             name: register.name.clone(),
@@ -107,7 +107,7 @@ impl Shown {
             access: register.access.abbreviation(),
             value,
             hex: format!("{value:#010x}"),
-            meaning: register.meaning(value),
+            meaning: register.value_name(value),
             fields: register.fields(value),
             decoded: register.decoded(value),
         }
@@ -157,7 +157,7 @@ pub struct DumpReport {
 pub struct ReadReport {
     card: String,
     #[serde(flatten)]
-    register: Shown,
+    register: RegisterValueRow,
     /// The field, if one was asked for.
     field: Option<FieldRow>,
     doc: String,
@@ -196,7 +196,7 @@ impl ListReport {
             LongTable::new(["BAR", "ADDRESS", "ACCESS", "RESET", "NAME", "MEANING"]).within(style::columns());
         let each = |row: &mut dyn FnMut([&str; 6]) -> io::Result<()>| {
             self.registers.iter().try_for_each(|known| {
-                let register = Listed::new(known);
+                let register = RegisterRow::new(known);
                 let note = if register.read_has_side_effect { "(read has side effects) " } else { "" };
                 let reset = register.reset.as_deref().unwrap_or("-");
                 let meaning = format!("{note}{}", known.summary());
@@ -218,7 +218,7 @@ impl DumpReport {
         let mut table = LongTable::new(["BAR", "ADDRESS", "NAME", "VALUE", "FIELDS"]).folded(columns);
         let each = |row: &mut dyn FnMut([&str; 5]) -> io::Result<()>| {
             self.registers.iter().try_for_each(|(register, value)| {
-                let shown = Shown::new(register, *value);
+                let shown = RegisterValueRow::new(register, *value);
                 row([shown.bar, &shown.address, &shown.name, &shown.hex, &shown.decoded])
             })
         };
@@ -243,7 +243,7 @@ impl DumpReport {
 
 impl ReadReport {
     fn text(&self) -> String {
-        let Shown { name, bar, address, access, hex, fields, meaning, .. } = &self.register;
+        let RegisterValueRow { name, bar, address, access, hex, fields, meaning, .. } = &self.register;
         let in_words = |meaning: &Option<String>| {
             meaning.as_ref().map_or_else(String::new, |meaning| format!(" {meaning}"))
         };
@@ -299,7 +299,7 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
         }
         RegsCommand::Read { name, force } => {
             let named = readable(&opened, &all, name, *force)?;
-            let register = Shown::read(&opened, named.register)?;
+            let register = RegisterValueRow::read(&opened, named.register)?;
             let field = FieldRow::new(&named, register.value);
             let doc = named.register.doc().into_owned();
             Ok(RegsReport::Read(Box::new(ReadReport { card, register, field, doc })))

@@ -9,16 +9,16 @@ use serde::Serialize;
 use super::readable;
 use crate::cli::WatchArgs;
 use crate::error::CliError;
-use crate::guard::{self, Stretch};
+use crate::guard::{self, BarSpan};
 use crate::output;
 use crate::registers::{self, FieldValue, Named};
 use crate::settings::Settings;
 use crate::stop;
-use crate::style::{self, Manner};
+use crate::style::{self, OutputStyle};
 use crate::target::{self, Opened};
 
 /// Longest time without a look whether it is to end.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(50);
 
 /// What a look found, of one register or field.
 #[derive(Debug, Serialize)]
@@ -69,14 +69,14 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
     for name in &args.names {
         let named = readable(&opened, &all, name, args.force)?;
         if !args.force
-            && let Some(harm) = guard::read_hazard(&opened.card, &all, Stretch::of(named.register))
+            && let Some(harm) = guard::read_hazard(&opened.card, &all, BarSpan::of(named.register))
         {
             let card = opened.card.name().to_owned();
-            return Err(CliError::Harm { card, what: format!("reading {name}"), harm });
+            return Err(CliError::Hazard { card, what: format!("reading {name}"), harm });
         }
         watched.push(named);
     }
-    let screen = if settings.json { None } else { Screen::of_stdout(watched.len(), settings.manner) };
+    let screen = if settings.json { None } else { Screen::of_stdout(watched.len(), settings.style) };
     let begun = opened.now();
     let mut words: Vec<Option<u32>> = vec![None; watched.len()];
     let mut looks = 0;
@@ -102,7 +102,7 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
             return Ok(());
         }
         settings.deadline.check_time(|| format!("watching, after {looks} looks"))?;
-        if !rest(&opened, settings, args.interval) {
+        if !back_off(&opened, settings, args.interval) {
             return Ok(());
         }
     }
@@ -121,7 +121,7 @@ fn lines<'a>(json: bool, changes: impl Iterator<Item = &'a Change>) -> Result<Ve
 }
 
 /// Waits; `false` if it is to end.
-fn rest(opened: &Opened, settings: &Settings, span: Duration) -> bool {
+fn back_off(opened: &Opened, settings: &Settings, span: Duration) -> bool {
     let mut left = settings.deadline.left().map_or(span, |limit| span.min(limit));
     loop {
         if stop::is_asked() {
@@ -130,7 +130,7 @@ fn rest(opened: &Opened, settings: &Settings, span: Duration) -> bool {
         if left.is_zero() {
             return true;
         }
-        let part = left.min(PATIENCE);
+        let part = left.min(TIMEOUT);
         // A card in this process has a time of its own, which passes in no time.
         opened.transport.pause(part);
         if opened.simulated {
@@ -149,7 +149,7 @@ struct Screen {
 
 impl Screen {
     /// `None` where standard output is none whose cursor moves, or has too few lines for so many.
-    fn of_stdout(lines: usize, manner: Manner) -> Option<Self> {
+    fn of_stdout(lines: usize, manner: OutputStyle) -> Option<Self> {
         let stdout = io::stdout();
         if !style::redraws(&stdout) {
             return None;
@@ -172,7 +172,7 @@ impl Screen {
             let is_new = *is_new && !first;
             let mark = if is_new { '*' } else { ' ' };
             // Values first: on a narrow terminal names of fields are cut off.
-            let mut line = Line { text: &mut text, left: self.columns };
+            let mut line = TerminalLine { text: &mut text, left: self.columns };
             line.push(&format!("{mark} {:width$} = ", change.name), false);
             line.push(&change.hex, is_new && self.bold);
             line.push("  ", false);
@@ -190,12 +190,12 @@ impl Screen {
 }
 
 /// A line that ends where the terminal does.
-struct Line<'a> {
+struct TerminalLine<'a> {
     text: &'a mut String,
     left: usize,
 }
 
-impl Line<'_> {
+impl TerminalLine<'_> {
     fn push(&mut self, part: &str, bold: bool) {
         let kept: String = part.chars().take(self.left).collect();
         self.left -= kept.chars().count();

@@ -3,9 +3,9 @@
 use fpga_driver::registers::AccessKind;
 use serde::Serialize;
 
-use super::{FieldRow, Shown, fields_table};
+use super::{FieldRow, RegisterValueRow, fields_table};
 use crate::error::CliError;
-use crate::guard::{self, Stretch};
+use crate::guard::{self, BarSpan};
 use crate::registers::{self, Register};
 use crate::target::Opened;
 
@@ -24,9 +24,9 @@ pub struct WriteReport {
     /// What the register steers.
     effect: Option<&'static str>,
     /// The register before; the one that it is an alias of, where it is one; `None` if there is nothing to read.
-    before: Option<Shown>,
+    before: Option<RegisterValueRow>,
     /// The same register after.
-    after: Option<Shown>,
+    after: Option<RegisterValueRow>,
 }
 
 impl WriteReport {
@@ -77,7 +77,7 @@ pub(super) fn write(
         return refused(refusal_reason(register, all));
     }
     let value = named.parse(text)?;
-    let kept = match named.rest() {
+    let kept = match named.back_off() {
         Ok(kept) => kept,
         Err(why) => return refused(why.to_owned()),
     };
@@ -87,12 +87,12 @@ pub(super) fn write(
             register.name
         ));
     }
-    let stretch = Stretch::of(register);
+    let stretch = BarSpan::of(register);
     if !force && let Some(harm) = guard::write_hazard(&opened.card, all, stretch)? {
-        return Err(CliError::Harm { card, what: format!("writing {name}"), harm });
+        return Err(CliError::Hazard { card, what: format!("writing {name}"), harm });
     }
     let mirror = mirror(register, all);
-    let look = || mirror.map(|mirror| Shown::read(opened, mirror)).transpose();
+    let look = || mirror.map(|mirror| RegisterValueRow::read(opened, mirror)).transpose();
     let before = look()?;
     let rest = match &before {
         _ if kept == 0 => 0,

@@ -4,10 +4,10 @@
 //! What is looked at, and when, is the same in all of them (`watched`); what a look holds is in `look`.
 
 mod keys;
-mod look;
+mod monitor;
+mod snapshot;
 mod terminal;
 mod view;
-mod watched;
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -18,15 +18,15 @@ use crate::output;
 use crate::settings::Settings;
 use crate::{stop, style};
 
-pub use look::Look;
-use watched::Watched;
+use monitor::Monitor;
+pub use snapshot::Snapshot;
 
 /// Runs the command.
 ///
 /// # Errors
 /// See [`CliError`]; [`CliError::Terminal`] where the terminal does not do what it is asked for.
 pub fn run(settings: &Settings, args: &TopArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let watched = Watched::new(settings, args)?;
+    let watched = Monitor::new(settings, args)?;
     let result = shown(settings, args, watched, out);
     match result {
         // That is how it ends.
@@ -35,8 +35,8 @@ pub fn run(settings: &Settings, args: &TopArgs, out: &mut dyn Write) -> Result<(
     }
 }
 
-fn shown(settings: &Settings, args: &TopArgs, watched: Watched, out: &mut dyn Write) -> Result<(), CliError> {
-    let live = !settings.json && args.looks().is_none() && std::io::stdin().is_terminal();
+fn shown(settings: &Settings, args: &TopArgs, watched: Monitor, out: &mut dyn Write) -> Result<(), CliError> {
+    let live = !settings.json && args.count().is_none() && std::io::stdin().is_terminal();
     if live && style::redraws(&std::io::stdout()) {
         return terminal::run(settings, args, watched);
     }
@@ -47,12 +47,12 @@ fn shown(settings: &Settings, args: &TopArgs, watched: Watched, out: &mut dyn Wr
 fn lines(
     settings: &Settings,
     args: &TopArgs,
-    mut watched: Watched,
+    mut watched: Monitor,
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
     let width = style::width(80);
     let mut number = 0;
-    while args.looks().is_none_or(|looks| number < looks) {
+    while args.count().is_none_or(|looks| number < looks) {
         let due = Instant::now() + args.interval;
         // The first look is at what is there at once, except where a load has yet to do something.
         if number > 0 || watched.is_load() {
@@ -61,17 +61,17 @@ fn lines(
                 break;
             }
         }
-        let look = watched.look()?;
+        let look = watched.sample()?;
         number += 1;
         let text = if settings.json {
             output::line_of(&look)?
         } else {
-            view::text(&look, width, settings.manner).into_bytes()
+            view::text(&look, width, settings.style).into_bytes()
         };
         if !output::write_while_read(&text, out)? {
             break;
         }
-        if args.looks().is_some_and(|looks| number >= looks) {
+        if args.count().is_some_and(|looks| number >= looks) {
             break;
         }
         if !sleep_until(due, settings)? {
@@ -83,7 +83,7 @@ fn lines(
 
 /// Sleeps in pieces; `false` if the command is to stop.
 fn sleep_until(due: Instant, settings: &Settings) -> Result<bool, CliError> {
-    const PIECE: Duration = Duration::from_millis(20);
+    const CHUNK_BYTES: Duration = Duration::from_millis(20);
     loop {
         if stop::is_asked() {
             return Ok(false);
@@ -93,6 +93,6 @@ fn sleep_until(due: Instant, settings: &Settings) -> Result<bool, CliError> {
         if left.is_zero() {
             return Ok(true);
         }
-        std::thread::sleep(left.min(PIECE));
+        std::thread::sleep(left.min(CHUNK_BYTES));
     }
 }

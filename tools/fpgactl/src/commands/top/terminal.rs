@@ -9,9 +9,9 @@ use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::execute;
 
 use super::keys::{Key, Keys};
-use super::look::Look;
-use super::view::{self, Chosen, Page};
-use super::watched::Watched;
+use super::monitor::Monitor;
+use super::snapshot::Snapshot;
+use super::view::{self, Page, ViewState};
 use crate::cli::TopArgs;
 use crate::error::CliError;
 use crate::settings::Settings;
@@ -21,12 +21,12 @@ use crate::stop;
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
 const STEPS: (Duration, Duration) = (Duration::from_micros(1), Duration::from_millis(100));
 /// How long a key is waited for at a time: a signal is seen in between.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Puts the terminal back. A panic does it, too: `ratatui` hangs itself before the hook that reports it.
-struct Restored;
+struct TerminalGuard;
 
-impl Drop for Restored {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         // Not `restore`, which reports what fails to a standard error that may be gone, too, and panics then.
         let _ = ratatui::try_restore();
@@ -36,21 +36,21 @@ impl Drop for Restored {
 
 /// What a key asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
-    Nothing,
+enum KeyAction {
+    None,
     Quit,
     Draw,
     /// A look now.
-    Look,
+    Refresh,
     Slower,
     Faster,
 }
 
 /// Runs the view until a key or a signal ends it.
-pub(super) fn run(settings: &Settings, args: &TopArgs, mut watched: Watched) -> Result<(), CliError> {
+pub(super) fn run(settings: &Settings, args: &TopArgs, mut watched: Monitor) -> Result<(), CliError> {
     // Its own drop shows the cursor, and reports what fails in the same way.
     let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(CliError::Terminal)?);
-    let restored = Restored;
+    let restored = TerminalGuard;
     let result = live(&mut terminal, settings, args.clone(), &mut watched);
     drop(restored);
     match result {
@@ -69,52 +69,49 @@ fn live(
     terminal: &mut DefaultTerminal,
     settings: &Settings,
     mut args: TopArgs,
-    watched: &mut Watched,
+    watched: &mut Monitor,
 ) -> Result<(), CliError> {
-    let mut chosen = Chosen::new(settings.manner);
+    let mut chosen = ViewState::new(settings.style);
     chosen.pace = pace(watched, &args);
     let mut keys = Keys::default();
-    let mut look = watched.look()?;
+    let mut look = watched.sample()?;
     let mut due = Instant::now();
     loop {
         draw(terminal, &look, &chosen)?;
-        let wait = if chosen.paused {
-            PATIENCE
-        } else {
-            due.saturating_duration_since(Instant::now()).min(PATIENCE)
-        };
+        let wait =
+            if chosen.paused { TIMEOUT } else { due.saturating_duration_since(Instant::now()).min(TIMEOUT) };
         let wish = key(wait, &mut keys, &mut chosen)?;
-        if wish == Wish::Quit || stop::is_asked() {
+        if wish == KeyAction::Quit || stop::is_asked() {
             return Ok(());
         }
-        if matches!(wish, Wish::Slower | Wish::Faster) {
-            change_interval(watched, &mut args, wish == Wish::Slower);
+        if matches!(wish, KeyAction::Slower | KeyAction::Faster) {
+            change_interval(watched, &mut args, wish == KeyAction::Slower);
             chosen.pace = pace(watched, &args);
         }
-        let wanted = wish == Wish::Look || (!chosen.paused && Instant::now() >= due);
+        let wanted = wish == KeyAction::Refresh || (!chosen.paused && Instant::now() >= due);
         if wanted {
             due = Instant::now() + args.interval;
             let mut quit = false;
             let mut stop = || {
                 // Whatever goes wrong with keys here goes wrong again above, where it is told.
-                quit =
-                    stop::is_asked() || matches!(key(Duration::ZERO, &mut keys, &mut chosen), Ok(Wish::Quit));
+                quit = stop::is_asked()
+                    || matches!(key(Duration::ZERO, &mut keys, &mut chosen), Ok(KeyAction::Quit));
                 quit
             };
             if watched.advance(settings, &args, &mut stop)? {
                 return Ok(());
             }
-            look = watched.look()?;
+            look = watched.sample()?;
             chosen.remember(&look);
         }
     }
 }
 
-fn draw(terminal: &mut DefaultTerminal, look: &Look, chosen: &Chosen) -> Result<(), CliError> {
+fn draw(terminal: &mut DefaultTerminal, look: &Snapshot, chosen: &ViewState) -> Result<(), CliError> {
     terminal.draw(|frame| view::draw(frame, look, chosen)).map(drop).map_err(CliError::Terminal)
 }
 
-fn pace(watched: &Watched, args: &TopArgs) -> String {
+fn pace(watched: &Monitor, args: &TopArgs) -> String {
     if watched.is_simulated() {
         format!("{} of its time a look", humantime::format_duration(args.step))
     } else {
@@ -123,7 +120,7 @@ fn pace(watched: &Watched, args: &TopArgs) -> String {
 }
 
 /// Looks twice as far apart, or half: in the cards' time where that is their own.
-fn change_interval(watched: &Watched, args: &mut TopArgs, slower: bool) {
+fn change_interval(watched: &Monitor, args: &mut TopArgs, slower: bool) {
     let changed = |span: Duration, (least, most): (Duration, Duration)| {
         let span = if slower { span.saturating_mul(2) } else { span / 2 };
         span.clamp(least, most)
@@ -136,20 +133,20 @@ fn change_interval(watched: &Watched, args: &mut TopArgs, slower: bool) {
 }
 
 /// Waits for a key, and does what it says as far as that is about the view.
-fn key(wait: Duration, keys: &mut Keys, chosen: &mut Chosen) -> Result<Wish, CliError> {
+fn key(wait: Duration, keys: &mut Keys, chosen: &mut ViewState) -> Result<KeyAction, CliError> {
     let key = keys.next(wait).map_err(CliError::Terminal)?;
-    Ok(key.map_or(Wish::Nothing, |key| pressed(key, chosen)))
+    Ok(key.map_or(KeyAction::None, |key| pressed(key, chosen)))
 }
 
-fn pressed(key: Key, chosen: &mut Chosen) -> Wish {
-    let turn = |chosen: &mut Chosen, page: Page| {
+fn pressed(key: Key, chosen: &mut ViewState) -> KeyAction {
+    let turn = |chosen: &mut ViewState, page: Page| {
         chosen.page = page;
         chosen.scrolled = 0;
     };
     match key {
-        Key::Char(b'q') | Key::Interrupt | Key::Gone => return Wish::Quit,
+        Key::Char(b'q') | Key::Interrupt | Key::Gone => return KeyAction::Quit,
         Key::Escape if chosen.help => chosen.help = false,
-        Key::Escape => return Wish::Quit,
+        Key::Escape => return KeyAction::Quit,
         Key::Char(b'h' | b'?') => chosen.help = !chosen.help,
         Key::Tab | Key::Right => turn(chosen, chosen.page.turned(1)),
         Key::BackTab | Key::Left => turn(chosen, chosen.page.turned(Page::ALL.len() - 1)),
@@ -165,11 +162,11 @@ fn pressed(key: Key, chosen: &mut Chosen) -> Wish {
         Key::Char(b' ') => chosen.paused = !chosen.paused,
         Key::Char(b'n') => {
             chosen.paused = true;
-            return Wish::Look;
+            return KeyAction::Refresh;
         }
-        Key::Char(b'+') => return Wish::Slower,
-        Key::Char(b'-') => return Wish::Faster,
-        Key::Char(_) | Key::Other => return Wish::Nothing,
+        Key::Char(b'+') => return KeyAction::Slower,
+        Key::Char(b'-') => return KeyAction::Faster,
+        Key::Char(_) | Key::Other => return KeyAction::None,
     }
-    Wish::Draw
+    KeyAction::Draw
 }

@@ -1,6 +1,6 @@
 //! What `top` shows of a look: pages, from a terminal of 20 columns on.
 //!
-//! Everything here is a function of a [`Look`] and of what the keys have chosen, so that a test draws into a buffer what a terminal
+//! Everything here is a function of a [`Snapshot`] and of what the keys have chosen, so that a test draws into a buffer what a terminal
 //! would show. Columns of a table stand in the order of what they are worth: those that a narrow terminal has no room for are left out.
 
 mod pages;
@@ -14,16 +14,16 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Sparkline};
 
-use super::look::Look;
-use crate::style::Manner;
+use super::snapshot::Snapshot;
+use crate::style::OutputStyle;
 use pages::Table;
 
 /// The least that anything can be shown on.
-const LEAST: (u16, u16) = (20, 6);
+const MIN_TERMINAL_SIZE: (u16, u16) = (20, 6);
 /// From here on the overview has two columns.
-const WIDE: (u16, u16) = (140, 30);
+const TWO_COLUMN_SIZE: (u16, u16) = (140, 30);
 /// Looks whose rates are remembered: as many as a wide terminal has columns.
-const REMEMBERED: usize = 200;
+const HISTORY_LENGTH: usize = 200;
 
 /// What can be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,36 +69,36 @@ impl Page {
 
 /// What the keys have chosen.
 #[derive(Debug)]
-pub(super) struct Chosen {
+pub(super) struct ViewState {
     pub(super) page: Page,
     pub(super) paused: bool,
     pub(super) help: bool,
     /// Lines that are above the page.
     pub(super) scrolled: usize,
-    pub(super) manner: Manner,
+    pub(super) style: OutputStyle,
     /// How far apart looks are, in words.
     pub(super) pace: String,
     /// Rates of the looks so far, the newest last.
     history: VecDeque<u64>,
 }
 
-impl Chosen {
-    pub(super) const fn new(manner: Manner) -> Self {
+impl ViewState {
+    pub(super) const fn new(manner: OutputStyle) -> Self {
         Self {
             page: Page::Overview,
             paused: false,
             help: false,
             scrolled: 0,
-            manner,
+            style: manner,
             pace: String::new(),
             history: VecDeque::new(),
         }
     }
 
     /// Keeps what is drawn over time.
-    pub(super) fn remember(&mut self, look: &Look) {
+    pub(super) fn remember(&mut self, look: &Snapshot) {
         if let Some(rate) = look.headline() {
-            if self.history.len() >= REMEMBERED {
+            if self.history.len() >= HISTORY_LENGTH {
                 self.history.pop_front();
             }
             self.history.push_back(rate);
@@ -111,18 +111,18 @@ impl Chosen {
     }
 
     fn style(&self, colour: Color) -> Style {
-        if self.manner.colours { Style::new().fg(colour) } else { Style::new() }
+        if self.style.colours { Style::new().fg(colour) } else { Style::new() }
     }
 
     fn bold(&self) -> Style {
-        if self.manner.colours { Style::new().add_modifier(Modifier::BOLD) } else { Style::new() }
+        if self.style.colours { Style::new().add_modifier(Modifier::BOLD) } else { Style::new() }
     }
 
     /// How a state is coloured.
     fn state(&self, state: &str) -> Style {
         match state {
             "running" | "sending" | "in flight" => self.style(Color::Green),
-            "error" | "gone" => self.style(Color::Red).add_modifier(if self.manner.colours {
+            "error" | "gone" => self.style(Color::Red).add_modifier(if self.style.colours {
                 Modifier::BOLD
             } else {
                 Modifier::empty()
@@ -134,10 +134,10 @@ impl Chosen {
 }
 
 /// Draws `look`.
-pub(super) fn draw(frame: &mut Frame<'_>, look: &Look, chosen: &Chosen) {
+pub(super) fn draw(frame: &mut Frame<'_>, look: &Snapshot, chosen: &ViewState) {
     let area = frame.area();
-    if area.width < LEAST.0 || area.height < LEAST.1 {
-        let text = format!("top: {} x {} at least", LEAST.0, LEAST.1);
+    if area.width < MIN_TERMINAL_SIZE.0 || area.height < MIN_TERMINAL_SIZE.1 {
+        let text = format!("top: {} x {} at least", MIN_TERMINAL_SIZE.0, MIN_TERMINAL_SIZE.1);
         frame.render_widget(Paragraph::new(text).wrap(ratatui::widgets::Wrap { trim: true }), area);
         return;
     }
@@ -149,7 +149,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, look: &Look, chosen: &Chosen) {
     ])
     .areas(area);
     let reversed =
-        if chosen.manner.colours { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
+        if chosen.style.colours { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
     frame.render_widget(Paragraph::new(head(look, chosen)).style(reversed), title);
     frame.render_widget(Paragraph::new(tab_line(chosen, tabs.width)), tabs);
     frame.render_widget(Paragraph::new(key_line(keys.width)), keys);
@@ -163,11 +163,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, look: &Look, chosen: &Chosen) {
 }
 
 /// A look as text: the overview without colours and keys, as high as it takes.
-pub(super) fn text(look: &Look, width: u16, manner: Manner) -> String {
+pub(super) fn text(look: &Snapshot, width: u16, manner: OutputStyle) -> String {
     // High enough for every channel, mask and trouble there can be; what is empty is cut off.
     let height = 80;
-    let chosen = Chosen::new(Manner { colours: false, ..manner });
-    let backend = TestBackend::new(width.max(LEAST.0), height);
+    let chosen = ViewState::new(OutputStyle { colours: false, ..manner });
+    let backend = TestBackend::new(width.max(MIN_TERMINAL_SIZE.0), height);
     // Neither can fail: the backend is a buffer.
     let Ok(mut terminal) = ratatui::Terminal::new(backend);
     let Ok(_) = terminal.draw(|frame| {
@@ -192,7 +192,7 @@ pub(super) fn text(look: &Look, width: u16, manner: Manner) -> String {
     lines.join("\n")
 }
 
-fn head<'a>(look: &Look, chosen: &Chosen) -> Line<'a> {
+fn head<'a>(look: &Snapshot, chosen: &ViewState) -> Line<'a> {
     let cards: Vec<&str> = look.ends.iter().map(|end| end.card.as_str()).collect();
     let paused = if chosen.paused { "  PAUSED" } else { "" };
     let pace = if chosen.pace.is_empty() { String::new() } else { format!("  {}", chosen.pace) };
@@ -200,12 +200,12 @@ fn head<'a>(look: &Look, chosen: &Chosen) -> Line<'a> {
     Line::from(format!(
         "{}{paused}  look {}  {}{transfers}{pace}",
         cards.join(" -> "),
-        look.look,
+        look.snapshot,
         pages::span(look.time_us)
     ))
 }
 
-fn tab_line<'a>(chosen: &Chosen, width: u16) -> Line<'a> {
+fn tab_line<'a>(chosen: &ViewState, width: u16) -> Line<'a> {
     let short = width < 76;
     let spans = (1..).zip(Page::ALL).flat_map(|(number, page)| {
         let here = page == chosen.page;
@@ -260,7 +260,7 @@ fn help(frame: &mut Frame<'_>, body: Rect) {
 fn section(
     frame: &mut Frame<'_>,
     area: Rect,
-    chosen: &Chosen,
+    chosen: &ViewState,
     name: &str,
     mut lines: Vec<Line<'static>>,
 ) -> Rect {
@@ -279,8 +279,8 @@ fn section(
     Rect { y: area.y + used, height: area.height - used, ..area }
 }
 
-fn overview(frame: &mut Frame<'_>, area: Rect, look: &Look, chosen: &Chosen) {
-    if area.width < WIDE.0 || area.height < WIDE.1 {
+fn overview(frame: &mut Frame<'_>, area: Rect, look: &Snapshot, chosen: &ViewState) {
+    if area.width < TWO_COLUMN_SIZE.0 || area.height < TWO_COLUMN_SIZE.1 {
         return narrow(frame, area, look, chosen);
     }
     let [left, _, right] =
@@ -293,7 +293,7 @@ fn overview(frame: &mut Frame<'_>, area: Rect, look: &Look, chosen: &Chosen) {
         rest,
         chosen,
         "trouble",
-        pages::trouble(look, chosen, usize::from(rest.height.min(16))),
+        pages::warnings(look, chosen, usize::from(rest.height.min(16))),
     );
     titled(frame, rest, "channels", &Table::of(Page::Channels, look, chosen), chosen);
     let third = right.height / 3;
@@ -305,7 +305,7 @@ fn overview(frame: &mut Frame<'_>, area: Rect, look: &Look, chosen: &Chosen) {
 }
 
 /// One column: what is most wanted first.
-fn narrow(frame: &mut Frame<'_>, area: Rect, look: &Look, chosen: &Chosen) {
+fn narrow(frame: &mut Frame<'_>, area: Rect, look: &Snapshot, chosen: &ViewState) {
     let width = area.width;
     // Most of it speaks for itself: a line less of heading is a line more of masks.
     let rest = section(frame, area, chosen, "", pages::rates(look, chosen, width));
@@ -314,20 +314,20 @@ fn narrow(frame: &mut Frame<'_>, area: Rect, look: &Look, chosen: &Chosen) {
     let rest = section(frame, rest, chosen, "", pages::occupancy(look, chosen, width));
     // Trouble must not be pushed off the screen by masks: it takes what it needs, up to a sixth.
     let most = usize::from((area.height / 6).max(2));
-    let rest = section(frame, rest, chosen, "trouble", pages::trouble(look, chosen, most));
+    let rest = section(frame, rest, chosen, "trouble", pages::warnings(look, chosen, most));
     if look.registry.is_some() && rest.height > 1 {
         titled(frame, rest, "receive registry", &Table::of(Page::Registry, look, chosen), chosen);
     }
 }
 
-fn titled(frame: &mut Frame<'_>, area: Rect, name: &str, page: &Table, chosen: &Chosen) {
+fn titled(frame: &mut Frame<'_>, area: Rect, name: &str, page: &Table, chosen: &ViewState) {
     let rest = section(frame, area, chosen, name, Vec::new());
     table(frame, rest, page, chosen);
 }
 
 /// Rates over time, where there are characters for it.
-fn history(frame: &mut Frame<'_>, area: Rect, chosen: &Chosen, height: u16) -> Rect {
-    if !chosen.manner.unicode || chosen.history.is_empty() || area.height <= height {
+fn history(frame: &mut Frame<'_>, area: Rect, chosen: &ViewState, height: u16) -> Rect {
+    if !chosen.style.unicode || chosen.history.is_empty() || area.height <= height {
         return area;
     }
     let shown = chosen.history.iter().rev().take(area.width.into()).rev().copied().collect::<Vec<_>>();
@@ -336,7 +336,7 @@ fn history(frame: &mut Frame<'_>, area: Rect, chosen: &Chosen, height: u16) -> R
     Rect { y: area.y + height, height: area.height - height, ..area }
 }
 
-fn table(frame: &mut Frame<'_>, area: Rect, table: &Table, chosen: &Chosen) {
+fn table(frame: &mut Frame<'_>, area: Rect, table: &Table, chosen: &ViewState) {
     let mut lines = table.lines(area.width, chosen);
     let head = if lines.is_empty() { None } else { Some(lines.remove(0)) };
     let room = usize::from(area.height).saturating_sub(1);
@@ -360,31 +360,31 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command, TopArgs};
-    use crate::commands::top::watched::Watched;
+    use crate::commands::top::monitor::Monitor;
     use crate::settings::Settings;
 
     /// Looks at the cards that a command line names; the last of `looks`, and what is remembered.
-    fn looked(arguments: &[&str], looks: usize) -> (Look, Chosen) {
+    fn sample_until(arguments: &[&str], looks: usize) -> (Snapshot, ViewState) {
         let cli = Cli::try_parse_from([&["fpgactl", "top"], arguments].concat()).unwrap();
         let settings = Settings::new(&cli.global).unwrap();
         let Command::Top(args) = cli.command else { panic!("it is top") };
-        let mut watched = Watched::new(&settings, &args).unwrap();
-        let mut chosen = Chosen::new(Manner { colours: false, unicode: true });
-        let mut look = look(&mut watched, &settings, &args);
+        let mut watched = Monitor::new(&settings, &args).unwrap();
+        let mut chosen = ViewState::new(OutputStyle { colours: false, unicode: true });
+        let mut look = sample(&mut watched, &settings, &args);
         for _ in 1..looks {
-            look = self::look(&mut watched, &settings, &args);
+            look = self::sample(&mut watched, &settings, &args);
             chosen.remember(&look);
         }
         (look, chosen)
     }
 
-    fn look(watched: &mut Watched, settings: &Settings, args: &TopArgs) -> Look {
+    fn sample(watched: &mut Monitor, settings: &Settings, args: &TopArgs) -> Snapshot {
         assert!(!watched.advance(settings, args, &mut || false).unwrap());
-        watched.look().unwrap()
+        watched.sample().unwrap()
     }
 
     /// What a terminal of that size shows.
-    fn screen((width, height): (u16, u16), look: &Look, chosen: &Chosen) -> String {
+    fn screen((width, height): (u16, u16), look: &Snapshot, chosen: &ViewState) -> String {
         let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, look, chosen)).unwrap();
         terminal.backend().to_string()
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn view_every_page_on_every_terminal() {
-        let (look, mut chosen) = looked(&LOAD, 5);
+        let (look, mut chosen) = sample_until(&LOAD, 5);
         for size in [(80, 24), (200, 50), (20, 10)] {
             let mut all = String::new();
             for page in Page::ALL {
@@ -412,9 +412,9 @@ mod tests {
 
     #[test]
     fn view_any_size_and_scroll_does_not_panic() {
-        let (look, mut chosen) = looked(&LOAD, 2);
+        let (look, mut chosen) = sample_until(&LOAD, 2);
         for colours in [false, true] {
-            chosen.manner = Manner { colours, unicode: colours };
+            chosen.style = OutputStyle { colours, unicode: colours };
             for (width, height) in
                 (1..=60).flat_map(|width| [1, 5, 6, 7, 12, 31].map(|height| (width, height)))
             {
@@ -423,7 +423,7 @@ mod tests {
                     chosen.help = number % 2 == 0;
                     chosen.scrolled = if height > 6 { usize::MAX } else { 3 };
                     let shown = screen((width, height), &look, &chosen);
-                    if width < LEAST.0 && width > 8 && height > 1 {
+                    if width < MIN_TERMINAL_SIZE.0 && width > 8 && height > 1 {
                         assert!(shown.contains("least") || shown.contains("top:"), "{shown}");
                     }
                 }
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn view_scrolled_to_end_shows_last_line() {
-        let (look, mut chosen) = looked(&LOAD, 3);
+        let (look, mut chosen) = sample_until(&LOAD, 3);
         chosen.page = Page::Ops;
         let ops = look.ops.as_ref().unwrap().ops.len();
         assert!(ops > 20, "{ops}");
@@ -453,11 +453,11 @@ mod tests {
         std::fs::write(&file, "schema_version: 1\npci: {subsystem_device: 7}\n").unwrap();
         let card = crate::target::Target::MockFile(file);
         let opened = crate::target::observe(&card).unwrap();
-        let mut watched = Watched::of(opened).unwrap();
-        let (look, chosen) = (watched.look().unwrap(), Chosen::new(Manner::default()));
+        let mut watched = Monitor::of(opened).unwrap();
+        let (look, chosen) = (watched.sample().unwrap(), ViewState::new(OutputStyle::default()));
         let shown = screen((80, 24), &look, &chosen);
         assert!(shown.contains("h2c3 -") && shown.contains("no network interface"), "{shown}");
         let narrow = |line: &str| line.chars().count() <= 60 && line.replace("µs", "us").is_ascii();
-        assert!(text(&look, 60, Manner::default()).lines().all(narrow));
+        assert!(text(&look, 60, OutputStyle::default()).lines().all(narrow));
     }
 }

@@ -8,7 +8,7 @@ use fpga_driver::pci::Backoff;
 use fpga_driver::protocol::Nanos;
 use fpga_driver::protocol::mirror::Difference;
 
-use super::ends::{Receiving, Sending};
+use super::hosts::{ReceivingHost, SendingHost};
 use super::plan::Plan;
 use super::{STALL_NS, card_span, open_ends};
 use crate::cli::TransferArgs;
@@ -18,13 +18,13 @@ use crate::settings::Settings;
 use crate::target::Opened;
 
 /// Looks for a moment in which no event is under way; after so many the mirror is compared as it is.
-const LOOKS: u32 = 256;
+const MAX_POLLS: u32 = 256;
 
 /// Both ends in the middle of a transfer, which is withdrawn in the end.
 #[derive(Debug)]
 pub struct Load {
-    pub(in crate::commands) sending: Sending,
-    pub(in crate::commands) receiving: Receiving,
+    pub(in crate::commands) sending: SendingHost,
+    pub(in crate::commands) receiving: ReceivingHost,
     /// Bytes of the transfer.
     pub(in crate::commands) length: u64,
     /// Of these, acknowledged.
@@ -125,7 +125,7 @@ impl Load {
                 let (transfer, waited) = (self.ended + 1, card_span(self.last_work_at, now));
                 return Err(CliError::Stalled { transfer, waited, missing: "nothing more is acknowledged" });
             } else {
-                self.sending.opened().card.rest(&mut backoff);
+                self.sending.opened().card.back_off(&mut backoff);
             }
         }
         Ok(())
@@ -151,7 +151,7 @@ impl Load {
     ///
     /// # Errors
     /// See [`CliError`].
-    pub fn go_on(&mut self, until: Nanos, deadline: Deadline) -> Result<(), CliError> {
+    pub fn run_until(&mut self, until: Nanos, deadline: Deadline) -> Result<(), CliError> {
         let mut backoff = Backoff::new();
         while self.now < until {
             if self.under_way.is_none() {
@@ -175,7 +175,7 @@ impl Load {
     pub fn compare_mirror(&mut self) -> Result<(), CliError> {
         self.differences = self.receiving.endpoint().check_mirror()?;
         let mut backoff = Backoff::new();
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_POLLS {
             if self.differences.is_empty() {
                 break;
             }

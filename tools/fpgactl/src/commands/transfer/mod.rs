@@ -7,7 +7,7 @@
 //! ```
 
 mod counters;
-mod ends;
+mod hosts;
 pub mod load;
 mod plan;
 mod report;
@@ -21,11 +21,11 @@ use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::stream::{Compare, Place, Source, SourceReader};
-use crate::target::{self, Network};
+use crate::stream::{Compare, Source, SourceReader, StreamPosition};
+use crate::target::{self, SimOptions};
 
 use counters::NiCounters;
-use ends::{Arrival, Receiving, Sending};
+use hosts::{Arrival, ReceivingHost, SendingHost};
 use plan::Plan;
 pub use report::TransferReport;
 
@@ -47,7 +47,7 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
         }
         None => None,
     };
-    let mut job = Job {
+    let mut job = TransferJob {
         settings,
         plan: &plan,
         source: &source,
@@ -55,7 +55,7 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
         progress: Progress::new(source.length(), settings.progress),
     };
     let report = job.run(&mut sending, &mut receiving)?;
-    job.out.map_or(Ok(()), OutFile::keep)?;
+    job.out.map_or(Ok(()), OutFile::commit)?;
     Ok(report)
 }
 
@@ -64,7 +64,7 @@ fn open_ends(
     settings: &Settings,
     args: &TransferArgs,
     plan: &Plan,
-) -> Result<(Source, Sending, Receiving), CliError> {
+) -> Result<(Source, SendingHost, ReceivingHost), CliError> {
     let source = match &args.file {
         Some(file) => Source::named(file, settings.deadline)?,
         None => Source::Random { seed: plan.seed, length: plan.size },
@@ -75,14 +75,15 @@ fn open_ends(
         ));
     }
     let reorder = plan.reorder.unwrap_or(plan::REORDER);
-    let network = Network { packet: plan.packet, seed: plan.seed, impairments: plan.impair.model(reorder)? };
+    let network =
+        SimOptions { packet: plan.packet, seed: plan.seed, impairments: plan.impair.model(reorder)? };
     let peer = args.peer.clone().or_else(|| settings.peer.clone()).map(|peer| peer.through(settings.access));
     let (a, b) = target::open_pair(&settings.card, peer.as_ref(), network)?;
     plan.check_packet(&a)?;
     plan.check_packet(&b)?;
     plan.check_segment(&a)?;
-    let receiving = Receiving::open(b, plan)?;
-    let sending = Sending::open(a, plan)?;
+    let receiving = ReceivingHost::open(b, plan)?;
+    let sending = SendingHost::open(a, plan)?;
     if sending.node() == receiving.node() {
         return Err(CliError::SameNode {
             first: sending.name(),
@@ -94,7 +95,7 @@ fn open_ends(
 }
 
 /// What stays the same from chunk to chunk.
-struct Job<'a> {
+struct TransferJob<'a> {
     settings: &'a Settings,
     plan: &'a Plan,
     source: &'a Source,
@@ -112,8 +113,12 @@ struct Chunk {
     length: u64,
 }
 
-impl Job<'_> {
-    fn run(&mut self, sending: &mut Sending, receiving: &mut Receiving) -> Result<TransferReport, CliError> {
+impl TransferJob<'_> {
+    fn run(
+        &mut self,
+        sending: &mut SendingHost,
+        receiving: &mut ReceivingHost,
+    ) -> Result<TransferReport, CliError> {
         let mut report = TransferReport::new(sending, receiving, self.source, self.plan, self.out.is_some());
         let mut first = self.source.open(self.settings.deadline)?;
         let mut second = self.source.open(self.settings.deadline)?;
@@ -135,7 +140,7 @@ impl Job<'_> {
                 number += 1;
                 length = self.source.next_part(start, chunk).map_err(|error| error.after(start))?;
             }
-            ends::settle(sending, receiving, self.settings.deadline)?;
+            hosts::settle(sending, receiving, self.settings.deadline)?;
             counters.update(receiving.endpoint())?;
             receiving.close_region(&region)?;
         }
@@ -149,8 +154,8 @@ impl Job<'_> {
     fn chunk(
         &mut self,
         chunk: Chunk,
-        sending: &mut Sending,
-        receiving: &mut Receiving,
+        sending: &mut SendingHost,
+        receiving: &mut ReceivingHost,
         first: &mut SourceReader<'_>,
         second: &mut SourceReader<'_>,
     ) -> Result<Arrival, CliError> {
@@ -162,7 +167,7 @@ impl Job<'_> {
             other => other,
         })?;
         let mut step = |done| progress.step(|| format!("transfer {number}: network"), done, length);
-        let arrival = ends::exchange(sending, receiving, self.plan, (number, length), deadline, &mut step)?;
+        let arrival = hosts::exchange(sending, receiving, self.plan, (number, length), deadline, &mut step)?;
         tracing::info!(
             transfer = number,
             bytes = length,
@@ -172,7 +177,8 @@ impl Job<'_> {
             "arrived"
         );
         progress.phase(format!("transfer {number}: from card B"));
-        let place = Place { card: receiving.name(), transfer: number, start, address: receiving.address() };
+        let place =
+            StreamPosition { card: receiving.name(), transfer: number, start, address: receiving.address() };
         let mut sink = Compare::new(second, self.out.as_mut(), place);
         receiving.unload(&mut sink, length, deadline, &mut |bytes| progress.at(start + bytes))?;
         Ok(arrival)
@@ -180,7 +186,7 @@ impl Job<'_> {
 }
 
 /// After the last transfer nothing may be in use at either end.
-fn check_nothing_allocated(sending: &Sending, receiving: &Receiving) -> Result<(), CliError> {
+fn check_nothing_allocated(sending: &SendingHost, receiving: &ReceivingHost) -> Result<(), CliError> {
     let ops = sending.ops_in_use();
     let (registry, _) = receiving.endpoint().tables().registry_occupancy()?;
     let (escape, _) = receiving.endpoint().tables().escape_occupancy()?;
@@ -188,7 +194,13 @@ fn check_nothing_allocated(sending: &Sending, receiving: &Receiving) -> Result<(
     if (ops, registry, escape) == (0, 0, 0) {
         return Ok(());
     }
-    Err(CliError::Leftovers { sender: sending.name(), receiver: receiving.name(), ops, registry, escape })
+    Err(CliError::StillAllocated {
+        sender: sending.name(),
+        receiver: receiving.name(),
+        ops,
+        registry,
+        escape,
+    })
 }
 
 /// A span of the card's clock.
@@ -197,6 +209,6 @@ fn card_span(from: u64, to: u64) -> Duration {
 }
 
 /// `offset` bytes behind `start`; the driver refuses what is outside card memory.
-fn behind(start: CardAddr, offset: u64) -> CardAddr {
+fn remainder(start: CardAddr, offset: u64) -> CardAddr {
     start.checked_add(offset).unwrap_or(CardAddr::new(u64::MAX))
 }

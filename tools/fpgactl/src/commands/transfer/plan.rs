@@ -6,7 +6,7 @@ use fpga_driver::NiInfo;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions, Tuning};
 use fpga_driver::protocol::scheme::tuning::max_window;
 
-use super::ends::{Receiving, Sending};
+use super::hosts::{ReceivingHost, SendingHost};
 use crate::cli::{Notifier, Scheme, TransferArgs};
 use crate::config::TransferDefaults;
 use crate::error::CliError;
@@ -162,8 +162,8 @@ impl Plan {
     pub(super) fn chunk_size(
         &self,
         length: Option<u64>,
-        sending: &Sending,
-        receiving: &Receiving,
+        sending: &SendingHost,
+        receiving: &ReceivingHost,
     ) -> Result<u64, CliError> {
         let ends = [(sending.name(), sending.usable()), (receiving.name(), receiving.usable())];
         let mut chunk = self.chunk.unwrap_or(CHUNK).min(length.unwrap_or(u64::MAX));

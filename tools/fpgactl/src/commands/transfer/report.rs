@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::counters::NiCounters;
-use super::ends::{Arrival, Receiving, Sending};
+use super::hosts::{Arrival, ReceivingHost, SendingHost};
 use super::plan::{Plan, REORDER};
 use crate::cli::Notifier;
 use crate::impair::ImpairReport;
@@ -96,8 +96,8 @@ impl Latency {
 
 impl TransferReport {
     pub(super) fn new(
-        sending: &Sending,
-        receiving: &Receiving,
+        sending: &SendingHost,
+        receiving: &ReceivingHost,
         source: &Source,
         plan: &Plan,
         written: bool,

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use svg::node::element::Element;
 use svg::node::{Node, Text};
 
+use super::curve_style::{CurveStyle, Marker};
+use super::label::{Label, labels};
 use super::layout::{
-    AXIS_SIZE, CAPTION_SIZE, Entry, HEADING_SIZE, LEGEND_SIZE, Layout, NOTE_SIZE, Placed, SAMPLE, Sample,
-    TICK_SIZE, TITLE_SIZE, WIDTH, named,
+    AXIS_SIZE, CAPTION_SIZE, Entry, HEADING_SIZE, LEGEND_SIZE, Layout, NOTE_SIZE, PlacedPanel, SAMPLE,
+    Sample, TICK_SIZE, TITLE_SIZE, WIDTH, named,
 };
-use super::look::{Look, Marker};
-use super::place::{Label, labels};
-use super::{Curve, Panel, Picture, Scale, Style};
+use super::{Curve, CurveKind, Panel, Picture, Scale};
 use crate::statistics::count;
 
 /// Half the size of a marker.
@@ -159,7 +159,7 @@ pub(super) fn document(picture: &Picture) -> String {
     format!("{root}\n")
 }
 
-fn panel(placed: &Placed<'_>) -> Element {
+fn panel(placed: &PlacedPanel<'_>) -> Element {
     let mut all = group("panel");
     let plot = placed.plot;
     axes(placed, &mut all);
@@ -173,7 +173,7 @@ fn panel(placed: &Placed<'_>) -> Element {
         }
     }
     all.append(bands);
-    let lines = curves.iter().filter(|(curve, _)| curve.style != Style::Band);
+    let lines = curves.iter().filter(|(curve, _)| curve.style != CurveKind::Band);
     let mut series: Vec<(bool, Element)> = lines.map(|(curve, at)| self::series(placed, curve, at)).collect();
     series.sort_by_key(|(is_broken, _)| *is_broken);
     series.into_iter().for_each(|(_, series)| all.append(series));
@@ -181,7 +181,7 @@ fn panel(placed: &Placed<'_>) -> Element {
         let look = curve.look();
         let Some(shape) = look.marker else { continue };
         let mut group = group("markers");
-        if curve.style == Style::Dots {
+        if curve.style == CurveKind::Dots {
             for ((x, _), [value, _, low, high]) in at.iter().zip(&curve.points) {
                 let [low, high] = [low, high].map(|end| (*x, placed.at(*value, *end).1));
                 group.append(line(&[low, high], look.colour, 0.9, ""));
@@ -215,7 +215,7 @@ fn panel(placed: &Placed<'_>) -> Element {
     all
 }
 
-fn axes(placed: &Placed<'_>, all: &mut Element) {
+fn axes(placed: &PlacedPanel<'_>, all: &mut Element) {
     let plot = placed.plot;
     let panel = placed.panel;
     if !panel.title.is_empty() {
@@ -254,15 +254,15 @@ fn axes(placed: &Placed<'_>, all: &mut Element) {
 }
 
 /// The confidence band, where a curve has one.
-fn band(placed: &Placed<'_>, curve: &Curve) -> Option<Element> {
-    if !matches!(curve.style, Style::Line | Style::Band) {
+fn band(placed: &PlacedPanel<'_>, curve: &Curve) -> Option<Element> {
+    if !matches!(curve.style, CurveKind::Line | CurveKind::Band) {
         return None;
     }
     let upper = curve.points.iter().map(|[x, _, _, high]| placed.at(*x, *high));
     let lower = curve.points.iter().rev().map(|[x, _, low, _]| placed.at(*x, *low));
     let corners: Vec<String> =
         upper.chain(lower).map(|(x, y)| format!("{},{}", number(x), number(y))).collect();
-    let shade = if curve.style == Style::Band { "0.16" } else { "0.25" };
+    let shade = if curve.style == CurveKind::Band { "0.16" } else { "0.25" };
     let mut band = element(
         "polygon",
         &[
@@ -271,7 +271,7 @@ fn band(placed: &Placed<'_>, curve: &Curve) -> Option<Element> {
             ("fill-opacity", shade.to_owned()),
         ],
     );
-    if curve.style == Style::Band {
+    if curve.style == CurveKind::Band {
         let mut series = group("series");
         // An outline, because shades alone are the same in grey.
         band.assign("stroke", curve.look().colour);
@@ -288,7 +288,7 @@ fn band(placed: &Placed<'_>, curve: &Curve) -> Option<Element> {
 const OUTLINES: [&str; 4] = ["1 1", "4 1", "2 3", "4 1 1 1"];
 
 /// A curve's line, and whether that has gaps.
-fn series(placed: &Placed<'_>, curve: &Curve, markers: &[(f64, f64)]) -> (bool, Element) {
+fn series(placed: &PlacedPanel<'_>, curve: &Curve, markers: &[(f64, f64)]) -> (bool, Element) {
     let mut series = group("series");
     let look = curve.look();
     series.append(words("title", &curve.name));
@@ -305,7 +305,7 @@ fn series(placed: &Placed<'_>, curve: &Curve, markers: &[(f64, f64)]) -> (bool, 
     (look.dash.is_some_and(|dash| !dash.is_empty()), series)
 }
 
-const fn thick(look: &Look) -> f64 {
+const fn thick(look: &CurveStyle) -> f64 {
     if look.thin { 0.9 } else { 1.3 }
 }
 
@@ -334,7 +334,7 @@ fn legend(entry: &Entry<'_>) -> Element {
     match entry.what {
         Sample::Curve(curve) => {
             let look = curve.look();
-            if curve.style == Style::Band {
+            if curve.style == CurveKind::Band {
                 let mut sample = element(
                     "rect",
                     &[

@@ -1,7 +1,7 @@
 //! Where everything of a picture stands: panels in rows, the space that their labels take, legends, notes and caption.
 
 use super::text::{broken, width, wrapped};
-use super::{Curve, Extent, Mark, Panel, Picture, Scale, Style};
+use super::{Curve, CurveKind, Extent, Mark, Panel, Picture, Scale};
 use crate::statistics::count;
 
 /// Units across a picture: four for a millimetre of a paper's column.
@@ -21,9 +21,9 @@ const MARGIN: f64 = 8.0;
 pub(super) const SAMPLE: f64 = 26.0;
 const GAP: f64 = 5.0;
 /// Heights of plots: the only one, one of several below each other, one beside others.
-const ALONE: f64 = 190.0;
-const BELOW: f64 = 118.0;
-const BESIDE: f64 = 96.0;
+const SINGLE_PLOT_HEIGHT: f64 = 190.0;
+const STACKED_PLOT_HEIGHT: f64 = 118.0;
+const SIDE_BY_SIDE_PLOT_HEIGHT: f64 = 96.0;
 
 /// A rectangle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -77,7 +77,7 @@ pub(super) struct Tick {
 
 /// A panel with its place.
 #[derive(Clone, Debug)]
-pub(super) struct Placed<'a> {
+pub(super) struct PlacedPanel<'a> {
     pub(super) panel: &'a Panel,
     /// Inside of the axes.
     pub(super) plot: Rect,
@@ -112,7 +112,7 @@ pub(super) enum Sample<'a> {
 
 impl<'a> Sample<'a> {
     /// What has to be the same for entries to be the same.
-    fn key(&self) -> (&'a str, Option<(usize, Style)>) {
+    fn key(&self) -> (&'a str, Option<(usize, CurveKind)>) {
         match self {
             Self::Curve(curve) => (&curve.name, Some((curve.colour, curve.style))),
             Self::Mark(name) => (name, None),
@@ -133,7 +133,7 @@ pub(super) struct Layout<'a> {
     pub(super) height: f64,
     /// Baselines and lines.
     pub(super) title: Vec<(f64, String)>,
-    pub(super) panels: Vec<Placed<'a>>,
+    pub(super) panels: Vec<PlacedPanel<'a>>,
     pub(super) legend: Vec<Entry<'a>>,
     pub(super) caption: Vec<(f64, String)>,
 }
@@ -173,9 +173,9 @@ impl<'a> Layout<'a> {
         let columns = picture.columns.clamp(1, 2).min(picture.panels.len().max(1));
         let across = (2.0f64.mul_add(-MARGIN, WIDTH)) / count(columns);
         let tall = match (picture.panels.len(), columns) {
-            (..=1, _) => ALONE,
-            (_, 1) => BELOW,
-            _ => BESIDE,
+            (..=1, _) => SINGLE_PLOT_HEIGHT,
+            (_, 1) => STACKED_PLOT_HEIGHT,
+            _ => SIDE_BY_SIDE_PLOT_HEIGHT,
         };
         let mut y = MARGIN;
         let line = |y: &mut f64, size: f64| {
@@ -200,7 +200,7 @@ impl<'a> Layout<'a> {
             let top = y;
             for (column, panel) in row.iter().enumerate() {
                 let cell = Rect { left: left(column), top, right: left(column) + across, bottom: top };
-                let placed = Placed::of(panel, cell, tall, headed, widest(column));
+                let placed = PlacedPanel::of(panel, cell, tall, headed, widest(column));
                 y = y.max(placed.cell.bottom);
                 panels.push(placed);
             }
@@ -258,7 +258,7 @@ fn entries<'a>(samples: &[Sample<'a>], left: f64, right: f64, top: f64) -> (Vec<
     (samples.iter().enumerate().map(place).collect(), height.mul_add(count(rows), top + 4.0))
 }
 
-impl<'a> Placed<'a> {
+impl<'a> PlacedPanel<'a> {
     /// A panel in a cell whose bottom is still open; `widest` is the width of the y axis' numbers.
     fn of(panel: &'a Panel, cell: Rect, tall: f64, headed: bool, widest: f64) -> Self {
         let [x, y] = ranges(panel);
@@ -321,7 +321,7 @@ impl<'a> Placed<'a> {
             .panel
             .drawn()
             .map(|curve| {
-                let marked = matches!(curve.style, Style::Line | Style::Dots);
+                let marked = matches!(curve.style, CurveKind::Line | CurveKind::Dots);
                 curve.points.iter().filter(|_| marked).map(|[x, y, ..]| self.at(*x, *y)).collect()
             })
             .collect();

@@ -4,16 +4,16 @@
 //! is shown at twice that size. Curves differ in colour, dash pattern and marker, so that they can be told apart in grey; coinciding
 //! markers are drawn side by side, and names of single points are placed where no curve passes.
 
+mod curve_style;
 mod draw;
+mod label;
 mod layout;
-mod look;
-mod place;
 mod scale;
 
 mod text;
 
+pub use curve_style::{CurveStyle, Marker};
 pub use layout::WIDTH;
-pub use look::{Look, Marker};
 pub use scale::binary;
 
 /// A picture: panels in rows of `columns`, a title above, a legend and the caption below.
@@ -86,17 +86,17 @@ pub enum Scale {
 pub struct Curve {
     /// In the legend.
     pub name: String,
-    /// Number of its look: colour, dash pattern and marker ([`Look`]); curves of one number belong together and differ in style.
+    /// Number of its look: colour, dash pattern and marker ([`CurveStyle`]); curves of one number belong together and differ in style.
     pub colour: usize,
     /// How it is drawn.
-    pub style: Style,
+    pub style: CurveKind,
     /// x, y, and the lower and upper end of y's band.
     pub points: Vec<[f64; 4]>,
 }
 
 /// How a curve is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Style {
+pub enum CurveKind {
     /// A line with a marker at each point, and its band.
     #[default]
     Line,
@@ -129,7 +129,7 @@ impl Curve {
 
     /// How it is drawn.
     #[must_use]
-    pub fn style(mut self, style: Style) -> Self {
+    pub fn style(mut self, style: CurveKind) -> Self {
         self.style = style;
         self
     }
@@ -145,8 +145,8 @@ impl Curve {
 
     /// Its colour, dash pattern and marker.
     #[must_use]
-    pub const fn look(&self) -> Look {
-        Look::of(self.colour, self.style)
+    pub const fn look(&self) -> CurveStyle {
+        CurveStyle::of(self.colour, self.style)
     }
 }
 

@@ -9,7 +9,7 @@ use svg::parser::Event;
 
 use super::layout::{Layout, Rect};
 use super::*;
-use crate::figures::{Figure, Made, Options};
+use crate::figures::{Figure, Options, RenderedFigure};
 
 /// What a document says, as far as the tests ask.
 #[derive(Debug, Default)]
@@ -145,7 +145,7 @@ fn read(svg: &str) -> Document {
     document
 }
 
-fn made(figure: Figure) -> Made {
+fn made(figure: Figure) -> RenderedFigure {
     let options = Options { runs: 2, seed: 3, threads: 2 };
     figure.make(&options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
@@ -248,7 +248,7 @@ fn svg_series_of_panel_differ_without_colour() {
 fn first_64_curve_styles_differ_without_colour() {
     let looks: BTreeSet<String> = (0..64)
         .map(|number| {
-            let look = Look::of(number, Style::Line);
+            let look = CurveStyle::of(number, CurveKind::Line);
             format!("{:?} {:?}", look.dash, look.marker)
         })
         .collect();

@@ -1,7 +1,7 @@
 //! The report of made-up pairs.
 
 use super::super::Direction;
-use super::super::statistics::Limits;
+use super::super::statistics::PlacementLatencies;
 use super::*;
 
 fn record(ops_per_s: f64, p50_ns: f64) -> Record {
@@ -9,18 +9,18 @@ fn record(ops_per_s: f64, p50_ns: f64) -> Record {
     Record { ops_per_s, busy_cpus: 2.0, latency: Some(latency), cpu_ns_per_op: None }
 }
 
-fn looks(latencies: [f64; 3]) -> Vec<Cores> {
-    latencies.map(|one_way_ns| Cores { one_way_ns, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.0 }).to_vec()
+fn samples(latencies: [f64; 3]) -> Vec<CpuSample> {
+    latencies.map(|one_way_ns| CpuSample { one_way_ns, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.0 }).to_vec()
 }
 
 fn run(ns_per_op: f64, host_ns: f64) -> cost::Run {
-    let look = Cores { one_way_ns: 40.0, host_ns, card_ns: 9.0, beside_ns: 9.0 };
+    let look = CpuSample { one_way_ns: 40.0, host_ns, card_ns: 9.0, beside_ns: 9.0 };
     cost::Run { looks: [look, look], ns_per_op }
 }
 
 fn pair(bracket: f64, ours: f64, peer: f64) -> Pair {
     Pair {
-        looks: looks([bracket, bracket + 1.0, bracket]),
+        looks: samples([bracket, bracket + 1.0, bracket]),
         ours: record(ours, 110.0),
         peer: Some(record(peer, 240.0)),
     }
@@ -28,7 +28,7 @@ fn pair(bracket: f64, ours: f64, peer: f64) -> Pair {
 
 fn report() -> Report {
     let cell = |ring| Cell { ring, size: 64, direction: Direction::H2c };
-    let torn = Pair { looks: looks([40.0, 165.0, 165.0]), ..pair(40.0, 9e9, 1.0) };
+    let torn = Pair { looks: samples([40.0, 165.0, 165.0]), ..pair(40.0, 9e9, 1.0) };
     Report {
         command: "cargo xtask bench --peer".to_owned(),
         machine: vec![("CPU", "one".to_owned())],
@@ -37,7 +37,7 @@ fn report() -> Report {
             cpus: [0, 1],
             depth: 256,
             seconds: None,
-            limits: Limits { near_ns: 34.0, far_ns: 90.0 },
+            limits: PlacementLatencies { near_ns: 34.0, far_ns: 90.0 },
         },
         wanted: 3,
         measured: vec![
@@ -72,7 +72,7 @@ fn report() -> Report {
                 interval: None,
             },
         ],
-        micro_regime: Some(Regime::Near),
+        micro_regime: Some(CpuPlacement::SharedCache),
     }
 }
 

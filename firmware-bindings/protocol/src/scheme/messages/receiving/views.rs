@@ -1,6 +1,6 @@
 //! What a receiving side shows of itself.
 
-use super::super::peers::Peer;
+use super::super::peers::PeerRecord;
 use super::Receiver;
 use crate::receiver::EntryView;
 use crate::time::Nanos;
@@ -46,12 +46,13 @@ impl Receiver {
     pub fn entry(&self, slot: u16, now: Nanos) -> Option<EntryView> {
         let context = self.contexts.get(usize::from(slot))?;
         let vacant = EntryView::vacant(context.generation);
-        let Some(Peer { key, message, heard, .. }) = context.peer.and_then(|at| self.peers.get(at)).copied()
+        let Some(PeerRecord { key, message, last_heard: heard, .. }) =
+            context.peer.and_then(|at| self.peers.get(at)).copied()
         else {
             return Some(vacant);
         };
         let Announcement { transfer, base, length, transfer_length, left, .. } = context.announcement;
-        let (first, mask) = context.end.shown(context.count);
+        let (first, mask) = context.end.bitmap(context.count);
         Some(EntryView {
             valid: true,
             scheme: context.scheme,

@@ -48,7 +48,7 @@ pub struct ContextView {
     /// The message.
     pub message: MessageId,
     /// The receiver's context, if it is known.
-    pub theirs: Option<u32>,
+    pub peer_limit: Option<u32>,
     /// The transfer that it belongs to, as `submit` named it.
     pub ticket: Ticket,
     /// What was announced of it.

@@ -3,8 +3,8 @@
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::{Chosen, Page};
-use crate::commands::top::look::{Channel, Look};
+use super::{Page, ViewState};
+use crate::commands::top::snapshot::{Channel, Snapshot};
 use crate::units::binary_size;
 
 /// A column of a table.
@@ -37,7 +37,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn of(page: Page, look: &Look, _: &Chosen) -> Self {
+    pub(super) fn of(page: Page, look: &Snapshot, _: &ViewState) -> Self {
         match page {
             Page::Overview => Self::remark("see the pages".to_owned()),
             Page::Channels => Self::channels(look),
@@ -57,7 +57,7 @@ impl Table {
         Self::remark("this card has no network interface that is known".to_owned())
     }
 
-    fn channels(look: &Look) -> Self {
+    fn channels(look: &Snapshot) -> Self {
         let columns =
             vec![left("channel"), left("state"), right("completed"), left("status"), open("meaning")];
         let rows = look.ends.iter().flat_map(|end| {
@@ -83,7 +83,7 @@ impl Table {
         Self { remark: "no channels".to_owned(), columns, rows: rows.collect() }
     }
 
-    fn ops(look: &Look) -> Self {
+    fn ops(look: &Snapshot) -> Self {
         let Some(ops) = &look.ops else { return Self::no_interface() };
         if !ops.messages.is_empty() {
             let columns = vec![
@@ -154,7 +154,7 @@ impl Table {
         Self { remark, columns, rows: rows.collect() }
     }
 
-    fn queues(look: &Look) -> Self {
+    fn queues(look: &Snapshot) -> Self {
         let Some(queues) = &look.queues else { return Self::no_interface() };
         let columns = vec![
             left("queue"),
@@ -189,7 +189,7 @@ impl Table {
         Self { remark: remark.to_owned(), columns, rows: transfers.collect() }
     }
 
-    fn registry(look: &Look) -> Self {
+    fn registry(look: &Snapshot) -> Self {
         let Some(registry) = &look.registry else { return Self::no_interface() };
         let columns = vec![right("from"), right("segment"), right("packets"), right("heard"), open("mask")];
         let rows = registry.entries.iter().map(|entry| {
@@ -210,7 +210,7 @@ impl Table {
         Self { remark, columns, rows: rows.collect() }
     }
 
-    fn escape(look: &Look) -> Self {
+    fn escape(look: &Snapshot) -> Self {
         let Some(escape) = &look.escape else { return Self::no_interface() };
         let columns = vec![
             right("slot"),
@@ -239,7 +239,7 @@ impl Table {
         Self { remark, columns, rows: rows.collect() }
     }
 
-    fn counters(look: &Look) -> Self {
+    fn counters(look: &Snapshot) -> Self {
         let Some(stats) = &look.stats else { return Self::no_interface() };
         let columns = vec![left("of"), left("counter"), open("value")];
         let rows = stats.lines().map(|(card, name, value)| (vec![card, name, value], ""));
@@ -247,7 +247,7 @@ impl Table {
     }
 
     /// The head and the rows, in as many columns as `width` holds.
-    pub(super) fn lines(&self, width: u16, chosen: &Chosen) -> Vec<Line<'static>> {
+    pub(super) fn lines(&self, width: u16, chosen: &ViewState) -> Vec<Line<'static>> {
         if self.rows.is_empty() {
             return vec![Line::from(self.remark.clone())];
         }
@@ -312,7 +312,7 @@ fn per_second(rate: f64) -> String {
 }
 
 /// What moves, end by end.
-pub(super) fn rates(look: &Look, chosen: &Chosen, width: u16) -> Vec<Line<'static>> {
+pub(super) fn rates(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if let Some(rate) = look.goodput_gb_per_s {
         lines.push(Line::styled(
@@ -362,7 +362,7 @@ const fn letter(state: &str) -> char {
 }
 
 /// All channels in a few lines: a letter each.
-pub(super) fn channel_lines(look: &Look, chosen: &Chosen, width: u16) -> Vec<Line<'static>> {
+pub(super) fn channel_lines(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
     let label = 10;
     let room = (usize::from(width).saturating_sub(label) / 8).max(1);
     let mut lines = Vec::new();
@@ -382,7 +382,7 @@ pub(super) fn channel_lines(look: &Look, chosen: &Chosen, width: u16) -> Vec<Lin
 }
 
 /// How full tables are.
-pub(super) fn occupancy(look: &Look, chosen: &Chosen, width: u16) -> Vec<Line<'static>> {
+pub(super) fn occupancy(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
     let mut rows: Vec<(&str, u64, u64, Option<u32>)> = Vec::new();
     if let Some(ops) = &look.ops
         && let Some(capacity) = ops.capacity
@@ -439,7 +439,7 @@ pub(super) fn occupancy(look: &Look, chosen: &Chosen, width: u16) -> Vec<Line<'s
 }
 
 /// What ought not to happen, in at most so many lines, what is new first.
-pub(super) fn trouble(look: &Look, chosen: &Chosen, most: usize) -> Vec<Line<'static>> {
+pub(super) fn warnings(look: &Snapshot, chosen: &ViewState, most: usize) -> Vec<Line<'static>> {
     let mut all: Vec<_> = look.trouble.iter().collect();
     all.sort_by_key(|trouble| (trouble.level != "error", trouble.new == 0));
     if all.is_empty() {

@@ -1,0 +1,360 @@
+//! What lies in card memory besides data: the head of a frame, and the two cells by which publisher and subscriber tell each other how
+//! far they are. All numbers are little-endian; each of the three is a block of 64 bytes that ends in a CRC-32C of the rest, so that one
+//! which was caught half written, or is something else, is known.
+//!
+//! ```text
+//! frame       0 magic "FRM1"  4 version u16  6 kind u16   8 stream u64  16 sequence u64  24 data bytes u64
+//!            32 value bytes u32  36 room for the value u32  40 time u64   48 zeros                       60 CRC
+//! status      0 magic "FRM1"  4 version u16  6 kind u16   8 stream u64  16 next sequence u64  24 settled u32  28 sent u32
+//!            32 ended u32  36 number u32  40 zeros                                                       60 CRC
+//! credit      0 magic "FRM1"  4 version u16  6 kind u16   8 key u64     16 consumed u32  20 leaving u32
+//!            24 heard u32  28 zeros                                                                      60 CRC
+//! ```
+//!
+//! A frame's value follows its head, in room of a fixed size, and then its data: so both are written where they are, in any order.
+
+use fpga_driver::SharedSlice;
+use fpga_driver::firmware::crc::crc32c;
+
+use crate::sequence::Sequence;
+
+/// Version of everything that is exchanged: these blocks, and the messages of [`bootstrap`](crate::bootstrap).
+pub const VERSION: u16 = 3;
+
+/// Bytes of a block.
+pub const BLOCK: usize = 64;
+/// The same as a number of card memory.
+pub(crate) const BLOCK_BYTES: u64 = BLOCK as u64;
+
+const MAGIC: [u8; 4] = *b"FRM1";
+const CRC_AT: usize = BLOCK - 4;
+
+/// Why a block is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// Fewer than 64 bytes.
+    #[error("it has {found} bytes")]
+    Short {
+        /// How many.
+        found: usize,
+    },
+    /// The CRC is another.
+    #[error("its CRC-32C is {found:#010x} instead of {computed:#010x}: it is damaged, or half written")]
+    Crc {
+        /// What it says.
+        found: u32,
+        /// What its bytes give.
+        computed: u32,
+    },
+    /// It is no block of frame streams.
+    #[error("it begins with {found:02x?}")]
+    Magic {
+        /// The first bytes.
+        found: [u8; 4],
+    },
+    /// Of another version.
+    #[error("its version is {found}, and {VERSION} is known here")]
+    Version {
+        /// Which.
+        found: u16,
+    },
+    /// Of another kind.
+    #[error("it is of kind {found}, where {expected} belongs")]
+    Kind {
+        /// Which.
+        found: u16,
+        /// What was expected.
+        expected: u16,
+    },
+    /// Of another stream.
+    #[error(
+        "it belongs to stream {found:#x}, not to {expected:#x}: a publisher that was started again has another stream; join it"
+    )]
+    Stream {
+        /// Which.
+        found: u64,
+        /// The one that was joined.
+        expected: u64,
+    },
+    /// Its lengths contradict each other.
+    #[error("its lengths contradict each other or what has arrived")]
+    Lengths,
+}
+
+/// Takes numbers off the front of bytes.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl Reader<'_> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+/// Puts numbers one behind the other; what finds no room is left out, which no caller's constant size permits.
+pub(crate) struct Writer<'a>(pub(crate) &'a mut [u8]);
+
+impl Writer<'_> {
+    pub(crate) fn put<const N: usize>(&mut self, bytes: [u8; N]) -> &mut Self {
+        let place = core::mem::take(&mut self.0);
+        match place.split_first_chunk_mut::<N>() {
+            Some((head, rest)) => {
+                *head = bytes;
+                self.0 = rest;
+            }
+            None => debug_assert!(false, "a block has room for all its fields"),
+        }
+        self
+    }
+
+    pub(crate) fn u16(&mut self, number: u16) -> &mut Self {
+        self.put(number.to_le_bytes())
+    }
+
+    pub(crate) fn u32(&mut self, number: u32) -> &mut Self {
+        self.put(number.to_le_bytes())
+    }
+
+    pub(crate) fn u64(&mut self, number: u64) -> &mut Self {
+        self.put(number.to_le_bytes())
+    }
+}
+
+fn seal(kind: u16, stream: u64, fill: impl FnOnce(&mut Writer<'_>)) -> [u8; BLOCK] {
+    let mut bytes = [0; BLOCK];
+    let mut writer = Writer(&mut bytes);
+    writer.put(MAGIC).u16(VERSION).u16(kind).u64(stream);
+    fill(&mut writer);
+    if let Some((body, crc)) = bytes.split_last_chunk_mut::<4>() {
+        *crc = crc32c(body).to_le_bytes();
+    }
+    bytes
+}
+
+/// A copy of the block at `offset`, taken once: a card that changes it meanwhile cannot make it differ from what was checked.
+pub(crate) fn block_at(memory: SharedSlice<'_>, offset: usize) -> Result<[u8; BLOCK], BlockError> {
+    let mut block = [0; BLOCK];
+    match memory.read(offset, &mut block) {
+        Ok(()) => Ok(block),
+        Err(_) => Err(BlockError::Short { found: memory.len().saturating_sub(offset) }),
+    }
+}
+
+/// Checks all that blocks have in common; the reader stands behind the stream's number.
+fn open(bytes: &[u8], kind: u16, stream: u64) -> Result<Reader<'_>, BlockError> {
+    let short = BlockError::Short { found: bytes.len() };
+    let block = bytes.first_chunk::<BLOCK>().ok_or(short)?;
+    let (body, crc) = block.split_last_chunk::<4>().ok_or(short)?;
+    debug_assert_eq!(body.len(), CRC_AT);
+    let (found, computed) = (u32::from_le_bytes(*crc), crc32c(body));
+    let mut reader = Reader(body);
+    let magic = reader.take::<4>().ok_or(short)?;
+    if magic != MAGIC {
+        return Err(BlockError::Magic { found: magic });
+    }
+    if found != computed {
+        return Err(BlockError::Crc { found, computed });
+    }
+    let version = reader.u16().ok_or(short)?;
+    if version != VERSION {
+        return Err(BlockError::Version { found: version });
+    }
+    let what = reader.u16().ok_or(short)?;
+    if what != kind {
+        return Err(BlockError::Kind { found: what, expected: kind });
+    }
+    match reader.u64().ok_or(short)? {
+        found if found == stream => Ok(reader),
+        found => Err(BlockError::Stream { found, expected: stream }),
+    }
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Its publisher's stream.
+    pub stream: u64,
+    /// Its number.
+    pub sequence: Sequence,
+    /// Bytes of data.
+    pub data_length: u64,
+    /// Bytes of the value.
+    pub value_length: u32,
+    /// Bytes between head and data.
+    pub max_value_length: u32,
+    /// When it was published, by the clock of the publisher's card, in nanoseconds.
+    pub time: u64,
+}
+
+impl FrameHeader {
+    const KIND: u16 = 1;
+
+    /// The block.
+    #[must_use]
+    pub fn encode(&self) -> [u8; BLOCK] {
+        seal(Self::KIND, self.stream, |out| {
+            out.u64(self.sequence.get()).u64(self.data_length);
+            out.u32(self.value_length).u32(self.max_value_length).u64(self.time);
+        })
+    }
+
+    /// Reads the head of a frame of `length` bytes, head included.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    pub fn decode(head: &[u8], length: usize, stream: u64) -> Result<Self, BlockError> {
+        let mut reader = open(head, Self::KIND, stream)?;
+        let mut number = || reader.u64().ok_or(BlockError::Lengths);
+        let (sequence, data_length) = (Sequence::new(number()?), number()?);
+        let value_length = reader.u32().ok_or(BlockError::Lengths)?;
+        let max_value_length = reader.u32().ok_or(BlockError::Lengths)?;
+        let time = reader.u64().ok_or(BlockError::Lengths)?;
+        let whole = data_length.checked_add(BLOCK_BYTES + u64::from(max_value_length));
+        if whole != u64::try_from(length).ok() || value_length > max_value_length {
+            return Err(BlockError::Lengths);
+        }
+        Ok(Self { stream, sequence, data_length, value_length, max_value_length, time })
+    }
+}
+
+/// How far a publisher is, for one of its subscribers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusBlock {
+    /// The stream.
+    pub stream: u64,
+    /// The frame that will be published next.
+    pub next: Sequence,
+    /// Transfers to earlier positions have ended.
+    pub settled: u32,
+    /// The position after the last one that was sent.
+    pub sent: u32,
+    /// No more frames will come.
+    pub ended: bool,
+    /// Which status this is: they are counted modulo 2^32, each subscriber's by themselves.
+    pub number: u32,
+}
+
+impl StatusBlock {
+    const KIND: u16 = 2;
+
+    /// The block.
+    #[must_use]
+    pub fn encode(&self) -> [u8; BLOCK] {
+        seal(Self::KIND, self.stream, |out| {
+            out.u64(self.next.get()).u32(self.settled).u32(self.sent).u32(self.ended.into()).u32(self.number);
+        })
+    }
+
+    /// Reads a block.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    pub fn decode(bytes: &[u8], stream: u64) -> Result<Self, BlockError> {
+        let mut reader = open(bytes, Self::KIND, stream)?;
+        let next = Sequence::new(reader.u64().ok_or(BlockError::Lengths)?);
+        let mut number = || reader.u32().ok_or(BlockError::Lengths);
+        let (settled, sent, ended) = (number()?, number()?, number()? != 0);
+        Ok(Self { stream, next, settled, sent, ended, number: number()? })
+    }
+}
+
+/// How far a subscriber is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditBlock {
+    /// The key of the window that it is written into: another subscriber's, or the same node's in an earlier life, has another.
+    pub key: u64,
+    /// Everything before this position was given back.
+    pub consumed: u32,
+    /// It wants nothing more.
+    pub leaving: bool,
+    /// The number of the last status that it has read: so its publisher knows that somebody looks, and does not pile statuses up.
+    pub heard: u32,
+}
+
+impl CreditBlock {
+    const KIND: u16 = 3;
+
+    /// The block.
+    #[must_use]
+    pub fn encode(&self) -> [u8; BLOCK] {
+        seal(Self::KIND, self.key, |out| {
+            out.u32(self.consumed).u32(self.leaving.into()).u32(self.heard);
+        })
+    }
+
+    /// Reads a block.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    pub fn decode(bytes: &[u8], key: u64) -> Result<Self, BlockError> {
+        let mut reader = open(bytes, Self::KIND, key)?;
+        let mut number = || reader.u32().ok_or(BlockError::Lengths);
+        Ok(Self { key, consumed: number()?, leaving: number()? != 0, heard: number()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn block_encode_decode_round_trips(
+            stream: u64, number: u64, data in 0..200_usize, room in 0..100_u32, a: u32, b: u32, flag: bool, time: u64,
+        ) {
+            let header = FrameHeader {
+                stream,
+                sequence: Sequence::new(number),
+                data_length: data as u64,
+                value_length: room / 2,
+                max_value_length: room,
+                time,
+            };
+            let mut frame = header.encode().to_vec();
+            frame.resize(BLOCK + room as usize + data, 7);
+            prop_assert_eq!(FrameHeader::decode(&frame, frame.len(), stream), Ok(header));
+            frame.push(0);
+            prop_assert_eq!(FrameHeader::decode(&frame, frame.len(), stream), Err(BlockError::Lengths));
+            let status = StatusBlock { stream, next: Sequence::new(number), settled: a, sent: b, ended: flag, number: b };
+            prop_assert_eq!(StatusBlock::decode(&status.encode(), stream), Ok(status));
+            let credit = CreditBlock { key: stream, consumed: a, leaving: flag, heard: b };
+            prop_assert_eq!(CreditBlock::decode(&credit.encode(), stream), Ok(credit));
+            // One is not taken for the other, nor for another stream's.
+            let kind = CreditBlock::decode(&status.encode(), stream);
+            let is_kind = matches!(kind, Err(BlockError::Kind { found: 2, expected: 3 }));
+            prop_assert!(is_kind);
+            let other = CreditBlock::decode(&credit.encode(), stream ^ 1);
+            let is_other = matches!(other, Err(BlockError::Stream { .. }));
+            prop_assert!(is_other);
+        }
+
+        /// Every change of any bit is noticed: the CRC covers all of it.
+        #[test]
+        fn block_any_bit_flip_is_refused(consumed: u32, bit in 0..BLOCK * 8) {
+            let mut bytes = CreditBlock { key: 1, consumed, leaving: false, heard: 0 }.encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(CreditBlock::decode(&bytes, 1).is_err());
+        }
+
+        #[test]
+        fn block_random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(FrameHeader::decode(&bytes, bytes.len(), 0).is_err());
+            prop_assert!(StatusBlock::decode(&bytes, 0).is_err());
+        }
+    }
+}

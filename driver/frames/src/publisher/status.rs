@@ -1,0 +1,132 @@
+//! What subscribers are told besides frames: that the publisher lives, which frames will not come, and that it was the last one.
+
+use fpga_driver::Completion;
+use fpga_driver::protocol::Nanos;
+
+use super::{ControlBlock, DropReason, Publisher, Purpose, Upload};
+use crate::blocks::{BLOCK_BYTES, StatusBlock};
+use crate::error::PublisherError;
+use crate::retries::{RetriedTransfer, RetryBackoff};
+
+/// Statuses that may be there without having been read. Each makes events at the subscriber's card, and whoever does not look (a program
+/// that takes its time with a frame, or that waits for something else) takes none of them out of its event ring: two in a second
+/// would fill it within the hour. One that looks reads all of them at once.
+pub(crate) const MAX_UNREAD_STATUSES: u32 = 4;
+
+/// Heartbeats between two probes of a subscriber that has not read what is there.
+const HEARTBEATS_PER_PROBE: u64 = 4;
+
+impl Publisher {
+    /// Starts a status for everybody who is due one.
+    pub(super) fn start_statuses(&mut self, now: Nanos) -> Result<usize, PublisherError> {
+        if !self.status_retries.is_due(|| now) {
+            return Ok(0);
+        }
+        let heartbeat = u64::try_from(self.options.heartbeat.as_nanos()).unwrap_or(u64::MAX);
+        let at_end = self.closing && self.is_drained();
+        let probe_period = Nanos::new(heartbeat.saturating_mul(HEARTBEATS_PER_PROBE));
+        let mut count = 0;
+        for (index, place) in self.members.iter_mut().enumerate() {
+            let Some(member) = place.as_mut().filter(|member| member.gone.is_none()) else { continue };
+            let ControlBlock::Idle(_) = member.carrier else { continue };
+            let late = now.saturating_sub(member.told).get() >= heartbeat;
+            let ended = at_end && member.credits.is_settled();
+            let due = if ended {
+                // At once, and then as often as others until it is known to be there.
+                !member.end_reported && (late || !member.end_begun)
+            } else {
+                let is_news =
+                    member.credits.needs_status() && member.settled_reported != member.credits.settled();
+                let reads = member.unread_statuses < MAX_UNREAD_STATUSES;
+                is_news || (late && reads) || member.probes.is_due(now, reads, probe_period)
+            };
+            if !due && !member.status_due {
+                continue;
+            }
+            member.status_due = false;
+            member.probes.begin(now);
+            member.status = member.status.wrapping_add(1);
+            let status = StatusBlock {
+                number: member.status,
+                stream: self.stream,
+                next: self.next,
+                settled: member.credits.settled(),
+                sent: member.credits.sent(),
+                ended,
+            };
+            let ControlBlock::Idle(mut buffer) =
+                core::mem::replace(&mut member.carrier, ControlBlock::InUse(None))
+            else {
+                continue;
+            };
+            let whole = buffer.write(0, &status.encode());
+            debug_assert!(whole.is_ok(), "it has room for a block");
+            let block = u32::try_from(index).unwrap_or(u32::MAX);
+            let to = self.layout.address(self.layout.block_offset(block));
+            match self.h2c.submit(buffer, to) {
+                Ok(_) => self.uploads.push_back(Upload::Status { member: index, ended }),
+                Err(refused) => {
+                    member.probes.end(false);
+                    member.carrier = ControlBlock::Idle(refused.buffer);
+                    return Err(refused.error.into());
+                }
+            }
+            member.settled_reported = status.settled;
+            member.told = now;
+            member.end_begun |= ended;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// A status is in the card: off to its subscriber.
+    pub(super) fn send_status(
+        &mut self,
+        done: Completion,
+        index: usize,
+        ended: bool,
+    ) -> Result<(), PublisherError> {
+        let urgent = self.control_send_options();
+        let Some(Some(member)) = self.members.get_mut(index) else { return Ok(()) };
+        let Some(buffer) = done.buffer else { return Ok(()) };
+        if member.gone.is_some() {
+            member.carrier = ControlBlock::Idle(buffer);
+            self.remove_subscriber(index);
+            return Ok(());
+        }
+        if let Err(fault) = done.outcome {
+            // It is made again at the next look.
+            member.carrier = ControlBlock::Idle(buffer);
+            member.probes.end(false);
+            member.status_due = true;
+            self.statistics.internal.resent += 1;
+            // Behind a frame that failed, mostly, or another status, which says nothing against this one.
+            if RetryBackoff::is_own_failure(&fault) {
+                let failures = self.status_retries.failed(self.endpoint.now());
+                self.count_failure(RetriedTransfer::Status, failures, fault)?;
+            }
+            return Ok(());
+        }
+        self.status_retries.succeeded();
+        let from = self.layout.address(self.layout.block_offset(u32::try_from(index).unwrap_or(u32::MAX)));
+        let offset = self.geometry.stride().saturating_mul(member.slots.into());
+        match self.endpoint.send(from, &member.region, offset, BLOCK_BYTES, urgent) {
+            Ok(ticket) => {
+                member.carrier = ControlBlock::InUse(Some(buffer));
+                self.note(ticket, Purpose::Status { member: index, ended });
+            }
+            Err(error) => {
+                member.carrier = ControlBlock::Idle(buffer);
+                member.probes.end(false);
+                if super::drive::is_busy(&error) {
+                    // It is made again at the next look.
+                    member.status_due = true;
+                    self.statistics.internal.postponed += 1;
+                } else {
+                    self.drop_member(index, DropReason::Refused(error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

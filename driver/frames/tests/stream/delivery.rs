@@ -1,0 +1,273 @@
+//! Frames arrive whole, in order, and what is missing is counted.
+
+use fpga_card::CardDescription;
+use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::SimNetwork;
+use fpga_frames::{PublishError, Sequence, SubscriberOptions};
+use rand_core::Rng;
+
+use crate::rig::{Rig, assert_whole, lossy, options};
+
+#[test]
+fn stalled_subscriber_of_eight_affects_no_other() {
+    let mut rig = Rig::new(8, options());
+    rig.stalled[3] = true;
+    for _ in 0..500 {
+        let slots = rig.publisher.geometry();
+        assert_eq!(slots.max_value_length(), 12);
+        let published = rig.publish().unwrap();
+        assert_eq!(published.sent.len() + published.skipped.len(), 8);
+        // The others read before the next frame: whoever misses one now, misses it because of the stalled one.
+        let all = published.sequence.next().get();
+        rig.until("the others have it", |rig| {
+            (0..8).filter(|it| *it != 3).all(|it| rig.seen[it].frames.len() as u64 == all)
+                && rig.publisher.subscribers().all(|view| view.node.get() == 5 || view.room == view.slots)
+        });
+    }
+    let unread = u64::from(SubscriberOptions::default().slots);
+    rig.stalled[3] = false;
+    rig.until("the stalled one has read", |rig| rig.seen[3].frames.len() as u64 == unread);
+    rig.until("and says so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    rig.publish().unwrap();
+    rig.until("it goes on", |rig| rig.seen[3].frames.len() as u64 == unread + 1);
+    assert_eq!(rig.seen[3].gaps, [(unread, 500 - unread)], "exactly what it missed");
+    rig.close();
+    rig.assert_no_faults();
+    for (number, seen) in rig.seen.iter().enumerate() {
+        assert_whole(seen, Sequence::new(0), Sequence::new(501));
+        assert_eq!(seen.missed(), if number == 3 { 500 - unread } else { 0 });
+    }
+    let statistics = rig.publisher.statistics();
+    assert_eq!((statistics.published, statistics.skipped), (501, 500 - unread));
+    assert_eq!((statistics.arrived, statistics.failed), (statistics.sent, 0));
+    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+}
+
+/// The same at a rate: the publisher waits for nobody, and looks at no room. The clock is the network's, so that a busy machine misses nothing.
+#[test]
+fn stalled_subscriber_of_eight_at_fixed_rate_affects_no_other() {
+    const FRAMES: u64 = 1_000;
+    let mut rig = Rig::new(8, options());
+    // How long one frame takes to all eight is a rate that cards and network hold with one after the other, and so with some at once.
+    let began = rig.network.now();
+    let first = 20;
+    for number in 0..first {
+        rig.publish().unwrap();
+        rig.until("everybody has it", |rig| {
+            rig.seen.iter().all(|seen| seen.frames.len() as u64 == number + 1)
+        });
+    }
+    rig.until("and says so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    let period = rig.network.now().saturating_sub(began).get() / first;
+    assert!(period > 0);
+    rig.stalled[3] = true;
+    let mut due = rig.network.now();
+    for _ in 0..FRAMES {
+        let published = rig.publish().unwrap();
+        assert_eq!(published.sent.len() + published.skipped.len(), 8);
+        due = due.saturating_add(Nanos::new(period));
+        while rig.network.now() < due {
+            rig.publisher.poll().unwrap();
+            for number in (0..8).filter(|it| *it != 3) {
+                // Each looks when it comes to it.
+                if rig.random.next_u32().is_multiple_of(4) {
+                    rig.look(number);
+                }
+            }
+            rig.publisher.relax();
+        }
+    }
+    let slots = u64::from(SubscriberOptions::default().slots);
+    rig.stalled[3] = false;
+    rig.until("the stalled one has read", |rig| rig.seen[3].frames.len() as u64 == first + slots);
+    rig.until("and says so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    rig.publish().unwrap();
+    rig.until("it goes on", |rig| rig.seen[3].frames.len() as u64 == first + slots + 1);
+    assert_eq!(rig.seen[3].gaps, [(first + slots, FRAMES - slots)], "exactly what it missed");
+    rig.close();
+    rig.assert_no_faults();
+    for (number, seen) in rig.seen.iter().enumerate() {
+        assert_whole(seen, Sequence::new(0), Sequence::new(first + FRAMES + 1));
+        assert_eq!(seen.missed(), if number == 3 { FRAMES - slots } else { 0 }, "subscriber {number}");
+    }
+    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+}
+
+/// The last frames before the end are missing, and nothing comes behind them that would show it but the publisher's last word.
+#[test]
+fn gap_at_end_of_stream_is_reported() {
+    let mut rig = Rig::new(1, options());
+    rig.stalled[0] = true;
+    let mut unsent = 0;
+    for _ in 0..20 {
+        match rig.publish() {
+            Ok(published) => assert_eq!(published.skipped.len(), 0),
+            Err(PublishError::NoFreeSlot { subscribers: 1, sequence }) => {
+                assert_eq!(sequence, Sequence::new(8 + unsent), "it has its number all the same");
+                unsent += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        for _ in 0..200 {
+            rig.turn();
+        }
+    }
+    rig.close();
+    assert_eq!((rig.seen[0].gaps.as_slice(), rig.seen[0].ended), (&[(8, 12)][..], Some(20)));
+    assert_whole(&rig.seen[0], Sequence::new(0), Sequence::new(20));
+}
+
+/// Numbers and positions come to the end of their ranges and go on at 0.
+#[test]
+fn counters_wrap_without_gap() {
+    for (sequence, position) in [(u64::MAX - 20, u32::MAX - 30), (u64::MAX, u32::MAX), (u64::MAX - 60, 5)] {
+        let mut options = options();
+        options.first_sequence = Sequence::new(sequence);
+        options.first_position = position;
+        let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(0.02)).seed(5), 2, options);
+        for round in 0..100 {
+            rig.stalled[1] = round % 40 > 10;
+            let _ = rig.publish();
+            for _ in 0..300 {
+                rig.turn();
+            }
+        }
+        rig.close();
+        rig.assert_no_faults();
+        let next = Sequence::new(sequence.wrapping_add(100));
+        for seen in &rig.seen {
+            assert_whole(seen, Sequence::new(sequence), next);
+            assert_eq!(seen.ended, Some(next.get()));
+        }
+        assert!(rig.seen[1].missed() > 0);
+    }
+}
+
+/// Every number, whoever comes and goes, and whatever the network loses.
+#[test]
+fn joins_and_leaves_under_loss_account_for_every_frame() {
+    let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(0.01)).seed(3), 4, options());
+    let mut firsts = [0_u64; 4];
+    for _ in 0..3_000 {
+        let next = rig.publisher.next_sequence();
+        let chance = rig.random.next_u32() % 400;
+        let number = usize::try_from(rig.random.next_u32() % 4).unwrap();
+        match chance {
+            // Gone without a word, and there again: its node has joined again.
+            0 | 1 => {
+                assert_whole(
+                    &rig.seen[number],
+                    Sequence::new(firsts[number]),
+                    rig.subscribers[number].as_ref().unwrap().expected(),
+                );
+                rig.seen[number] = crate::rig::Seen::default();
+                rig.join(number, SubscriberOptions::default());
+                firsts[number] = rig.subscribers[number].as_ref().unwrap().expected().get();
+                assert_eq!(firsts[number], next.get());
+            }
+            2..6 => rig.stalled[number] ^= true,
+            _ => {}
+        }
+        let _ = rig.publish();
+        for _ in 0..rig.random.next_u32() % 40 {
+            rig.turn();
+        }
+    }
+    rig.close();
+    rig.assert_no_faults();
+    for (seen, first) in rig.seen.iter().zip(firsts) {
+        assert_whole(seen, Sequence::new(first), Sequence::new(3_000));
+        assert!(!seen.frames.is_empty());
+    }
+    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+}
+
+/// As many bytes as were agreed upon, though slots are rounded up to whole lines.
+#[test]
+fn frame_capacity_matches_negotiated_size() {
+    let mut options = options();
+    (options.max_data_length, options.max_value_length) = (100, 12);
+    let mut rig = Rig::new(1, options);
+    let mut frame = rig.publisher.take().unwrap();
+    assert_eq!((frame.data_mut().len(), frame.data().len()), (100, 100));
+    let refused = frame.fill(&[0; 101]).unwrap_err().to_string();
+    assert!(refused.contains("101 bytes of data") && refused.contains("room for 100"), "{refused}");
+    let refused = frame.set_value(&[0; 13]).unwrap_err().to_string();
+    assert!(refused.contains("13 bytes of the value"), "{refused}");
+}
+
+/// Frames that nobody takes are filled in ordinary memory, up to a bound; in order, and given back.
+#[test]
+fn take_all_slots_busy_uses_bounded_heap() {
+    let mut options = options();
+    (options.slots, options.heap_slots) = (2, 3);
+    let mut rig = Rig::new(1, options);
+    let mut held = Vec::new();
+    for taken in 0..5 {
+        let frame = rig.publisher.take().unwrap();
+        assert_eq!(frame.is_on_heap(), taken >= 2);
+        held.push(frame);
+    }
+    let refused = rig.publisher.take().unwrap_err().to_string();
+    assert!(refused.contains("2 slots and 3 frames"), "{refused}");
+    // From the heap first, while both slots are held.
+    for mut frame in held.drain(..).rev() {
+        let number = rig.publisher.next_sequence().get();
+        frame.fill(&[u8::try_from(number).unwrap(); 100]).unwrap();
+        frame.set_value(&crate::rig::checksum(number, &[u8::try_from(number).unwrap(); 100])).unwrap();
+        assert_eq!(rig.publisher.publish(frame).unwrap().sent.len(), 1);
+    }
+    rig.until("all arrive", |rig| rig.seen[0].frames == [0, 1, 2, 3, 4]);
+    assert_eq!(rig.publisher.statistics().internal.heap_frames, 3);
+    // On another thread, too.
+    let frame = rig.publisher.take().unwrap();
+    std::thread::spawn(move || drop(frame)).join().unwrap();
+    rig.close();
+    assert_eq!(rig.publisher.free_slots(), 2);
+}
+
+/// Interfaces that push no events: the endpoint fetches them by the first channel, and the stream takes the second one.
+#[test]
+fn stream_without_event_push_delivers() {
+    let card = |node| {
+        let mut description = CardDescription::default();
+        (description.ni.event_push, description.ni.node_id) = (false, node);
+        description
+    };
+    let network = SimNetwork::builder().impairments(lossy(0.02)).seed(3);
+    let network = (1..=3).fold(network, |network, node| network.card(card(node))).build().unwrap();
+    let mut rig = Rig::of(network, 2, options());
+    for round in 0..100 {
+        rig.stalled[1] = round % 40 > 10;
+        let _ = rig.publish();
+        for _ in 0..300 {
+            rig.turn();
+        }
+    }
+    rig.close();
+    rig.assert_no_faults();
+    for seen in &rig.seen {
+        assert_whole(seen, Sequence::new(0), Sequence::new(100));
+    }
+    assert!(rig.seen[0].frames.len() > 80 && rig.seen[1].missed() > 0, "{:?}", rig.seen);
+    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+}
+
+/// Frames that are read one by one: a credit for half of the slots, and half a millisecond after the last frame one for the rest.
+#[test]
+fn credit_covers_several_frames() {
+    let mut rig = Rig::new(1, options());
+    let credits = |rig: &Rig| rig.subscribers[0].as_ref().unwrap().counts().credits;
+    let before = credits(&rig);
+    for round in 0..66 {
+        assert_eq!(rig.publish().unwrap().sent.len(), 1);
+        rig.until("it is read", |rig| rig.seen[0].frames.len() == round + 1);
+    }
+    let made = credits(&rig) - before;
+    assert!((16..=20).contains(&made), "{made} credits for 66 frames in 8 slots");
+    let began = rig.network.now();
+    rig.until("all of it is told", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    let waited = rig.network.now().saturating_sub(began);
+    assert!((Nanos::from_micros(100)..Nanos::from_millis(1)).contains(&waited), "{waited:?}");
+    rig.close();
+}

@@ -1,0 +1,145 @@
+//! Streams that end, and ends that go.
+
+use std::time::Duration;
+
+use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::CardFailure;
+use fpga_frames::{
+    DropReason, Event, PublishError, PublisherError, PublisherEvent, Sequence, Subscriber, SubscriberError,
+    SubscriberOptions, TakeError,
+};
+
+use crate::rig::{Rig, assert_whole, options};
+
+fn gone(rig: &mut Rig) -> Vec<DropReason> {
+    let reason = |event| match event {
+        PublisherEvent::Dropped { reason, .. } => Some(reason),
+        _ => None,
+    };
+    std::iter::from_fn(|| rig.publisher.next_event()).filter_map(reason).collect()
+}
+
+/// What was accepted arrives, though nobody has polled between the frames and the end.
+#[test]
+fn close_delivers_accepted_frames() {
+    let mut rig = Rig::new(3, options());
+    for _ in 0..8 {
+        assert_eq!(rig.publish().unwrap().sent.len(), 3);
+    }
+    let held = rig.publisher.take().unwrap();
+    rig.publisher.begin_close();
+    assert!(matches!(rig.publisher.publish(held), Err(PublishError::Closing)));
+    assert!(matches!(rig.publisher.take(), Err(TakeError::Closing)));
+    rig.close();
+    rig.assert_no_faults();
+    for seen in &rig.seen {
+        assert_whole(seen, Sequence::new(0), Sequence::new(8));
+        assert_eq!((seen.frames.len(), seen.ended), (8, Some(8)));
+    }
+    // The publisher is gone, and its last word stays true.
+    let mut last = rig.subscribers.remove(0).unwrap();
+    drop(rig.publisher);
+    assert!(matches!(last.poll(), Ok(Some(Event::Ended { next })) if next == Sequence::new(8)));
+}
+
+#[test]
+fn subscriber_leave_is_reported() {
+    let mut rig = Rig::new(2, options());
+    rig.publish().unwrap();
+    rig.until("both have it", |rig| rig.seen.iter().all(|seen| seen.frames.len() == 1));
+    let leaving = rig.subscribers[0].take().unwrap();
+    // In one thread, whoever waits for the other must not be alone: with a thread each they are not.
+    let left = std::thread::scope(|scope| {
+        let left = scope.spawn(move || leaving.leave(Duration::from_secs(20)));
+        while !left.is_finished() {
+            rig.turn();
+        }
+        left.join().unwrap().unwrap()
+    });
+    assert_eq!(left.frames, 1);
+    rig.until("it is gone", |rig| rig.publisher.subscribers().count() == 1);
+    assert_eq!(gone(&mut rig), [DropReason::Unsubscribed]);
+    assert_eq!(rig.publish().unwrap().sent.len(), 1);
+    // And comes back, to the next frame.
+    rig.join(0, SubscriberOptions::default());
+    rig.publish().unwrap();
+    rig.until("it has it", |rig| rig.seen[0].frames == [0, 2]);
+    rig.close();
+}
+
+/// One has gone without a word: frames for it fail, it is dropped and reported, and the others miss nothing.
+#[test]
+fn subscriber_unreachable_is_dropped() {
+    let mut rig = Rig::new(3, options());
+    for _ in 0..60 {
+        if rig.publisher.next_sequence() == Sequence::new(20) {
+            rig.subscribers[1] = None;
+        }
+        rig.publish().unwrap();
+        for _ in 0..400 {
+            rig.turn();
+        }
+    }
+    rig.until("it is dropped", |rig| rig.publisher.subscribers().count() == 2);
+    assert!(matches!(gone(&mut rig)[..], [DropReason::Unreachable { .. }]));
+    rig.close();
+    rig.assert_no_faults();
+    for number in [0, 2] {
+        assert_whole(&rig.seen[number], Sequence::new(0), Sequence::new(60));
+        assert_eq!(rig.seen[number].missed(), 0);
+    }
+    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+}
+
+/// A publisher that ends without a word is missed; what had come before is read first.
+#[test]
+fn publisher_silent_is_reported_after_received_frames() {
+    let mut rig = Rig::new(1, options());
+    rig.publish().unwrap();
+    for _ in 0..2_000 {
+        rig.publisher.poll().unwrap();
+        rig.network.step();
+    }
+    let Rig { publisher, mut subscribers, network, .. } = rig;
+    drop(publisher);
+    let mut left: Subscriber = subscribers.remove(0).unwrap();
+    assert!(matches!(left.wait(Duration::from_secs(60)), Ok(Event::Frame(_))));
+    let error = left.wait(Duration::from_secs(60)).unwrap_err();
+    assert!(
+        matches!(error, SubscriberError::Silent { .. } | SubscriberError::Unreachable { .. }),
+        "{error}: {network:?}"
+    );
+    assert!(error.to_string().contains("join again"), "{error}");
+}
+
+/// A process that stood still for longer than a publisher may be silent has itself missed what was said: it goes on.
+#[test]
+fn subscriber_own_pause_is_not_publisher_silence() {
+    let mut options = options();
+    options.heartbeat = Duration::from_millis(1);
+    let mut rig = Rig::new(1, options);
+    let limit = SubscriberOptions::default().missed_heartbeats;
+    for round in 0..20_usize {
+        // Nobody does anything meanwhile, the subscriber's card neither.
+        rig.network.advance(Nanos::from_millis(2 * u64::from(limit)));
+        rig.look(0);
+        assert_eq!(rig.seen[0].faults, [""; 0], "round {round}");
+        rig.publish().unwrap();
+        rig.until("it has come", |rig| rig.seen[0].frames.len() == round + 1);
+    }
+    rig.close();
+    rig.assert_no_faults();
+}
+
+/// Closing has a limit: who does not answer cannot hold it up for ever.
+#[test]
+fn close_unreachable_network_ends_at_timeout() {
+    let mut rig = Rig::new(1, options());
+    rig.publish().unwrap();
+    assert!(rig.network.fail(1, CardFailure::Gone));
+    let Rig { publisher, .. } = rig;
+    match publisher.close(Duration::from_micros(100)) {
+        Err(PublisherError::TimedOut { frames: 1, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,238 @@
+//! The two kinds of pieces of a pool: the host's, and those shared with the device.
+
+use core::fmt;
+use std::sync::Arc;
+
+use fpga_registers::Iova;
+
+use super::{Allocation, DmaAccess, IovaRange, MemoryError, QuarantineReason, SharedSlice};
+
+/// DMA memory that the host owns: no transfer uses it. Posting it means moving it away.
+///
+/// ```
+/// # use fpga_pci::{DmaAllocError, DmaPool};
+/// # fn example(pool: &DmaPool) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut buffer = pool.allocate(4096)?;
+/// buffer.fill(0);
+/// buffer.write(16, b"abc")?;
+/// let mut back = [0; 3];
+/// buffer.read(16, &mut back)?;
+/// buffer.memory().store_u64(8, 7)?;
+/// let copy = buffer.to_vec();
+/// # Ok(())
+/// # }
+/// ```
+pub struct DmaBuffer(pub(super) Allocation);
+
+/// DMA memory that the device may access whenever it likes, until this is dropped (or quarantined).
+///
+/// Drop it only when the device is known to be idle.
+pub struct RegisteredMemory(pub(super) Allocation);
+
+impl fmt::Debug for DmaBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt("DmaBuffer", f)
+    }
+}
+
+impl fmt::Debug for RegisteredMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt("RegisteredMemory", f)
+    }
+}
+
+impl DmaBuffer {
+    /// Whether it is a piece of `pool`. Pools of different devices hand out the same addresses, so a buffer of another one
+    /// names other memory.
+    #[must_use]
+    #[inline]
+    pub fn is_from(&self, pool: &super::DmaPool) -> bool {
+        self.0.is_from(pool)
+    }
+
+    /// What the device may do with it.
+    #[must_use]
+    #[inline]
+    pub fn access(&self) -> DmaAccess {
+        self.0.access
+    }
+
+    /// First address as the device sees it.
+    #[must_use]
+    #[inline]
+    pub fn iova(&self) -> Iova {
+        self.0.iova
+    }
+
+    /// Bytes in use.
+    #[must_use]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "an empty buffer is not handed out; set_len(0) is a caller's own choice"
+    )]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// Bytes available.
+    #[must_use]
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.0.capacity
+    }
+
+    /// Sets the bytes in use. Bytes that come into use hold whatever was there.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`] if `length` exceeds the capacity.
+    pub fn set_len(&mut self, length: usize) -> Result<(), MemoryError> {
+        if length > self.0.capacity {
+            return Err(MemoryError::OutOfRange { offset: 0, length, size: self.0.capacity });
+        }
+        self.0.length = length;
+        Ok(())
+    }
+
+    /// The bytes in use, for copies, atomic words and streams ([`ReadVolatile`](crate::ReadVolatile)).
+    ///
+    /// Not a slice, because the memory stays mapped for the device:
+    ///
+    /// ```compile_fail,E0599
+    /// # fn peek(buffer: &fpga_pci::DmaBuffer) -> &[u8] {
+    /// buffer.as_slice()
+    /// # }
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn memory(&self) -> SharedSlice<'_> {
+        self.0.view()
+    }
+
+    /// A copy of the bytes in use.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.0.view().to_vec()
+    }
+
+    /// Sets all bytes in use to `value`.
+    #[inline]
+    pub fn fill(&mut self, value: u8) {
+        let whole = self.0.view().fill(0, self.0.length, value);
+        debug_assert!(whole.is_ok(), "a buffer's own length");
+    }
+
+    /// Copies from the buffer.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`].
+    #[inline]
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
+        self.0.view().read(offset, into)
+    }
+
+    /// Copies into the buffer.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`].
+    #[inline]
+    pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
+        self.0.view().write(offset, from)
+    }
+
+    /// The bytes in use as stretches of contiguous device addresses, in order. What a pool hands out lies in one
+    /// mapping, so there is exactly one (none if the length is 0); callers are written for any number.
+    #[inline]
+    pub fn runs(&self) -> impl Iterator<Item = IovaRange> + use<> {
+        let run = IovaRange { iova: self.0.iova, length: self.0.length as u64 };
+        (run.length != 0).then_some(run).into_iter()
+    }
+
+    /// The stretch of `length` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`] beyond the bytes in use.
+    #[inline]
+    pub fn run(&self, offset: usize, length: usize) -> Result<IovaRange, MemoryError> {
+        self.0.run(offset, length)
+    }
+
+    /// Shares it with the device for good.
+    #[must_use]
+    pub fn into_registered(self) -> RegisteredMemory {
+        RegisteredMemory(self.0)
+    }
+
+    /// Puts it away for ever; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
+    pub fn quarantine(self, reason: QuarantineReason) {
+        self.0.quarantine(reason);
+    }
+}
+
+impl RegisteredMemory {
+    /// As [`DmaBuffer::is_from`]: whether it is a piece of `pool`, or memory mapped by it.
+    #[must_use]
+    #[inline]
+    pub fn is_from(&self, pool: &super::DmaPool) -> bool {
+        self.0.is_from(pool)
+    }
+
+    /// What the device may do with it.
+    #[must_use]
+    #[inline]
+    pub fn access(&self) -> DmaAccess {
+        self.0.access
+    }
+
+    /// First address as the device sees it.
+    #[must_use]
+    #[inline]
+    pub fn iova(&self) -> Iova {
+        self.0.iova
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "an area is never empty")]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// Checked access to the memory: copies, atomic words, descriptors.
+    #[must_use]
+    #[inline]
+    pub fn memory(&self) -> SharedSlice<'_> {
+        self.0.view()
+    }
+
+    /// The stretch of `length` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`].
+    #[inline]
+    pub fn run(&self, offset: usize, length: usize) -> Result<IovaRange, MemoryError> {
+        self.0.run(offset, length)
+    }
+
+    /// Puts it away for ever; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
+    pub fn quarantine(self, reason: QuarantineReason) {
+        self.0.quarantine(reason);
+    }
+}
+
+impl Allocation {
+    #[inline]
+    fn is_from(&self, pool: &super::DmaPool) -> bool {
+        Arc::ptr_eq(&self.pool, &pool.0)
+    }
+
+    #[inline]
+    fn run(&self, offset: usize, length: usize) -> Result<IovaRange, MemoryError> {
+        if offset.checked_add(length).is_none_or(|end| end > self.length) {
+            return Err(MemoryError::OutOfRange { offset, length, size: self.length });
+        }
+        // A sum inside the region, whose end was checked when it was mapped.
+        Ok(IovaRange { iova: Iova::new(self.iova.get() + offset as u64), length: length as u64 })
+    }
+}

@@ -1,0 +1,251 @@
+//! A card of the world as an opened PCI function.
+
+use crate::bar::SimBar;
+use crate::dma::{PAGE, ranges};
+use crate::network::SimNetwork;
+use crate::signals::Kind;
+use crate::state::CardFailure;
+use fpga_pci::{
+    AccessCounters, Backend, Bar, BarError, BarInfo, BarKind, Clock, ConfigError, DmaAccess, DmaMapError,
+    Interrupt, InterruptError, ResetError, ResetLevel, SharedMemory,
+};
+use fpga_protocol::Nanos;
+use fpga_registers::Iova;
+use std::ops::RangeInclusive;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use fpga_card::config_space::CONFIG_SIZE;
+
+/// One opened card. See [`SimNetwork::backend`].
+#[derive(Debug)]
+pub struct SimBackend {
+    world: SimNetwork,
+    card: usize,
+    name: String,
+}
+
+impl SimBackend {
+    pub(crate) const fn new(world: SimNetwork, card: usize, name: String) -> Self {
+        Self { world, card, name }
+    }
+
+    /// The world that the card lives in.
+    #[must_use]
+    pub const fn network(&self) -> &SimNetwork {
+        &self.world
+    }
+
+    /// The card's number in its world.
+    #[must_use]
+    pub const fn card_number(&self) -> usize {
+        self.card
+    }
+}
+
+impl Drop for SimBackend {
+    fn drop(&mut self) {
+        let mut state = self.world.lock();
+        if let Some(slot) = state.slots.get_mut(self.card)
+            // Somebody else may have opened the card between the last handle's end and here.
+            && slot.opened.strong_count() == 0
+        {
+            slot.close();
+        }
+    }
+}
+
+fn check_config(at: u16, length: usize) -> Result<(), ConfigError> {
+    if usize::from(at) + length > CONFIG_SIZE {
+        return Err(ConfigError::OutOfRange { at, length, size: CONFIG_SIZE });
+    }
+    Ok(())
+}
+
+impl Backend for SimBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+        check_config(at, into.len())?;
+        let mut state = self.world.lock();
+        match state.slots.get_mut(self.card) {
+            Some(slot) if slot.failure != CardFailure::Gone => slot.card.config_read(at, into),
+            _ => into.fill(0xFF),
+        }
+        Ok(())
+    }
+
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+        check_config(at, from.len())?;
+        let mut state = self.world.lock();
+        match state.slots.get_mut(self.card) {
+            Some(slot) if slot.failure != CardFailure::Gone => slot.card.config_write(at, from),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn bars(&self) -> [Option<BarInfo>; 6] {
+        let mut bars = [None; 6];
+        let state = self.world.lock();
+        let layouts = state.slots.get(self.card).map_or(&[][..], |slot| slot.card.bars());
+        for layout in layouts {
+            if let Some(bar) = bars.get_mut(usize::from(layout.index)) {
+                let kind = if layout.wide { BarKind::Memory64 } else { BarKind::Memory32 };
+                let prefetchable = layout.wide && layout.role == fpga_card::BarRole::Bypass;
+                *bar = Some(BarInfo { index: layout.index, size: layout.size, kind, prefetchable });
+            }
+        }
+        bars
+    }
+
+    fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
+        let bars = self.bars();
+        let info = bars.get(usize::from(index)).ok_or(BarError::BadIndex { index })?;
+        let info = info.as_ref().ok_or(BarError::Absent { index })?;
+        let generation = self.world.lock().slots.get(self.card).map_or(0, |slot| slot.generation);
+        Ok(Bar::new(Arc::new(SimBar::new(self.world.clone(), self.card, index, info.size, generation))))
+    }
+
+    fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
+        let length = memory.len() as u64;
+        let mut state = self.world.lock();
+        let slot = state.slots.get_mut(self.card).ok_or(DmaMapError::OutsideRanges { iova, length })?;
+        slot.host.map.map(iova, memory, access)
+    }
+
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
+        let mut state = self.world.lock();
+        let slot = state.slots.get_mut(self.card).ok_or(DmaMapError::NotMapped { iova, length })?;
+        slot.host.map.unmap(iova, length)
+    }
+
+    fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {
+        ranges()
+    }
+
+    fn dma_page_size(&self) -> u64 {
+        PAGE
+    }
+
+    fn interrupt_vectors(&self) -> u32 {
+        let state = self.world.lock();
+        state.slots.get(self.card).map_or(0, |slot| slot.card.description().interrupts.msix_vectors.into())
+    }
+
+    fn enable_interrupts(&self, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
+        let available = self.interrupt_vectors();
+        let vectors = u16::try_from(count).ok().filter(|_| count <= available);
+        let vectors = vectors.ok_or(InterruptError::TooMany { asked: count, available })?;
+        let pairs = (0..count).map(|_| Interrupt::pair()).collect::<Result<Vec<_>, _>>()?;
+        let mut state = self.world.lock();
+        let Some(slot) = state.slots.get_mut(self.card) else { return Ok(Vec::new()) };
+        if slot.host.signals.is_assigned(Kind::Msix) {
+            return Err(InterruptError::AlreadyEnabled);
+        }
+        let (interrupts, triggers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        slot.host.signals.assign(Kind::Msix, 0, triggers.into_iter().map(Some));
+        slot.card.enable_msix(vectors);
+        Ok(interrupts)
+    }
+
+    fn disable_interrupts(&self) -> Result<(), InterruptError> {
+        let mut state = self.world.lock();
+        if let Some(slot) = state.slots.get_mut(self.card) {
+            slot.card.disable_msix();
+            slot.host.signals.clear(Kind::Msix);
+        }
+        Ok(())
+    }
+
+    fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
+        if level != ResetLevel::Hot {
+            // Public XDMA cards report FLReset-.
+            return Err(ResetError::Unsupported { level });
+        }
+        let mut state = self.world.lock();
+        let Some(slot) = state.slots.get_mut(self.card) else { return Err(ResetError::NoAnswer { level }) };
+        if slot.failure == CardFailure::Gone || slot.card.is_removed() {
+            return Err(ResetError::NoAnswer { level });
+        }
+        slot.reset();
+        slot.host.signals.clear_all();
+        if let Some(threaded) = self.world.threaded() {
+            threaded.set_generation(self.card, slot.generation);
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> u64 {
+        self.world.now().get()
+    }
+
+    /// Virtual, unless the world has a thread of its own or a link to other processes.
+    fn clock(&self) -> Clock {
+        if self.world.is_real_time() { Clock::Monotonic } else { Clock::Virtual }
+    }
+
+    fn relax(&self) {
+        self.world.relax();
+    }
+
+    /// Lets `span` of virtual time pass, in which the world works. If the world has a thread of its own, this one works in its place
+    /// while it has no CPU, and sleeps if there is nothing to do.
+    fn pause(&self, span: core::time::Duration) {
+        if self.world.is_threaded() {
+            if !self.world.work_for_thread() {
+                std::thread::sleep(span);
+            }
+            return;
+        }
+        self.world.pause(Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
+    }
+
+    /// Lets the world work until the interrupt has come, or `timeout` of virtual time has passed; sleeps if the world
+    /// has a thread of its own, and between frames and timers if it has a link to other processes.
+    ///
+    /// Every wait takes the time of one look at least, in which the world works on. Otherwise interrupts without end would
+    /// stand time still, and who waits for something else would never notice that its deadline has passed.
+    fn wait_interrupt(
+        &self,
+        interrupt: &Interrupt,
+        timeout: core::time::Duration,
+    ) -> Result<Option<u64>, InterruptError> {
+        if self.world.is_threaded() {
+            return interrupt.wait(timeout);
+        }
+        let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        if self.world.is_linked() {
+            let mut count = 0;
+            self.world.run_linked(span, Some(interrupt.as_fd()), || {
+                count = interrupt.try_take();
+                count > 0
+            });
+            return Ok((count > 0).then_some(count));
+        }
+        let mut count = interrupt.try_take();
+        self.relax();
+        if count == 0 {
+            self.world.rest_until(span, || {
+                count = interrupt.try_take();
+                count > 0
+            });
+        }
+        Ok((count > 0).then_some(count))
+    }
+
+    fn counters(&self) -> Option<AccessCounters> {
+        let state = self.world.lock();
+        let counters = state.slots.get(self.card)?.card.counters();
+        Some(AccessCounters {
+            mmio_reads: counters.mmio_reads,
+            mmio_writes: counters.mmio_writes,
+            interrupts: counters.interrupts,
+            user_interrupts: counters.user_interrupts,
+            descriptors: counters.descriptors,
+            dma_bytes: counters.h2c_bytes + counters.c2h_bytes,
+        })
+    }
+}

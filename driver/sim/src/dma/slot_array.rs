@@ -1,0 +1,80 @@
+//! Memory for tables that are looked up at random.
+
+use memmap2::{Advice, MmapMut};
+
+/// From this size on a table asks for huge pages.
+pub(super) const LARGE: usize = 2 << 20;
+
+/// Places of so many bytes each, by number, zero at the start.
+///
+/// In the tables of a million mappings a look-up misses the caches for its entry, and the processor's memory of addresses for the page that
+/// the entry is on: megabytes are thousands of normal pages, and to find one of those takes as long as the entry itself. In
+/// huge pages the second miss is rare. A system that has none gives normal ones.
+#[derive(Debug)]
+pub(super) enum SlotArray<const BYTES: usize> {
+    Small(Vec<[u8; BYTES]>),
+    Large(MmapMut),
+}
+
+impl<const BYTES: usize> SlotArray<BYTES> {
+    pub(super) fn new(count: usize) -> Self {
+        let bytes = count.saturating_mul(BYTES);
+        if bytes >= LARGE
+            && let Ok(memory) = MmapMut::map_anon(bytes)
+        {
+            // Advice that is not taken costs time, nothing else.
+            let _ = memory.advise(Advice::HugePage);
+            return Self::Large(memory);
+        }
+        Self::Small(vec![[0; BYTES]; count])
+    }
+
+    #[inline]
+    pub(super) fn all(&self) -> &[[u8; BYTES]] {
+        match self {
+            Self::Small(places) => places,
+            Self::Large(memory) => memory.as_chunks().0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn all_mut(&mut self) -> &mut [[u8; BYTES]] {
+        match self {
+            Self::Small(places) => places,
+            Self::Large(memory) => memory.as_chunks_mut().0,
+        }
+    }
+
+    /// The same in twice as many places; at least one.
+    pub(super) fn double(&mut self) {
+        let mut larger = Self::new((self.all().len() * 2).max(1));
+        for (to, from) in larger.all_mut().iter_mut().zip(self.all()) {
+            *to = *from;
+        }
+        *self = larger;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slot_array_doubled_keeps_content() {
+        let mut places = SlotArray::<4096>::new(0);
+        for number in 0..1025_u32 {
+            while places.all().len() <= number as usize {
+                places.double();
+            }
+            assert_eq!(matches!(places, SlotArray::Large(_)), places.all().len() * 4096 >= LARGE);
+            let place = places.all_mut().last_chunk_mut::<1>();
+            assert_eq!(place.map(|[place]| place.iter().all(|byte| *byte == 0)), Some(true));
+            places.all_mut()[number as usize][4092..].copy_from_slice(&(number + 1).to_ne_bytes());
+        }
+        assert_eq!(places.all().len(), 2048);
+        for (number, place) in (1_u32..).zip(places.all()) {
+            let expected = if number <= 1025 { number } else { 0 };
+            assert_eq!(place[4092..], expected.to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Limits on the time that one client keeps its server waiting.
+//!
+//! Two limits hold at once. Within one *turn* (one unit of the card's work, or one message) the waits add up to the turn's limit at
+//! most, however many messages they are spread over. Over the whole connection waits that are not prompt draw on a *credit*, which is
+//! refilled by a tenth of the time that passes: a client that is late now and then is served for ever, one that is late all the time is
+//! not. The time is an argument, so that the limits are tested without a clock.
+
+use std::time::{Duration, Instant};
+
+/// A turn ends after this much waiting, so that others are served: requests on the control socket, new clients, the network.
+const MAX_WAIT_PER_UNIT: Duration = Duration::from_millis(10);
+/// A wait is prompt up to this part of the turn's limit.
+const PROMPT_DIVISOR: u32 = 10;
+/// The credit's size in turn limits.
+const CREDIT_TURNS: u32 = 10;
+/// The part of the time that passes by which the credit is refilled.
+const REFILL_DIVISOR: u32 = 10;
+
+/// The client has been late too often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the client is late all the time: beyond {prompt:?} for each message it has used up {credit:?}, and a tenth of the time since it came"
+)]
+pub(super) struct BudgetExceeded {
+    prompt: Duration,
+    credit: Duration,
+}
+
+/// What one client may still keep its server waiting.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitBudget {
+    limit: Duration,
+    waited: Duration,
+    credit: Duration,
+    refilled: Instant,
+}
+
+impl WaitBudget {
+    /// `limit`: the longest wait in one turn.
+    pub(super) fn new(limit: Duration, now: Instant) -> Self {
+        Self { limit, waited: Duration::ZERO, credit: limit.saturating_mul(CREDIT_TURNS), refilled: now }
+    }
+
+    /// Begins the next turn.
+    pub(super) const fn begin_unit(&mut self) {
+        self.waited = Duration::ZERO;
+    }
+
+    /// What is left for waits in this turn.
+    pub(super) const fn left(&self) -> Duration {
+        self.limit.saturating_sub(self.waited)
+    }
+
+    /// Whether this turn should end, so that others are served.
+    pub(super) fn is_budget_used(&self) -> bool {
+        self.waited >= MAX_WAIT_PER_UNIT
+    }
+
+    /// Notes a wait.
+    pub(super) fn note(&mut self, from: Instant, to: Instant) -> Result<(), BudgetExceeded> {
+        let wait = to.saturating_duration_since(from);
+        self.waited = self.waited.saturating_add(wait);
+        let full = self.limit.saturating_mul(CREDIT_TURNS);
+        let refill = to.saturating_duration_since(self.refilled) / REFILL_DIVISOR;
+        self.refilled = self.refilled.max(to);
+        self.credit = self.credit.saturating_add(refill).min(full);
+        let prompt = self.limit / PROMPT_DIVISOR;
+        let late = wait.saturating_sub(prompt);
+        if late > self.credit {
+            self.credit = Duration::ZERO;
+            return Err(BudgetExceeded { prompt, credit: full });
+        }
+        self.credit -= late;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    fn ms(number: u64) -> Duration {
+        Duration::from_millis(number)
+    }
+
+    /// Waits for `wait` in every `period`; the number of waits until the client is too late, up to `most`.
+    fn waits(wait: Duration, period: Duration, most: u32) -> u32 {
+        let mut now = Instant::now();
+        let mut patience = WaitBudget::new(LIMIT, now);
+        for count in 0..most {
+            patience.begin_unit();
+            if patience.note(now, now + wait).is_err() {
+                return count;
+            }
+            now += period;
+        }
+        most
+    }
+
+    #[test]
+    fn wait_budget_always_late_client_is_exhausted() {
+        // 800 ms of each 900 are late, and 90 are forgiven: 10 s last for a dozen answers, not for hours.
+        assert_eq!(waits(ms(900), ms(900), 10_000), 13);
+    }
+
+    #[test]
+    fn wait_budget_occasionally_late_client_is_served() {
+        assert_eq!(waits(ms(900), ms(8_000), 100_000), 100_000);
+        assert_eq!(waits(ms(100), ms(100), 100_000), 100_000);
+        // Of a million microseconds each second.
+        assert_eq!(waits(Duration::from_micros(50), Duration::from_micros(60), 100_000), 100_000);
+    }
+
+    #[test]
+    fn wait_budget_unit_limit_covers_all_waits() {
+        let now = Instant::now();
+        let mut patience = WaitBudget::new(LIMIT, now);
+        for count in 1..=4 {
+            assert!(patience.note(now, now + ms(100)).is_ok());
+            assert_eq!(patience.left(), LIMIT - ms(100) * count);
+            assert!(patience.is_budget_used());
+        }
+        patience.begin_unit();
+        assert_eq!(patience.left(), LIMIT);
+        assert!(!patience.is_budget_used());
+        assert!(patience.note(now, now + 2 * LIMIT).is_ok());
+        assert_eq!(patience.left(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,261 @@
+//! Memory that stays with a channel, and transfers from and to parts of it.
+//!
+//! A [`DmaBuffer`](fpga_pci::DmaBuffer) moves with every transfer. For small transfers at high rates that is more work than the transfer: here
+//! the memory is attached once, a transfer names a part of it, and what succeeds is only counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fpga_pci::{RegisteredMemory, SharedSlice};
+use fpga_registers::xdma::Direction;
+use fpga_registers::{CardAddr, Iova};
+use fpga_ring::ring::{HostRange, SgEntry};
+
+use super::engine::{Engine, Side};
+use super::{Payload, Ticket};
+use crate::error::{ChannelError, RegisterRefused, SubmitError};
+
+/// Names memory attached to one channel. Once it is detached the name is never used again, by any channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MemoryHandle {
+    index: usize,
+    number: u64,
+}
+
+/// The number of the next attachment of this process. Of the process, for a handle of another channel must name nothing here:
+/// to transfer the wrong memory is worse than to be refused.
+static NEXT: AtomicU64 = AtomicU64::new(NO_OWNER + 1);
+
+/// What no handle has.
+const NO_OWNER: u64 = 0;
+
+/// An element of a scatter-gather list: a part of attached memory, and the card address it is moved to or from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScatterGatherEntry {
+    /// Which memory.
+    pub memory: MemoryHandle,
+    /// First byte in it.
+    pub offset: usize,
+    /// Bytes; empty pieces are skipped.
+    pub length: usize,
+    /// First card address.
+    pub card: CardAddr,
+}
+
+/// One attached memory.
+#[derive(Debug)]
+pub(super) struct RegisteredEntry {
+    pub(super) area: Option<RegisteredMemory>,
+    start: u64,
+    length: usize,
+    /// The handle's; [`NO_OWNER`] as soon as the memory is not the channel's any more.
+    number: u64,
+    /// The number of the transfer after the last one that uses it.
+    pub(super) used_until: u64,
+}
+
+impl RegisteredEntry {
+    /// Whether `range` has bytes of this memory.
+    pub(super) fn overlaps(&self, range: HostRange) -> bool {
+        let start = range.start.get();
+        // Both lie inside the address space.
+        start < self.start + self.length as u64 && self.start < start + range.length
+    }
+}
+
+impl Engine {
+    pub(crate) fn register_memory(
+        &mut self,
+        area: RegisteredMemory,
+    ) -> Result<MemoryHandle, RegisterRefused> {
+        if let Some(error) = &self.failed {
+            return Err(RegisterRefused { error: SubmitError::Channel(error.clone()), area });
+        }
+        if !area.is_from(&self.card.pool) {
+            let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
+            return Err(RegisterRefused { error, area });
+        }
+        if let Err(error) = self.check_access(area.access()) {
+            return Err(RegisterRefused { error, area });
+        }
+        let free = self.attached.iter().position(|slot| slot.area.is_none());
+        let index = free.unwrap_or(self.attached.len());
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let attached = RegisteredEntry {
+            start: area.iova().get(),
+            length: area.len(),
+            area: Some(area),
+            number,
+            used_until: 0,
+        };
+        match self.attached.get_mut(index) {
+            Some(slot) => *slot = attached,
+            None => self.attached.push(attached),
+        }
+        Ok(MemoryHandle { index, number })
+    }
+
+    fn slot(&self, memory: MemoryHandle) -> Option<&RegisteredEntry> {
+        self.attached.get(memory.index).filter(|slot| slot.number == memory.number && slot.area.is_some())
+    }
+
+    pub(crate) fn registered(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
+        Some(self.slot(memory)?.area.as_ref()?.memory())
+    }
+
+    /// Gives the memory back once no transfer uses it.
+    pub(crate) fn deregister_memory(
+        &mut self,
+        memory: MemoryHandle,
+    ) -> Result<RegisteredMemory, ChannelError> {
+        let ended = self.ring.ended();
+        let used_until = self.slot(memory).map(|slot| slot.used_until);
+        if used_until.is_some_and(|until| until > ended) {
+            return Err(ChannelError::MemoryInUse { card: self.card_name(), channel: self.name });
+        }
+        let slot = self.attached.get_mut(memory.index).filter(|_| used_until.is_some());
+        let area = slot.and_then(|slot| {
+            slot.number = NO_OWNER;
+            slot.area.take()
+        });
+        match area {
+            Some(area) => Ok(area),
+            None => Err(ChannelError::NotRegistered { card: self.card_name(), channel: self.name }),
+        }
+    }
+
+    /// Queues a transfer of a part of attached memory.
+    #[inline]
+    pub(crate) fn submit_at(
+        &mut self,
+        memory: MemoryHandle,
+        offset: usize,
+        length: usize,
+        card: CardAddr,
+    ) -> Result<Ticket, SubmitError> {
+        if let Some(slot) = self.attached.get_mut(memory.index)
+            && slot.number == memory.number
+            && offset <= slot.length
+            && length <= slot.length - offset
+            && self.plain_submissions
+            && self.main_memory.contains(card, length as u64)
+        {
+            // The area lies inside the address space, so the sum does too.
+            let host = HostRange::new(Iova::new(slot.start + offset as u64), length as u64);
+            let queued = self.ring.submit_without_payload(host, card);
+            if let Ok(token) = queued {
+                slot.used_until = token.number() + 1;
+                return Ok(Ticket(token.number()));
+            }
+        }
+        self.submit_at_checked(ScatterGatherEntry { memory, offset, length, card })
+    }
+
+    /// As [`submit_at`](Self::submit_at), for what is not common, and to say what is wrong.
+    #[cold]
+    fn submit_at_checked(&mut self, piece: ScatterGatherEntry) -> Result<Ticket, SubmitError> {
+        let segment = self.segment(&piece)?;
+        match self.ring.submit_without_payload(segment.host, segment.card) {
+            Ok(token) => {
+                self.mark_used(piece.memory, token.number() + 1);
+                Ok(Ticket(token.number()))
+            }
+            Err(reason) => Err(self.refused(reason)),
+        }
+    }
+
+    fn mark_used(&mut self, memory: MemoryHandle, until: u64) {
+        if let Some(slot) = self.attached.get_mut(memory.index).filter(|slot| slot.number == memory.number) {
+            slot.used_until = slot.used_until.max(until);
+        }
+    }
+
+    /// Checks one piece of attached memory.
+    fn segment(&self, piece: &ScatterGatherEntry) -> Result<SgEntry, SubmitError> {
+        if let Some(error) = &self.failed {
+            return Err(SubmitError::Channel(error.clone()));
+        }
+        let ScatterGatherEntry { memory, offset, length, card } = *piece;
+        let Some(slot) = self.slot(memory) else {
+            return Err(SubmitError::NotRegistered { card: self.card_name(), channel: self.name });
+        };
+        if offset.checked_add(length).is_none_or(|end| end > slot.length) {
+            return Err(SubmitError::MemoryRange {
+                card: self.card_name(),
+                channel: self.name,
+                offset,
+                length,
+                size: slot.length,
+            });
+        }
+        let host = HostRange::new(Iova::new(slot.start + offset as u64), length as u64);
+        self.check(host, card)?;
+        Ok(SgEntry { host, card })
+    }
+
+    /// Queues a scatter-gather list as one transfer.
+    pub(crate) fn submit_list(
+        &mut self,
+        pieces: impl Iterator<Item = ScatterGatherEntry> + Clone,
+    ) -> Result<Ticket, SubmitError> {
+        let mut segments = core::mem::take(&mut self.list);
+        segments.clear();
+        let result = self.queue_list(pieces, &mut segments);
+        // What a huge list needed once is not kept for ever.
+        segments.clear();
+        segments.shrink_to(MAX_KEPT_LIST);
+        self.list = segments;
+        result
+    }
+
+    fn queue_list(
+        &mut self,
+        pieces: impl Iterator<Item = ScatterGatherEntry> + Clone,
+        segments: &mut Vec<SgEntry>,
+    ) -> Result<Ticket, SubmitError> {
+        for piece in pieces.clone().filter(|piece| piece.length != 0) {
+            segments.push(self.segment(&piece)?);
+        }
+        self.check_overlap(segments)?;
+        match self.ring.submit_segments(segments.iter().copied(), None::<Payload>) {
+            Ok(token) => {
+                for piece in pieces {
+                    self.mark_used(piece.memory, token.number() + 1);
+                }
+                Ok(Ticket(token.number()))
+            }
+            Err((reason, _)) => Err(self.refused(reason)),
+        }
+    }
+
+    /// Refuses lists whose destinations overlap: which piece wins would be the engine's secret. Sources may.
+    fn check_overlap(&mut self, segments: &[SgEntry]) -> Result<(), SubmitError> {
+        let no_address = self.options.fixed_address || matches!(self.side, Side::Stream);
+        if no_address && matches!(self.direction(), Direction::H2c) {
+            return Ok(());
+        }
+        let to_card = matches!(self.direction(), Direction::H2c);
+        let destination = |segment: &SgEntry| {
+            let start = if to_card { segment.card.get() } else { segment.host.start.get() };
+            (start, segment.host.length)
+        };
+        let mut sorted = core::mem::take(&mut self.list_order);
+        sorted.clear();
+        sorted.extend(segments.iter().map(destination));
+        sorted.sort_unstable();
+        let overlap = sorted.iter().zip(sorted.iter().skip(1)).find(|((a, length), (b, _))| b - a < *length);
+        let found = overlap.map(|((first, _), (second, length))| SubmitError::Overlap {
+            card: self.card_name(),
+            channel: self.name,
+            first: *first,
+            second: *second,
+            length: *length,
+        });
+        sorted.clear();
+        sorted.shrink_to(MAX_KEPT_LIST);
+        self.list_order = sorted;
+        found.map_or(Ok(()), Err)
+    }
+}
+
+/// Elements for which a channel keeps room between lists.
+const MAX_KEPT_LIST: usize = 4096;

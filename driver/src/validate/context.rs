@@ -1,0 +1,326 @@
+//! What the tests share: the card, what may be used of it, and where results go.
+
+use core::cell::Cell;
+use core::fmt::Write;
+use core::time::Duration;
+use std::rc::Rc;
+
+use fpga_pci::{QuarantineReason, RegisteredMemory, SharedSlice};
+use fpga_registers::{CardAddr, Iova};
+
+use super::Status;
+use super::pattern::GUARD;
+use super::problem::{TestError, Verdict};
+use super::result::{Findings, Report, TestResult};
+use super::test_channel::TestChannel;
+use super::{SCRATCH_BYTES, SCRATCH_MIN, ValidateOptions};
+use crate::Direction;
+use crate::card::Card;
+use crate::endpoint::RESERVED_CARD_BYTES;
+use crate::name::ChannelName;
+use crate::range::CardRange;
+
+/// The longest transfer.
+pub(super) const MAX_TRANSFER_LENGTH: usize = 1 << 20;
+/// Host memory for one direction: the longest transfer at any offset, with guards.
+const HOST_BYTES: usize = MAX_TRANSFER_LENGTH + 2 * 4096;
+
+/// Set once the card is gone or an engine does not stop: memory that it may reach is not given back then.
+pub(super) type QuarantineFlag = Rc<Cell<Option<QuarantineReason>>>;
+
+/// Host memory that the card may reach.
+#[derive(Debug)]
+pub(super) struct HostMemory {
+    area: Option<RegisteredMemory>,
+    lost: QuarantineFlag,
+}
+
+impl HostMemory {
+    pub(super) fn new(card: &Card, bytes: usize, lost: &QuarantineFlag) -> Result<Self, TestError> {
+        let area = card.memory().allocate_registered(bytes, 4096)?;
+        Ok(Self { area: Some(area), lost: Rc::clone(lost) })
+    }
+
+    pub(super) fn memory(&self) -> SharedSlice<'_> {
+        self.area.as_ref().map(RegisteredMemory::memory).unwrap_or_default()
+    }
+
+    /// Device address of byte `offset`.
+    pub(super) fn at(&self, offset: usize) -> Iova {
+        // Inside the area, which lies inside the address space.
+        Iova::new(self.area.as_ref().map_or(0, |area| area.iova().get()) + offset as u64)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.area.as_ref().map_or(0, RegisteredMemory::len)
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        if let (Some(reason), Some(area)) = (self.lost.get(), self.area.take()) {
+            area.quarantine(reason);
+        }
+    }
+}
+
+/// What the tests work with.
+#[derive(Debug)]
+pub(super) struct TestContext<'a> {
+    pub(super) card: &'a Card,
+    pub(super) options: ValidateOptions,
+    /// Card memory that was saved, so that it may be used.
+    pub(super) scratch: Option<CardRange>,
+    /// Its content.
+    pub(super) saved: Vec<u8>,
+    /// Why there is no scratch memory.
+    pub(super) no_scratch: String,
+    pub(super) findings: Findings,
+    pub(super) lost: QuarantineFlag,
+}
+
+impl<'a> TestContext<'a> {
+    pub(super) fn new(card: &'a Card, options: ValidateOptions) -> Self {
+        Self {
+            card,
+            options,
+            scratch: None,
+            saved: Vec::new(),
+            no_scratch: String::new(),
+            findings: Findings::default(),
+            lost: QuarantineFlag::default(),
+        }
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.card.shared.transport.now()
+    }
+
+    pub(super) fn relax(&self) {
+        self.card.shared.transport.relax();
+    }
+
+    /// How long one step may take, in nanoseconds.
+    pub(super) fn limit(&self) -> u64 {
+        u64::try_from(self.options.timeout.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Lets `nanoseconds` of the card's time pass.
+    pub(super) fn pause(&self, nanoseconds: u64) {
+        self.card.shared.transport.pause(Duration::from_nanos(nanoseconds));
+    }
+
+    pub(super) fn host(&self) -> Result<HostMemory, TestError> {
+        HostMemory::new(self.card, HOST_BYTES, &self.lost)
+    }
+
+    /// Which card memory to use, before it was saved.
+    pub(super) fn choose_scratch(&self) -> Result<CardRange, Verdict> {
+        let known = self.card.shared.reachable();
+        if let Some(range) = self.options.scratch {
+            if range.length < SCRATCH_MIN {
+                return Err(Verdict::Fail(format!(
+                    "{} bytes of scratch memory are too few; give at least {SCRATCH_MIN}",
+                    range.length
+                )));
+            }
+            let inside = |memory: &CardRange| memory.contains(range.start, range.length);
+            if known.is_some_and(|known| !known.iter().any(inside))
+                || range.start.checked_add(range.length).is_none()
+            {
+                return Err(Verdict::Fail(format!(
+                    "{} bytes of scratch memory at {} are not inside the card's memory; `fpgactl info` shows where it is",
+                    range.length, range.start
+                )));
+            }
+            return Ok(range);
+        }
+        // What the caller says of another design's memory is no word that it may be written to.
+        let Some(memory) = self.card.info().ni.as_ref().map(|ni| ni.memory) else {
+            return Err(Verdict::Skip(
+                "where the card's memory is cannot be found out (no network interface of ours); give a scratch range to test \
+                 transfers"
+                    .to_owned(),
+            ));
+        };
+        let usable = memory.length.saturating_sub(RESERVED_CARD_BYTES) & !4095;
+        if usable < SCRATCH_MIN {
+            return Err(Verdict::Skip(format!(
+                "{} bytes of card memory leave no room to test in",
+                memory.length
+            )));
+        }
+        let length = usable.min(SCRATCH_BYTES);
+        // Inside the memory, whose end is an address.
+        Ok(CardRange::new(CardAddr::new(memory.start.get() + (usable - length)), length))
+    }
+
+    /// Scratch memory, or the reason to skip.
+    pub(super) fn scratch(&self) -> Result<CardRange, TestError> {
+        self.scratch.ok_or_else(|| TestError::Untested(self.no_scratch.clone()))
+    }
+
+    /// The longest transfer that scratch memory holds with its guards.
+    pub(super) fn max_transfer_length(&self) -> usize {
+        let room = self.scratch.map_or(0, |range| usize::try_from(range.length).unwrap_or(usize::MAX));
+        room.saturating_sub(2 * GUARD).min(MAX_TRANSFER_LENGTH)
+    }
+
+    /// All channels of one direction.
+    pub(super) fn channels(&self, direction: Direction) -> impl Iterator<Item = ChannelName> + use<> {
+        self.card.info().xdma.channels().filter(move |name| name.direction == direction)
+    }
+
+    /// Takes a channel for the length of a test.
+    pub(super) fn take(&self, name: ChannelName) -> Result<Availability, TestError> {
+        match self.card.shared.claim_channel(name) {
+            Ok(claim) => TestChannel::new(self, claim).map(Availability::Free),
+            Err(_) => Ok(Availability::Busy),
+        }
+    }
+
+    /// The first free channel of one direction.
+    pub(super) fn any(&self, direction: Direction) -> Result<Option<TestChannel>, TestError> {
+        for name in self.channels(direction) {
+            match self.take(name) {
+                Ok(Availability::Free(rig)) => return Ok(Some(rig)),
+                // An engine that does not stop is no use; another one may be.
+                Ok(Availability::Busy) | Err(TestError::Stuck { .. }) => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Every free channel, and the names of those that somebody holds.
+    pub(super) fn free(&self) -> Result<(Vec<TestChannel>, Vec<ChannelName>), TestError> {
+        let (mut free, mut busy) = (Vec::new(), Vec::new());
+        for name in self.card.info().xdma.channels() {
+            match self.take(name)? {
+                Availability::Free(rig) => free.push(rig),
+                Availability::Busy => busy.push(name),
+            }
+        }
+        Ok((free, busy))
+    }
+}
+
+/// A channel, if nobody has it.
+pub(super) enum Availability {
+    Free(TestChannel),
+    Busy,
+}
+
+/// Why a test of an owned channel is skipped.
+pub(super) fn skip_reason(what: impl core::fmt::Display) -> Verdict {
+    Verdict::Skip(format!("{what} is in use in this process; drop the handle to have it tested"))
+}
+
+/// What to say of channels that were left out.
+pub(super) fn skipped_channels(busy: &[ChannelName]) -> String {
+    if busy.is_empty() {
+        return String::new();
+    }
+    format!(" ({} in use, not tested)", list(busy))
+}
+
+/// Names one after the other.
+pub(super) fn list<T: core::fmt::Display>(items: &[T]) -> String {
+    let mut text = String::new();
+    for (n, item) in items.iter().enumerate() {
+        let _ = write!(text, "{}{item}", if n == 0 { "" } else { ", " });
+    }
+    text
+}
+
+/// Where results go.
+pub(super) struct ResultRecorder<'a> {
+    report: Report,
+    sink: &'a mut dyn FnMut(&TestResult),
+    /// Asked before each test.
+    go_on: &'a dyn Fn() -> bool,
+    /// Why nothing more is tried.
+    ended: Option<&'static str>,
+    /// Registers at least can be used.
+    answers: bool,
+}
+
+impl<'a> ResultRecorder<'a> {
+    pub(super) fn new(
+        card: &Card,
+        go_on: &'a dyn Fn() -> bool,
+        sink: &'a mut dyn FnMut(&TestResult),
+    ) -> Self {
+        let report = Report {
+            card: card.name().to_owned(),
+            tests: Vec::new(),
+            scratch: None,
+            findings: Findings::default(),
+        };
+        Self { report, sink, go_on, ended: None, answers: true }
+    }
+
+    /// Runs one test, unless nothing can be tested any more.
+    pub(super) fn test(
+        &mut self,
+        bench: &mut TestContext<'_>,
+        name: impl Into<String>,
+        work: impl FnOnce(&mut TestContext<'_>) -> Result<Verdict, TestError>,
+    ) {
+        if self.ended.is_none() && !(self.go_on)() {
+            self.ended = Some("the test was stopped");
+        }
+        self.tested(bench, name.into(), work);
+    }
+
+    fn tested(
+        &mut self,
+        bench: &mut TestContext<'_>,
+        name: String,
+        work: impl FnOnce(&mut TestContext<'_>) -> Result<Verdict, TestError>,
+    ) {
+        let began = bench.now();
+        let outcome = match self.ended {
+            Some(reason) => Ok(Verdict::Skip(reason.to_owned())),
+            None => work(bench),
+        };
+        let (status, message) = match outcome {
+            Ok(Verdict::Pass(text)) => (Status::Pass, text),
+            Ok(Verdict::Warn(text)) => (Status::Warn, text),
+            Ok(Verdict::Fail(text)) => (Status::Fail, text),
+            Ok(Verdict::Skip(text)) | Err(TestError::Untested(text)) => (Status::Skip, text),
+            Err(problem) => {
+                match problem {
+                    TestError::Gone => (self.ended, self.answers) = (Some("the card is gone"), false),
+                    TestError::Stuck { .. } => {
+                        self.ended = Some("an engine does not stop; reset the card first")
+                    }
+                    _ => {}
+                }
+                (Status::Fail, problem.to_string())
+            }
+        };
+        let duration = Duration::from_nanos(bench.now().saturating_sub(began));
+        let result = TestResult { name, status, message, duration };
+        (self.sink)(&result);
+        self.report.tests.push(result);
+    }
+
+    /// Runs a test that puts something right again: it is tried as long as the card answers, whoever wants an end.
+    pub(super) fn run_restoring_test(
+        &mut self,
+        bench: &mut TestContext<'_>,
+        name: impl Into<String>,
+        work: impl FnOnce(&mut TestContext<'_>) -> Result<Verdict, TestError>,
+    ) {
+        let ended = if self.answers { self.ended.take() } else { None };
+        self.tested(bench, name.into(), work);
+        self.ended = self.ended.or(ended);
+    }
+
+    pub(super) fn finish(mut self, bench: &TestContext<'_>) -> Report {
+        self.report.scratch = bench.scratch;
+        self.report.findings = bench.findings;
+        self.report
+    }
+}

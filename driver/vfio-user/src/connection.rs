@@ -1,0 +1,230 @@
+//! Questions and answers over one connection.
+
+use core::time::Duration;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::error::protocol;
+use super::memory::Mapped;
+use super::socket::{Connection, SocketError};
+use super::wire::{Command, Header, Kind, Reply, Request, encode_request};
+use fpga_pci::{ConnectionError, FAULT_LOG, OsError, ServerError};
+
+/// A server and what goes on with it. One question at a time: whoever asks holds the lock until the answer is there.
+pub(super) struct ServerConnection {
+    connection: Connection,
+    exchange: Mutex<MessageBuffers>,
+    /// What the device may reach. Locked inside `exchange` or without it, never the other way round.
+    mapped: Mutex<Mapped>,
+    /// Set once, when the connection ends: what was asked for then, and what happened.
+    ended: OnceLock<(&'static str, ConnectionError)>,
+    deadline: Duration,
+    /// Counts resets: handles to BARs from before are stale.
+    pub(super) generation: AtomicU64,
+}
+
+/// Buffers, kept because messages are many and alike.
+#[derive(Default)]
+struct MessageBuffers {
+    next_id: u16,
+    out: Vec<u8>,
+    body: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+impl ServerConnection {
+    pub(super) fn new(connection: Connection, deadline: Duration) -> Self {
+        Self {
+            connection,
+            exchange: Mutex::new(MessageBuffers::default()),
+            mapped: Mutex::new(Mapped::default()),
+            ended: OnceLock::new(),
+            deadline,
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn mapped(&self) -> MutexGuard<'_, Mapped> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exchange(&self) -> MutexGuard<'_, MessageBuffers> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails fast once the connection has ended.
+    pub(super) fn check(&self) -> Result<(), ServerError> {
+        match self.ended.get() {
+            None => Ok(()),
+            Some(&(request, cause)) => Err(ServerError::Disconnected { request, cause }),
+        }
+    }
+
+    /// Ends the connection, for both sides at once.
+    fn end(&self, request: &'static str, cause: ConnectionError) -> ServerError {
+        if self.ended.set((request, cause)).is_ok() {
+            self.connection.shut_down();
+            if cause != ConnectionError::ClosedLocally {
+                tracing::error!(target: FAULT_LOG, request, %cause, "the connection to the card's server has ended");
+            }
+        }
+        ServerError::ConnectionLost { request, cause }
+    }
+
+    /// Ends the connection because nobody needs it any more.
+    pub(super) fn close(&self) {
+        self.end("closing", ConnectionError::ClosedLocally);
+    }
+
+    /// Asks and waits for the answer, which `take` makes something of. File descriptors that come along are closed
+    /// unless `take` keeps them.
+    pub(super) fn ask<T>(
+        &self,
+        request: &Request<'_>,
+        fds: &[BorrowedFd<'_>],
+        take: impl FnOnce(Reply<'_>, &mut Vec<OwnedFd>) -> Result<T, ConnectionError>,
+    ) -> Result<T, ServerError> {
+        let command = request.command();
+        let mut exchange = self.exchange();
+        self.check()?;
+        let exchange = &mut *exchange;
+        let started = Instant::now();
+        let id = self.send(exchange, false, request, fds)?;
+        let broken = |cause: ConnectionError| self.end(name_of(command), cause);
+        loop {
+            // Whatever else the server says meanwhile, the answer has to come by the deadline.
+            let left = self.deadline.saturating_sub(started.elapsed());
+            let header = self.receive(exchange, left).map_err(broken)?;
+            let Kind::Reply { error } = header.kind else {
+                self.serve(exchange, header).map_err(broken)?;
+                continue;
+            };
+            if header.id != id || header.command != command {
+                return Err(broken(stray(&header)));
+            }
+            if let Some(errno) = error {
+                exchange.fds.clear();
+                let source = OsError::from_raw(i32::try_from(errno).unwrap_or(0));
+                return Err(ServerError::Refused { request: name_of(command), source });
+            }
+            let reply = match Reply::decode(command, &exchange.body) {
+                Ok(Some(reply)) => reply,
+                // Nothing is asked here that has no answer.
+                Ok(None) => return Err(broken(protocol("a reply to another command"))),
+                Err(error) => return Err(broken(error.into())),
+            };
+            let taken = take(reply, &mut exchange.fds);
+            let left_over = exchange.fds.len();
+            exchange.fds.clear();
+            if left_over != 0 && taken.is_ok() {
+                return Err(broken(ConnectionError::Protocol {
+                    problem: "file descriptors that do not belong to a reply:",
+                    value: Some(left_over as u64),
+                }));
+            }
+            return taken.map_err(broken);
+        }
+    }
+
+    /// Says something that needs no answer.
+    pub(super) fn post(&self, request: &Request<'_>) -> Result<(), ServerError> {
+        let mut exchange = self.exchange();
+        self.check()?;
+        self.send(&mut exchange, true, request, &[]).map(|_| ())
+    }
+
+    fn send(
+        &self,
+        exchange: &mut MessageBuffers,
+        no_reply: bool,
+        request: &Request<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<u16, ServerError> {
+        let id = exchange.next_id;
+        exchange.next_id = id.wrapping_add(1);
+        exchange.out.clear();
+        encode_request(id, no_reply, request, &mut exchange.out);
+        self.connection
+            .send(&exchange.out, fds, self.deadline)
+            .map_err(|error| self.end(name_of(request.command()), error.into()))?;
+        Ok(id)
+    }
+
+    fn receive(&self, exchange: &mut MessageBuffers, left: Duration) -> Result<Header, ConnectionError> {
+        self.connection.receive(&mut exchange.body, &mut exchange.fds, left).map_err(|error| {
+            ConnectionError::from(match error {
+                // What is left of it is of no interest, the deadline is.
+                SocketError::TimedOut { .. } => SocketError::TimedOut { after: self.deadline },
+                other => other,
+            })
+        })
+    }
+
+    /// Answers a request of the server's that was just received.
+    fn serve(&self, exchange: &mut MessageBuffers, header: Header) -> Result<(), ConnectionError> {
+        // No request of the server's comes with any.
+        exchange.fds.clear();
+        self.mapped().answer(header.id, header.command, &exchange.body, &mut exchange.out);
+        if header.kind == (Kind::Request { no_reply: true }) {
+            return Ok(());
+        }
+        self.connection.send(&exchange.out, &[], self.deadline).map_err(ConnectionError::from)
+    }
+
+    /// Answers the server's requests whenever they come, until the connection ends: for memory that it reaches by
+    /// messages only. Those that come while somebody waits for an answer are answered by whoever waits.
+    pub(super) fn serve_requests(&self) {
+        let broken = |cause: ConnectionError| {
+            self.end(name_of(Command::DMA_READ), cause);
+        };
+        while self.ended.get().is_none() {
+            let mut poll = [PollFd::new(&self.connection, PollFlags::IN)];
+            match rustix::event::poll(&mut poll, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return broken(SocketError::from(errno).into()),
+            }
+            let mut exchange = self.exchange();
+            if self.ended.get().is_some() {
+                return;
+            }
+            // Whoever held the lock may have taken what woke us.
+            match self.connection.is_readable() {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => return broken(error.into()),
+            }
+            let served = self.receive(&mut exchange, self.deadline).and_then(|header| match header.kind {
+                Kind::Request { .. } => self.serve(&mut exchange, header),
+                Kind::Reply { .. } => Err(stray(&header)),
+            });
+            if let Err(cause) = served {
+                return broken(cause);
+            }
+        }
+    }
+
+    /// A number that changes with every reset.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
+
+/// All commands of this client have names.
+fn name_of(command: Command) -> &'static str {
+    command.name().unwrap_or("unknown command")
+}
+
+/// A reply that nobody waits for.
+fn stray(header: &Header) -> ConnectionError {
+    ConnectionError::Protocol { problem: "a reply to another message: id", value: Some(header.id.into()) }
+}
+
+/// A thread that answers the server's requests; it ends with the connection.
+pub(super) fn spawn(link: &Arc<ServerConnection>) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let link = Arc::clone(link);
+    std::thread::Builder::new().name("vfio-user".to_owned()).spawn(move || link.serve_requests())
+}

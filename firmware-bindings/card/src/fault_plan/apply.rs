@@ -1,0 +1,102 @@
+//! What befalls the whole card, carried out.
+
+use super::{CardEvent, FaultPlan, Plan};
+use crate::card::Card;
+use crate::config_space::{InterruptMethod, PciError};
+use crate::host::Interrupt;
+
+/// Whether the card answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Liveness {
+    #[default]
+    Present,
+    /// Registers read as all ones.
+    AllOnes,
+    /// It is not there any more.
+    Removed,
+}
+
+impl Card {
+    /// Replaces the plan of what is to go wrong; what has gone wrong already stays so. The plan of a card file is in force
+    /// from the start, and outlives resets.
+    pub fn set_fault_plan(&mut self, plan: &FaultPlan) {
+        let mut plan = Plan::new(plan);
+        plan.keep_hooks(&self.plan);
+        self.plan = plan;
+    }
+
+    /// For each fault of the plan, how many opportunities it had and how often it struck.
+    pub fn fault_progress(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.plan.progress()
+    }
+
+    /// The card was pulled out.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.presence == Liveness::Removed
+    }
+
+    /// Puts a removed card back: in its power-on state, memory lost.
+    pub fn replug(&mut self) {
+        self.presence = Liveness::Present;
+        self.reprogram();
+    }
+
+    /// Reports an error of the link: status bits and the error-reporting capability now, the message to the root with
+    /// the next [`Self::step`], where software has enabled it.
+    pub fn report_error(&mut self, error: PciError) {
+        if let Some(message) = self.config.report(error) {
+            self.xdma.messages.report(message);
+        }
+    }
+
+    /// Switches error reporting in the PCI Express capability on or off, as a kernel that owns error reporting does. Not
+    /// counted as an access.
+    pub fn set_error_reporting(&mut self, on: bool) {
+        self.config.set_error_reporting(on);
+    }
+
+    /// An access of software to a BAR is an opportunity for faults.
+    #[inline]
+    pub(crate) fn record_access_opportunity(&mut self) {
+        if self.plan.watches_accesses() {
+            self.plan.access(&mut self.faults);
+            self.apply_due();
+        }
+    }
+
+    /// Carries out what is due.
+    pub(crate) fn apply_due(&mut self) {
+        while let Some(event) = self.plan.take_due() {
+            tracing::debug!(?event, "planned fault");
+            match event {
+                CardEvent::AllOnes => self.presence = self.presence.max_loss(Liveness::AllOnes),
+                CardEvent::Removal => {
+                    self.presence = Liveness::Removed;
+                    self.xdma.messages.remove();
+                }
+                CardEvent::Reset => self.reset(),
+                CardEvent::Pci(error) => self.report_error(error),
+                CardEvent::Spurious(number) => {
+                    let interrupt = match self.config.interrupt_method() {
+                        InterruptMethod::Msix => Interrupt::Msix(number),
+                        InterruptMethod::Msi => Interrupt::Msi(number),
+                        // A line is a level: it has no spurious messages.
+                        InterruptMethod::Line => continue,
+                    };
+                    self.xdma.messages.send_without_cause(interrupt);
+                }
+            }
+        }
+    }
+}
+
+impl Liveness {
+    /// A card that is gone does not come back as one that reads all ones.
+    const fn max_loss(self, other: Self) -> Self {
+        match self {
+            Self::Removed => Self::Removed,
+            _ => other,
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! State that does not take part in comparisons.
+
+use core::hash::{Hash, Hasher};
+use core::ops::{Deref, DerefMut};
+
+/// A value kept beside a state, such as a counter or a cache: never compared and never hashed, so that a search over
+/// reachable states sees two states that differ only here as one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NonState<T>(pub(crate) T);
+
+impl<T> PartialEq for NonState<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Eq for NonState<T> {}
+
+impl<T> Hash for NonState<T> {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl<T> Deref for NonState<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for NonState<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}

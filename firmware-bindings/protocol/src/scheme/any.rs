@@ -1,0 +1,303 @@
+//! Any of the schemes, chosen when a node is set up.
+
+use fpga_firmware::generated::Scheme;
+
+use super::{
+    Answer, Disposition, MAX_MESSAGE_PACKETS, MessageReceiver, MessageSender, Packet, adaptive_window,
+    mapping, receiver_counter, receiver_window, selective, sender_window,
+};
+use crate::time::Nanos;
+
+/// A scheme with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SchemeConfig {
+    /// See [`receiver_window`].
+    ReceiverWindow(receiver_window::Config),
+    /// See [`sender_window`].
+    SenderWindow(sender_window::Config),
+    /// See [`receiver_counter`].
+    ReceiverCounter(receiver_counter::Config),
+    /// See [`adaptive_window`].
+    AdaptiveWindow {
+        /// The sender's parameters.
+        sender: adaptive_window::Config,
+        /// Packets that are missing for longer are wanted at once; `None`: the sender decides alone.
+        overdue: Option<Nanos>,
+    },
+    /// See [`selective`].
+    Selective(selective::Config),
+}
+
+impl SchemeConfig {
+    /// The specification's parameters of `scheme` for a round trip of `round_trip`; `None` for the registry, which carries no
+    /// messages.
+    #[must_use]
+    pub const fn new(scheme: Scheme, round_trip: Nanos) -> Option<Self> {
+        Some(match scheme {
+            Scheme::ReceiverWindow => Self::ReceiverWindow(receiver_window::Config::new(round_trip)),
+            Scheme::SenderWindow => Self::SenderWindow(sender_window::Config::new(round_trip)),
+            Scheme::ReceiverCounter => Self::ReceiverCounter(receiver_counter::Config::new(round_trip)),
+            Scheme::AdaptiveWindow => Self::AdaptiveWindow {
+                sender: adaptive_window::Config::new(round_trip),
+                overdue: Some(round_trip),
+            },
+            Scheme::Selective => Self::Selective(selective::Config::new(round_trip)),
+            _ => return None,
+        })
+    }
+
+    /// Which scheme.
+    #[must_use]
+    pub const fn scheme(&self) -> Scheme {
+        match self {
+            Self::ReceiverWindow(_) => Scheme::ReceiverWindow,
+            Self::SenderWindow(_) => Scheme::SenderWindow,
+            Self::ReceiverCounter(_) => Scheme::ReceiverCounter,
+            Self::AdaptiveWindow { .. } => Scheme::AdaptiveWindow,
+            Self::Selective(_) => Scheme::Selective,
+        }
+    }
+
+    /// A sending end with room for the longest message.
+    #[must_use]
+    pub fn sending(&self) -> AnyMessageSender {
+        match *self {
+            Self::ReceiverWindow(config) => AnyMessageSender::ReceiverWindow(receiver_window::Sender::new(
+                config,
+                MAX_MESSAGE_PACKETS,
+                Nanos::ZERO,
+            )),
+            Self::SenderWindow(config) => {
+                AnyMessageSender::SenderWindow(sender_window::Sender::new(config, MAX_MESSAGE_PACKETS))
+            }
+            Self::ReceiverCounter(config) => {
+                AnyMessageSender::ReceiverCounter(receiver_counter::Sender::new(config, MAX_MESSAGE_PACKETS))
+            }
+            Self::AdaptiveWindow { sender, .. } => {
+                AnyMessageSender::AdaptiveWindow(adaptive_window::Sender::new(sender, MAX_MESSAGE_PACKETS))
+            }
+            Self::Selective(config) => {
+                AnyMessageSender::Selective(selective::Sender::new(config, MAX_MESSAGE_PACKETS))
+            }
+        }
+    }
+
+    /// A receiving end with room for the longest message.
+    #[must_use]
+    pub fn receiving(&self) -> AnyMessageReceiver {
+        match *self {
+            Self::ReceiverWindow(config) => {
+                AnyMessageReceiver::ReceiverWindow(receiver_window::Receiver::new(config, Nanos::ZERO))
+            }
+            Self::SenderWindow(_) => {
+                AnyMessageReceiver::SenderWindow(sender_window::Receiver::new(MAX_MESSAGE_PACKETS))
+            }
+            Self::ReceiverCounter(config) => AnyMessageReceiver::ReceiverCounter(
+                receiver_counter::Receiver::new(config, MAX_MESSAGE_PACKETS),
+            ),
+            Self::AdaptiveWindow { overdue: wanted, .. } => {
+                AnyMessageReceiver::Mapping(mapping::Receiver::new(mapping::WIDTH, wanted))
+            }
+            Self::Selective(config) => {
+                AnyMessageReceiver::Mapping(mapping::Receiver::new(config.window, None))
+            }
+        }
+    }
+}
+
+/// Rules beside a node's default ones, at most one set of parameters for each message scheme: what else a transfer may go by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SchemeSet([Option<SchemeConfig>; 5]);
+
+impl SchemeSet {
+    /// None.
+    pub const NONE: Self = Self([None; 5]);
+
+    /// These too, in place of other parameters of the same scheme.
+    #[must_use]
+    pub fn with(mut self, rules: SchemeConfig) -> Self {
+        let same =
+            |place: &&mut Option<SchemeConfig>| place.is_none_or(|known| known.scheme() == rules.scheme());
+        if let Some(place) = self.0.iter_mut().find(same) {
+            *place = Some(rules);
+        }
+        self
+    }
+
+    /// All of them that are of another scheme than `default`.
+    pub(super) fn without(&self, default: Scheme) -> impl Iterator<Item = SchemeConfig> + Clone + '_ {
+        self.0.iter().copied().flatten().filter(move |rules| rules.scheme() != default)
+    }
+}
+
+/// The sending end of a message by any of the schemes; one is used for one message after another.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the modules of these names say it")]
+#[non_exhaustive]
+pub enum AnyMessageSender {
+    ReceiverWindow(receiver_window::Sender),
+    SenderWindow(sender_window::Sender),
+    ReceiverCounter(receiver_counter::Sender),
+    AdaptiveWindow(adaptive_window::Sender),
+    Selective(selective::Sender),
+}
+
+/// The receiving end of a message by any of the schemes; one is used for one message after another.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the modules of these names say it")]
+#[non_exhaustive]
+pub enum AnyMessageReceiver {
+    ReceiverWindow(receiver_window::Receiver),
+    SenderWindow(sender_window::Receiver),
+    ReceiverCounter(receiver_counter::Receiver),
+    Mapping(mapping::Receiver),
+}
+
+macro_rules! each {
+    ($end:expr, $ends:ident: $($name:ident),+; $it:ident => $body:expr) => {
+        match $end { $($ends::$name($it) => $body),+ }
+    };
+}
+
+macro_rules! sending {
+    ($end:expr, $it:ident => $body:expr) => {
+        each!($end, AnyMessageSender: ReceiverWindow, SenderWindow, ReceiverCounter, AdaptiveWindow, Selective; $it => $body)
+    };
+}
+
+macro_rules! receiving {
+    ($end:expr, $it:ident => $body:expr) => {
+        each!($end, AnyMessageReceiver: ReceiverWindow, SenderWindow, ReceiverCounter, Mapping; $it => $body)
+    };
+}
+
+impl AnyMessageSender {
+    /// Which scheme.
+    #[must_use]
+    pub const fn scheme(&self) -> Scheme {
+        match self {
+            Self::ReceiverWindow(_) => Scheme::ReceiverWindow,
+            Self::SenderWindow(_) => Scheme::SenderWindow,
+            Self::ReceiverCounter(_) => Scheme::ReceiverCounter,
+            Self::AdaptiveWindow(_) => Scheme::AdaptiveWindow,
+            Self::Selective(_) => Scheme::Selective,
+        }
+    }
+
+    /// Whether a context is asked for before anything is sent. In the other schemes any packet can begin its message.
+    #[must_use]
+    pub const fn requests_context(&self) -> bool {
+        matches!(self, Self::ReceiverWindow(_) | Self::ReceiverCounter(_))
+    }
+
+    /// How long the last answer took, once; `None` where the scheme does not measure it.
+    pub const fn take_delay(&mut self) -> Option<Nanos> {
+        match self {
+            Self::AdaptiveWindow(end) => end.take_delay(),
+            Self::Selective(end) => end.take_delay(),
+            _ => None,
+        }
+    }
+
+    /// Whether so many packets were late that the links on the way should be asked; says so once.
+    pub const fn take_inquiry(&mut self) -> bool {
+        match self {
+            Self::AdaptiveWindow(end) => end.take_inquiry(),
+            _ => false,
+        }
+    }
+
+    /// The lowest packet that is not known to have arrived; 0 where answers do not tell.
+    #[must_use]
+    pub const fn base(&self) -> u32 {
+        match self {
+            Self::ReceiverWindow(_) | Self::ReceiverCounter(_) => 0,
+            Self::SenderWindow(end) => end.base(),
+            Self::AdaptiveWindow(end) => end.base(),
+            Self::Selective(end) => end.base(),
+        }
+    }
+
+    /// Starts over with a message of `count` packets, to a node that the one before did not go to if `stranger`.
+    pub fn begin(&mut self, now: Nanos, count: u32, stranger: bool) {
+        match self {
+            Self::ReceiverWindow(end) => end.begin(count, now),
+            Self::SenderWindow(end) => end.begin(count),
+            Self::ReceiverCounter(end) => end.begin(count),
+            Self::AdaptiveWindow(end) => end.begin(count, stranger),
+            Self::Selective(end) => end.begin(count, stranger),
+        }
+    }
+}
+
+impl AnyMessageReceiver {
+    /// Starts over with a message of `count` packets.
+    pub fn begin(&mut self, now: Nanos, count: u32) {
+        match self {
+            Self::ReceiverWindow(end) => end.begin(now),
+            Self::SenderWindow(end) => end.begin(),
+            Self::ReceiverCounter(end) => end.begin(count),
+            Self::Mapping(end) => end.begin(),
+        }
+    }
+
+    /// The lowest missing of `count` packets, and from there on, those that are here: bit 0 of word 0 first, with the bits beyond
+    /// the message set. For a display.
+    #[must_use]
+    pub fn bitmap(&self, count: u32) -> (u32, [u32; 8]) {
+        let holds = |index| receiving!(self, end => end.has_packet(index));
+        let first = (0..count).find(|index| !holds(*index)).unwrap_or(count);
+        let mut words = [0_u32; 8];
+        for (word, base) in words.iter_mut().zip((first..).step_by(32)) {
+            for bit in 0..32 {
+                *word |= u32::from(base + bit >= count || holds(base + bit)) << bit;
+            }
+        }
+        (first, words)
+    }
+}
+
+impl MessageSender for AnyMessageSender {
+    fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
+        sending!(self, end => end.handle_answer(now, answer));
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) -> u32 {
+        sending!(self, end => end.handle_timeout(now))
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        sending!(self, end => end.poll_timeout())
+    }
+
+    fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
+        sending!(self, end => end.poll_packet(now))
+    }
+
+    fn is_done(&self) -> bool {
+        sending!(self, end => end.is_done())
+    }
+}
+
+impl MessageReceiver for AnyMessageReceiver {
+    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Disposition {
+        receiving!(self, end => end.handle_packet(now, packet))
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        receiving!(self, end => end.handle_timeout(now));
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        receiving!(self, end => end.poll_timeout())
+    }
+
+    fn poll_answer(&mut self) -> Option<Answer> {
+        receiving!(self, end => end.poll_answer())
+    }
+
+    fn is_complete(&self) -> bool {
+        receiving!(self, end => end.is_complete())
+    }
+}

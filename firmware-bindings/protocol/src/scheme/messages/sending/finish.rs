@@ -1,0 +1,218 @@
+//! What answers, and time that passes without any, do to contexts and transfers.
+
+use fpga_firmware::wire::{AnswerBody, MessageAnswer, NackReason};
+
+use super::{Context, MAX_DOUBLINGS, Sender, SenderConfig, Stage};
+use crate::scheme::MessageSender;
+use crate::sender::{Command, TransferError};
+use crate::time::Nanos;
+use fpga_registers::cast::index;
+
+/// When a message that was refused begins again: before its receiver's silence would count against it.
+fn held_until(now: Nanos, config: &SenderConfig, tries: u8) -> Nanos {
+    let wait = config.ask.saturating_mul(1 << tries.min(MAX_DOUBLINGS));
+    now.saturating_add(wait.min(Nanos::new(config.give_up.get() / 4)))
+}
+
+impl Sender {
+    pub(super) fn answer(&mut self, now: Nanos, answer: &MessageAnswer) {
+        let slot = u32::from(answer.message.context());
+        let known = self.contexts.get(index(slot)).is_some_and(|context| {
+            context.stage != Stage::Idle
+                && context.number == answer.message.number()
+                && context.node == answer.common.source
+                && answer.peer_incarnation == self.incarnation
+                && answer.common.destination == self.config.node
+        });
+        if !known {
+            self.counters.stale += 1;
+            return;
+        }
+        let transfer = self.contexts[index(slot)].transfer;
+        let life = answer.common.incarnation;
+        if *self.transfers.get_mut(transfer).incarnation.get_or_insert(life) != life {
+            // What another life was sent is gone, whatever it has acknowledged.
+            let error = self.refused(slot, NackReason::Unknown);
+            self.fail(now, transfer, error);
+            return;
+        }
+        let context = &mut self.contexts[index(slot)];
+        context.last_heard = now;
+        match answer.body {
+            AnswerBody::Accepted => {
+                self.transfers.get_mut(transfer).not_ready = None;
+                context.peer_limit = answer.context;
+                if context.stage != Stage::Sending {
+                    context.stage = Stage::Sending;
+                    context.end.begin(now, context.count, false);
+                }
+            }
+            AnswerBody::Refused(NackReason::Busy | NackReason::EscapeFull) => {
+                self.counters.busy += 1;
+                // Some packet may have been taken since: then there is a context.
+                if context.peer_limit.is_none() && !matches!(context.stage, Stage::BackedOff(_)) {
+                    context.tries = context.tries.saturating_add(1);
+                    context.stage = Stage::BackedOff(held_until(now, &self.config, context.tries));
+                }
+            }
+            AnswerBody::Refused(NackReason::NotReady) => {
+                self.counters.not_ready += 1;
+                if context.peer_limit.is_none() {
+                    let record = self.transfers.get_mut(transfer);
+                    let since = *record.not_ready.get_or_insert(now);
+                    let is_over = now.saturating_sub(since) >= self.config.give_up;
+                    if record.command.deadline.is_none() && is_over {
+                        let error = self.refused(slot, NackReason::NotReady);
+                        self.fail(now, transfer, error);
+                        return;
+                    }
+                    if !matches!(context.stage, Stage::BackedOff(_)) {
+                        context.tries = context.tries.saturating_add(1);
+                        context.stage = Stage::BackedOff(held_until(now, &self.config, context.tries));
+                    }
+                }
+            }
+            AnswerBody::Refused(reason) => {
+                let error = self.refused(slot, reason);
+                self.fail(now, transfer, error);
+                return;
+            }
+            AnswerBody::Done => {
+                self.message_done(now, slot);
+                return;
+            }
+            _ => {
+                self.transfers.get_mut(transfer).not_ready = None;
+                if context.peer_limit.is_none() {
+                    context.peer_limit = answer.context;
+                }
+                if let (Stage::BackedOff(_), false) = (context.stage, context.end.requests_context()) {
+                    // It was taken after all.
+                    context.stage = Stage::Sending;
+                }
+                if let (Stage::Sending, Some(said)) = (context.stage, super::super::from_wire(&answer.body)) {
+                    context.end.handle_answer(now, &said);
+                    if let (Some(delay), Some(flow)) = (context.end.take_delay(), &mut self.flow) {
+                        flow.sample(now, context.node, delay);
+                    }
+                    if context.end.is_done() {
+                        self.message_done(now, slot);
+                        return;
+                    }
+                }
+            }
+        }
+        self.touch(slot);
+    }
+
+    pub(super) fn refused(&self, slot: u32, reason: NackReason) -> TransferError {
+        let context = &self.contexts[index(slot)];
+        let (node, address) = (context.node, context.announcement.base);
+        let acknowledged = self.transfers.get(context.transfer).acknowledged;
+        let tries = context.tries.max(1);
+        match reason {
+            NackReason::Unknown => TransferError::Forgotten { node, address, acknowledged, tries },
+            NackReason::Scheme => TransferError::Scheme { node, address },
+            NackReason::NotReady => TransferError::ReceiverNotReady { node, address, acknowledged, tries },
+            reason => TransferError::Refused { node, address, acknowledged, tries, reason },
+        }
+    }
+
+    /// Makes a context free for the next message.
+    pub(super) fn release(&mut self, now: Nanos, slot: u32) {
+        let part = self.part(self.contexts[index(slot)].number);
+        let context = &mut self.contexts[index(slot)];
+        context.stage = Stage::Idle;
+        context.left[part] = now.max(Nanos::new(1));
+        self.timers.stop(slot);
+        for set in [&mut self.ready, &mut self.low, &mut self.paced] {
+            set.remove(slot);
+        }
+        self.idle.push_back(&mut self.links, slot);
+        self.blocked = false;
+    }
+
+    pub(super) fn message_done(&mut self, now: Nanos, slot: u32) {
+        self.counters.messages += 1;
+        let Context { transfer, count, .. } = self.contexts[index(slot)];
+        self.release(now, slot);
+        let record = self.transfers.get_mut(transfer);
+        record.done += 1;
+        record.acknowledged += u64::from(count);
+        if record.done == record.messages {
+            self.timers.stop(self.config.contexts + transfer);
+            self.transfers.finish(now, transfer, Ok(()));
+            self.counters.completed += 1;
+        } else {
+            self.news.insert(transfer);
+        }
+    }
+
+    pub(super) fn fail(&mut self, now: Nanos, transfer: u32, error: TransferError) {
+        for slot in 0..self.config.contexts {
+            let context = &self.contexts[index(slot)];
+            if context.stage != Stage::Idle && context.transfer == transfer {
+                self.release(now, slot);
+            }
+        }
+        self.timers.stop(self.config.contexts + transfer);
+        self.transfers.finish(now, transfer, Err(error));
+        self.counters.failed += 1;
+    }
+
+    pub(super) fn context_timeout(&mut self, now: Nanos, slot: u32) {
+        let context = &mut self.contexts[index(slot)];
+        if context.last_heard.saturating_add(self.config.give_up) <= now {
+            let (node, address, transfer) = (context.node, context.announcement.base, context.transfer);
+            let tries = context.tries.max(u8::from(context.sent > 0));
+            let acknowledged = self.transfers.get(transfer).acknowledged;
+            self.counters.timeouts += 1;
+            self.fail(now, transfer, TransferError::Unanswered { node, address, acknowledged, tries });
+            return;
+        }
+        match context.stage {
+            Stage::RequestSent(at) if at <= now => {
+                self.counters.timeouts += 1;
+                context.stage = Stage::RequestDue;
+            }
+            Stage::BackedOff(at) if at <= now => {
+                context.stage =
+                    if context.end.requests_context() { Stage::RequestDue } else { Stage::Sending };
+                context.end.begin(now, context.count, false);
+            }
+            Stage::Sending => {
+                self.counters.timeouts += u64::from(context.end.handle_timeout(now));
+                if context.end.take_inquiry()
+                    && let Some(flow) = &mut self.flow
+                {
+                    flow.inquire(now, context.node);
+                }
+            }
+            _ => {}
+        }
+        self.touch(slot);
+    }
+
+    pub(super) fn deadline(&mut self, now: Nanos, slot: u32) {
+        let transfer = self.transfers.get(slot);
+        let Command { node, destination: address, .. } = transfer.command;
+        let acknowledged = transfer.acknowledged;
+        let live = || self.contexts.iter().filter(|context| context.stage != Stage::Idle);
+        // One that has not begun waits for others that the receiver is not ready for.
+        let waits = || {
+            transfer.needs_slot()
+                && live().any(|context| {
+                    context.node == node && self.transfers.get(context.transfer).not_ready.is_some()
+                })
+        };
+        let error = if transfer.not_ready.is_some() || waits() {
+            let of_transfer = |context: &&Context| context.transfer == slot;
+            let tries = live().filter(of_transfer).map(|context| context.tries).max().unwrap_or(0);
+            TransferError::ReceiverNotReady { node, address, acknowledged, tries }
+        } else {
+            let tries = u8::from(transfer.packets > 0);
+            TransferError::Deadline { node, address, acknowledged, tries }
+        };
+        self.fail(now, slot, error);
+    }
+}

@@ -1,0 +1,297 @@
+//! What every scheme's sender and receiver are to whoever carries their packets: one pair of traits, the registry's included.
+//!
+//! Packets pass as values. Whoever has bytes encodes and parses them ([`fpga_firmware::wire`]); a simulation passes them on.
+
+use fpga_firmware::event::Event;
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::wire::{Arrived, CRC_LENGTH, Common, Control, DataHeader, Flags, Message, StartFields};
+use fpga_registers::CardAddr;
+
+use crate::feedback::LinkPacket;
+use crate::receiver::{self, AccessTable, ReceiveMemory};
+use crate::sender::{self, Command, Completion, SubmitError, Ticket, Transmit, TransmitKind};
+use crate::time::Nanos;
+
+/// A packet without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Header {
+    /// DATA or START of the registry scheme.
+    Data(DataHeader),
+    /// Any other packet of the registry scheme.
+    Control(Control),
+    /// A packet of another scheme.
+    Message(Message),
+    /// A packet about links.
+    Link(LinkPacket),
+}
+
+impl Header {
+    /// The common header.
+    #[must_use]
+    pub const fn common(&self) -> Common {
+        match self {
+            Self::Data(header) => header.common,
+            Self::Control(control) => control.common(),
+            Self::Message(message) => message.common(),
+            Self::Link(packet) => packet.common,
+        }
+    }
+
+    /// Bytes on the wire without payload, checksum included.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        match self {
+            Self::Data(header) => header.length() + CRC_LENGTH,
+            Self::Control(control) => control.length(),
+            Self::Message(message) => message.length(),
+            Self::Link(packet) => packet.length(),
+        }
+    }
+
+    /// Whether it carries payload.
+    #[must_use]
+    pub const fn is_data(&self) -> bool {
+        matches!(self, Self::Data(_) | Self::Message(Message::Data(_)))
+    }
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutgoingPacket {
+    /// All but its payload.
+    pub header: Header,
+    /// Card address of the payload.
+    pub source: CardAddr,
+    /// Bytes of payload.
+    pub payload: u32,
+}
+
+/// What a receiving side has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Send this packet.
+    Send(Header),
+    /// Tell the host.
+    Event(Event),
+}
+
+/// The sending side of a node. The order of calls is that of [`crate::sender`].
+pub trait SchemeSender {
+    /// Queues a transfer.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; nothing has changed then.
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError>;
+
+    /// Takes a packet that came for this side; any other is ignored.
+    fn handle_packet(&mut self, now: Nanos, header: &Header);
+
+    /// Time has passed.
+    fn handle_timeout(&mut self, now: Nanos);
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    fn poll_timeout(&self) -> Option<Nanos>;
+
+    /// The next packet to send.
+    fn poll_packet(&mut self, now: Nanos) -> Option<OutgoingPacket>;
+
+    /// The next transfer that has ended.
+    fn poll_completion(&mut self) -> Option<Completion>;
+}
+
+/// The receiving side of a node. The order of calls is that of [`crate::receiver`].
+pub trait SchemeReceiver {
+    /// Takes a packet that came for this side; any other is ignored.
+    fn handle_packet(
+        &mut self,
+        now: Nanos,
+        header: &Header,
+        payload: &[u8],
+        memory: &mut (impl ReceiveMemory + ?Sized),
+    );
+
+    /// Time has passed.
+    fn handle_timeout(&mut self, now: Nanos);
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    fn poll_timeout(&self) -> Option<Nanos>;
+
+    /// The next thing to say.
+    fn poll_action(&mut self) -> Option<Action>;
+
+    /// What peers may do to this node's memory.
+    fn access_mut(&mut self) -> &mut AccessTable;
+}
+
+/// The registry scheme's sender, a packet at a time: what a card's network interface makes of its transmit windows.
+#[derive(Clone, Debug)]
+pub struct RegistrySender {
+    sender: sender::Sender,
+    node: NodeId,
+    window: Option<Transmit>,
+    /// Packets of the window that have left.
+    sent: u16,
+}
+
+impl RegistrySender {
+    /// For the node `node`.
+    #[must_use]
+    pub const fn new(node: NodeId, sender: sender::Sender) -> Self {
+        Self { sender, node, window: None, sent: 0 }
+    }
+
+    /// What it wraps.
+    #[must_use]
+    pub const fn inner(&self) -> &sender::Sender {
+        &self.sender
+    }
+}
+
+/// Packet `number` of a transmit window, counted from 0, as the network interface of `source` makes it; `None` beyond the last.
+#[must_use]
+pub fn packet_of(
+    transmit: &Transmit,
+    source: NodeId,
+    incarnation: Incarnation,
+    number: u16,
+) -> Option<OutgoingPacket> {
+    let flags = transmit.notice_flags();
+    let common = Common { source, destination: transmit.node, incarnation, flags };
+    if transmit.kind == TransmitKind::Arrival {
+        let arrived = Arrived {
+            common: Common { flags: Flags::NONE, ..common },
+            transfer: transmit.transfer,
+            address: transmit.transfer_base,
+            length: transmit.transfer_length,
+            key: transmit.key,
+        };
+        let header = Header::Control(Control::Arrived(arrived));
+        return (number == 0).then_some(OutgoingPacket { header, source: transmit.source, payload: 0 });
+    }
+    let op = *transmit.ops.as_slice().get(usize::from(number))?;
+    let size = 1_u32.checked_shl(transmit.packet_size_log2.into())?;
+    let before = u32::from(number).saturating_mul(size);
+    let payload = transmit.payload_length.saturating_sub(before).min(size);
+    let index = transmit.first_packet.saturating_add(number);
+    let start = StartFields {
+        base: transmit.segment_base,
+        segment_length: transmit.segment_length,
+        packets: transmit.segment_packets,
+        transfer_base: transmit.transfer_base,
+        transfer_length: transmit.transfer_length,
+    };
+    let header = DataHeader {
+        common,
+        transfer: transmit.transfer,
+        oldest_live: transmit.oldest_live,
+        segment: transmit.segment,
+        segment_count: transmit.segment_count,
+        address: transmit.segment_base.checked_add(u64::from(index) * u64::from(size))?,
+        key: transmit.key,
+        op,
+        tries: transmit.tries,
+        packet_size_log2: transmit.packet_size_log2,
+        start: (index == 0).then_some(start),
+    };
+    let source = transmit.source.checked_add(before.into())?;
+    Some(OutgoingPacket { header: Header::Data(header), source, payload })
+}
+
+impl SchemeSender for RegistrySender {
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
+        self.sender.submit(now, command)
+    }
+
+    fn handle_packet(&mut self, now: Nanos, header: &Header) {
+        let Header::Control(control) = header else { return };
+        let Common { source: node, incarnation: life, .. } = control.common();
+        let answer = |incarnation, (transfer, segment), op, tries| sender::Answer {
+            node,
+            incarnation,
+            op,
+            transfer,
+            segment,
+            tries,
+            peer_incarnation: life,
+        };
+        match control {
+            Control::Ack(ack) => {
+                let about = (ack.transfer, ack.segment);
+                self.sender.handle_ack(now, answer(ack.peer_incarnation, about, ack.op, ack.tries));
+            }
+            Control::Nack(nack) => {
+                let about = (nack.transfer, nack.segment);
+                let answer = answer(nack.peer_incarnation, about, nack.op, nack.tries);
+                self.sender.handle_nack(now, answer, nack.reason);
+            }
+            Control::SegmentDone(done) => {
+                let about = (done.transfer, done.segment);
+                let answer = answer(done.peer_incarnation, about, fpga_firmware::OpNumber::new(0), 0);
+                self.sender.handle_segment_done(now, answer);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        self.sender.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        self.sender.poll_timeout()
+    }
+
+    fn poll_packet(&mut self, now: Nanos) -> Option<OutgoingPacket> {
+        loop {
+            if let Some(transmit) = &self.window {
+                let departure = packet_of(transmit, self.node, self.sender.incarnation(), self.sent);
+                self.sent += 1;
+                if departure.is_some() {
+                    return departure;
+                }
+                self.window = None;
+            }
+            self.window = Some(self.sender.poll_transmit(now)?);
+            self.sent = 0;
+        }
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion> {
+        self.sender.poll_completion()
+    }
+}
+
+impl SchemeReceiver for receiver::Receiver {
+    fn handle_packet(
+        &mut self,
+        now: Nanos,
+        header: &Header,
+        payload: &[u8],
+        memory: &mut (impl ReceiveMemory + ?Sized),
+    ) {
+        match header {
+            Header::Data(header) => Self::handle_packet(self, now, header, payload, memory),
+            Header::Control(Control::Arrived(arrived)) => self.handle_arrived(now, arrived),
+            _ => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        Self::handle_timeout(self, now);
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        Self::poll_timeout(self)
+    }
+
+    fn poll_action(&mut self) -> Option<Action> {
+        self.poll_output().map(|output| match *output {
+            receiver::Output::Send(control) => Action::Send(Header::Control(control)),
+            receiver::Output::Event(event) => Action::Event(event),
+        })
+    }
+
+    fn access_mut(&mut self) -> &mut AccessTable {
+        Self::access_mut(self)
+    }
+}

@@ -1,0 +1,336 @@
+//! Packets of which any field says anything: what a broken or hostile sender could send under a good checksum.
+//!
+//! Whatever it is, the receiver neither panics nor writes outside what is open; a packet that is not written is counted by its cause; and
+//! when its senders have been silent for long enough, no entry, slot, record or timer is left. What is under way at the same time does
+//! not suffer, but for what nobody could tell from the sender's own word: how far it has got, and which place bytes belong to.
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+
+mod common;
+
+use common::{Rig, SENDER, Shape, acks, config, events, nacks, pattern};
+use fpga_firmware::event::EventKind;
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
+use fpga_firmware::wire::{DataHeader, Flags};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::Output;
+use fpga_registers::CardAddr;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+/// The window that is open, as bytes.
+const OPEN: core::ops::Range<u64> = 0x1_0000..0x11_0000;
+
+type Packet = (DataHeader, Vec<u8>);
+
+/// Everything that a packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Source,
+    Destination,
+    Incarnation,
+    Flags,
+    Transfer,
+    OldestLive,
+    Segment,
+    SegmentCount,
+    Address,
+    Key,
+    Op,
+    Tries,
+    PacketSize,
+    StartBase,
+    StartLength,
+    StartPackets,
+    StartTransferBase,
+    StartTransferLength,
+    NoStart,
+    Payload,
+}
+
+const FIELDS: [Field; 20] = [
+    Field::Source,
+    Field::Destination,
+    Field::Incarnation,
+    Field::Flags,
+    Field::Transfer,
+    Field::OldestLive,
+    Field::Segment,
+    Field::SegmentCount,
+    Field::Address,
+    Field::Key,
+    Field::Op,
+    Field::Tries,
+    Field::PacketSize,
+    Field::StartBase,
+    Field::StartLength,
+    Field::StartPackets,
+    Field::StartTransferBase,
+    Field::StartTransferLength,
+    Field::NoStart,
+    Field::Payload,
+];
+
+/// What a field says instead: something near what is right, or this.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Near(i64),
+    Exactly(u64),
+}
+
+const VALUES: [Value; 16] = [
+    Value::Near(-65),
+    Value::Near(-64),
+    Value::Near(-1),
+    Value::Near(1),
+    Value::Near(64),
+    Value::Near(1 << 16),
+    Value::Exactly(0),
+    Value::Exactly(1),
+    Value::Exactly(2),
+    Value::Exactly(1 << 15),
+    Value::Exactly(1 << 31),
+    Value::Exactly(u16::MAX as u64),
+    Value::Exactly(u32::MAX as u64),
+    Value::Exactly(u64::MAX),
+    Value::Exactly(u64::MAX - 63),
+    Value::Exactly(0x11_0000 - 1),
+];
+
+impl Value {
+    fn of(self, right: u64) -> u64 {
+        match self {
+            Self::Near(by) => right.wrapping_add_signed(by),
+            Self::Exactly(value) => value,
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a field takes what it has room for")]
+fn change((header, payload): &mut Packet, field: Field, value: Value) {
+    let of32 = |right: u32| value.of(right.into()) as u32;
+    let address = |right: CardAddr| CardAddr::new(value.of(right.get()));
+    match field {
+        Field::Source => header.common.source = NodeId::new(of32(header.common.source.get())),
+        Field::Destination => header.common.destination = NodeId::new(of32(header.common.destination.get())),
+        Field::Incarnation => {
+            header.common.incarnation = Incarnation::new(of32(header.common.incarnation.get()));
+        }
+        Field::Flags => {
+            header.common.flags = Flags::from_bits(value.of(header.common.flags.bits().into()) as u16)
+        }
+        Field::Transfer => header.transfer = TransferId::new(of32(header.transfer.get())),
+        Field::OldestLive => header.oldest_live = TransferId::new(of32(header.oldest_live.get())),
+        Field::Segment => header.segment = of32(header.segment),
+        Field::SegmentCount => header.segment_count = of32(header.segment_count),
+        Field::Address => header.address = address(header.address),
+        Field::Key => header.key = value.of(header.key),
+        Field::Op => header.op = OpNumber::new(of32(header.op.get())),
+        Field::Tries => header.tries = value.of(header.tries.into()) as u8,
+        Field::PacketSize => header.packet_size_log2 = value.of(header.packet_size_log2.into()) as u8,
+        Field::NoStart => header.start = None,
+        Field::Payload => payload.resize((value.of(payload.len() as u64) % 4500) as usize, 0xEE),
+        _ => {
+            let Some(start) = &mut header.start else { return };
+            match field {
+                Field::StartBase => start.base = address(start.base),
+                Field::StartLength => start.segment_length = of32(start.segment_length),
+                Field::StartPackets => start.packets = value.of(start.packets.into()) as u16,
+                Field::StartTransferBase => start.transfer_base = address(start.transfer_base),
+                _ => start.transfer_length = value.of(start.transfer_length),
+            }
+        }
+    }
+}
+
+/// Packets by what kept them from being written.
+fn causes(rig: &Rig) -> u64 {
+    let counters = rig.receiver.counters();
+    counters.duplicates
+        + counters.escape_hits
+        + counters.escape_dropped
+        + counters.registry_full
+        + counters.bad_packets
+        + counters.violations
+        + counters.tombstone_hits
+}
+
+/// What each answer and event is counted as.
+fn counts(rig: &Rig) -> [u64; 7] {
+    let counters = rig.receiver.counters();
+    [
+        counters.acks,
+        counters.nacks,
+        counters.registrations,
+        counters.completions,
+        counters.notices,
+        counters.expired,
+        counters.bad_packets + counters.violations,
+    ]
+}
+
+/// Packets that are not for this node are counted, and nothing is said of them.
+fn silent((header, _): &Packet) -> u64 {
+    u64::from(header.common.destination != common::RECEIVER || header.common.source == NodeId::ANY)
+}
+
+/// Hands a packet over, and holds what comes of it against what must hold of any.
+fn deliver(rig: &mut Rig, packet: &Packet) -> Vec<Output> {
+    let before = (causes(rig), rig.memory.writes.len());
+    let counted = counts(rig);
+    let outputs = rig.deliver(packet);
+    // What is said is what is counted.
+    let told = |kind| events(&outputs, kind).len() as u64;
+    let said = [
+        acks(&outputs).len() as u64,
+        nacks(&outputs).len() as u64,
+        told(EventKind::Registered),
+        told(EventKind::Completed),
+        told(EventKind::Notice),
+        told(EventKind::Expired),
+        told(EventKind::Fault) + silent(packet),
+    ];
+    let after = counts(rig);
+    assert_eq!(core::array::from_fn(|n| after[n] - counted[n]), said, "{:?}", packet.0);
+    let written = &rig.memory.writes[before.1..];
+    assert!(causes(rig) > before.0 || !written.is_empty(), "went without a trace: {:?}", packet.0);
+    for (at, bytes) in written {
+        let end = at.checked_add(bytes.len() as u64).unwrap();
+        assert!(OPEN.contains(at) && end <= OPEN.end, "{} bytes at {at:#x}", bytes.len());
+    }
+    // Nothing is said of what was never sent: an answer to the packet, and one to each that had waited for it.
+    let released = events(&outputs, EventKind::EscapeReleased).len();
+    assert!(acks(&outputs).len() + nacks(&outputs).len() <= 1 + released);
+    outputs
+}
+
+/// Everybody is silent from here on.
+fn assert_forgets(rig: &mut Rig) -> usize {
+    let mut told = 0;
+    for _ in 0..64 {
+        let Some(at) = rig.receiver.poll_timeout() else { break };
+        let outputs = rig.advance(at.saturating_sub(rig.now).max(Nanos::new(1)));
+        told += events(&outputs, EventKind::Notice).len();
+    }
+    let receiver = &rig.receiver;
+    assert_eq!((receiver.registry_occupancy(), receiver.escape_occupancy()), (0, 0));
+    let records = (receiver.transfers_in_progress(), receiver.tombstones(), receiver.poll_timeout());
+    assert_eq!(records, (0, 0, None));
+    told
+}
+
+fn notices(outputs: &[Output], transfer: u32) -> usize {
+    let of_it = |event: &&fpga_firmware::event::Event| {
+        (event.node, event.incarnation, event.transfer.get()) == (SENDER, common::INCARNATION, transfer)
+    };
+    events(outputs, EventKind::Notice).iter().filter(of_it).count()
+}
+
+/// Each field of each packet of an operation, with each value, at each moment: before anything of the operation has come, when its first
+/// packet has, when only early ones have, and when it is complete.
+#[test]
+fn receiver_packet_with_one_wrong_field_keeps_invariants() {
+    let shape = Shape::single(7, 3);
+    let mut cases = 0;
+    for before in [&[][..], &[0], &[2, 1], &[0, 1, 2]] {
+        for field in FIELDS {
+            for value in VALUES {
+                for index in 0..3 {
+                    let mut rig = Rig::new(config());
+                    let mut told = 0;
+                    for early in before {
+                        told += notices(&deliver(&mut rig, &shape.packet(*early)), 7);
+                    }
+                    let mut wrong = shape.packet(index);
+                    change(&mut wrong, field, value);
+                    told += notices(&deliver(&mut rig, &wrong), 7);
+                    // Its sender goes on, as if nothing had been: it sends again what is not acknowledged, until a packet of another
+                    // life has died out.
+                    let mut missing = vec![0, 1, 2];
+                    for _ in 0..4 {
+                        missing.retain(|index| {
+                            let outputs = deliver(&mut rig, &shape.packet(*index));
+                            told += notices(&outputs, 7);
+                            acks(&outputs).is_empty()
+                        });
+                        let outputs = rig.advance(Nanos::from_millis(10));
+                        told += notices(&outputs, 7);
+                    }
+                    let what = format!("{field:?} {value:?} of packet {index} after {before:?}");
+                    assert_eq!(missing, [], "{what}");
+                    let its_own_word = matches!(field, Field::OldestLive | Field::Address);
+                    if !its_own_word {
+                        let mut memory = vec![None; shape.length as usize];
+                        for (at, bytes) in &rig.memory.writes {
+                            for (place, byte) in (*at..).zip(bytes) {
+                                if let Some(cell) = place
+                                    .checked_sub(shape.base)
+                                    .and_then(|n| memory.get_mut(usize::try_from(n).unwrap()))
+                                {
+                                    *cell = Some(*byte);
+                                }
+                            }
+                        }
+                        let right = (shape.base..).zip(&memory).all(|(at, byte)| *byte == Some(pattern(at)));
+                        assert!(right, "{what}");
+                    }
+                    // The sender may have asked for the notice to wait for its word; then silence ends the wait.
+                    told += if field == Field::Flags { assert_forgets(&mut rig) } else { 0 };
+                    // Or for nobody to be told.
+                    let may_be_untold = field == Field::Flags;
+                    assert!(
+                        its_own_word || told == 1 || may_be_untold && told == 0,
+                        "{what}: told {told} times"
+                    );
+                    assert_forgets(&mut rig);
+                    cases += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(cases, 4 * 20 * 16 * 3);
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        (-130i64..130).prop_map(Value::Near),
+        (0..VALUES.len()).prop_map(|at| VALUES[at]),
+        any::<u64>().prop_map(Value::Exactly),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, rng_seed: RngSeed::Fixed(5), ..ProptestConfig::default() })]
+
+    /// Packets of a few operations that overlap, up to three fields of each of them wrong, in any order, at any time.
+    #[test]
+    fn receiver_random_fields_at_any_time_keep_invariants(
+        packets in prop::collection::vec(
+            (
+                0u32..4,
+                0u16..4,
+                prop_oneof![2 => Just(0usize), 3 => 1usize..4],
+                prop::array::uniform3(((0..FIELDS.len()).prop_map(|at| FIELDS[at]), any_value())),
+                prop_oneof![4 => Just(0u64), 1 => 0u64..3_000_000_000],
+            ),
+            1..60,
+        ),
+    ) {
+        let mut rig = Rig::new(config());
+        for (transfer, index, wrong, changes, pause) in packets {
+            let shape = Shape::single(transfer, 4);
+            let mut packet = shape.packet(index);
+            for (field, value) in &changes[..wrong] {
+                change(&mut packet, *field, *value);
+            }
+            deliver(&mut rig, &packet);
+            if pause > 0 {
+                rig.advance(Nanos::new(pause));
+            }
+        }
+        assert_forgets(&mut rig);
+        // And whoever comes then is served.
+        let shape = Shape::single(0, 4);
+        let outputs: Vec<_> = [3, 2, 1, 0].into_iter().flat_map(|index| deliver(&mut rig, &shape.packet(index))).collect();
+        prop_assert_eq!((acks(&outputs).len(), notices(&outputs, 0)), (4, 1));
+    }
+}

@@ -1,0 +1,229 @@
+//! The receiving end of a search: the receiver, its memory and its application.
+
+use fpga_firmware::event::{EventKind, NackReason};
+use fpga_firmware::ids::{Incarnation, TransferId};
+use fpga_firmware::wire::{Arrived, Common, Control, Flags};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::{Output, Receiver};
+use fpga_protocol::sender::Notify;
+use fpga_registers::CardAddr;
+
+use crate::case::{Case, LAST, PACKET, TransferName, WirePacket, base, byte};
+use crate::common::{self, BASE, KEY, Memory, RECEIVER, SENDER};
+use crate::machine::{Machine, Reaction, Stimulus};
+
+/// One transfer's progress, as an onlooker sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Progress {
+    /// A bit for each packet of the transfer.
+    written: u16,
+    /// A bit for each segment.
+    complete: u8,
+    expired: u8,
+    notices: u8,
+}
+
+/// The receiver, what it was seen to do, and whose bytes each piece of memory holds.
+#[derive(Clone, Hash)]
+pub(crate) struct ReceiverMachine {
+    receiver: Receiver,
+    due: Option<Nanos>,
+    /// By life, then by transfer.
+    told: Vec<Progress>,
+    /// By packet, what a short last packet covers and the rest.
+    memory: Vec<[Option<TransferName>; 2]>,
+}
+
+impl ReceiverMachine {
+    pub(crate) fn new(case: &Case) -> Self {
+        let transfers = usize::try_from(case.incarnations() * case.transfers).unwrap();
+        let places = usize::try_from(case.all_packets() + case.transfers).unwrap();
+        Self {
+            receiver: common::receiver(case.receiver()),
+            due: None,
+            told: vec![Progress::default(); transfers],
+            memory: vec![[None; 2]; places],
+        }
+    }
+
+    fn progress(&mut self, case: &Case, (life, transfer): TransferName) -> &mut Progress {
+        let at = usize::try_from((life - 1) * case.transfers + transfer).unwrap();
+        &mut self.told[at]
+    }
+
+    /// Whether a transfer may be called complete by its sender: the receiver's application was told, or is about to be.
+    pub(crate) fn has_all(&self, case: &Case, (life, transfer): TransferName) -> bool {
+        let at = usize::try_from((life - 1) * case.transfers + transfer).unwrap();
+        let progress = self.told[at];
+        match case.notify {
+            Notify::Receiver => progress.notices == 1,
+            _ => u32::from(progress.written).count_ones() == case.all_packets(),
+        }
+    }
+
+    /// Whether nothing is left of what was, and the application was told right of every transfer: once of those that are complete,
+    /// that it expired of the others.
+    pub(crate) fn is_clean(&self, case: &Case) -> bool {
+        let receiver = &self.receiver;
+        let left = (receiver.registry_occupancy(), receiver.escape_occupancy());
+        let records = (receiver.transfers_in_progress(), receiver.tombstones());
+        let all = (1u32 << case.all_packets()) - 1;
+        let segment = (1u32 << case.packets) - 1;
+        left == (0, 0)
+            && records == (0, 0)
+            && self.told.iter().all(|progress| {
+                let written = u32::from(progress.written);
+                let begun = (0..case.segments)
+                    .filter(|n| written >> (n * u32::from(case.packets)) & segment != 0)
+                    .fold(0u8, |bits, n| bits | 1 << n);
+                // Each of those that have begun has ended, and in one way.
+                progress.notices == u8::from(written == all) && begun == progress.complete ^ progress.expired
+            })
+    }
+
+    /// Whether the memory of `name` holds bytes of transfers of its life alone.
+    pub(crate) fn is_whole(&self, case: &Case, name: TransferName) -> bool {
+        let packets = usize::try_from(case.all_packets()).unwrap();
+        let places = self.memory.iter().skip(usize::try_from(name.1).unwrap()).take(packets);
+        places.enumerate().all(|(n, place)| {
+            let pieces = if n + 1 == packets { 1 } else { 2 };
+            place[..pieces].iter().all(|owner| owner.is_some_and(|owner| owner.0 == name.0))
+        })
+    }
+
+    /// Whose bytes were written is told by the bytes.
+    fn written(&mut self, case: &Case, memory: &Memory, moved: &mut Reaction) {
+        for (address, bytes) in &memory.writes {
+            let mut all =
+                (1..=case.incarnations()).flat_map(|life| (0..case.transfers).map(move |n| (life, n)));
+            let owner = all.find(|name| {
+                address.checked_sub(base(*name)).is_some_and(|offset| {
+                    offset + bytes.len() as u64 <= case.length()
+                        && bytes.iter().zip(offset..).all(|(found, at)| *found == byte(*name, at))
+                })
+            });
+            let Some(name) = owner else {
+                moved.faults.bad_writes += 1;
+                continue;
+            };
+            let packet = (address - base(name)) / PACKET;
+            let progress = self.progress(case, name);
+            let segment = packet / u64::from(case.packets);
+            let over = progress.written >> packet & 1 != 0 || progress.complete >> segment & 1 != 0;
+            progress.written |= 1 << packet;
+            let place = usize::try_from((address - BASE) / PACKET).unwrap();
+            let pieces = if bytes.len() as u64 == LAST { 1 } else { 2 };
+            let mut stale = false;
+            for owner in &mut self.memory[place][..pieces] {
+                // What a sender's former life has left behind must not come to lie over what this one has sent.
+                stale |= owner.is_some_and(|owner| owner.0 > name.0);
+                *owner = Some(name);
+            }
+            moved.faults.bad_writes += usize::from(over || stale);
+        }
+    }
+
+    fn outputs(&mut self, case: &Case, moved: &mut Reaction) {
+        while let Some(output) = self.receiver.poll_output().copied() {
+            match output {
+                Output::Send(Control::Ack(ack)) => {
+                    let (name, segment) = ((ack.peer_incarnation.get(), ack.transfer.get()), ack.segment);
+                    moved.sent.push(WirePacket::Ack { name, segment, op: ack.op.get(), tries: ack.tries });
+                }
+                Output::Send(Control::Nack(nack)) => {
+                    let (name, segment) = ((nack.peer_incarnation.get(), nack.transfer.get()), nack.segment);
+                    let full = nack.reason == NackReason::EscapeFull;
+                    assert_eq!(nack.reason, WirePacket::reason(full), "nothing else is refused");
+                    moved.sent.push(WirePacket::Nack {
+                        name,
+                        segment,
+                        op: nack.op.get(),
+                        tries: nack.tries,
+                        full,
+                    });
+                }
+                Output::Send(Control::SegmentDone(done)) => {
+                    let name = (done.peer_incarnation.get(), done.transfer.get());
+                    moved.sent.push(WirePacket::Done { name, segment: done.segment });
+                }
+                Output::Event(event) => {
+                    let name = (event.incarnation.get(), event.transfer.get());
+                    let bit = 1u8.checked_shl(event.segment).unwrap_or(0);
+                    match event.kind {
+                        EventKind::Completed => {
+                            let progress = self.progress(case, name);
+                            moved.faults.false_completions += usize::from(progress.complete & bit != 0);
+                            progress.complete |= bit;
+                        }
+                        EventKind::Expired => self.progress(case, name).expired |= bit,
+                        EventKind::Notice => {
+                            self.progress(case, name).notices += 1;
+                            moved.faults.false_completions += usize::from(!self.is_whole(case, name));
+                        }
+                        EventKind::Fault => moved.faults.bad_writes += 1,
+                        _ => {}
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Segments are complete exactly when all of them is in memory; transfers are told once, and not before.
+    fn judge(&self, case: &Case, moved: &mut Reaction) {
+        let segment = (1u16 << case.packets) - 1;
+        for progress in &self.told {
+            let mut complete = 0;
+            for n in 0..case.segments {
+                let bits = progress.written >> (n * u32::from(case.packets)) & segment;
+                complete |= u8::from(bits == segment) << n;
+            }
+            let all = u32::from(complete).count_ones() == case.segments;
+            let told = match case.notify {
+                Notify::Receiver => progress.notices == u8::from(all),
+                _ => progress.notices <= u8::from(all),
+            };
+            moved.faults.false_completions += usize::from(progress.complete != complete || !told);
+        }
+    }
+}
+
+impl Machine for ReceiverMachine {
+    fn due(&self) -> Option<Nanos> {
+        self.due
+    }
+
+    fn happen(&mut self, case: &Case, now: Nanos, happening: Stimulus) -> Reaction {
+        let mut moved = Reaction::default();
+        let mut memory = Memory::default();
+        match happening {
+            Stimulus::Arrives(WirePacket::Arrival { name }) => {
+                let arrived = Arrived {
+                    common: Common {
+                        source: SENDER,
+                        destination: RECEIVER,
+                        incarnation: Incarnation::new(name.0),
+                        flags: Flags::NONE,
+                    },
+                    transfer: TransferId::new(name.1),
+                    address: CardAddr::new(base(name)),
+                    length: case.length(),
+                    key: KEY,
+                };
+                self.receiver.handle_arrived(now, &arrived);
+            }
+            Stimulus::Arrives(flight) => {
+                if let Some((header, payload)) = case.packet(flight) {
+                    self.receiver.handle_packet(now, &header, &payload, &mut memory);
+                }
+            }
+            Stimulus::TimeOut => self.receiver.handle_timeout(now),
+            Stimulus::Begins | Stimulus::Restarts | Stimulus::Dies => {}
+        }
+        self.written(case, &memory, &mut moved);
+        self.outputs(case, &mut moved);
+        self.judge(case, &mut moved);
+        self.due = self.receiver.poll_timeout();
+        moved
+    }
+}

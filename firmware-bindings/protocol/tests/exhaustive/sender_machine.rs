@@ -1,0 +1,126 @@
+//! The sending end of a search.
+
+use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
+use fpga_protocol::Nanos;
+use fpga_protocol::sender::{Answer, Sender, TransmitKind};
+
+use crate::case::{Case, TransferName, WirePacket};
+use crate::common::{RECEIVER, config};
+use crate::machine::{Machine, Reaction, Stimulus, fingerprint};
+
+/// The sender, and which transfers of this life have ended.
+#[derive(Clone, Hash)]
+pub(crate) struct SenderMachine {
+    sender: Sender,
+    due: Option<Nanos>,
+    ended: u8,
+    /// Whether it was given transfers.
+    has_work: bool,
+}
+
+impl SenderMachine {
+    pub(crate) fn new(case: &Case) -> Self {
+        Self { sender: case.sender(1, case.transfers, Nanos::ZERO), due: None, ended: 0, has_work: true }
+    }
+
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.sender.incarnation().get()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.sender.is_idle()
+    }
+
+    /// Transfers of this life that should have ended well when all is over, and those that have.
+    pub(crate) fn ended(&self, case: &Case) -> (u8, u8) {
+        (if self.has_work { (1 << case.transfers) - 1 } else { 0 }, self.ended)
+    }
+
+    /// When something will happen to a sender that is left alone. Its own timers may wake it before.
+    fn next(&self) -> Option<Nanos> {
+        let mut sender = self.sender.clone();
+        let now = fingerprint(&sender);
+        loop {
+            let due = sender.poll_timeout()?;
+            sender.handle_timeout(due);
+            if sender.poll_transmit(due).is_some() || fingerprint(&sender) != now {
+                return Some(due);
+            }
+        }
+    }
+
+    fn answer(op: u32, (life, transfer): TransferName, segment: u32, tries: u8) -> Answer {
+        Answer {
+            node: RECEIVER,
+            incarnation: Incarnation::new(life),
+            op: OpNumber::new(op),
+            transfer: TransferId::new(transfer),
+            segment,
+            tries,
+            peer_incarnation: config().incarnation,
+        }
+    }
+
+    fn take(&mut self, now: Nanos, flight: WirePacket) {
+        let sender = &mut self.sender;
+        match flight {
+            WirePacket::Ack { name, segment, op, tries } => {
+                sender.handle_ack(now, Self::answer(op, name, segment, tries));
+            }
+            WirePacket::Nack { name, segment, op, tries, full } => {
+                sender.handle_nack(now, Self::answer(op, name, segment, tries), WirePacket::reason(full));
+            }
+            WirePacket::Done { name, segment } => {
+                sender.handle_segment_done(now, Self::answer(0, name, segment, 0));
+            }
+            WirePacket::Data { .. } | WirePacket::Arrival { .. } => {}
+        }
+    }
+}
+
+impl Machine for SenderMachine {
+    fn due(&self) -> Option<Nanos> {
+        self.due
+    }
+
+    fn happen(&mut self, case: &Case, now: Nanos, happening: Stimulus) -> Reaction {
+        let mut moved = Reaction::default();
+        match happening {
+            Stimulus::Begins => {}
+            Stimulus::Arrives(flight) => self.take(now, flight),
+            Stimulus::TimeOut => self.sender.handle_timeout(now),
+            Stimulus::Restarts | Stimulus::Dies => {
+                let life = self.incarnation() + 1;
+                self.has_work = happening == Stimulus::Restarts;
+                self.sender = case.sender(life, if self.has_work { case.transfers } else { 0 }, now);
+                self.ended = 0;
+            }
+        }
+        while let Some(transmit) = self.sender.poll_transmit(now) {
+            let name = (self.incarnation(), transmit.transfer.get());
+            if transmit.kind == TransmitKind::Arrival {
+                moved.sent.push(WirePacket::Arrival { name });
+            }
+            for (packet, op) in (transmit.first_packet..).zip(transmit.ops.as_slice()) {
+                moved.sent.push(WirePacket::Data {
+                    name,
+                    oldest_live: transmit.oldest_live.get(),
+                    segment: transmit.segment,
+                    packet,
+                    op: op.get(),
+                    tries: transmit.tries,
+                });
+            }
+        }
+        while let Some(completion) = self.sender.poll_completion() {
+            let bit = completion.transfer.map_or(0, |transfer| 1 << transfer.get());
+            // Once each, and well: nothing that may happen here is a reason to give up.
+            moved.faults.hangs += usize::from(completion.result.is_err());
+            moved.faults.false_completions += usize::from(self.ended & bit != 0 || bit == 0);
+            moved.ended |= bit;
+            self.ended |= bit;
+        }
+        self.due = self.next();
+        moved
+    }
+}

@@ -1,0 +1,66 @@
+//! Packets of messages that ended long ago, under message numbers that are in use again [E0-17].
+
+use crate::net::{Net, write};
+use crate::{all_rules, configs, node};
+use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Probability};
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::traits::SchemeSender;
+
+/// How long a copy may wander. Short, so that little virtual time passes between two uses of a number.
+const PACKET_LIFETIME: Nanos = Nanos::from_micros(400);
+
+/// Message numbers of 3 bits and one context: every eighth message has the number of one before. Copies wander for as long as a packet may,
+/// and each transfer writes other bytes to the same place.
+fn held_back(rounds: u32, seed: u64) -> u64 {
+    let chance = |fraction| Probability::new(fraction).unwrap();
+    let conditions = Conditions::default()
+        .loss(Loss::Independent(chance(0.02)))
+        .copies(chance(0.5), Delay::Uniform { least: Nanos::from_micros(5), most: PACKET_LIFETIME });
+    let impairments = Impairments::both(conditions).distance(Nanos::from_micros(2));
+    let mut zombies = 0;
+    for rules in all_rules() {
+        let nodes = [0, 1].map(|at| {
+            let (mut sender, mut receiver) = configs(rules, at);
+            (sender.number_bits, receiver.number_bits) = (3, 3);
+            (sender.contexts, sender.contexts_per_node) = (1, 1);
+            sender.give_up = Nanos::from_millis(2);
+            receiver.tombstone = Nanos::from_millis(3);
+            receiver.silence = Nanos::from_millis(3);
+            sender.rest = Nanos::from_micros(3500);
+            node(sender, receiver)
+        });
+        let mut net = Net::new(nodes, &impairments, seed);
+        let mut before = vec![0; 200];
+        let mut used = 0;
+        for round in 0..rounds {
+            // Whatever came since the last transfer's end has changed nothing.
+            assert_eq!(net.nodes[1].memory.0[..200], before[..], "{rules:?}, seed {seed}, round {round}");
+            net.nodes[0].memory.0[..200].fill(u8::try_from(round % 255 + 1).unwrap());
+            net.nodes[0].sender.submit(net.now, write(1, 0, 0, 200)).unwrap();
+            assert!(net.run(|net| net.nodes[0].completions.len() == 1), "{rules:?}");
+            let completion = net.nodes[0].completions.remove(0);
+            net.nodes[1].events.clear();
+            assert_eq!(completion.result, Ok(()), "{rules:?}, seed {seed}, round {round}");
+            before = net.nodes[0].memory.0[..200].to_vec();
+            used += 1;
+        }
+        assert!(used > 8);
+        zombies += net.nodes[1].receiver.counters().zombies;
+    }
+    zombies
+}
+
+#[test]
+fn e0_17_delayed_packets_with_reused_numbers_change_nothing() {
+    let zombies: u64 = (0..2).map(|seed| held_back(60, seed)).sum();
+    assert!(zombies > 500, "{zombies}");
+}
+
+/// A million messages; some minutes.
+#[test]
+#[ignore = "minutes: a million messages"]
+fn e0_17_million_messages_stay_separate() {
+    let zombies: u64 = (0..125).map(|seed| held_back(1000, 1000 + seed)).sum();
+    println!("{zombies} zombies");
+    assert!(zombies > 1_000_000);
+}

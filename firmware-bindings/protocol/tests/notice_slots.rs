@@ -1,0 +1,444 @@
+//! A host that does not look at its event ring: it holds back the notifications that it is to get, and nothing else. Once it looks, those
+//! come, each once.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test helper that cannot go on may as well stop the test"
+)]
+
+mod common;
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use common::{INCARNATION, RECEIVER, Rig, SENDER, Shape, acks, config, dones, events, nacks};
+use fpga_firmware::event::{EventKind, NackReason};
+use fpga_firmware::generated::Permissions;
+use fpga_firmware::ids::{NodeId, OpNumber, TransferId};
+use fpga_firmware::wire::{Arrived, Common, DataHeader, Flags};
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::{MemoryWindow, Output, ReceiverConfig};
+use fpga_registers::CardAddr;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+/// Who tells of a transfer, by turns.
+const KINDS: [Flags; 3] = [Flags::NO_NOTICE, Flags::NOTIFY_RECEIVER, Flags::NONE];
+
+type Packet = (DataHeader, Vec<u8>);
+
+fn notifies(packet: &Packet) -> bool {
+    !packet.0.common.flags.contains(Flags::NO_NOTICE)
+}
+
+/// A receiver whose host has a ring for `slots` notices, and what its senders have not been told to have arrived.
+#[derive(Clone)]
+struct State {
+    rig: Rig,
+    slots: u32,
+    /// Notices that the host has not taken.
+    untaken: u32,
+    pending: Vec<bool>,
+    /// Notices of each transfer.
+    notices: Vec<u32>,
+}
+
+impl State {
+    fn new(config: ReceiverConfig, slots: u32, packets: &[Packet]) -> Self {
+        let transfers = packets.iter().map(|packet| packet.0.transfer.get() as usize + 1).max().unwrap_or(0);
+        let (pending, notices) = (vec![true; packets.len()], vec![0; transfers]);
+        Self { rig: Rig::new(config), slots, untaken: 0, pending, notices }
+    }
+
+    /// Returns how often the packet, or one that waited for it, was refused as "receiver not ready".
+    fn deliver(&mut self, packets: &[Packet], at: usize) -> usize {
+        self.rig.receiver.set_notice_slots(self.slots - self.untaken);
+        let outputs = self.rig.deliver(&packets[at]);
+        self.take(packets, &outputs)
+    }
+
+    /// The sender of a transfer that is acknowledged says that it has arrived.
+    fn announce(&mut self, packets: &[Packet], transfer: u32) {
+        let first = packets.iter().find(|packet| packet.0.transfer.get() == transfer).unwrap();
+        let start = first.0.start.unwrap();
+        let arrived = Arrived {
+            common: Common {
+                source: SENDER,
+                destination: RECEIVER,
+                incarnation: INCARNATION,
+                flags: Flags::NONE,
+            },
+            transfer: TransferId::new(transfer),
+            address: start.transfer_base,
+            length: start.transfer_length,
+            key: first.0.key,
+        };
+        self.rig.receiver.handle_arrived(self.rig.now, &arrived);
+        let outputs = self.rig.drain();
+        self.take(packets, &outputs);
+    }
+
+    fn may_announce(&self, packets: &[Packet], transfer: u32) -> bool {
+        let mut of_transfer =
+            packets.iter().zip(&self.pending).filter(|(packet, _)| packet.0.transfer.get() == transfer);
+        let told = self.notices[transfer as usize] != 0;
+        !told && of_transfer.all(|(packet, pending)| packet.0.common.flags == Flags::NONE && !pending)
+    }
+
+    fn take(&mut self, packets: &[Packet], outputs: &[Output]) -> usize {
+        for notice in events(outputs, EventKind::Notice) {
+            self.untaken += 1;
+            self.notices[notice.transfer.get() as usize] += 1;
+        }
+        assert!(self.untaken <= self.slots, "a notice more than there are slots");
+        for op in acks(outputs) {
+            let at = packets.iter().position(|(header, _)| header.op == op).expect("a packet that was sent");
+            self.pending[at] = false;
+        }
+        self.rig.memory.writes.clear();
+        nacks(outputs).iter().filter(|reason| **reason == NackReason::NotReady).count()
+    }
+
+    /// Everything is sent again until nothing changes, in the order that is worst: starts come last, and the latest of them first. No
+    /// timer runs out, so what is in the escape buffer stays there until it is asked for.
+    fn retry(&mut self, packets: &[Packet]) {
+        let mut order: Vec<_> = (0..packets.len()).rev().collect();
+        order.sort_by_key(|&at| packets[at].0.start.is_some());
+        loop {
+            let before = self.pending.clone();
+            for &at in &order {
+                if self.pending[at] {
+                    self.deliver(packets, at);
+                }
+            }
+            if self.pending == before {
+                return;
+            }
+        }
+    }
+
+    /// Without the host: all that does not notify is complete, nothing holds a registry entry, and each transfer that notifies lacks its
+    /// acknowledgement or was told. With the host: all is complete, and told once.
+    fn assert_drains(mut self, packets: &[Packet]) {
+        self.retry(packets);
+        for (packet, pending) in packets.iter().zip(&self.pending) {
+            assert!(!pending || notifies(packet), "{packet:?} waits for the host");
+        }
+        assert_eq!(self.rig.receiver.registry_occupancy(), 0);
+        for round in 0.. {
+            self.untaken = 0;
+            self.retry(packets);
+            for transfer in 0..u32::try_from(self.notices.len()).unwrap() {
+                if self.may_announce(packets, transfer) {
+                    self.announce(packets, transfer);
+                }
+            }
+            if !self.pending.contains(&true) {
+                break;
+            }
+            assert!(round < packets.len(), "nothing goes on any more: pending {:?}", self.pending);
+        }
+        let receiver = &self.rig.receiver;
+        let left =
+            (receiver.registry_occupancy(), receiver.escape_occupancy(), receiver.transfers_in_progress());
+        assert_eq!((left, receiver.reserved_notices()), ((0, 0, 0), 0));
+        for packet in packets {
+            let told = self.notices[packet.0.transfer.get() as usize];
+            assert_eq!(told, u32::from(notifies(packet)), "{packet:?}");
+        }
+    }
+
+    fn fingerprint(&self) -> u128 {
+        let half = |salt: u64| {
+            let mut hasher = DefaultHasher::new();
+            (salt, &self.rig.receiver, self.untaken, &self.pending, &self.notices).hash(&mut hasher);
+            hasher.finish()
+        };
+        u128::from(half(1)) << 64 | u128::from(half(2))
+    }
+}
+
+/// Transfers of so many segments of so many packets each, of all kinds by turns.
+fn packets(transfers: u32, segments: u32, count: u16, turn: usize) -> Vec<Packet> {
+    let segment_bytes = u64::from(count) * 64;
+    let shape = |transfer: u32, segment: u32| {
+        let transfer_base = common::BASE + u64::from(transfer * segments) * segment_bytes;
+        Shape {
+            segment,
+            segment_count: segments,
+            base: transfer_base + u64::from(segment) * segment_bytes,
+            length: u32::from(count) * 64,
+            transfer_base,
+            transfer_length: u64::from(segments) * segment_bytes,
+            ..Shape::single(transfer, count)
+        }
+    };
+    let shapes =
+        (0..transfers).flat_map(|transfer| (0..segments).map(move |segment| shape(transfer, segment)));
+    let mut packets: Vec<_> = shapes
+        .flat_map(|shape| (0..count).map(move |index| shape.packet(index)).collect::<Vec<_>>())
+        .collect();
+    // A number for each.
+    for (number, (header, _)) in (0..).zip(&mut packets) {
+        header.op = OpNumber::new(number);
+        header.common.flags = KINDS[(header.transfer.get() as usize + turn) % KINDS.len()];
+    }
+    packets
+}
+
+/// Through every state that deliveries in any order, and looks of the host at any time, lead to: from each of them everything
+/// completes that does not need the host, and then, when it looks, the rest.
+fn search(config: ReceiverConfig, slots: u32, packets: &[Packet]) -> usize {
+    let first = State::new(config, slots, packets);
+    let mut seen = HashSet::from([first.fingerprint()]);
+    let mut frontier = VecDeque::from([first]);
+    while let Some(state) = frontier.pop_front() {
+        let mut next = Vec::new();
+        for at in 0..packets.len() {
+            if state.pending[at] {
+                let mut delivered = state.clone();
+                delivered.deliver(packets, at);
+                next.push(delivered);
+            }
+        }
+        for transfer in 0..u32::try_from(state.notices.len()).unwrap() {
+            if state.may_announce(packets, transfer) {
+                let mut announced = state.clone();
+                announced.announce(packets, transfer);
+                next.push(announced);
+            }
+        }
+        if state.untaken != 0 {
+            let mut looked = state.clone();
+            looked.untaken = 0;
+            next.push(looked);
+        }
+        state.assert_drains(packets);
+        frontier.extend(next.into_iter().filter(|state| seen.insert(state.fingerprint())));
+    }
+    seen.len()
+}
+
+#[test]
+fn one_sided_transfers_without_host_complete_from_every_state() {
+    let mut all = 0;
+    for (transfers, segments, count) in [(2, 2, 2), (3, 1, 2), (1, 3, 2), (2, 1, 3), (4, 1, 1), (3, 2, 1)] {
+        for turn in 0..KINDS.len() {
+            for slots in [1, 2] {
+                let mut config = config();
+                (config.registry_entries, config.transfers) = (4, 4);
+                config.packet_events = slots == 2;
+                let states = search(config, slots, &packets(transfers, segments, count, turn));
+                assert!(states > 30, "{states}");
+                all += states;
+            }
+        }
+    }
+    println!("{all} states");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, rng_seed: RngSeed::Fixed(9), ..ProptestConfig::default() })]
+
+    /// Many entries, transfers and early packets, few slots, and a host that looks now and then.
+    #[test]
+    fn one_sided_transfers_with_large_tables_complete(
+        packet_events in any::<bool>(),
+        (transfers, segments, count) in (1..24_u32, 1..4_u32, 1..6_u16),
+        (entries, escape) in (1..40_u32, 0..40_u16),
+        slots in 1..12_u32,
+        turn in 0..3_usize,
+        looks in 1..200_u64,
+        expire in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let mut dice = seed;
+        let mut roll = |sides: u64| {
+            dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            (dice >> 33) % sides
+        };
+        let packets = packets(transfers, segments, count, turn);
+        let mut config = config();
+        (config.packet_events, config.registry_entries, config.escape_slots) = (packet_events, entries, escape);
+        (config.transfers, config.tombstones) = (32, 64);
+        let mut state = State::new(config, slots, &packets);
+        for _ in 0..4 * packets.len() {
+            let at = usize::try_from(roll(packets.len() as u64)).unwrap();
+            // Also such as have arrived: copies.
+            state.deliver(&packets, at);
+            if roll(looks) == 0 {
+                state.untaken = 0;
+            }
+            if expire && roll(20) == 0 {
+                let outputs = state.rig.advance(Nanos::from_millis(1));
+                state.take(&packets, &outputs);
+            }
+        }
+        state.assert_drains(&packets);
+    }
+}
+
+/// A rig without slots, and with some.
+fn without_slots() -> Rig {
+    let mut rig = Rig::new(config());
+    rig.receiver.set_notice_slots(0);
+    rig
+}
+
+fn not_ready(outputs: &[Output]) -> bool {
+    nacks(outputs) == [NackReason::NotReady] && acks(outputs).is_empty() && dones(outputs) == 0
+}
+
+#[test]
+fn notice_no_slot_refuses_completing_packet_as_not_ready() {
+    let mut rig = without_slots();
+    let shape = Shape::single(0, 3);
+    for index in [0, 2] {
+        let outputs = rig.send(&shape, index);
+        assert_eq!((acks(&outputs).len(), nacks(&outputs).len()), (1, 0));
+    }
+    let outputs = rig.send(&shape, 1);
+    assert!(not_ready(&outputs));
+    // Its data is there and its entry is free: only the transfer's record waits.
+    assert_eq!(events(&outputs, EventKind::Completed).len(), 1);
+    assert_eq!(rig.memory.writes.len(), 3);
+    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 1));
+    assert!(not_ready(&rig.send(&shape, 1)));
+    rig.receiver.set_notice_slots(1);
+    let outputs = rig.send(&shape, 1);
+    assert_eq!((acks(&outputs).len(), dones(&outputs)), (1, 1));
+    assert_eq!(events(&outputs, EventKind::Notice).len(), 1);
+    // Told once: what comes now is late.
+    let outputs = rig.send(&shape, 1);
+    assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 0));
+    assert_eq!(rig.receiver.counters().not_ready, 2);
+    assert_eq!((rig.memory.writes.len(), rig.receiver.transfers_in_progress()), (3, 0));
+}
+
+#[test]
+fn notice_no_slot_single_packet_transfer_leaves_no_record() {
+    let mut rig = without_slots();
+    let shape = Shape::single(0, 1);
+    assert!(not_ready(&rig.send(&shape, 0)));
+    assert_eq!((rig.memory.writes.len(), rig.receiver.transfers_in_progress()), (0, 0));
+    rig.receiver.set_notice_slots(1);
+    let outputs = rig.send(&shape, 0);
+    assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 1));
+}
+
+#[test]
+fn notice_not_requested_completes_without_slot() {
+    let mut rig = without_slots();
+    for (transfer, packets) in [(0, 1), (1, 4)] {
+        let shape = Shape::single(transfer, packets);
+        for index in 0..packets {
+            let (mut header, payload) = shape.packet(index);
+            header.common.flags = Flags::NO_NOTICE;
+            let outputs = rig.deliver(&(header, payload));
+            assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 0));
+        }
+    }
+    assert_eq!((rig.receiver.transfers_in_progress(), rig.receiver.counters().notices), (0, 0));
+}
+
+/// Half of the records are for transfers that need nothing of the host.
+#[test]
+fn notice_waiting_transfers_hold_at_most_half_of_records() {
+    let mut rig = without_slots();
+    // Four records.
+    for transfer in 0..2 {
+        let shape = Shape::single(transfer, 2);
+        assert_eq!(acks(&rig.send(&shape, 0)).len(), 1);
+        assert!(not_ready(&rig.send(&shape, 1)));
+    }
+    let third = Shape::single(2, 2);
+    assert!(not_ready(&rig.send(&third, 0)));
+    for transfer in 3..40 {
+        for index in [0, 1] {
+            let (mut header, payload) = Shape::single(transfer, 2).packet(index);
+            header.common.flags = Flags::NO_NOTICE;
+            header.oldest_live = TransferId::new(0);
+            assert_eq!(acks(&rig.deliver(&(header, payload))).len(), 1, "{transfer}");
+        }
+    }
+    // With a slot for one of them, another one may begin.
+    rig.receiver.set_notice_slots(1);
+    assert_eq!(acks(&rig.send(&third, 0)).len(), 1);
+}
+
+#[test]
+fn notice_waiting_transfer_given_up_is_released_without_notice() {
+    let mut rig = without_slots();
+    for transfer in 0..2 {
+        let shape = Shape::single(transfer, 2);
+        rig.send(&shape, 0);
+        assert!(not_ready(&rig.send(&shape, 1)));
+    }
+    rig.receiver.set_notice_slots(8);
+    // Both are over, says the sender; there are no other records.
+    let mut notices = 0;
+    for transfer in 2..8 {
+        let shape = Shape { oldest_live: 2, ..Shape::single(transfer, 1) };
+        notices += events(&rig.send(&shape, 0), EventKind::Notice).len();
+    }
+    assert_eq!(notices, 6);
+    rig.advance(Nanos::from_secs(3));
+    assert_eq!((rig.receiver.transfers_in_progress(), rig.receiver.counters().notices), (0, 6));
+}
+
+#[test]
+fn notice_of_sender_has_reserved_slot() {
+    let mut rig = without_slots();
+    let told_by_sender = Shape { notify: false, ..Shape::single(0, 1) };
+    assert!(not_ready(&rig.send(&told_by_sender, 0)));
+    rig.receiver.set_notice_slots(1);
+    assert_eq!(acks(&rig.send(&told_by_sender, 0)).len(), 1);
+    assert_eq!(rig.receiver.reserved_notices(), 1);
+    // The slot is spoken for.
+    assert!(not_ready(&rig.send(&Shape::single(1, 1), 0)));
+    let arrived = Arrived {
+        common: Common {
+            source: SENDER,
+            destination: RECEIVER,
+            incarnation: INCARNATION,
+            flags: Flags::NONE,
+        },
+        transfer: TransferId::new(0),
+        address: CardAddr::new(common::BASE),
+        length: told_by_sender.transfer_length,
+        key: common::KEY,
+    };
+    rig.receiver.handle_arrived(rig.now, &arrived);
+    assert_eq!(events(&rig.drain(), EventKind::Notice).len(), 1);
+    assert_eq!(rig.receiver.reserved_notices(), 0);
+}
+
+/// A sender that has moved past a transfer has sent its notice, or will not.
+#[test]
+fn notice_overtaken_is_given_for_announced_transfers_of_sender_only() {
+    let mut rig = Rig::new(config());
+    let other = NodeId::new(9);
+    let window = MemoryWindow {
+        source: other,
+        base: CardAddr::new(0x1_0000),
+        length: 0x10_0000,
+        key: common::KEY,
+        permissions: Permissions::WRITE,
+    };
+    rig.receiver.access_mut().install(1, window).unwrap();
+    let announced = Shape { notify: false, ..Shape::single(0, 1) };
+    let (mut header, payload) = announced.packet(0);
+    header.common.source = other;
+    rig.deliver(&(header, payload));
+    rig.send(&announced, 0);
+    // Of this one, half is there.
+    rig.send(&Shape::single(1, 2), 0);
+    assert_eq!(rig.receiver.reserved_notices(), 2);
+    let outputs = rig.send(&Shape { oldest_live: 2, ..Shape::single(2, 1) }, 0);
+    let told: Vec<_> = events(&outputs, EventKind::Notice)
+        .iter()
+        .map(|notice| (notice.node, notice.transfer.get()))
+        .collect();
+    assert_eq!(told, [(SENDER, 0), (SENDER, 2)]);
+    assert_eq!(rig.receiver.reserved_notices(), 1);
+}

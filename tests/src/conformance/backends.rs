@@ -1,0 +1,334 @@
+//! The doors of this process, one to a card that is served on a socket, and one to a card that is there already.
+
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use fpga_card::CardDescription;
+use fpga_card::fault_plan::FaultsDescription;
+use fpga_driver::Backend;
+use fpga_driver::protocol::Nanos;
+use fpga_driver::sim::served::{CardServer, MessageCount};
+use fpga_driver::sim::{SimNetwork, ThreadOptions};
+use fpga_driver::vfio_user::VfioUserBackend;
+
+use super::fault_control::FaultControl;
+use super::{Build, Capability, Fixture, TestBackend, UserLevel};
+use crate::cards;
+
+/// A simulated card in this process: a new one for every case.
+#[derive(Debug)]
+pub struct InProcess {
+    name: &'static str,
+    threaded: bool,
+}
+
+/// Works when it is told to, in virtual time: every run is the same.
+pub const INLINE: InProcess = InProcess { name: "inline", threaded: false };
+
+/// Works by itself on a thread, in real time, as hardware does.
+pub const THREADED: InProcess = InProcess { name: "threaded", threaded: true };
+
+/// What a card in this process is built from: two channels each way, and idle time that flies.
+fn description() -> CardDescription {
+    cards::with_channels(2, 2)
+}
+
+impl TestBackend for InProcess {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn missing_reason(&self, ability: Capability) -> Option<&'static str> {
+        match ability {
+            Capability::Repeatable if self.threaded => {
+                Some("the card works by itself: no two runs are the same")
+            }
+            _ => None,
+        }
+    }
+
+    fn fixture(&self) -> Result<Box<dyn Fixture>, String> {
+        self.make(description())
+    }
+
+    fn fixture_of(&self, build: &Build) -> Result<Box<dyn Fixture>, String> {
+        self.make(build.description())
+    }
+}
+
+impl InProcess {
+    fn make(&self, card: CardDescription) -> Result<Box<dyn Fixture>, String> {
+        let network = SimNetwork::builder().card(card);
+        let network = if self.threaded {
+            network.threaded(ThreadOptions::default())
+        } else {
+            // Time flies while there is nothing to do: waits of seconds are over in no time.
+            network.time(Nanos::new(100), Nanos::from_micros(20))
+        };
+        Ok(Box::new(SimFixture(network.build().map_err(|error| error.to_string())?)))
+    }
+}
+
+struct SimFixture(SimNetwork);
+
+impl Fixture for SimFixture {
+    fn open_backend(&self) -> Result<Arc<dyn Backend>, String> {
+        Ok(self.0.backend(0))
+    }
+
+    fn card(&self) -> Option<(SimNetwork, usize)> {
+        Some((self.0.clone(), 0))
+    }
+}
+
+/// Why there are no huge pages at the door of a server.
+const SHARED_MEMORY_REASON: &str = "memory that is passed on to another process is of normal pages";
+
+/// A simulated card behind a UNIX socket (vfio-user), served by a thread of this process: a new one for every case.
+#[derive(Debug)]
+pub struct ServedCard;
+
+impl TestBackend for ServedCard {
+    fn name(&self) -> &str {
+        "vfio-user"
+    }
+
+    fn missing_reason(&self, ability: Capability) -> Option<&'static str> {
+        match ability {
+            Capability::Repeatable => Some("the card works by itself: no two runs are the same"),
+            Capability::HugePages => Some(SHARED_MEMORY_REASON),
+            _ => None,
+        }
+    }
+
+    fn fixture(&self) -> Result<Box<dyn Fixture>, String> {
+        Self::make(description())
+    }
+
+    fn fixture_of(&self, build: &Build) -> Result<Box<dyn Fixture>, String> {
+        Self::make(build.description())
+    }
+}
+
+impl ServedCard {
+    fn make(card: CardDescription) -> Result<Box<dyn Fixture>, String> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let socket =
+            std::env::temp_dir().join(format!("fpga-conformance-{}-{number}.sock", std::process::id()));
+        let network = SimNetwork::builder().card(card).build().map_err(|error| error.to_string())?;
+        let server = CardServer::bind(&socket).map_err(|error| error.to_string())?;
+        let messages = server.message_count();
+        let (stop, end) = rustix::pipe::pipe().map_err(|error| error.to_string())?;
+        let card = network.clone();
+        let thread = std::thread::Builder::new()
+            .name("served card".to_owned())
+            .spawn(move || server.run(&card, 0, stop).map(drop).map_err(|error| error.to_string()))
+            .map_err(|error| error.to_string())?;
+        Ok(Box::new(ServedFixture { network, socket, messages, end: Some(end), thread: Some(thread) }))
+    }
+}
+
+struct ServedFixture {
+    network: SimNetwork,
+    socket: PathBuf,
+    messages: MessageCount,
+    /// The server ends when this is closed.
+    end: Option<OwnedFd>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+}
+
+impl Fixture for ServedFixture {
+    fn open_backend(&self) -> Result<Arc<dyn Backend>, String> {
+        match VfioUserBackend::open(&self.socket) {
+            Ok(transport) => Ok(Arc::new(transport)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn card(&self) -> Option<(SimNetwork, usize)> {
+        Some((self.network.clone(), 0))
+    }
+
+    fn messages(&self) -> Option<MessageCount> {
+        Some(self.messages.clone())
+    }
+}
+
+impl Drop for ServedFixture {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
+            // Whoever reads of a failed case wants to know.
+            let _ = writeln!(std::io::stderr(), "the served card: {error}");
+        }
+    }
+}
+
+/// Opens the way to a card.
+type OpenBackend = dyn Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync;
+
+/// A card that is there already, the same for every case: behind a kernel, a socket, or in a slot.
+pub struct ExternalCard {
+    name: String,
+    reach: Arc<OpenBackend>,
+    /// Cards of other builds, in the order in which [`FaultControl`] numbers them.
+    others: Vec<(&'static Build, Arc<OpenBackend>)>,
+    /// Who can do something to the cards themselves.
+    fault_control: Option<FaultControl>,
+    /// Bad accesses may be provoked: the machine takes a refused one for no reason to stop.
+    provoke: bool,
+    /// The card's memory is another process's, too.
+    passes_memory_on: bool,
+    /// The way there is a kernel's.
+    via_kernel: bool,
+}
+
+impl core::fmt::Debug for ExternalCard {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Present").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl ExternalCard {
+    /// A door of this name to the card that `reach` opens the way to. `provoke`: accesses that the IOMMU refuses may be made;
+    /// there are machines that stop at one.
+    #[must_use]
+    pub fn new(name: String, provoke: bool, reach: Arc<OpenBackend>) -> Self {
+        Self {
+            name,
+            reach,
+            others: Vec::new(),
+            fault_control: None,
+            provoke,
+            passes_memory_on: false,
+            via_kernel: false,
+        }
+    }
+
+    /// It leads to a server in another process, to which memory is passed on.
+    #[must_use]
+    pub fn passing_memory_on(mut self) -> Self {
+        self.passes_memory_on = true;
+        self
+    }
+
+    /// It leads through a kernel, which may reset the card between two owners.
+    #[must_use]
+    pub fn via_kernel(mut self) -> Self {
+        self.via_kernel = true;
+        self
+    }
+
+    /// There is a card of this build, too.
+    #[must_use]
+    pub fn with(mut self, build: &'static Build, reach: Arc<OpenBackend>) -> Self {
+        self.others.push((build, reach));
+        self
+    }
+
+    /// Who can do something to the cards themselves.
+    #[must_use]
+    pub fn outside(mut self, outside: Option<FaultControl>) -> Self {
+        self.fault_control = outside;
+        self
+    }
+}
+
+impl TestBackend for ExternalCard {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn missing_reason(&self, ability: Capability) -> Option<&'static str> {
+        match ability {
+            Capability::CardFaults | Capability::Removal | Capability::UserLines
+                if self.fault_control.is_none() =>
+            {
+                Some(
+                    "nothing reaches the card but its bus, by which it cannot be made to fail or to interrupt",
+                )
+            }
+            Capability::CardLogic => {
+                Some("what the logic behind the card's streams does cannot be decided from here")
+            }
+            Capability::Repeatable => Some("the card works by itself: no two runs are the same"),
+            Capability::DmaRefusal if !self.provoke => {
+                Some("left out: bad accesses are not to be provoked here")
+            }
+            Capability::HugePages if self.passes_memory_on => Some(SHARED_MEMORY_REASON),
+            Capability::CardFaults
+            | Capability::Removal
+            | Capability::UserLines
+            | Capability::DmaRefusal
+            | Capability::BusReset
+            | Capability::HugePages => None,
+        }
+    }
+
+    fn fixture(&self) -> Result<Box<dyn Fixture>, String> {
+        Ok(Box::new(ExternalFixture {
+            reach: Arc::clone(&self.reach),
+            number: 0,
+            outside: self.fault_control.clone(),
+        }))
+    }
+
+    fn fixture_of(&self, build: &Build) -> Result<Box<dyn Fixture>, String> {
+        let found = (1..).zip(&self.others).find(|(_, (there, _))| *there == build);
+        let Some((number, (_, reach))) = found else {
+            return Err(format!("there is no card of the build `{}` here", build.name));
+        };
+        Ok(Box::new(ExternalFixture {
+            reach: Arc::clone(reach),
+            number,
+            outside: self.fault_control.clone(),
+        }))
+    }
+
+    fn resets_between_owners(&self) -> bool {
+        self.via_kernel
+    }
+}
+
+struct ExternalFixture {
+    reach: Arc<OpenBackend>,
+    number: usize,
+    outside: Option<FaultControl>,
+}
+
+impl ExternalFixture {
+    fn outside(&self) -> Result<&FaultControl, String> {
+        self.outside.as_ref().ok_or_else(|| super::NO_CARD_ACCESS_REASON.to_owned())
+    }
+}
+
+impl Fixture for ExternalFixture {
+    fn open_backend(&self) -> Result<Arc<dyn Backend>, String> {
+        (self.reach)()
+    }
+
+    fn set_faults(&self, faults: &FaultsDescription) -> Result<(), String> {
+        self.outside()?.set_faults(self.number, faults)
+    }
+
+    fn strikes(&self) -> Result<u64, String> {
+        self.outside()?.strikes(self.number)
+    }
+
+    fn replug(&self) -> Result<(), String> {
+        self.outside()?.replug(self.number)
+    }
+
+    fn user_line(&self, line: u8, level: UserLevel) -> Result<(), String> {
+        self.outside()?.user_line(self.number, line, level)
+    }
+
+    fn bus_error(&self) -> Result<(), String> {
+        self.outside()?.bus_error(self.number)
+    }
+}

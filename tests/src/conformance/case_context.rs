@@ -1,0 +1,383 @@
+//! What cases share: an opened card with a seam to look at and to tamper with, and lanes, one channel with one the other way to
+//! check it by.
+
+use core::cell::RefCell;
+use core::time::Duration;
+use std::sync::Arc;
+
+use fpga_card::fault_plan::FaultEntry;
+use fpga_driver::sim::SimNetwork;
+use fpga_driver::sim::served::MessageCount;
+use fpga_driver::{
+    Backend, Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, MemoryHandle, OpenOptions,
+    RecoveryLevel, RecoveryOptions, ResourceError, RunMode, WaitOptions, recovery,
+};
+
+use super::{Build, Capability, Cost, Fixture, Skip, TestBackend, UserLevel, Verdict, faults};
+use crate::fault_injecting::FaultInjectingBackend;
+use crate::rig::{Channel, SETUPS, TestSetup};
+use crate::{TIMEOUT, bytes};
+
+/// Card memory that cases use where its size is known.
+const SCRATCH: u64 = 32 << 20;
+/// Where it is not: the block memory of the vendor's example design has so much.
+const SCRATCH_UNKNOWN: u64 = 4096;
+/// What is below stays as it is: programs mostly fill memory from the start.
+const SCRATCH_START: u64 = 1 << 20;
+
+/// Waits patiently: a machine may be busy.
+#[must_use]
+pub fn long_wait() -> WaitOptions {
+    WaitOptions::default().timeout(TIMEOUT)
+}
+
+/// One card, for one case.
+pub struct CaseContext<'a> {
+    backend: &'a dyn TestBackend,
+    fixture: &'a dyn Fixture,
+    costs: RefCell<Vec<Cost>>,
+}
+
+impl core::fmt::Debug for CaseContext<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Bench").field("door", &self.backend.name()).finish_non_exhaustive()
+    }
+}
+
+/// A card that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The card.
+    pub card: Card,
+    /// What it was opened through.
+    pub seam: Arc<FaultInjectingBackend>,
+    /// Card memory that may be used.
+    pub scratch: CardRange,
+    /// Where messages to the card are counted, if it is reached by messages.
+    pub messages: Option<MessageCount>,
+}
+
+impl<'a> CaseContext<'a> {
+    pub(super) const fn new(door: &'a dyn TestBackend, stand: &'a dyn Fixture) -> Self {
+        Self { backend: door, fixture: stand, costs: RefCell::new(Vec::new()) }
+    }
+
+    /// Has what this work cost shown beside the case's outcome.
+    pub fn show(&self, cost: Cost) {
+        self.costs.borrow_mut().push(cost);
+    }
+
+    pub(super) fn take_costs(&mut self) -> Vec<Cost> {
+        core::mem::take(self.costs.get_mut())
+    }
+
+    /// The door.
+    #[must_use]
+    pub const fn backend(&self) -> &dyn TestBackend {
+        self.backend
+    }
+
+    /// The simulated card itself, where it is in this process.
+    #[must_use]
+    pub fn simulated(&self) -> Option<(SimNetwork, usize)> {
+        self.fixture.card()
+    }
+
+    /// Whether the card works by itself, in real time.
+    #[must_use]
+    pub fn real_time(&self) -> bool {
+        self.backend.missing_reason(Capability::Repeatable).is_some()
+    }
+
+    /// Runs `case` on a card of another build.
+    ///
+    /// # Errors
+    /// The case's, or the skip where the door has no such card.
+    pub fn on(&self, build: &Build, case: impl FnOnce(&CaseContext<'_>) -> Verdict) -> Verdict {
+        let stand = self.backend.fixture_of(build).map_err(Skip)?;
+        let mut bench = CaseContext::new(self.backend, &*stand);
+        let verdict = case(&bench);
+        self.costs.borrow_mut().append(bench.costs.get_mut());
+        verdict
+    }
+
+    /// From now on these faults befall the card, and no others.
+    pub fn set_faults(&self, list: impl IntoIterator<Item = FaultEntry>) {
+        let set = self.fixture.set_faults(&faults::plan(list));
+        set.unwrap_or_else(|why| panic!("the door can set faults: {why}"));
+    }
+
+    /// How often the faults that were set have struck.
+    #[must_use]
+    pub fn strikes(&self) -> u64 {
+        self.fixture.strikes().unwrap_or_else(|why| panic!("the door can set faults: {why}"))
+    }
+
+    /// Puts a card that was pulled out back.
+    pub fn replug(&self) {
+        self.fixture.replug().unwrap_or_else(|why| panic!("the card is not put back: {why}"));
+    }
+
+    /// What the card's user logic does with a line.
+    pub fn user_line(&self, line: u8, level: UserLevel) {
+        self.fixture.user_line(line, level).unwrap_or_else(|why| panic!("user interrupt {line}: {why}"));
+    }
+
+    /// The bus reports an error.
+    ///
+    /// # Errors
+    /// The skip, where nobody can make it do so.
+    pub fn bus_error(&self) -> Result<(), Skip> {
+        self.fixture.bus_error().map_err(Skip)
+    }
+
+    /// The way to the card, opened anew.
+    #[must_use]
+    pub fn open_backend(&self) -> Arc<FaultInjectingBackend> {
+        let transport =
+            self.fixture.open_backend().unwrap_or_else(|why| panic!("the card cannot be reached: {why}"));
+        FaultInjectingBackend::wrap(transport, self.fixture.card())
+    }
+
+    /// Resets the card by the ladder, by the mildest reset that the door has.
+    pub fn reset(&self) {
+        let transport = self.open_backend() as Arc<dyn Backend>;
+        // The engines were given their time by whoever has found that they do not stop.
+        let options = RecoveryOptions::default()
+            .at_least(RecoveryLevel::Function)
+            .with_max_level(RecoveryLevel::Bus)
+            .limit(Duration::from_millis(50));
+        let report = recovery::recover(&transport, &OpenOptions::default(), &options)
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert!(report.well && report.reopen, "{report:?}");
+    }
+
+    /// Opens the card.
+    #[must_use]
+    pub fn open(&self) -> Opened {
+        self.open_with(OpenOptions::default())
+    }
+
+    /// Opens the card with options.
+    #[must_use]
+    pub fn open_with(&self, options: OpenOptions) -> Opened {
+        Opened { messages: self.fixture.messages(), ..Opened::on(self.open_backend(), options) }
+    }
+}
+
+impl Opened {
+    /// Opens the card behind `seam`.
+    #[must_use]
+    pub fn on(seam: Arc<FaultInjectingBackend>, options: OpenOptions) -> Self {
+        let card = Card::open_with(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>, options)
+            .unwrap_or_else(|error| panic!("the card does not open: {error}"));
+        let scratch = match &card.info().ni {
+            Some(ni) => {
+                let start = ni.memory.start.get().saturating_add(SCRATCH_START);
+                let room = ni.memory.length.saturating_sub(2 * SCRATCH_START).min(SCRATCH);
+                CardRange::new(CardAddr::new(start), room)
+            }
+            None => CardRange::new(CardAddr::ZERO, SCRATCH_UNKNOWN),
+        };
+        Self { card, seam, scratch, messages: None }
+    }
+
+    /// Card address `offset` bytes into the memory that may be used.
+    #[must_use]
+    pub fn at(&self, offset: u64) -> CardAddr {
+        CardAddr::new(self.scratch.start.get() + offset)
+    }
+
+    /// Skips the case if so many bytes of card memory are not known to be there.
+    ///
+    /// # Errors
+    /// The skip.
+    pub fn needs(&self, bytes: u64) -> Result<(), Skip> {
+        if self.scratch.length >= bytes {
+            return Ok(());
+        }
+        Err(Skip(format!(
+            "it takes {bytes} bytes of card memory, and {} are known to be there",
+            self.scratch.length
+        )))
+    }
+
+    /// Enables interrupts.
+    ///
+    /// # Errors
+    /// The skip, where the card has fewer vectors than channels.
+    pub fn interrupts(&self) -> Result<(), Skip> {
+        match self.card.enable_interrupts() {
+            Ok(_) => Ok(()),
+            Err(error @ ResourceError::Interrupt { .. }) => Err(Skip(format!("no interrupts: {error}"))),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Every way that this card has, by its first channels.
+    #[must_use]
+    pub fn ways(&self) -> Vec<TestSetup> {
+        let has = |direction| self.card.info().xdma.count(direction) > 0;
+        SETUPS.into_iter().filter(|way| has(way.direction)).collect()
+    }
+
+    /// Takes a lane with default options.
+    ///
+    /// # Errors
+    /// As [`lane_with`](Self::lane_with).
+    pub fn lane(&self, way: TestSetup) -> Result<ChannelPair, Skip> {
+        self.lane_with(way, way.options())
+    }
+
+    /// Takes channel 0 of `way`, and the one of the other direction.
+    ///
+    /// # Errors
+    /// The skip, where the card has no channel to check by or does not take the run mode.
+    pub fn lane_with(&self, way: TestSetup, options: ChannelOptions) -> Result<ChannelPair, Skip> {
+        let channel = match way.take(&self.card, 0, options) {
+            Ok(channel) => channel,
+            Err(error @ ResourceError::CreditModeUnsupported { .. }) => return Err(Skip(error.to_string())),
+            Err(error) => panic!("{error}"),
+        };
+        let back = match way.direction {
+            Direction::C2h => Direction::H2c,
+            _ => Direction::C2h,
+        };
+        let back = TestSetup { direction: back, mode: RunMode::Batch, threaded: way.threaded };
+        match back.take(&self.card, 0, back.options()) {
+            Ok(other) => Ok(ChannelPair {
+                way,
+                channel,
+                other,
+                card: self.card.clone(),
+                base: self.scratch.start.get(),
+            }),
+            Err(error @ ResourceError::NoSuchChannel { .. }) => {
+                Err(Skip(format!("no channel to check by: {error}")))
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Everything is given back but what `areas` channels hold for themselves, and `quarantined` pieces are put away.
+    pub fn assert_pool(&self, areas: usize, quarantined: usize) {
+        crate::cards::assert_pool(&self.card, areas, quarantined);
+    }
+
+    /// Closes the card. Nothing is mapped afterwards, and the card has no right to do DMA.
+    pub fn close(self) {
+        let Self { card, seam, .. } = self;
+        drop(card);
+        assert!(seam.mappings().is_empty(), "mapped after closing: {:x?}", seam.mappings());
+        let command = fpga_driver::pci::config::read_u16(&*seam, COMMAND).expect("configuration space");
+        assert_eq!(command & BUS_MASTER, 0, "the card may still do DMA: command register {command:#06x}");
+    }
+}
+
+/// Command register and its bus-master bit (PCI Local Bus 3.0, 6.2.2).
+const COMMAND: u16 = 4;
+const BUS_MASTER: u16 = 1 << 2;
+
+/// A channel to test, and one the other way to check it by.
+#[derive(Debug)]
+pub struct ChannelPair {
+    /// Direction and run mode.
+    pub way: TestSetup,
+    /// Under test.
+    pub channel: Channel,
+    other: Channel,
+    card: Card,
+    base: u64,
+}
+
+impl ChannelPair {
+    /// Card address `offset` bytes into the memory that may be used.
+    #[must_use]
+    pub const fn at(&self, offset: u64) -> CardAddr {
+        CardAddr::new(self.base + offset)
+    }
+
+    /// Writes card memory.
+    pub fn write(&mut self, at: CardAddr, data: &[u8]) {
+        let buffer = self.card.buffer_from(data).expect("DMA memory");
+        let h2c = if self.way.to_card() { &mut self.channel } else { &mut self.other };
+        if let Err(failed) = h2c.transfer(buffer, at, long_wait()) {
+            panic!("{:?}: {failed}", self.way);
+        }
+    }
+
+    /// Reads card memory.
+    #[must_use]
+    pub fn read(&mut self, at: CardAddr, length: usize) -> Vec<u8> {
+        let mut buffer = self.card.buffer(length).expect("DMA memory");
+        buffer.fill(0xEE);
+        let c2h = if self.way.to_card() { &mut self.other } else { &mut self.channel };
+        match c2h.transfer(buffer, at, long_wait()) {
+            Ok(buffer) => buffer.to_vec(),
+            Err(failed) => panic!("{:?}: {failed}", self.way),
+        }
+    }
+
+    /// A buffer for a transfer of `data` to or from `at`, which is where the data lies if it comes from the card.
+    #[must_use]
+    pub fn buffer(&mut self, at: CardAddr, data: &[u8]) -> DmaBuffer {
+        if self.way.to_card() {
+            return self.card.buffer_from(data).expect("DMA memory");
+        }
+        self.write(at, data);
+        let mut buffer = self.card.buffer(data.len()).expect("DMA memory");
+        buffer.fill(0xEE);
+        buffer
+    }
+
+    /// Whether `data` has gone its way between `buffer` and `at`.
+    #[must_use]
+    pub fn moved(&mut self, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
+        if self.way.to_card() { self.read(at, data.len()) == data } else { buffer.to_vec() == data }
+    }
+
+    /// Puts `data` where a transfer between attached memory and `at` takes it from.
+    pub fn put(&mut self, memory: MemoryHandle, offset: usize, at: CardAddr, data: &[u8]) {
+        let host = if self.way.to_card() { data } else { &vec![0xEE; data.len()] };
+        self.channel.memory(memory).expect("attached").write(offset, host).expect("inside the memory");
+        if !self.way.to_card() {
+            self.write(at, data);
+        }
+    }
+
+    /// Whether `data` has gone its way between attached memory and `at`.
+    #[must_use]
+    pub fn arrived(&mut self, memory: MemoryHandle, offset: usize, at: CardAddr, data: &[u8]) -> bool {
+        if self.way.to_card() {
+            return self.read(at, data.len()) == data;
+        }
+        let mut found = vec![0; data.len()];
+        self.channel.memory(memory).expect("attached").read(offset, &mut found).expect("inside the memory");
+        found == data
+    }
+
+    /// The channel under test alone.
+    #[must_use]
+    pub fn into_channel(self) -> Channel {
+        self.channel
+    }
+
+    /// One transfer that has to arrive, waited for as `options` say.
+    pub fn check(&mut self, seed: u64, length: usize, offset: u64, options: WaitOptions) {
+        let (data, at) = (bytes(seed, length), self.at(offset));
+        let buffer = self.buffer(at, &data);
+        match self.channel.transfer(buffer, at, options) {
+            Ok(buffer) => assert!(
+                self.moved(&buffer, at, &data),
+                "{:?}: {length} bytes at {at} are not what was sent",
+                self.way
+            ),
+            Err(failed) => panic!("{:?}: {length} bytes at {at}: {failed}", self.way),
+        }
+    }
+
+    /// The channel works.
+    pub fn assert_works(&mut self, seed: u64) {
+        self.check(seed, 3001, 0x101, long_wait());
+    }
+}

@@ -1,0 +1,268 @@
+//! Ending in the middle: cancelled, aborted, dropped in every order. Every buffer is accounted for, and the card works.
+
+use std::any::Any;
+
+use fpga_driver::{FaultCause, MemoryHandle, ScatterGatherEntry, Ticket};
+
+use super::{Case, CaseContext, Verdict, case};
+use crate::cards::assert_closed;
+use crate::conformance::Skip;
+use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
+use crate::rig::TestSetup;
+use crate::{bytes, orders};
+
+pub(super) const CASES: &[Case] = &[
+    case("ending.cancel", &[], cancel),
+    case("ending.abort", &[], abort),
+    case("ending.drop_in_every_order_releases_memory", &[], dropped),
+    case("ending.completions_not_taken", &[], not_taken),
+];
+
+const LENGTH: usize = 100_001;
+const PLACE: u64 = 1 << 20;
+
+/// What a transfer is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A buffer, which comes back with the completion.
+    Buffer,
+    /// A part of attached memory.
+    Part,
+    /// Two halves of a part, which lie apart in the card.
+    List,
+}
+
+const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Part, Kind::List];
+
+/// Transfers under way; transfer `n` is of kind `n % 3`.
+struct Flight {
+    /// Parts and lists lie here.
+    memory: MemoryHandle,
+    transfers: Vec<(Ticket, Kind, Vec<u8>)>,
+}
+
+/// The halves of transfer `n`.
+fn halves(lane: &ChannelPair, memory: MemoryHandle, n: usize) -> [ScatterGatherEntry; 2] {
+    let (offset, first) = (n * LENGTH, LENGTH / 2);
+    let at = |offset: usize| lane.at(n as u64 * PLACE + offset as u64);
+    [
+        ScatterGatherEntry { memory, offset, length: first, card: at(0) },
+        ScatterGatherEntry { memory, offset: offset + first, length: LENGTH - first, card: at(first + 64) },
+    ]
+}
+
+impl Flight {
+    /// Starts `count` transfers, of which the last stays in the queue. `step`: how far a card in this process has come.
+    fn begin(
+        bench: &CaseContext<'_>,
+        opened: &Opened,
+        lane: &mut ChannelPair,
+        count: usize,
+        step: usize,
+    ) -> Self {
+        let area = opened.card.registered_memory(count * LENGTH).expect("DMA memory");
+        let memory = lane.channel.register_memory(area).expect("attached");
+        let ready: Vec<_> = (0..count)
+            .map(|n| {
+                let data = bytes((step << 8 | n) as u64, LENGTH);
+                let (kind, at) = (KINDS[n % KINDS.len()], lane.at(n as u64 * PLACE));
+                let buffer = match kind {
+                    Kind::Buffer => Some(lane.buffer(at, &data)),
+                    Kind::Part => {
+                        lane.put(memory, n * LENGTH, at, &data);
+                        None
+                    }
+                    Kind::List => {
+                        for piece in halves(lane, memory, n) {
+                            let from = piece.offset - n * LENGTH;
+                            lane.put(memory, piece.offset, piece.card, &data[from..from + piece.length]);
+                        }
+                        None
+                    }
+                };
+                (buffer, kind, at, data)
+            })
+            .collect();
+        let mut transfers = Vec::new();
+        for (n, (buffer, kind, at, data)) in ready.into_iter().enumerate() {
+            if n + 1 == count {
+                lane.channel.poll().expect("started");
+                if let Some((network, _)) = bench.simulated() {
+                    for _ in 0..step {
+                        network.step();
+                    }
+                }
+            }
+            let ticket = match (kind, buffer) {
+                (_, Some(buffer)) => lane.channel.submit(buffer, at).expect("accepted"),
+                (Kind::List, None) => {
+                    let pieces = halves(lane, memory, n);
+                    lane.channel.submit_list(&pieces).expect("accepted")
+                }
+                (_, None) => lane.channel.submit_at(memory, n * LENGTH, LENGTH, at).expect("accepted"),
+            };
+            transfers.push((ticket, kind, data));
+        }
+        Self { memory, transfers }
+    }
+
+    fn ticket(&self, n: usize) -> Ticket {
+        self.transfers[n].0
+    }
+
+    /// Everything has ended: what ended well is there, everything else was aborted and gives its buffer back. Returns which were.
+    fn aborted(self, lane: &mut ChannelPair) -> Vec<usize> {
+        let way = lane.way;
+        assert_eq!(lane.channel.in_flight(), 0);
+        let completions: Vec<_> = core::iter::from_fn(|| lane.channel.next_completion()).collect();
+        let mut completions = completions.into_iter().peekable();
+        let mut aborted = Vec::new();
+        for (n, (ticket, kind, data)) in self.transfers.into_iter().enumerate() {
+            assert!(lane.channel.has_ended(ticket));
+            let done = completions.next_if(|done| done.ticket == ticket);
+            let arrived = match done.map(|done| (done.outcome, done.buffer)) {
+                Some((Err(fault), buffer)) => {
+                    assert_eq!(fault.cause, FaultCause::Aborted, "{way:?}: transfer {n}");
+                    assert_eq!(buffer.is_some(), kind == Kind::Buffer, "{way:?}: transfer {n}");
+                    aborted.push(n);
+                    continue;
+                }
+                Some((Ok(length), buffer)) => {
+                    assert_eq!(
+                        (length, kind),
+                        (LENGTH as u64, Kind::Buffer),
+                        "success of others is only counted"
+                    );
+                    let at = lane.at(n as u64 * PLACE);
+                    lane.moved(&buffer.expect("it comes back"), at, &data)
+                }
+                None if kind == Kind::List => halves(lane, self.memory, n).into_iter().all(|piece| {
+                    let from = piece.offset - n * LENGTH;
+                    lane.arrived(self.memory, piece.offset, piece.card, &data[from..from + piece.length])
+                }),
+                None => {
+                    assert_eq!(kind, Kind::Part, "{way:?}: the buffer of transfer {n} is lost");
+                    let at = lane.at(n as u64 * PLACE);
+                    lane.arrived(self.memory, n * LENGTH, at, &data)
+                }
+            };
+            assert!(arrived, "{way:?}: transfer {n} is not what was sent");
+        }
+        assert!(completions.next().is_none(), "{way:?}: a completion of no transfer");
+        drop(lane.channel.deregister_memory(self.memory).expect("nothing is in flight"));
+        aborted
+    }
+}
+
+fn lane(opened: &Opened, way: TestSetup) -> Result<ChannelPair, Skip> {
+    opened.needs(6 * PLACE)?;
+    opened.lane_with(way, way.options().max_descriptor_length(4096))
+}
+
+/// One is taken back, wherever it is; the others arrive.
+fn cancel(bench: &mut CaseContext<'_>) -> Verdict {
+    let opened = bench.open();
+    for way in opened.ways() {
+        let mut lane = lane(&opened, way)?;
+        for (victim, step) in [(0, 0), (1, 10), (3, 40), (4, 0), (2, 90)] {
+            let flight = Flight::begin(bench, &opened, &mut lane, 5, step);
+            let cancelled = lane.channel.cancel(flight.ticket(victim)).expect("the engine stops");
+            lane.channel.wait_ended(flight.ticket(4), long_wait()).expect("they end");
+            let expected: &[usize] = if cancelled { &[victim] } else { &[] };
+            assert_eq!(flight.aborted(&mut lane), expected, "{way:?}");
+        }
+        lane.assert_works(1);
+    }
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
+}
+
+fn abort(bench: &mut CaseContext<'_>) -> Verdict {
+    let opened = bench.open();
+    for way in opened.ways() {
+        let mut lane = lane(&opened, way)?;
+        for step in [0, 1, 7, 30, 60, 200] {
+            let flight = Flight::begin(bench, &opened, &mut lane, 5, step);
+            assert_eq!(lane.channel.abort(), Ok(5), "{way:?} after {step} steps");
+            assert_eq!(lane.channel.abort(), Ok(0), "{way:?}: nothing is left to abort");
+            let aborted = flight.aborted(&mut lane);
+            assert!(aborted.ends_with(&[4]), "{way:?}: what was only queued cannot have ended well");
+            assert_eq!(aborted, Vec::from_iter(5 - aborted.len()..5), "{way:?}: in order");
+            lane.assert_works(step as u64);
+        }
+    }
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
+}
+
+/// Channels, buffer and card go in every order while transfers are under way.
+fn dropped(bench: &mut CaseContext<'_>) -> Verdict {
+    // A real kernel takes its time to open and close: there each of them goes first twice, and the rest is for the doors of a process.
+    let each = if bench.simulated().is_some() { 1 } else { 3 };
+    let probe = bench.open();
+    let ways = probe.ways();
+    probe.close();
+    for (n, order) in orders(4).into_iter().step_by(each).enumerate() {
+        // Every order with every way where that takes no time, with one of them elsewhere.
+        let ways = if bench.real_time() { &ways[n % ways.len()..][..1] } else { &ways[..] };
+        for (k, way) in ways.iter().enumerate() {
+            drop_all(bench, *way, &order, [0, 3, 10, 25, 40, 300][(n + k) % 6])?;
+        }
+    }
+    let opened = bench.open();
+    opened.lane(ways[0])?.assert_works(1);
+    opened.close();
+    Ok(())
+}
+
+/// Drops channel, card, buffer and area in `order` after `step` units of work, on a card that works.
+fn drop_all(bench: &CaseContext<'_>, way: TestSetup, order: &[usize], step: usize) -> Verdict {
+    let opened = bench.open();
+    let mut lane = lane(&opened, way)?;
+    lane.assert_works(step as u64);
+    Flight::begin(bench, &opened, &mut lane, 4, step);
+    let Opened { card, seam, messages, .. } = opened;
+    let pool = card.memory().clone();
+    let (buffer, area) = (card.buffer(5000).expect("memory"), card.registered_memory(5000).expect("memory"));
+    let mut things: [Option<Box<dyn Any>>; 4] = [
+        Some(Box::new(lane.into_channel())),
+        Some(Box::new(card)),
+        Some(Box::new(buffer)),
+        Some(Box::new(area)),
+    ];
+    for index in order {
+        things[*index] = None;
+        // Between the drops the card goes on with whatever it still may do.
+        if let Some((network, _)) = bench.simulated() {
+            for _ in 0..3 {
+                network.step();
+            }
+        }
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.in_use, stats.quarantined), (0, 0), "{way:?} {order:?}: {stats:?}");
+    drop(pool);
+    assert!(seam.mappings().is_empty(), "{way:?} {order:?}: still mapped");
+    // A server puts its card to rest some time after the client has left.
+    if let (Some((network, number)), None) = (bench.simulated(), messages) {
+        assert_closed(&network, number);
+    }
+    Ok(())
+}
+
+fn not_taken(bench: &mut CaseContext<'_>) -> Verdict {
+    let opened = bench.open();
+    for way in opened.ways() {
+        let mut lane = lane(&opened, way)?;
+        let flight = Flight::begin(bench, &opened, &mut lane, 5, 0);
+        lane.channel.wait_ended(flight.ticket(4), long_wait()).expect("they end");
+        // The rings of two channels, attached memory, two buffers.
+        opened.assert_pool(5, 0);
+        drop(lane);
+        opened.assert_pool(0, 0);
+    }
+    opened.close();
+    Ok(())
+}

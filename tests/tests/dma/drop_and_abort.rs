@@ -1,0 +1,511 @@
+//! Channels that end in the middle of their work: by request, by being dropped, by a thread's panic, by a reset, because the card
+//! leaves, because the engine does not stop. Memory that the card may still reach stays away from everybody; all other comes back.
+
+use fpga_driver::pci::{MmioError, QuarantineReason, ResetLevel};
+use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::sim::{CardFailure, SimNetwork};
+use fpga_driver::{
+    Backend, Card, FaultCause, MemoryHandle, ResourceError, RunMode, ScatterGatherEntry, Ticket,
+};
+use fpga_tests::cards::{DMA_BAR, channels_idle, fast_network, network, open, with_channels};
+use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
+use fpga_tests::rig::{Channel, TestSetup};
+
+use super::*;
+
+/// Bytes of one transfer: eight descriptors.
+const LENGTH: usize = 8 * 4096;
+
+const fn place(number: u64) -> CardAddr {
+    CardAddr::new(0x10_0000 + (number << 17))
+}
+
+/// A channel with work in every state.
+pub(crate) struct Work {
+    /// Attached, never used.
+    idle: MemoryHandle,
+    /// All of its transfers have ended.
+    done: MemoryHandle,
+    posted: MemoryHandle,
+    /// Behind the run, not posted.
+    queued: MemoryHandle,
+    /// Posted: buffer, part, list, buffer. Then queued: part, buffer.
+    tickets: [Ticket; 6],
+    data: [Vec<u8>; 6],
+}
+
+const BUFFERS: [usize; 3] = [0, 3, 5];
+
+impl Work {
+    fn begin(rig: &mut Rig, steps: usize) -> Self {
+        let [idle, done, posted, queued] = [0; 4].map(|_| rig.register_memory(2 * LENGTH));
+        let ended = rig.channel.submit_at(done, 0, 100, CardAddr::ZERO).unwrap();
+        rig.channel.wait_ended(ended, WaitOptions::default()).unwrap();
+        let data = [0, 1, 2, 3, 4, 5].map(|n| bytes(n, LENGTH));
+        rig.put(posted, 0, place(1), &data[1]);
+        rig.put(posted, LENGTH, place(2), &data[2]);
+        rig.put(queued, 0, place(4), &data[4]);
+        let buffer = |rig: &mut Rig, n: usize| {
+            let at = place(n as u64);
+            let buffer = rig.buffer(at, &data[n]);
+            rig.channel.submit(buffer, at).unwrap()
+        };
+        let first = buffer(rig, 0);
+        let part = rig.channel.submit_at(posted, 0, LENGTH, place(1)).unwrap();
+        let piece = ScatterGatherEntry { memory: posted, offset: LENGTH, length: LENGTH, card: place(2) };
+        let list = rig.channel.submit_list(&[piece]).unwrap();
+        let last = buffer(rig, 3);
+        rig.channel.poll().unwrap();
+        rig.step(steps);
+        let behind = rig.channel.submit_at(queued, 0, LENGTH, place(4)).unwrap();
+        let very_last = buffer(rig, 5);
+        let tickets = [first, part, list, last, behind, very_last];
+        Self { idle, done, posted, queued, tickets, data }
+    }
+
+    /// Everything has ended: what went well is there, what did not is aborted. Returns how many did not, and of those, whose
+    /// buffers were not given back.
+    fn check(&self, rig: &mut Rig) -> (usize, usize) {
+        assert_eq!(rig.channel.in_flight(), 0);
+        let mut completions = rig.completions().into_iter().peekable();
+        let (mut failed, mut kept) = (0, 0);
+        for (n, ticket) in self.tickets.into_iter().enumerate() {
+            let buffered = BUFFERS.contains(&n);
+            let done = completions.next_if(|done| done.ticket == ticket);
+            assert!(rig.channel.has_ended(ticket));
+            match done.map(|done| (done.outcome, done.buffer)) {
+                Some((Err(fault), buffer)) => {
+                    assert_eq!(fault.cause, FaultCause::Aborted);
+                    failed += 1;
+                    kept += usize::from(buffered && buffer.is_none());
+                    assert!(buffered || buffer.is_none());
+                }
+                Some((Ok(length), buffer)) => {
+                    assert_eq!((length, failed), (LENGTH as u64, 0), "in order");
+                    assert!(rig.moved(&buffer.unwrap(), place(n as u64), &self.data[n]), "{:?}", rig.setup);
+                }
+                None => {
+                    assert!(!buffered && failed == 0, "{:?}: {n}", rig.setup);
+                    let offset = if n == 2 { LENGTH } else { 0 };
+                    let memory = if n == 4 { self.queued } else { self.posted };
+                    if rig.channel.memory(memory).is_some() {
+                        let arrived = rig.arrived(memory, offset, place(n as u64), LENGTH);
+                        assert!(arrived == self.data[n], "{:?}", rig.setup);
+                    }
+                }
+            }
+        }
+        assert!(completions.next().is_none());
+        (failed, kept)
+    }
+
+    fn all(&self) -> [MemoryHandle; 4] {
+        [self.idle, self.done, self.posted, self.queued]
+    }
+
+    /// Takes all attached memory back.
+    fn deregister_memory(&self, rig: &mut Rig) {
+        for memory in self.all() {
+            drop(rig.channel.deregister_memory(memory).unwrap());
+        }
+    }
+}
+
+fn short(way: TestSetup) -> fpga_driver::ChannelOptions {
+    way.options().max_descriptor_length(4096)
+}
+
+/// Aborts after `steps` units of work.
+fn aborted(way: TestSetup, steps: usize) {
+    let mut rig = Rig::with(way, short(way));
+    let work = Work::begin(&mut rig, steps);
+    assert_eq!(rig.channel.abort().unwrap(), 6, "{way:?} after {steps} steps");
+    let (failed, kept) = work.check(&mut rig);
+    assert!(failed >= 2 && kept == 0, "what was only queued cannot have ended");
+    assert_eq!(rig.channel.abort(), Ok(0), "nothing is left to abort");
+    rig.assert_works(1);
+    work.deregister_memory(&mut rig);
+    assert_pool(&rig.card, AREA, 0);
+}
+
+#[test]
+fn abort_at_any_moment_returns_buffers() {
+    for way in SETUPS {
+        for steps in (0..50).chain([200]) {
+            aborted(way, steps);
+        }
+    }
+}
+
+#[test]
+fn abort_before_start_and_after_end_is_harmless() {
+    for way in SETUPS {
+        let mut rig = Rig::new(way);
+        assert_eq!(rig.channel.abort(), Ok(0));
+        let memory = rig.register_memory(4096);
+        rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        assert_eq!(rig.channel.abort(), Ok(1), "queued only");
+        assert_eq!(rig.completions().len(), 1);
+        rig.assert_works(1);
+        rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        rig.channel.poll().unwrap();
+        rig.network.step_until_idle();
+        assert_eq!(rig.channel.abort(), Ok(1), "done, not polled");
+        assert_eq!(rig.completions().len(), 0, "it had ended well");
+        // After a cancel, in the middle of what it has put back into the queue.
+        let tickets = [0, 1, 2].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
+        rig.channel.poll().unwrap();
+        assert_eq!(rig.channel.cancel(tickets[1]), Ok(true));
+        assert_eq!(rig.channel.abort(), Ok(3));
+        assert_eq!(rig.completions().len(), 3);
+        rig.assert_works(2);
+    }
+}
+
+/// The whole of `network`'s card works.
+fn assert_opens(network: &SimNetwork, way: TestSetup) {
+    let card = open(network);
+    assert_pool(&card, 0, 0);
+    let mut rig = Rig::on(network.clone(), card, way, way.options());
+    rig.assert_works(9);
+    drop(rig);
+    assert_closed(network, 0);
+}
+
+#[test]
+fn drop_channel_stops_card_writes() {
+    for way in SETUPS {
+        for steps in 0..45 {
+            let mut rig = Rig::with(way, short(way));
+            Work::begin(&mut rig, steps);
+            let Rig { channel, card, network, .. } = rig;
+            drop(channel);
+            assert!(channels_idle(&network, 0), "{way:?} after {steps} steps");
+            assert_pool(&card, 0, 0);
+            // What the engine reached is somebody else's now.
+            let mut witness = card.buffer(1 << 20).unwrap();
+            witness.fill(0x5A);
+            let before = network.with_card(0, |card| card.counters().descriptors);
+            network.step_until_idle();
+            assert!(witness.to_vec().iter().all(|byte| *byte == 0x5A));
+            assert_eq!(network.with_card(0, |card| card.counters().descriptors), before);
+        }
+    }
+}
+
+#[test]
+fn drop_by_panicking_thread_releases_channel() {
+    for way in SETUPS {
+        for steps in [0, 5, 30] {
+            let mut rig = Rig::with(way, short(way));
+            let Rig { card, network, .. } = {
+                Work::begin(&mut rig, steps);
+                rig
+            };
+            // The thread's channel is another one of the same card.
+            let mut channel = way.take(&card, 1, short(way)).unwrap();
+            let thread = std::thread::spawn({
+                let card = card.clone();
+                move || {
+                    let memory = channel.register_memory(card.registered_memory(LENGTH).unwrap()).unwrap();
+                    channel.submit_at(memory, 0, LENGTH, CardAddr::ZERO).unwrap();
+                    channel.submit(card.buffer(LENGTH).unwrap(), CardAddr::ZERO).unwrap();
+                    channel.poll().unwrap();
+                    // A panic without its message.
+                    std::panic::resume_unwind(Box::new("the thread's own mistake"));
+                }
+            });
+            assert!(thread.join().is_err());
+            assert!(channels_idle(&network, 0));
+            assert_pool(&card, 0, 0);
+            let mut rig = Rig::on(network, card, way, way.options());
+            rig.assert_works(3);
+            drop(rig.channel);
+            rig.channel = way.take(&rig.card, 1, way.options()).unwrap();
+            rig.assert_works(4);
+            drop((rig.channel, rig.card));
+            assert_closed(&rig.network, 0);
+        }
+    }
+}
+
+/// A call that finds out what has happened to the card, or may.
+pub(crate) type PollCall = fn(&mut Rig, &Work) -> Result<(), ChannelError>;
+
+pub(crate) const MAX_POLLS: [(&str, PollCall); 5] = [
+    ("abort", |rig, _| rig.channel.abort().map(drop)),
+    ("cancel", |rig, work| rig.channel.cancel(work.tickets[3]).map(drop)),
+    ("wait", |rig, work| rig.channel.wait(work.tickets[5], WaitOptions::default()).map(drop)),
+    ("wait_ended", |rig, work| rig.channel.wait_ended(work.tickets[4], WaitOptions::default())),
+    ("poll", |rig, _| {
+        loop {
+            rig.channel.poll()?;
+            rig.channel.relax();
+        }
+    }),
+];
+
+/// Resets the card after `steps` units of work, and lets `look` find out.
+pub(crate) fn reset(way: TestSetup, (name, look): (&str, PollCall), steps: usize) {
+    let stale =
+        |error: &ChannelError| matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. });
+    let mut rig = Rig::with(way, short(way));
+    let work = Work::begin(&mut rig, steps);
+    rig.network.backend(0).reset(ResetLevel::Hot).unwrap();
+    let error = look(&mut rig, &work).unwrap_err();
+    assert!(stale(&error), "{way:?} {name}: {error}");
+    let (failed, kept) = work.check(&mut rig);
+    assert!(failed >= 2 && kept == 0, "{way:?} {name}: {failed} failed, {kept} kept");
+    // Said once by the call that found it, and by everything that is asked of it later.
+    assert!(stale(&rig.channel.poll().unwrap_err()));
+    assert!(stale(&rig.channel.abort().unwrap_err()));
+    assert!(stale(&rig.channel.cancel(work.tickets[0]).unwrap_err()));
+    let refused = rig.channel.submit_at(work.idle, 0, 64, CardAddr::ZERO).unwrap_err();
+    assert!(matches!(&refused, SubmitError::Channel(error) if stale(error)), "{refused}");
+    let refused = rig.channel.submit(rig.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
+    assert!(matches!(&refused.error, SubmitError::Channel(error) if stale(error)), "{refused}");
+    drop(refused);
+    let refused = rig.channel.register_memory(rig.card.registered_memory(64).unwrap()).unwrap_err();
+    assert!(matches!(&refused.error, SubmitError::Channel(error) if stale(error)), "{refused}");
+    drop(refused);
+    work.deregister_memory(&mut rig);
+    assert_pool(&rig.card, AREA, 0);
+    drop((rig.channel, rig.card));
+    assert_closed(&rig.network, 0);
+    assert_opens(&rig.network, way);
+}
+
+#[test]
+fn reset_returns_all_buffers() {
+    for (way, look) in SETUPS.into_iter().flat_map(|way| MAX_POLLS.map(|look| (way, look))) {
+        for steps in [0, 1, 2, 9, 20, 30, 40, 300] {
+            reset(way, look, steps);
+        }
+    }
+}
+
+/// With nothing posted the first to notice is the doorbell.
+#[test]
+fn reset_before_first_doorbell_is_detected() {
+    for way in SETUPS {
+        let mut rig = Rig::new(way);
+        let memory = rig.register_memory(4096);
+        let ticket = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        let buffered = rig.channel.submit(rig.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
+        rig.network.backend(0).reset(ResetLevel::Hot).unwrap();
+        let error = rig.channel.wait(buffered, WaitOptions::default()).unwrap_err();
+        assert!(
+            matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. }),
+            "{way:?}: {error}"
+        );
+        assert!(rig.channel.has_ended(ticket), "{way:?}: said once, and everything has ended");
+        let done = rig.channel.wait(buffered, WaitOptions::default()).unwrap();
+        assert_eq!(done.outcome.unwrap_err().cause, FaultCause::Aborted);
+        drop(done.buffer.unwrap());
+        assert!(rig.channel.deregister_memory(memory).is_ok());
+        assert_pool(&rig.card, AREA, 0);
+    }
+}
+
+/// Lets the card leave after `steps` units of work, and lets `look` find out.
+pub(crate) fn left(way: TestSetup, (name, look): (&str, PollCall), failure: CardFailure, steps: usize) {
+    let mut rig = Rig::with(way, short(way));
+    let work = Work::begin(&mut rig, steps);
+    rig.network.fail(0, failure);
+    let error = look(&mut rig, &work).unwrap_err();
+    let ChannelError::Gone { quarantined, .. } = error else { panic!("{way:?} {name}: {error}") };
+    let (_, kept) = work.check(&mut rig);
+    let posts = !matches!(name, "abort" | "cancel");
+    assert_kept(&mut rig, &work, posts, kept, quarantined, QuarantineReason::DeviceGone);
+    drop((rig.channel, rig.card));
+    rig.network.fail(0, CardFailure::None);
+    assert_opens(&rig.network, way);
+}
+
+#[test]
+fn removed_card_quarantines_reachable_memory() {
+    for (way, look) in SETUPS.into_iter().flat_map(|way| MAX_POLLS.map(|look| (way, look))) {
+        for steps in [0, 9, 300] {
+            for failure in [CardFailure::Gone, CardFailure::AllOnes] {
+                left(way, look, failure, steps);
+            }
+        }
+    }
+}
+
+#[test]
+fn stuck_engine_quarantines_reachable_memory() {
+    for (way, (name, look)) in
+        SETUPS.into_iter().flat_map(|way| MAX_POLLS[..2].iter().map(move |look| (way, *look)))
+    {
+        for steps in [0, 9, 300] {
+            let network = fast_network(with_channels(2, 2));
+            let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
+            let card = Card::open(transport.clone()).unwrap();
+            let mut rig = Rig::on(network, card, way, short(way));
+            let work = Work::begin(&mut rig, steps);
+            let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
+            transport.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
+            let error = look(&mut rig, &work).unwrap_err();
+            let ChannelError::Wedged { quarantined, waited_ms: 2000, .. } = error else {
+                panic!("{way:?} {name}: {error}")
+            };
+            let (_, kept) = work.check(&mut rig);
+            assert_kept(
+                &mut rig,
+                &work,
+                !matches!(name, "abort" | "cancel"),
+                kept,
+                quarantined,
+                QuarantineReason::IdleNotConfirmed,
+            );
+            // Its neighbour does not care.
+            let Rig { channel, card, network, .. } = rig;
+            let other = way.take(&card, 1, way.options()).unwrap();
+            let mut other = Rig { setup: way, channel: other, card, network };
+            let ticket = {
+                let memory = other.register_memory(4096);
+                other.channel.submit_at(memory, 0, 4096, CardAddr::ZERO).unwrap()
+            };
+            other.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            drop(channel);
+        }
+    }
+}
+
+/// `kept` buffers, the ring, and the memory whose transfers were posted are in quarantine. Nothing else is.
+fn assert_kept(
+    rig: &mut Rig,
+    work: &Work,
+    posts: bool,
+    kept: usize,
+    quarantined: usize,
+    reason: QuarantineReason,
+) {
+    let way = rig.setup;
+    let posted_kept = rig.channel.memory(work.posted).is_none();
+    // A call that polls may have posted the rest first.
+    let queued_kept = posts && rig.channel.memory(work.queued).is_none();
+    assert_eq!(quarantined, kept + usize::from(posted_kept) + usize::from(queued_kept), "{way:?}");
+    for (memory, kept) in
+        [(work.idle, false), (work.done, false), (work.posted, posted_kept), (work.queued, queued_kept)]
+    {
+        match rig.channel.deregister_memory(memory).map(drop) {
+            Ok(()) => assert!(!kept),
+            Err(ChannelError::NotRegistered { .. }) => assert!(kept, "{way:?}: the card was not told of it"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_pool(&rig.card, 0, quarantined + 1);
+    assert!(rig.card.memory().quarantined().iter().all(|record| record.reason == reason));
+}
+
+/// What is not in flight when the channel goes, goes back to the pool, whatever the state of the engine.
+#[test]
+fn wedged_channel_dropped_quarantines_posted_memory_only() {
+    for way in SETUPS {
+        let network = fast_network(with_channels(2, 2));
+        let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
+        let card = Card::open(transport.clone()).unwrap();
+        let mut rig = Rig::on(network, card, way, short(way));
+        Work::begin(&mut rig, 2);
+        let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
+        transport.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
+        let Rig { channel, card, network: _network, .. } = rig;
+        let channel: Channel = channel;
+        drop(channel);
+        // Two buffers, the memory of the part and the list, the ring.
+        assert_pool(&card, 0, 4);
+    }
+}
+
+/// Whoever asks for a channel whose engine still runs for its last owner is told so, and the engine is left as it is: it must not
+/// be sent to memory that goes back to the pool with the refusal.
+#[test]
+fn take_busy_channel_is_refused_and_untouched() {
+    for way in SETUPS {
+        let network = network(with_channels(2, 2));
+        let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
+        let card = Card::open(transport.clone()).unwrap();
+        let mut channel = way.take(&card, 0, short(way)).unwrap();
+        channel.submit(card.buffer(4 * LENGTH).unwrap(), CardAddr::ZERO).unwrap();
+        channel.poll().unwrap();
+        // Its registers cannot be written, so nobody can stop it.
+        transport.refuse_writes(true);
+        drop(channel);
+        transport.refuse_writes(false);
+        for _ in 0..3 {
+            let refused = way.take(&card, 0, short(way));
+            assert!(matches!(refused, Err(ResourceError::Busy { .. })), "{way:?}: {refused:?}");
+        }
+        assert_pool(&card, 0, 2);
+        let mut witnesses: Vec<_> = (0..64).map(|_| card.buffer(16 << 10).unwrap()).collect();
+        for witness in &mut witnesses {
+            witness.fill(0x5A);
+        }
+        network.step_until_idle();
+        for witness in &witnesses {
+            assert!(witness.to_vec().iter().all(|byte| *byte == 0x5A), "{way:?}: its write-back");
+        }
+        drop(witnesses);
+        if matches!(way.mode, RunMode::Batch) {
+            // The run has ended by itself.
+            let channel = way.take(&card, 0, way.options()).unwrap();
+            let mut rig = Rig { setup: way, channel, card, network };
+            rig.assert_works(5);
+        }
+    }
+}
+
+#[test]
+fn take_channel_of_removed_card_is_refused() {
+    for way in SETUPS {
+        for failure in [CardFailure::Gone, CardFailure::AllOnes] {
+            let network = network(with_channels(2, 2));
+            let card = open(&network);
+            network.fail(0, failure);
+            let refused = way.take(&card, 0, way.options());
+            assert!(
+                matches!(refused, Err(ResourceError::Mmio { source: MmioError::Gone { .. }, .. })),
+                "{way:?} {failure:?}: {refused:?}"
+            );
+            network.fail(0, CardFailure::None);
+            let channel = way.take(&card, 0, way.options()).unwrap();
+            let mut rig = Rig { setup: way, channel, card, network };
+            rig.assert_works(6);
+        }
+    }
+}
+
+#[test]
+fn channels_end_independently() {
+    let network = network(with_channels(4, 4));
+    let card = open(&network);
+    let mut rigs: Vec<_> = (0..4)
+        .flat_map(|number| {
+            let (card, network) = (&card, &network);
+            [0, 1].map(move |direction| {
+                let way = SETUPS[usize::from(number % 2 == 1) * 2 + direction];
+                let channel = way.take(card, number, short(way)).unwrap();
+                Rig { setup: way, channel, card: card.clone(), network: network.clone() }
+            })
+        })
+        .collect();
+    let works: Vec<_> = rigs.iter_mut().map(|rig| Work::begin(rig, 3)).collect();
+    // Every other one is aborted, the rest goes on.
+    for (n, (rig, work)) in rigs.iter_mut().zip(&works).enumerate() {
+        if n % 2 == 0 {
+            rig.channel.abort().unwrap();
+            work.check(rig);
+        }
+    }
+    for (n, (rig, work)) in rigs.iter_mut().zip(&works).enumerate() {
+        if n % 2 == 1 {
+            rig.channel.wait_ended(work.tickets[5], WaitOptions::default()).unwrap();
+            assert_eq!(rig.completions().len(), BUFFERS.len(), "{:?}", rig.setup);
+        }
+        work.deregister_memory(rig);
+    }
+    drop(rigs);
+    assert_pool(&card, 0, 0);
+}

@@ -1,0 +1,398 @@
+//! Transfers from and to parts of memory that stays with the channel.
+
+use fpga_driver::pci::{DmaAccess, SharedMemory};
+use fpga_driver::ring::RefusalReason;
+use fpga_driver::sim::SimNetwork;
+use fpga_driver::{Card, ChannelOptions, Ticket};
+use fpga_tests::cards::{peek, poke, with_channels};
+use fpga_tests::rig::TestSetup;
+
+use super::*;
+
+const SIZE: usize = 256 << 10;
+const AT: CardAddr = CardAddr::new(0x40_0000);
+
+/// Parts anywhere, of any length, over and over: both sides must look like an array that the same copies were made in, to the
+/// last byte in between.
+fn parts(way: TestSetup, options: ChannelOptions, count: usize) {
+    let mut rig = Rig::with(way, options);
+    let memory = rig.register_memory(SIZE);
+    let (mut host, mut card) = (bytes(1, SIZE), bytes(2, SIZE));
+    rig.memory(memory).write(0, &host).unwrap();
+    poke(&rig.network, 0, AT, &card);
+    let mut dice = TestRng::new(3);
+    let lengths = [1, 2, 3, 31, 32, 63, 64, 65, 511, 512, 4095, 4096, 4097, 8191, 10_001, 20_000];
+    let mut submitted = 0;
+    while submitted < count {
+        let length = dice.one_of(&lengths);
+        let (offset, place) = (dice.below(SIZE - length + 1), dice.below(SIZE - length + 1));
+        match rig.channel.submit_at(memory, offset, length, AT.checked_add(place as u64).unwrap()) {
+            Ok(ticket) => {
+                submitted += 1;
+                assert!(!rig.channel.has_ended(ticket));
+                if way.to_card() {
+                    card[place..place + length].copy_from_slice(&host[offset..offset + length]);
+                } else {
+                    host[offset..offset + length].copy_from_slice(&card[place..place + length]);
+                }
+            }
+            Err(error) => {
+                assert!(error.is_full(), "{error}");
+                let before = rig.channel.ended();
+                let ended = rig.channel.poll().unwrap();
+                assert_eq!(rig.channel.ended() - before, ended as u64);
+                rig.channel.relax();
+            }
+        }
+    }
+    assert!(rig.finish().is_empty(), "success is only counted");
+    assert_eq!(rig.channel.ended(), count as u64);
+    let mut found = vec![0; SIZE];
+    rig.memory(memory).read(0, &mut found).unwrap();
+    assert!(found == host, "{way:?}: host memory differs");
+    assert!(peek(&rig.network, 0, AT, SIZE) == card, "{way:?}: card memory differs");
+    drop(rig.channel);
+    assert_pool(&rig.card, 0, 0);
+}
+
+#[test]
+fn registered_random_parts_match_array() {
+    for way in SETUPS {
+        for (descriptors, transfers, longest) in
+            [(8, 8, 4096), (64, 32, 4096), (64, 16, 1 << 20), (1024, 256, 1 << 20)]
+        {
+            let options = ChannelOptions::default()
+                .descriptors(descriptors)
+                .transfers(transfers)
+                .max_descriptor_length(longest);
+            parts(way, options, 2000);
+            parts(way, options.report_each(true), 300);
+            parts(way, options.long_blocks(true), 300);
+        }
+    }
+}
+
+#[test]
+fn registered_small_ring_wraps_thousands_of_times() {
+    for way in SETUPS {
+        parts(
+            way,
+            ChannelOptions::default().descriptors(2).transfers(1).max_descriptor_length(4 << 20),
+            2000,
+        );
+        parts(way, ChannelOptions::default().descriptors(8).transfers(1).max_descriptor_length(4096), 2000);
+    }
+}
+
+#[test]
+fn registered_success_is_counted_without_completion() {
+    for way in SETUPS {
+        let mut rig = Rig::new(way);
+        let memory = rig.register_memory(4096);
+        let tickets: Vec<_> =
+            (0..10).map(|n| rig.channel.submit_at(memory, n * 100, 100, AT).unwrap()).collect();
+        assert_eq!((rig.channel.ended(), rig.channel.in_flight()), (0, 10));
+        rig.channel.wait_ended(tickets[4], WaitOptions::default()).unwrap();
+        assert!(tickets[..5].iter().all(|ticket| rig.channel.has_ended(*ticket)));
+        rig.channel.wait_ended(tickets[9], WaitOptions::default()).unwrap();
+        assert_eq!((rig.channel.ended(), rig.channel.in_flight()), (10, 0));
+        // Again, and for what ended long ago: at once.
+        for ticket in &tickets {
+            rig.channel.wait_ended(*ticket, WaitOptions::default()).unwrap();
+            let nothing = rig.channel.wait(*ticket, WaitOptions::default());
+            assert!(matches!(nothing, Err(ChannelError::UnknownTicket { .. })), "{nothing:?}");
+        }
+        assert!(rig.channel.next_completion().is_none());
+        // A ticket of another channel that is further.
+        let mut other = way.take(&rig.card, 1, way.options()).unwrap();
+        let unknown = other.wait_ended(tickets[0], WaitOptions::default());
+        assert!(matches!(unknown, Err(ChannelError::UnknownTicket { .. })), "{unknown:?}");
+        assert!(!other.has_ended(tickets[0]));
+    }
+}
+
+/// Whatever is asked of the channel with this handle is refused.
+fn assert_stale(rig: &mut Rig, memory: fpga_driver::MemoryHandle) {
+    let refused = rig.channel.submit_at(memory, 0, 64, AT);
+    assert!(matches!(refused, Err(SubmitError::NotRegistered { .. })), "{:?}: {refused:?}", rig.setup);
+    let piece = fpga_driver::ScatterGatherEntry { memory, offset: 0, length: 64, card: AT };
+    let refused = rig.channel.submit_list(&[piece]);
+    assert!(matches!(refused, Err(SubmitError::NotRegistered { .. })), "{:?}: {refused:?}", rig.setup);
+    let refused = rig.channel.deregister_memory(memory).map(|area| area.len());
+    assert!(matches!(refused, Err(ChannelError::NotRegistered { .. })), "{:?}: {refused:?}", rig.setup);
+    assert!(rig.channel.memory(memory).is_none());
+    assert_eq!(rig.channel.in_flight(), 0);
+}
+
+#[test]
+fn registered_memory_in_flight_cannot_be_deregistered() {
+    for way in SETUPS {
+        let mut rig = Rig::new(way);
+        let (a, b, idle) = (rig.register_memory(8192), rig.register_memory(8192), rig.register_memory(64));
+        let data = [bytes(1, 8192), bytes(2, 8192)];
+        let places = [AT, AT.checked_add(0x1_0000).unwrap()];
+        rig.put(a, 0, places[0], &data[0]);
+        rig.put(b, 0, places[1], &data[1]);
+        let first = rig.channel.submit_at(a, 0, 8192, places[0]).unwrap();
+        // Queued, posted, with the card: in use all the time. What no transfer uses can go at any time.
+        let held = |rig: &mut Rig, memory| {
+            let refused = rig.channel.deregister_memory(memory).map(|area| area.len());
+            assert!(matches!(refused, Err(ChannelError::MemoryInUse { .. })), "{way:?}: {refused:?}");
+        };
+        held(&mut rig, a);
+        rig.channel.poll().unwrap();
+        held(&mut rig, a);
+        let last = rig.channel.submit_at(b, 0, 8192, places[1]).unwrap();
+        rig.network.step_until_idle();
+        held(&mut rig, a);
+        assert_eq!(rig.channel.deregister_memory(idle).unwrap().len(), 64);
+        rig.channel.wait_ended(first, WaitOptions::default()).unwrap();
+        let area = rig.channel.deregister_memory(a).unwrap();
+        let mut found = vec![0; 8192];
+        area.memory().read(0, &mut found).unwrap();
+        assert!(found == data[0] && peek(&rig.network, 0, places[0], 8192) == data[0]);
+        rig.channel.wait_ended(last, WaitOptions::default()).unwrap();
+        assert_stale(&mut rig, a);
+        // The place in the table is used again, the handle is not.
+        let again = rig.channel.register_memory(area).unwrap();
+        assert_ne!(again, a);
+        assert_stale(&mut rig, a);
+        assert_stale(&mut rig, idle);
+        for memory in [again, b] {
+            let ticket = rig.channel.submit_at(memory, 1, 4097, AT).unwrap();
+            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            assert!(rig.channel.deregister_memory(memory).is_ok());
+        }
+        drop(rig.channel);
+        assert_pool(&rig.card, 0, 0);
+        drop(rig.card);
+        assert_closed(&rig.network, 0);
+    }
+}
+
+#[test]
+fn registered_memory_of_other_channel_is_refused() {
+    for way in SETUPS {
+        let mut rig = Rig::new(way);
+        let mut other = way.take(&rig.card, 1, way.options()).unwrap();
+        let mut there = rig.card.registered_memory(4096).unwrap();
+        // As many as there are here, and more: the same numbers are given out in both.
+        for _ in 0..3 {
+            let _here = rig.register_memory(4096);
+            let memory = other.register_memory(there).unwrap();
+            assert_stale(&mut rig, memory);
+            assert!(other.memory(memory).is_some());
+            there = other.deregister_memory(memory).unwrap();
+        }
+        // Nor of a channel that was here before.
+        let number_before = rig.register_memory(4096);
+        drop(rig.channel);
+        rig.channel = way.take(&rig.card, 0, way.options()).unwrap();
+        for _ in 0..5 {
+            let _ = rig.register_memory(64);
+        }
+        assert_stale(&mut rig, number_before);
+    }
+}
+
+#[test]
+fn registered_memory_of_other_card_is_returned() {
+    for way in SETUPS {
+        let network = SimNetwork::builder().card(with_channels(1, 1)).cards(1).build().unwrap();
+        let (here, there) =
+            (Card::open(network.backend(0)).unwrap(), Card::open(network.backend(1)).unwrap());
+        let mut channel = way.take(&here, 0, way.options()).unwrap();
+        let area = there.registered_memory(4096).unwrap();
+        area.memory().write(0, &[7; 64]).unwrap();
+        let iova = area.iova();
+        let refused = channel.register_memory(area).unwrap_err();
+        assert!(matches!(refused.error, SubmitError::ForeignBuffer { .. }), "{refused}");
+        assert_eq!((refused.area.iova(), refused.area.len()), (iova, 4096));
+        let mut found = [0; 64];
+        refused.area.memory().read(0, &mut found).unwrap();
+        assert_eq!(found, [7; 64]);
+        drop(refused);
+        assert_pool(&there, 0, 0);
+        assert_pool(&here, AREA, 0);
+    }
+}
+
+#[test]
+fn registered_caller_memory_transfers() {
+    for way in SETUPS {
+        let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
+        let memory = SharedMemory::memfd("own", 1 << 20).unwrap();
+        let area = rig.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
+        let own = rig.channel.register_memory(area).unwrap();
+        let (mapped, data) = (rig.network.mapped_bytes(0), bytes(5, 100_000));
+        rig.put(own, 4321, AT, &data);
+        let ticket = rig.channel.submit_at(own, 4321, 100_000, AT).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        // The caller looks at its own memory: nothing was copied.
+        let mut found = vec![0; 100_000];
+        memory.view().read(4321, &mut found).unwrap();
+        assert!(found == data && peek(&rig.network, 0, AT, 100_000) == data, "{way:?}");
+        // It is unmapped when it comes back and is let go, or with its channel in the middle of a transfer.
+        drop(rig.channel.deregister_memory(own).unwrap());
+        assert_eq!(rig.network.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
+        let area = rig.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
+        let own = rig.channel.register_memory(area).unwrap();
+        rig.channel.submit_at(own, 0, 1 << 20, AT).unwrap();
+        rig.channel.poll().unwrap();
+        rig.step(20);
+        drop(rig.channel);
+        assert_eq!(rig.network.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
+        let stats = assert_pool(&rig.card, 0, 0);
+        assert_eq!((stats.caller_areas, stats.caller_bytes), (0, 0));
+        memory.view().read(0, &mut found).unwrap();
+    }
+}
+
+#[test]
+fn registered_part_outside_is_refused() {
+    for way in SETUPS {
+        let mut rig = Rig::new(way);
+        let memory = rig.register_memory(1000);
+        assert_eq!(rig.memory(memory).len(), 1000);
+        for (offset, length) in [
+            (0, 1001),
+            (1, 1000),
+            (999, 2),
+            (1000, 1),
+            (1001, 0),
+            (1001, 1),
+            (usize::MAX, 1),
+            (1, usize::MAX),
+            (usize::MAX, usize::MAX),
+        ] {
+            let refused = rig.channel.submit_at(memory, offset, length, AT);
+            let Err(SubmitError::MemoryRange { offset: o, length: l, size: 1000, .. }) = refused else {
+                panic!("{offset} {length}: {refused:?}")
+            };
+            assert_eq!((o, l), (offset, length));
+        }
+        for offset in [0, 500, 1000] {
+            let refused = rig.channel.submit_at(memory, offset, 0, AT);
+            assert!(
+                matches!(refused, Err(SubmitError::Ring { source: RefusalReason::Empty, .. })),
+                "{refused:?}"
+            );
+        }
+        for at in [0x2_0000_0000 - 999, 0x2_0000_0000, u64::MAX - 998, u64::MAX] {
+            let refused = rig.channel.submit_at(memory, 0, 1000, CardAddr::new(at));
+            assert!(matches!(refused, Err(SubmitError::CardMemory { length: 1000, .. })), "{refused:?}");
+        }
+        assert_eq!(rig.channel.in_flight(), 0);
+        // To the last byte on both sides.
+        let ticket = rig.channel.submit_at(memory, 0, 1000, CardAddr::new(0x2_0000_0000 - 1000)).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        let ticket = rig.channel.submit_at(memory, 999, 1, CardAddr::new(0x2_0000_0000 - 1)).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+    }
+}
+
+fn mixed(way: TestSetup) {
+    let mut rig = Rig::with(way, way.options().descriptors(32).transfers(16));
+    let memory = rig.register_memory(1 << 20);
+    let mut dice = TestRng::new(4);
+    let mut expected = Vec::<(Ticket, CardAddr, Vec<u8>)>::new();
+    let mut order = Vec::new();
+    let mut parts = Vec::<(Ticket, usize, CardAddr, Vec<u8>)>::new();
+    let mut returned = 0;
+    for n in 0..400_usize {
+        let data = bytes(n as u64, 1 + dice.below(2500));
+        let at = AT.checked_add((n << 12) as u64).unwrap();
+        loop {
+            let full = if n % 3 == 0 {
+                match rig.channel.submit(rig.setup.buffer(&rig.network, &rig.card, at, &data), at) {
+                    Ok(ticket) => {
+                        order.push(ticket);
+                        expected.push((ticket, at, data.clone()));
+                        false
+                    }
+                    Err(refused) => refused.is_full(),
+                }
+            } else {
+                let offset = (n << 11) % (1 << 20);
+                // The last transfer of this part has ended: the ring is far shorter than a turn of the memory.
+                parts.retain(|part| part.1 != offset);
+                let data = &data[..data.len().min(2048)];
+                rig.put(memory, offset, at, data);
+                match rig.channel.submit_at(memory, offset, data.len(), at) {
+                    Ok(ticket) => {
+                        order.push(ticket);
+                        parts.push((ticket, offset, at, data.to_vec()));
+                        false
+                    }
+                    Err(error) => error.is_full(),
+                }
+            };
+            if !full {
+                break;
+            }
+            rig.channel.poll().unwrap();
+            rig.channel.relax();
+            take(&mut rig, &expected, &mut returned);
+        }
+    }
+    let done = rig.finish();
+    check(&rig, done, &expected, &mut returned);
+    assert_eq!(returned, expected.len());
+    assert!(order.is_sorted());
+    for (_, offset, at, data) in &parts {
+        assert!(rig.arrived(memory, *offset, *at, data.len()) == *data, "{way:?}");
+    }
+    assert_pool(&rig.card, 1 + AREA, 0);
+}
+
+#[test]
+fn registered_and_buffers_end_in_order() {
+    for way in SETUPS {
+        mixed(way);
+    }
+}
+
+fn take(rig: &mut Rig, expected: &[(Ticket, CardAddr, Vec<u8>)], returned: &mut usize) {
+    let done = rig.completions();
+    check(rig, done, expected, returned);
+}
+
+fn check(
+    rig: &Rig,
+    done: Vec<fpga_driver::Completion>,
+    expected: &[(Ticket, CardAddr, Vec<u8>)],
+    returned: &mut usize,
+) {
+    for done in done {
+        let (ticket, at, data) = &expected[*returned];
+        assert_eq!((done.ticket, done.outcome), (*ticket, Ok(data.len() as u64)));
+        assert!(rig.moved(&done.buffer.unwrap(), *at, data), "{:?}", rig.setup);
+        *returned += 1;
+    }
+}
+
+#[test]
+fn registered_transfer_longer_than_descriptor_is_split() {
+    // 2^28 bytes and some; the lengths of descriptors have 28 bits.
+    const LENGTH: usize = (1 << 28) + 4097;
+    for way in SETUPS.into_iter().filter(|way| matches!(way.direction, Direction::C2h)) {
+        let network = fpga_tests::cards::network(with_channels(2, 2));
+        let mut memory = fpga_driver::pci::DmaPoolOptions::default();
+        memory.limit = 1 << 30;
+        let card = fpga_tests::cards::open_with(&network, fpga_driver::OpenOptions::default().memory(memory));
+        let mut rig = Rig::on(network, card, way, way.options());
+        let memory = rig.register_memory(LENGTH);
+        let before = rig.card.counters().unwrap().descriptors;
+        // What is not written in the card reads as zeros.
+        for offset in [0, (1 << 28) - 4096, LENGTH - 8] {
+            rig.memory(memory).write(offset, &[0xFF; 8]).unwrap();
+        }
+        poke(&rig.network, 0, AT.checked_add(LENGTH as u64 - 8).unwrap(), &[1; 8]);
+        let ticket = rig.channel.submit_at(memory, 0, LENGTH, AT).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert_eq!(rig.card.counters().unwrap().descriptors - before, 2);
+        for (offset, expected) in [(0, 0), ((1 << 28) - 4096, 0), (LENGTH - 8, 1)] {
+            assert_eq!(rig.arrived(memory, offset, AT, 8), [expected; 8], "at {offset}");
+        }
+    }
+}

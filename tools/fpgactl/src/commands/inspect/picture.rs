@@ -1,0 +1,40 @@
+//! When a listing was taken.
+
+use serde::Serialize;
+
+use super::ListingSource;
+use crate::units::binary_size;
+
+/// How far the load was.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoadProgress {
+    /// Bytes of the transfer.
+    pub of_bytes: u64,
+    /// Of these, acknowledged: as if every packet were full.
+    pub acknowledged_bytes: u64,
+    /// Since it was submitted, by the card's clock.
+    pub elapsed_us: f64,
+}
+
+impl LoadProgress {
+    pub(super) fn of(scene: &ListingSource) -> Option<Self> {
+        let ListingSource::Load(load) = scene else { return None };
+        Some(Self {
+            of_bytes: load.length,
+            acknowledged_bytes: load.acknowledged.min(load.length),
+            elapsed_us: load.elapsed.as_secs_f64() * 1e6,
+        })
+    }
+
+    /// A line below a listing's head.
+    pub(super) fn text(moment: Option<&Self>) -> String {
+        match moment {
+            Some(Self { of_bytes, acknowledged_bytes, elapsed_us }) => format!(
+                "in the middle of a transfer of {}: {} acknowledged after {elapsed_us:.1} µs",
+                binary_size(*of_bytes),
+                binary_size(*acknowledged_bytes)
+            ),
+            None => "as the card is; --size makes a transfer to look at".to_owned(),
+        }
+    }
+}

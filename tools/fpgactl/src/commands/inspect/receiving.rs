@@ -1,0 +1,362 @@
+//! `registry` and `escape`: what the receiving card keeps, and whether its host's mirror agrees.
+
+use fpga_driver::endpoint::{EscapeSlot, ReceiveTables};
+use fpga_driver::firmware::MessageId;
+use fpga_driver::protocol::Nanos;
+use fpga_driver::protocol::mirror::Table;
+use fpga_driver::protocol::receiver::EntryView;
+use serde::Serialize;
+
+use super::{
+    ListingSource, LoadProgress, REGISTRY, has_messages, in_micros, scheme_name, scheme_names, span_text,
+};
+use crate::cli::Scheme;
+use crate::error::CliError;
+use crate::output::{Report, render, table};
+
+/// What the host's mirror of a table says.
+#[derive(Debug, Serialize)]
+pub(in crate::commands) struct MirrorRow {
+    pub(in crate::commands) occupancy: u16,
+    /// Each difference in words; empty if mirror and card agree.
+    pub(in crate::commands) differences: Vec<String>,
+}
+
+impl MirrorRow {
+    fn of(scene: &ListingSource, of: Table) -> Option<Self> {
+        let ListingSource::Load(load) = scene else { return None };
+        let mirror = load.receiving.endpoint().mirror();
+        let occupancy = match of {
+            Table::Registry => mirror.occupancy(),
+            Table::Escape => mirror.escape_occupancy(),
+        };
+        let differences =
+            load.differences.iter().filter(|found| found.table == of).map(ToString::to_string).collect();
+        Some(Self { occupancy, differences })
+    }
+
+    fn text(mirror: Option<&Self>) -> String {
+        match mirror {
+            None => "no mirror: nobody takes this card's events".to_owned(),
+            Some(Self { occupancy, differences }) if differences.is_empty() => {
+                format!("mirror, from events alone: {occupancy} in use, no field differs")
+            }
+            Some(Self { occupancy, differences }) => format!(
+                "mirror, from events alone: {occupancy} in use, differs where events are still under way:\n  {}",
+                differences.join("\n  ")
+            ),
+        }
+    }
+}
+
+fn registry_owner(scene: &ListingSource) -> (String, u32, ReceiveTables) {
+    match scene {
+        ListingSource::Load(load) => {
+            let receiving = &load.receiving;
+            (receiving.name(), receiving.node().get(), receiving.endpoint().tables().clone())
+        }
+        ListingSource::Card { name, node, tables } => (name.clone(), *node, tables.clone()),
+    }
+}
+
+/// What `registry` reports.
+#[derive(Debug, Serialize)]
+pub struct RegistryReport {
+    pub(in crate::commands) card: String,
+    pub(in crate::commands) node: u32,
+    #[serde(flatten)]
+    pub(in crate::commands) moment: Option<LoadProgress>,
+    /// By whose rules where a transfer names none.
+    pub(in crate::commands) scheme: &'static str,
+    /// And by whose at all: entries of a registry, contexts of messages, or some of both.
+    pub(in crate::commands) schemes: Vec<&'static str>,
+    pub(in crate::commands) capacity: u16,
+    pub(in crate::commands) occupancy: u32,
+    pub(in crate::commands) high_water: u32,
+    /// How long an entry waits for its sender.
+    pub(in crate::commands) timeout_us: f64,
+    pub(in crate::commands) entries: Vec<EntryRow>,
+    pub(in crate::commands) mirror: Option<MirrorRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub(in crate::commands) struct EntryRow {
+    pub(in crate::commands) index: u16,
+    /// By which it is received.
+    pub(in crate::commands) scheme: &'static str,
+    pub(in crate::commands) generation: u32,
+    pub(in crate::commands) source: u32,
+    pub(in crate::commands) incarnation: String,
+    pub(in crate::commands) transfer: u32,
+    pub(in crate::commands) segment: u32,
+    pub(in crate::commands) segment_count: u32,
+    pub(in crate::commands) base: String,
+    pub(in crate::commands) length: u32,
+    pub(in crate::commands) expected: u16,
+    /// The packet that the mask begins with: 0, or in schemes of messages the lowest missing one.
+    pub(in crate::commands) first: u32,
+    pub(in crate::commands) received: u32,
+    /// The mask's words, as the card holds them: word 0 first, the unused bits set.
+    pub(in crate::commands) mask: Vec<String>,
+    /// One character per expected packet from `first` on, at most 256: `#` in memory, `.` missing.
+    pub(in crate::commands) bits: String,
+    pub(in crate::commands) silent: bool,
+    pub(in crate::commands) notify: bool,
+    pub(in crate::commands) transfer_length: u64,
+    /// Since its last packet.
+    pub(in crate::commands) age_us: f64,
+    /// Until the card gives it up, if nothing more comes.
+    pub(in crate::commands) expires_in_us: f64,
+}
+
+impl EntryRow {
+    fn new(index: u16, entry: &EntryView, patience: Nanos) -> Self {
+        // A mask shows no more than 256 packets from the first missing one on.
+        let shown = u32::from(entry.expected).saturating_sub(entry.first).min(256);
+        let bits = drawn(&entry.mask, u16::try_from(shown).unwrap_or(u16::MAX));
+        let there = u32::try_from(bits.bytes().filter(|bit| *bit == b'#').count()).unwrap_or(u32::MAX);
+        Self {
+            index,
+            scheme: Scheme::name_of(entry.scheme),
+            generation: entry.generation,
+            source: entry.source.get(),
+            incarnation: entry.incarnation.to_string(),
+            transfer: entry.transfer.get(),
+            segment: entry.segment,
+            segment_count: entry.segment_count,
+            base: entry.base.to_string(),
+            length: entry.length,
+            expected: entry.expected,
+            first: entry.first,
+            received: entry.first.saturating_add(there),
+            mask: entry.mask.iter().map(|word| format!("{word:#010x}")).collect(),
+            bits,
+            silent: entry.silent,
+            notify: entry.notify,
+            transfer_length: entry.transfer_length,
+            age_us: in_micros(entry.age),
+            expires_in_us: in_micros(patience.saturating_sub(entry.age)),
+        }
+    }
+}
+
+/// A mask as bits, packet 0 first.
+fn drawn(mask: &[u32; 8], expected: u16) -> String {
+    let words = mask.iter().flat_map(|word| (0..32).map(move |bit| word >> bit & 1 != 0));
+    words.take(usize::from(expected)).map(|there| if there { '#' } else { '.' }).collect()
+}
+
+impl RegistryReport {
+    pub(in crate::commands) fn new(scene: &ListingSource) -> Result<Self, CliError> {
+        let (card, node, tables) = registry_owner(scene);
+        let (occupancy, high_water) = tables.registry_occupancy()?;
+        let patience = tables.timeouts()?.registry;
+        let mut entries = Vec::new();
+        for index in 0..tables.registry_entries() {
+            let entry = tables.entry(index)?;
+            if entry.valid {
+                entries.push(EntryRow::new(index, &entry, patience));
+            }
+        }
+        Ok(Self {
+            card,
+            node,
+            moment: LoadProgress::of(scene),
+            scheme: scheme_name(&tables)?,
+            schemes: scheme_names(&tables)?,
+            capacity: tables.registry_entries(),
+            occupancy,
+            high_water,
+            timeout_us: in_micros(patience),
+            entries,
+            mirror: MirrorRow::of(scene, Table::Registry),
+        })
+    }
+}
+
+impl Report for RegistryReport {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{}, node {}: {} of {} {} in use, {} at most so far\n{}\n{}\n",
+            self.card,
+            self.node,
+            self.occupancy,
+            self.capacity,
+            match (self.schemes.contains(&REGISTRY), has_messages(&self.schemes)) {
+                (true, false) => "registry entries".to_owned(),
+                (true, true) => {
+                    let messages: Vec<_> =
+                        self.schemes.iter().filter(|name| **name != REGISTRY).copied().collect();
+                    format!("registry entries and contexts of {} messages", messages.join(", "))
+                }
+                (false, _) => format!("contexts of {} messages", self.schemes.join(", ")),
+            },
+            self.high_water,
+            LoadProgress::text(self.moment.as_ref()),
+            MirrorRow::text(self.mirror.as_ref())
+        );
+        if self.entries.is_empty() {
+            return text;
+        }
+        let part = match (self.schemes.contains(&REGISTRY), has_messages(&self.schemes)) {
+            (true, true) => "segment or message",
+            (false, _) => "message",
+            (true, false) => "segment",
+        };
+        let head =
+            ["entry", "from", "transfer", part, "base", "bytes", "packets", "heard", "given up", "mask"];
+        let mut rows = table(&head, &[0, 1, 2, 3, 5, 6, 7, 8]);
+        for entry in &self.entries {
+            // Sixty-four to a line: the widest mask takes four.
+            let drawn: Vec<_> = entry
+                .bits
+                .as_bytes()
+                .chunks(64)
+                .map(|line| String::from_utf8_lossy(line).into_owned())
+                .collect();
+            rows.add_row([
+                entry.index.to_string(),
+                entry.source.to_string(),
+                entry.transfer.to_string(),
+                if entry.scheme != REGISTRY {
+                    MessageId::new(entry.segment).to_string()
+                } else {
+                    format!("{}/{}", entry.segment, entry.segment_count)
+                },
+                entry.base.clone(),
+                entry.length.to_string(),
+                format!("{}/{}", entry.received, entry.expected),
+                format!("{} ago", span_text(entry.age_us)),
+                format!("in {}", span_text(entry.expires_in_us)),
+                drawn.join("\n"),
+            ]);
+        }
+        text += &render(&rows);
+        text
+    }
+}
+
+/// What `escape` reports.
+#[derive(Debug, Serialize)]
+pub struct EscapeReport {
+    pub(in crate::commands) card: String,
+    pub(in crate::commands) node: u32,
+    #[serde(flatten)]
+    pub(in crate::commands) moment: Option<LoadProgress>,
+    pub(in crate::commands) capacity: u16,
+    pub(in crate::commands) occupancy: u32,
+    pub(in crate::commands) high_water: u32,
+    /// How long a packet waits for the first one of its segment.
+    pub(in crate::commands) timeout_us: f64,
+    pub(in crate::commands) slots: Vec<SlotRow>,
+    pub(in crate::commands) mirror: Option<MirrorRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub(in crate::commands) struct SlotRow {
+    pub(in crate::commands) index: u16,
+    pub(in crate::commands) source: u32,
+    pub(in crate::commands) incarnation: String,
+    pub(in crate::commands) transfer: u32,
+    pub(in crate::commands) segment: u32,
+    pub(in crate::commands) address: String,
+    pub(in crate::commands) length: u64,
+    pub(in crate::commands) op: String,
+    pub(in crate::commands) age_us: f64,
+    /// Until the card drops it.
+    pub(in crate::commands) drops_in_us: f64,
+}
+
+impl SlotRow {
+    fn new(slot: &EscapeSlot, patience: Nanos) -> Self {
+        Self {
+            index: slot.index,
+            source: slot.packet.node.get(),
+            incarnation: slot.packet.incarnation.to_string(),
+            transfer: slot.packet.transfer.get(),
+            segment: slot.packet.segment,
+            address: slot.packet.address.to_string(),
+            length: slot.packet.length,
+            op: slot.op.to_string(),
+            age_us: in_micros(slot.age),
+            drops_in_us: in_micros(patience.saturating_sub(slot.age)),
+        }
+    }
+}
+
+impl EscapeReport {
+    pub(in crate::commands) fn new(scene: &ListingSource) -> Result<Self, CliError> {
+        let (card, node, tables) = registry_owner(scene);
+        let (occupancy, high_water) = tables.escape_occupancy()?;
+        let patience = tables.timeouts()?.escape;
+        let mut slots = Vec::new();
+        for index in 0..tables.escape_slots() {
+            slots.extend(tables.escaped(index)?.map(|slot| SlotRow::new(&slot, patience)));
+        }
+        Ok(Self {
+            card,
+            node,
+            moment: LoadProgress::of(scene),
+            capacity: tables.escape_slots(),
+            occupancy,
+            high_water,
+            timeout_us: in_micros(patience),
+            slots,
+            mirror: MirrorRow::of(scene, Table::Escape),
+        })
+    }
+}
+
+impl Report for EscapeReport {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{}, node {}: {} of {} escape slots in use, {} at most so far\n{}\n{}\n",
+            self.card,
+            self.node,
+            self.occupancy,
+            self.capacity,
+            self.high_water,
+            LoadProgress::text(self.moment.as_ref()),
+            MirrorRow::text(self.mirror.as_ref())
+        );
+        if self.slots.is_empty() {
+            return text;
+        }
+        let head = ["slot", "from", "transfer", "segment", "address", "bytes", "op", "waits for", "dropped"];
+        let mut rows = table(&head, &[0, 1, 2, 3, 5, 7, 8]);
+        for slot in &self.slots {
+            rows.add_row([
+                slot.index.to_string(),
+                slot.source.to_string(),
+                slot.transfer.to_string(),
+                slot.segment.to_string(),
+                slot.address.clone(),
+                slot.length.to_string(),
+                slot.op.clone(),
+                span_text(slot.age_us),
+                format!("in {}", span_text(slot.drops_in_us)),
+            ]);
+        }
+        text += &render(&rows);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mask_is_drawn_per_packet() {
+        let mut mask = [u32::MAX; 8];
+        // The document's example: eight packets expected, the first there.
+        mask[0] = 0xFFFF_FF01;
+        assert_eq!(drawn(&mask, 8), "#.......");
+        mask[0] = 0xFFFF_FF85;
+        assert_eq!(drawn(&mask, 8), "#.#....#");
+        assert_eq!(drawn(&[u32::MAX; 8], 256).len(), 256);
+        mask[7] = 0x7FFF_FFFF;
+        assert!(drawn(&mask, 256).ends_with("##."));
+        assert_eq!(drawn(&mask, 0), "");
+    }
+}
