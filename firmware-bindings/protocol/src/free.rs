@@ -1,10 +1,10 @@
-//! The free slots of a fixed table.
+//! Free slots of a fixed table.
 
 use alloc::boxed::Box;
 
 use fpga_registers::cast::{index, low16};
 
-/// A stack that can hold every slot of a table once; its memory is allocated at the start and never grows.
+/// Stack that can hold every slot of a table once. Its memory is allocated at construction and never grows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FreeSlots {
     slots: Box<[u16]>,
@@ -12,7 +12,7 @@ pub(crate) struct FreeSlots {
 }
 
 impl FreeSlots {
-    /// All slots free, at most 65536; slot 0 is taken first.
+    /// Creates a stack with all slots free, at most 65536; slot 0 is taken first.
     pub(crate) fn all(capacity: u32) -> Self {
         Self { slots: (0..capacity).rev().map(low16).collect(), len: index(capacity) }
     }

@@ -1,25 +1,29 @@
-//! The engine of the driver, without input or output: queues, op table, receive registry.
+//! Protocol engine of the driver (sans-IO): queues, op table, receive registry, message schemes.
 //!
-//! | Module | What |
+//! | Module | Content |
 //! |---|---|
-//! | [`sender`] | the sending side of the registry scheme: queues, segmentation, retries, completions |
-//! | [`receiver`] | its receiving side, which a card's network interface runs |
+//! | [`sender`] | sender of the registry scheme: queues, segmentation, retries, completions |
+//! | [`receiver`] | receiver of the registry scheme, which runs in a card's NI |
 //! | [`op_table`] | packets in flight, by op number |
-//! | [`scheme`] | the other published schemes, a message of numbered packets at a time |
-//! | [`feedback`] | what links tell of themselves, and what is done about it |
-//! | [`segment`] | classification and segmentation as arithmetic |
-//! | [`mirror`] | the host's view of a card's registry, from events alone |
-//! | [`state`] | how much state the tables hold |
-//! | [`timers`] | a hierarchical wheel |
+//! | [`scheme`] | message schemes: reliable transfer of messages of numbered packets |
+//! | [`feedback`] | link feedback and flow control |
+//! | [`segment`] | classification and segmentation arithmetic |
+//! | [`mirror`] | host copy of a card's registry, built from events alone |
+//! | [`state`] | size of the state in the tables |
+//! | [`timers`] | hierarchical timer wheel |
 //!
-//! # The contract of every state machine here
+//! # Contract of every state machine in this package
 //!
 //! * No clock, thread, system call or input/output. `now` is an argument.
-//! * Four kinds of methods: getters; commands (`submit`, `cancel`); inputs (`handle_*`), in any order, with anything in them:
-//!   stale, doubled or impossible input is counted and ignored or answered with a typed error, never a panic; outputs
-//!   (`poll_*`), to be called after commands and inputs until they return `None`.
-//! * `poll_timeout` says when `handle_timeout` wants to be called. It may be early, never late; calling too often is harmless.
-//! * Everything is allocated in `new`. The steady path allocates nothing: full means back-pressure.
+//! * Four kinds of methods:
+//!   * getters;
+//!   * commands (`submit`, `cancel`);
+//!   * inputs (`handle_*`), in any order and with any content. Stale, duplicate or impossible input is counted and
+//!     ignored or answered with a typed error; it never causes a panic;
+//!   * outputs (`poll_*`), to be called after commands and inputs until they return `None`.
+//! * `poll_timeout` returns the time of the next call of `handle_timeout`. It may be early, never late; additional
+//!   calls are harmless.
+//! * Everything is allocated in `new`. The steady path allocates nothing: a full table means back-pressure.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 
 use fpga_registers::cast::index;
 
-/// "No slot".
+/// Value for "no slot".
 pub(crate) const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ struct ListLink {
     next: u32,
 }
 
-/// The links of all slots of one table.
+/// Links of all slots of one table.
 #[derive(Clone, Debug)]
 pub(crate) struct ListLinks(Box<[ListLink]>);
 
@@ -27,13 +27,13 @@ impl ListLinks {
         Self(alloc::vec![ListLink { previous: NONE, next: NONE }; index(slots)].into_boxed_slice())
     }
 
-    /// The slot after this one in its list.
+    /// Returns the slot after this one in its list.
     pub(crate) fn next(&self, slot: u32) -> Option<u32> {
         self.0.get(index(slot)).map(|link| link.next).filter(|next| *next != NONE)
     }
 }
 
-/// One list's ends.
+/// First and last slot of one list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: u32,
@@ -48,7 +48,7 @@ impl List {
         self.len
     }
 
-    /// The slots of this list, first to last.
+    /// Returns the slots of this list, first to last.
     pub(crate) fn iter(&self, links: &ListLinks) -> impl Iterator<Item = u32> {
         core::iter::successors(self.head(), |slot| links.next(*slot))
     }
@@ -85,7 +85,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes out a slot that is in this list.
+    /// Removes a slot that is in this list.
     pub(crate) fn remove(&mut self, links: &mut ListLinks, slot: u32) {
         let ListLink { previous, next } = links.0[index(slot)];
         match previous {

@@ -3,8 +3,8 @@
 use core::hash::{Hash, Hasher};
 use core::ops::{Deref, DerefMut};
 
-/// A value kept beside a state, such as a counter or a cache: never compared and never hashed, so that a search over
-/// reachable states sees two states that differ only here as one.
+/// Value kept beside a state, such as a counter or a cache. It is never compared and never hashed, so that a search
+/// over reachable states treats states that differ only here as equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NonState<T>(pub(crate) T);
 

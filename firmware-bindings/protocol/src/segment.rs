@@ -1,22 +1,23 @@
 //! Classification and segmentation: pure arithmetic over lengths [E1-10].
 
-/// Which queue a command joins.
+/// Queue class of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransferClass {
-    /// One segment, served first.
+    /// Transfer of one segment, served first.
     Regular,
-    /// Cut into segments at the head of its destination's queue.
+    /// Transfer that is cut into segments at the head of its destination's queue.
     Big,
 }
 
-/// Classifies a transfer of `length` bytes: longer than `threshold` is big (spec 2.1.1).
+/// Classifies a transfer of `length` bytes: a transfer longer than `threshold` is big (spec 2.1.1).
 #[must_use]
 pub fn classify(length: u64, threshold: u32) -> TransferClass {
     if length > u64::from(threshold) { TransferClass::Big } else { TransferClass::Regular }
 }
 
-/// Segments of a transfer: ceil(length / segment size); `None` beyond 2^32 - 1 or for a segment size of zero.
+/// Returns the number of segments of a transfer: ceil(length / segment size); `None` beyond 2^32 - 1 or for a segment
+/// size of zero.
 #[must_use]
 pub fn segment_count(length: u64, segment_size: u32) -> Option<u32> {
     if segment_size == 0 {
@@ -25,13 +26,13 @@ pub fn segment_count(length: u64, segment_size: u32) -> Option<u32> {
     u32::try_from(length.div_ceil(u64::from(segment_size))).ok()
 }
 
-/// Packets of a segment: ceil(length / packet size); the last may be short.
+/// Returns the number of packets of a segment: ceil(length / packet size); the last may be short.
 #[must_use]
 pub const fn packet_count(length: u32, packet_size_log2: u8) -> u32 {
     length.div_ceil(1 << packet_size_log2)
 }
 
-/// The bytes that `count` packets from `first` on cover in a segment of `length` bytes: offset and length, both
+/// Returns the bytes that `count` packets from `first` on cover in a segment of `length` bytes: offset and length, both
 /// within the segment.
 #[must_use]
 pub fn packet_span(length: u32, packet_size_log2: u8, first: u16, count: u16) -> (u32, u32) {

@@ -1,52 +1,55 @@
-//! Timers for the entries of a fixed table: a hierarchical wheel to the nanosecond.
+//! Timers for the entries of a fixed table: a hierarchical wheel with nanosecond resolution.
 //!
-//! Eleven levels of 64 slots cover 64 bits of time. A deadline lies at the level of the highest bit in which it differs from
-//! the time that the wheel has reached, in the slot that its six bits there name; when that slot's time comes, its timers
-//! move to lower levels, and from level 0 they run out. So starting and stopping a timer, and the time until the next, are
-//! O(1) whatever the number of timers, and a timer moves at most ten times in its life.
+//! Eleven levels of 64 slots cover 64 bits of time. A deadline is at the level of the highest bit in which it differs
+//! from the time that the wheel has reached, in the slot selected by its six bits of that level. When the wheel reaches
+//! the slot's time, its timers move to lower levels; they expire from level 0. Starting a timer, stopping it and
+//! finding the next deadline are O(1), independent of the number of timers, and a timer moves at most ten times.
 //!
-//! Most timers of a sender never run out, and most are started again soon: the next packet takes the acknowledged one's
-//! place. Therefore stopping only clears the deadline, and starting again later only writes the new one. What lies in a slot
-//! without a deadline, or with a later one, is found when the slot's time comes. This costs one look per started timer at
-//! most, and keeps both operations to one cache line: of the array that they touch no element lies in two lines.
+//! Most timers of a sender never expire, and most are restarted soon: the next packet reuses the entry of the
+//! acknowledged one. Therefore stopping only clears the deadline, and restarting with a later deadline only writes it.
+//! A slot may contain timers without a deadline, or with a later one; they are found when the wheel reaches the slot.
+//! This costs at most one check per started timer, and both operations touch one cache line: no element of the array
+//! crosses a line.
 //!
-//! With a million timers that line comes from memory, and so does every one that a slot's time asks for. What is in a slot is
-//! therefore not linked from timer to timer, where each would have to arrive before the next is known, but written down in
-//! chunks of a cache line, fifteen numbers each: the timers of a chunk are asked for together, and memory answers at once.
+//! With a million timers that line comes from memory, and so does every line of an expiring slot. For this reason the
+//! timers of a slot are not linked with each other, where each would have to be loaded before the next is known. They
+//! are stored in chunks of one cache line with fifteen numbers each: the timers of a chunk are loaded together, with
+//! overlapping accesses.
 //!
-//! State per timer: 128 bits (the deadline, and where its number is written), and 34 2/15 bits of a chunk where there are many;
-//! [`Timers::BYTES_PER_TIMER`] is asserted. Up to 754 timers have a chunk each, because each may be in another slot.
+//! State per timer: 128 bits (the deadline, and the position of its number), and 34 2/15 bits of a chunk with many
+//! timers; [`Timers::BYTES_PER_TIMER`] is asserted. Up to 754 timers have a chunk each, because each may be in another
+//! slot.
 
 use alloc::boxed::Box;
 
 use crate::time::Nanos;
 use fpga_registers::cast::{index, low32};
 
-/// "No timer", "no chunk".
+/// Value for "no timer" and "no chunk".
 const NONE: u32 = u32::MAX;
 /// Bits of time that one level resolves.
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 const SLOT_MASK: u64 = (1 << BITS) - 1;
-/// Enough for 64 bits of time.
+/// Number of levels, sufficient for 64 bits of time.
 const LEVELS: usize = 11;
-/// Not running.
+/// Deadline of a stopped timer.
 const STOPPED: u64 = u64::MAX;
-/// In no slot.
+/// Slot of a timer that is in no slot.
 const OUTSIDE: u16 = u16::MAX;
-/// Numbers on a chunk: with the link to the next one a line of the cache.
+/// Timer numbers per chunk: together with the link to the next chunk they fill one cache line.
 const TIMERS_PER_CHUNK: usize = 15;
 
-/// What starting and stopping touch.
+/// Fields that starting and stopping a timer touch.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct Timer {
-    /// [`STOPPED`] if it does not run. Never earlier than the slot that it is in.
+    /// Deadline; [`STOPPED`] if the timer does not run. Never earlier than the time of its slot.
     deadline: u64,
-    /// The chunk that it is written on, and where there.
+    /// Chunk that contains its number; `line`: position in the chunk.
     chunk: u32,
     line: u16,
-    /// The slot, level by level; [`OUTSIDE`] if it is in none.
+    /// Slot, numbered level by level; [`OUTSIDE`] if it is in none.
     slot: u16,
 }
 
@@ -57,53 +60,54 @@ const IDLE: Timer = Timer { deadline: STOPPED, chunk: NONE, line: 0, slot: OUTSI
 #[repr(align(64))]
 struct TimerChunk {
     timers: [u32; TIMERS_PER_CHUNK],
-    /// The slot's next chunk; of a chunk that is not in use, the next such one.
+    /// Next chunk of the slot, or of the free list.
     next: u32,
 }
 
 const BLANK: TimerChunk = TimerChunk { timers: [NONE; TIMERS_PER_CHUNK], next: NONE };
 
-/// A slot's list. All its chunks are full but the first.
+/// List of a slot. All its chunks but the first are full.
 #[derive(Clone, Copy, Debug)]
 struct TimerSlot {
-    /// When its time comes; of no meaning while it is empty.
+    /// Start time; undefined while the slot is empty.
     begin: u64,
-    /// The first chunk.
+    /// First chunk.
     chunk: u32,
-    /// Timers on that.
+    /// Number of timers in the first chunk.
     lines: u32,
 }
 
 const EMPTY: TimerSlot = TimerSlot { begin: 0, chunk: NONE, lines: 0 };
 
-/// The wheel; see the module's description. Timers are named by number, from 0.
+/// Timer wheel; see the module documentation. Timers are numbered from 0.
 #[derive(Clone, Debug)]
 pub struct Timers {
     timers: Box<[Timer]>,
     chunks: Box<[TimerChunk]>,
-    /// The first chunk that is not in use.
+    /// First chunk of the free list.
     blank: u32,
-    /// Level by level.
+    /// Slots, level by level.
     slots: Box<[TimerSlot]>,
-    /// Per level, a bit for every slot that is not empty. They all lie ahead: the first is the next.
+    /// Per level, a bit for every slot that is not empty. All of them are ahead: the lowest one is the next.
     occupied: [u64; LEVELS],
-    /// All slots before this time are empty.
+    /// Time before which all slots are empty.
     reached: u64,
     running: u32,
 }
 
 impl Timers {
-    /// Memory of one timer of very many, rounded up: itself and its line of a chunk. Of few, see [`Timers::memory`].
+    /// Bytes per timer with many timers, rounded up: the timer and its position in a chunk. With few timers, see
+    /// [`Timers::memory`].
     pub const BYTES_PER_TIMER: usize = Self::BYTES + size_of::<TimerChunk>().div_ceil(TIMERS_PER_CHUNK);
-    /// Of which it has so many by itself.
+    /// Bytes of the timer itself.
     pub(crate) const BYTES: usize = size_of::<Timer>();
-    /// Bytes of a chunk, and of the beginning of a slot's list.
+    /// Bytes of a chunk, and of a slot's list.
     pub(crate) const LIST_BYTES: [usize; 2] = [size_of::<TimerChunk>(), size_of::<TimerSlot>()];
 
-    /// `count` timers, none of them running. Everything is allocated here. The last number, `u32::MAX`, names none.
+    /// Creates `count` stopped timers and allocates all memory. The last number, `u32::MAX`, does not name a timer.
     #[must_use]
     pub fn new(count: u32) -> Self {
-        // In each slot one chunk is not full, and none is blank.
+        // In each slot only one chunk is not full, and none is empty.
         let count = index(count);
         let chunks = count.min(count / TIMERS_PER_CHUNK + LEVELS * SLOTS);
         let mut blank: Box<[TimerChunk]> = alloc::vec![BLANK; chunks].into_boxed_slice();
@@ -121,12 +125,12 @@ impl Timers {
         }
     }
 
-    /// Sheets that there are, and beginnings of lists: what there is beside the timers themselves.
+    /// Returns the number of chunks and of slots: the memory beside the timers themselves.
     pub(crate) const fn chunk_count(&self) -> [u64; 2] {
         [self.chunks.len() as u64, self.slots.len() as u64]
     }
 
-    /// Bytes of all of it.
+    /// Returns the bytes of the whole wheel.
     #[must_use]
     pub const fn memory(&self) -> u64 {
         let [chunks, slots] = self.chunk_count();
@@ -134,20 +138,20 @@ impl Timers {
         self.timers.len() as u64 * Self::BYTES as u64 + chunks * chunk as u64 + slots * slot as u64
     }
 
-    /// Timers that run.
+    /// Returns the number of running timers.
     #[must_use]
     pub const fn running(&self) -> u32 {
         self.running
     }
 
-    /// When `timer` runs out; [`Nanos::MAX`] if it does not run.
+    /// Returns the deadline of `timer`; [`Nanos::MAX`] if it does not run.
     #[inline]
     #[must_use]
     pub fn deadline(&self, timer: u32) -> Nanos {
         self.timers.get(index(timer)).map_or(Nanos::MAX, |timer| Nanos::new(timer.deadline))
     }
 
-    /// Starts `timer`, or moves its deadline. [`Nanos::MAX`] stops it.
+    /// Starts `timer`, or changes its deadline. [`Nanos::MAX`] stops it.
     #[inline]
     pub fn start(&mut self, timer: u32, deadline: Nanos) {
         let Some(entry) = self.timers.get_mut(index(timer)) else { return };
@@ -165,7 +169,7 @@ impl Timers {
         }
     }
 
-    /// Stops `timer`, whether it runs or not.
+    /// Stops `timer`; no effect on a stopped one.
     #[inline]
     pub fn stop(&mut self, timer: u32) {
         if let Some(entry) = self.timers.get_mut(index(timer))
@@ -176,8 +180,9 @@ impl Timers {
         }
     }
 
-    /// A time before which no timer runs out; `None` if none runs. It may be early, because of timers that were stopped or
-    /// moved, or that lie further away than 64 ns; [`Timers::expired`] then finds nothing and corrects it.
+    /// Returns a lower bound of the next deadline; `None` if no timer runs. It may be early, because of timers that
+    /// were stopped or changed, or that are more than 64 ns away; [`Timers::expired`] then finds no timer and corrects
+    /// it.
     #[inline]
     #[must_use]
     pub fn next(&self) -> Option<Nanos> {
@@ -187,19 +192,19 @@ impl Timers {
         self.first().map(|(_, time)| Nanos::new(time))
     }
 
-    /// One timer after another whose deadline has come; it does not run any more then. `None` ends the pass.
+    /// Returns the next timer whose deadline has passed; it is stopped. `None` ends the pass.
     pub fn expired(&mut self, now: Nanos) -> Option<u32> {
         let now = now.get();
         while self.running != 0 {
             let (at, time) = self.first()?;
             if time > now {
-                // Nothing lies between: every slot stays where it is.
+                // All slots lie beyond `now` and keep their positions.
                 self.reached = self.reached.max(now);
                 return None;
             }
             self.reached = self.reached.max(time);
-            // Only a slot of level 0 can hold what has run out; one above is emptied in one go, because what is left in it
-            // would not be found where it belongs from now on.
+            // Only a slot of level 0 holds expired timers. A slot of a higher level is emptied completely, because
+            // timers that stay in it would not be found from now on.
             if at >= SLOTS {
                 self.redistribute(at);
                 continue;
@@ -218,20 +223,20 @@ impl Timers {
         None
     }
 
-    /// The first slot that is not empty, and when it begins.
+    /// Returns the first slot that is not empty, and its start time.
     #[inline]
     fn first(&self) -> Option<(usize, u64)> {
-        // The lowest level that has any: levels lie behind each other in time.
+        // The lowest level with an occupied slot: levels follow each other in time.
         let level = self.occupied.iter().position(|slots| *slots != 0)?;
         let at = level * SLOTS + index(self.occupied.get(level)?.trailing_zeros());
         Some((at, self.slots.get(at)?.begin))
     }
 
-    /// The slot of `time`, seen from the time reached, and when it begins.
+    /// Returns the slot of `time`, relative to the time reached, and its start time.
     #[inline]
     fn slot_of(&self, time: u64) -> (usize, u64) {
         let differing = time ^ self.reached;
-        // Zero differs in "bit 0": level 0.
+        // Equal times: treated as a difference in bit 0, which is level 0.
         let level = (63 - (differing | 1).leading_zeros()) / BITS;
         let shift = level * BITS;
         let slot = low32(time >> shift & SLOT_MASK);
@@ -259,7 +264,8 @@ impl Timers {
         self.timers[index(timer)] = entry;
     }
 
-    /// Takes a timer out of the slot that it is in. The last of the first chunk takes its place: only that one is not full.
+    /// Removes a timer from its slot. The last timer of the first chunk takes its position: only that chunk is not
+    /// full.
     fn remove(&mut self, timer: u32) {
         let Timer { chunk, line, slot, .. } = self.timers[index(timer)];
         let Some(last) = self.take(usize::from(slot)) else { return };
@@ -271,7 +277,7 @@ impl Timers {
         }
     }
 
-    /// Takes one timer out of slot `at`: the last on its first chunk.
+    /// Removes one timer from slot `at`: the last one of its first chunk.
     fn take(&mut self, at: usize) -> Option<u32> {
         let slot = &mut self.slots[at];
         if slot.chunk == NONE {
@@ -286,7 +292,7 @@ impl Timers {
         Some(timer)
     }
 
-    /// The first chunk of slot `at` is blank again; the next, which is full, is the first.
+    /// Frees the first chunk of slot `at`; the next one, which is full, becomes the first.
     fn drop_chunk(&mut self, at: usize) {
         let slot = &mut self.slots[at];
         let next = core::mem::replace(&mut self.chunks[index(slot.chunk)].next, self.blank);
@@ -299,8 +305,8 @@ impl Timers {
         }
     }
 
-    /// The timers of slot `at`, whose time has come, to where they belong from now on: chunk by chunk, so that what is in memory is
-    /// asked for before the first answer is needed.
+    /// Moves the timers of slot `at`, whose time has come, to their new slots. It works chunk by chunk, so that the
+    /// memory accesses overlap.
     fn redistribute(&mut self, at: usize) {
         loop {
             let TimerSlot { chunk, lines, .. } = self.slots[at];
@@ -340,7 +346,7 @@ mod tests {
         Pass(u64),
     }
 
-    /// Spans of every order of magnitude.
+    /// Spans of all orders of magnitude.
     fn span() -> impl Strategy<Value = u64> {
         (0u32..40, any::<u64>()).prop_map(|(bits, any)| any & ((1 << bits) - 1))
     }
@@ -354,8 +360,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain map: exactly those run out whose deadline has come, none twice, none early, and the next is never
-        /// announced too late; also with deadlines in the past and a start far from zero.
+        /// Compares with a plain map: exactly the timers whose deadline has passed expire, none twice and none early,
+        /// and the next deadline is never returned too late; also with deadlines in the past and a start far from zero.
         #[test]
         fn timers_match_map(begin in prop_oneof![Just(0u64), any::<u64>().prop_map(|n| n >> 1)],
                              steps in prop::collection::vec(step(), 1..300)) {
@@ -365,7 +371,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Start(timer, span) => {
-                        // One in two even before now.
+                        // Every second deadline lies before now.
                         let deadline = if timer & 1 == 0 { now + span } else { now.saturating_sub(span & 1023) };
                         timers.start(timer, Nanos::new(deadline));
                         map.insert(timer, deadline);
@@ -397,7 +403,7 @@ mod tests {
             }
         }
 
-        /// Whoever sleeps until `next` each time wakes a bounded number of times per timer, and misses none.
+        /// A caller that sleeps until `next` each time wakes a bounded number of times per timer, and misses none.
         #[test]
         fn timers_next_deadline_reaches_every_timer_in_bounded_wakes(spans in prop::collection::vec(span(), 1..60)) {
             let mut timers = Timers::new(60);

@@ -1,17 +1,17 @@
-//! The controller: who hears of congested links, and finds another way or slows senders down.
+//! Controller: receives reports of congested links, and reroutes packets or slows senders down.
 
 use super::{LinkLoad, Word};
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use fpga_firmware::ids::NodeId;
 
-/// What a controller can do about ways [E2-9].
+/// Routing operations of a controller [E2-9].
 pub trait Routing {
-    /// Leads packets from `sender` to `receiver` round `link` from now on; whether there is a way.
+    /// Routes packets from `sender` to `receiver` around `link` from now on. Returns whether there is another path.
     fn avoid(&mut self, link: u32, sender: NodeId, receiver: NodeId) -> bool;
 }
 
-/// One way for every pair.
+/// Routing with a single path for every pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StaticRouting;
 
@@ -21,46 +21,46 @@ impl Routing for StaticRouting {
     }
 }
 
-/// A controller's parameters.
+/// Parameters of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// With so many congested links, other ways are as bad: senders slow down (2).
+    /// Number of congested links from which other paths are assumed to be as bad: senders slow down instead (2).
     pub links: u32,
-    /// What was not heard of for so long is congested no more (4 round trips).
+    /// Time without a report after which a link counts as congested no more (4 round trips).
     pub memory: Nanos,
 }
 
-/// Links that are remembered as congested.
+/// Maximum number of congested links that are recorded.
 const LINKS: usize = 256;
 
-/// See [the module](self).
+/// Controller; see [the module](self).
 #[derive(Clone, Debug)]
 pub struct Controller {
     config: Config,
-    /// Congested links and when each was last heard of. Bounded: of more than so many, the oldest are forgotten.
+    /// Congested links and the time of the last report of each. Beyond the maximum, the oldest entries are overwritten.
     links: Box<[Option<(u32, Nanos)>]>,
-    /// Ways found, and senders told to slow down.
+    /// Reroutings; `slowed`: requests to senders to slow down.
     rerouted: u64,
     slowed: u64,
 }
 
 impl Controller {
-    /// One that has heard of nothing.
+    /// Creates a controller without reports.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self { config, links: alloc::vec![None; LINKS].into_boxed_slice(), rerouted: 0, slowed: 0 }
     }
 
-    /// Ways found, and words to senders to slow down.
+    /// Returns the number of reroutings, and of requests to senders to slow down.
     #[must_use]
     pub const fn actions(&self) -> (u64, u64) {
         (self.rerouted, self.slowed)
     }
 
-    /// A report has come: the word to its sender, if it has to slow down.
+    /// Processes a report. Returns the request to its sender if that has to slow down.
     ///
-    /// Document 002 words it by the number of congested links alone. Where there is no other way, as in front of a receiver that
-    /// many send to, leaving a link alone would leave it congested: then its senders slow down, too.
+    /// The rule of document 002 uses only the number of congested links. Where there is no other path, as in front of a
+    /// receiver with many senders, rerouting cannot relieve a link: in that case its senders slow down, too.
     pub fn report(&mut self, now: Nanos, word: &Word, routing: &mut impl Routing) -> Option<(NodeId, Word)> {
         let &Word::Active { sender, receiver, state } = word else { return None };
         let congested = self.note(now, state);
@@ -72,7 +72,7 @@ impl Controller {
         Some((sender, Word::Slow { receiver }))
     }
 
-    /// Notes a congested link; how many there are now.
+    /// Records a congested link. Returns the current number of congested links.
     fn note(&mut self, now: Nanos, state: LinkLoad) -> u32 {
         let memory = self.config.memory;
         let mut count = 0;
@@ -102,7 +102,7 @@ impl Controller {
 mod tests {
     use super::*;
 
-    /// A way round every link but one.
+    /// A path around every link but one.
     struct Ways(u32);
 
     impl Routing for Ways {
@@ -122,10 +122,10 @@ mod tests {
         let mut controller = Controller::new(config);
         let slow = Some((NodeId::new(1), Word::Slow { receiver: NodeId::new(2) }));
         assert_eq!(controller.report(Nanos::new(0), &active(7), &mut Ways(9)), None);
-        // The same link again is one link.
+        // A repeated report of a link counts once.
         assert_eq!(controller.report(Nanos::new(50), &active(7), &mut Ways(9)), None);
         assert_eq!(controller.report(Nanos::new(60), &active(8), &mut Ways(9)), slow);
-        // Forgotten.
+        // The earlier reports have expired.
         assert_eq!(controller.report(Nanos::new(200), &active(8), &mut Ways(9)), None);
         assert_eq!(controller.report(Nanos::new(400), &active(9), &mut Ways(9)), slow, "no way round it");
         assert_eq!(controller.report(Nanos::new(800), &active(7), &mut StaticRouting), slow);

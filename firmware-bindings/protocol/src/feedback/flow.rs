@@ -1,16 +1,19 @@
-//! A sender's rate and priority towards each receiver: lowered when links are congested, given back when delays are short again.
+//! Flow control of a sender: rate and priority towards each receiver. Rates are lowered when links are congested, and
+//! raised when delays are short again.
 //!
-//! # How a rate comes back
+//! # Increase of a rate
 //!
-//! Document 002 walks the controlled list every so often, compares the wait with a quarter more than the mean of the last delays, and
-//! gives an eighth of the line back. Where 32 send to one, three things of that keep the link from being used:
+//! Document 002 checks the controlled list at a fixed interval, compares the wait with 1.25 x the mean of the last
+//! delays, and raises the rate by an eighth of the line. With 32 senders to one receiver, three properties of that rule
+//! leave the link underused:
 //!
-//! * An eighth of the line is four times what each of them can have. So a rate is at most doubled at a time.
-//! * The mean follows the congestion: by it, rates rise in the middle of one. A quarter above the *shortest* delay, on the other hand, is
-//!   a queue that is all but empty: the link stands still before anybody gets his rate back. So there are two steps: a great one where
-//!   the way is free, and a small one, the same for all, while the delay is in the lower half of those seen of late. The small one being
-//!   the same for all, and halving not, is what makes rates alike.
-//! * A walk every four round trips is a queue's time to run empty. It takes one round trip here, with steps as much smaller.
+//! * An eighth of the line is four times the share of each sender. Therefore a rate is at most doubled in one step.
+//! * The mean follows the congestion: with it, rates rise in the middle of a congestion. 1.25 x the *minimum* delay, on
+//!   the other hand, means an almost empty queue: the link becomes idle before any rate rises. Therefore there are two
+//!   steps: a large one where the path is free, and a small one, equal for all senders, while the delay is in the lower
+//!   half of the recent range. Since the small step is equal for all and halving is not, rates converge.
+//! * An interval of four round trips is the time in which a queue becomes empty. The interval here is one round trip,
+//!   with proportionally smaller steps.
 
 use super::{Limits, LinkLoad, LinkPacket, Word};
 use crate::time::Nanos;
@@ -18,42 +21,43 @@ use alloc::boxed::Box;
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::wire::{Common, Flags};
 
-/// The full rate; others are parts of it.
+/// Full rate; other rates are fractions of it.
 pub const FULL: u32 = 1024;
-/// Walks after which a receiver that was sent nothing and has answered nothing gets all of its rate back: what was told of it is old, and its
-/// place is another's.
+/// Number of checks after which a receiver without packets and answers gets its full rate again: its state is outdated,
+/// and its slot is needed for another receiver.
 const IDLE: u64 = 1024;
-/// Links of one inquiry that are told apart.
+/// Maximum number of links per inquiry that are distinguished.
 const LINKS: usize = 8;
 
-/// A flow control's parameters.
+/// Parameters of the flow control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Config {
-    /// Bits per second that a rate of [`FULL`] stands for.
+    /// Line rate in bits per second, which corresponds to [`FULL`].
     pub line: u64,
-    /// Round trip without queues.
+    /// Round trip time without queues.
     pub round_trip: Nanos,
-    /// The lowest rate, of [`FULL`]: not 0, so that delays can be seen to fall (4) [E2-7].
+    /// Minimum rate, of [`FULL`]: not 0, so that falling delays can be measured (4) [E2-7].
     pub floor: u32,
-    /// What a rate rises by at most where the way is free, of [`FULL`] (an eighth); it is no more than doubled.
+    /// Maximum increase where the path is free, of [`FULL`] (an eighth); a rate is at most doubled.
     pub step: u32,
-    /// What it rises by where packets wait, but less than half as long as they did of late, of [`FULL`] (1/256).
+    /// Increase where packets wait, but less than half as long as the recent maximum, of [`FULL`] (1/256).
     pub small_step: u32,
-    /// Time between two walks of the controlled list (a round trip).
+    /// Interval between two checks of the controlled list (a round trip).
     pub walk: Nanos,
-    /// With so many congested links on a way the sender slows down by itself; with fewer it asks the controller (2).
+    /// Number of congested links on a path from which the sender slows down by itself; with fewer it reports to the
+    /// controller (2).
     pub links: u32,
-    /// When a link is congested.
+    /// Limits from which a link is congested.
     pub limits: Limits,
-    /// Receivers that are kept apart (64).
+    /// Maximum number of receivers with state of their own (64).
     pub receivers: u32,
-    /// The node that has the controller, if there is one.
+    /// Node with the controller, if there is one.
     pub controller: Option<NodeId>,
 }
 
 impl Config {
-    /// The specification's values for links of `line` bits per second and a round trip of `round_trip`.
+    /// Returns the specification's values for links of `line` bits per second and a round trip of `round_trip`.
     #[must_use]
     pub const fn new(line: u64, round_trip: Nanos) -> Self {
         Self {
@@ -71,25 +75,25 @@ impl Config {
     }
 }
 
-/// What is known of a receiver.
+/// State of a receiver.
 #[derive(Clone, Copy, Debug)]
 struct Receiver {
     node: NodeId,
-    /// Of [`FULL`], and what of it was told.
+    /// Rate of [`FULL`]; `reported`: the rate last reported.
     rate: u32,
     reported: u32,
-    /// When the next packet may leave.
+    /// Time at which the next packet may be sent.
     next: Nanos,
-    /// The last packet's delay that was seen since the list was last walked; `None`: none was.
+    /// Last delay measured since the last check of the list; `None` without one.
     wait: Option<Nanos>,
-    /// The shortest delay ever seen: the way without queues. [`Nanos::MAX`] before there was any.
+    /// Minimum delay: the path without queues. [`Nanos::MAX`] before the first sample.
     least: Nanos,
-    /// The longest of late; it fades by 1/512 with each sample.
+    /// Recent maximum; it decays by 1/512 with each sample.
     longest: Nanos,
-    /// When the rate was last lowered, and when anything happened last.
+    /// Time of the last decrease of the rate; `active`: time of the last activity.
     lowered: Nanos,
     active: Nanos,
-    /// Running number of the last inquiry, when it was made, and the congested links that it has found.
+    /// Number of the last inquiry, its time, and the congested links that it has found.
     inquiry: u32,
     asked: Nanos,
     found: [Option<u32>; LINKS],
@@ -113,7 +117,7 @@ impl Receiver {
         }
     }
 
-    /// By how much its rate rises after the delay seen last, which counts once.
+    /// Returns the increase of the rate after the last delay, which counts once.
     fn rate_increase(&mut self, config: &Config) -> u32 {
         let Some(wait) = self.wait.take() else { return 0 };
         let free = self.least.saturating_add(Nanos::new(self.least.get() / 4));
@@ -127,16 +131,16 @@ impl Receiver {
     }
 }
 
-/// See [the module](self).
+/// Flow control; see [the module](self).
 #[derive(Clone, Debug)]
 pub struct FlowControl {
     config: Config,
     node: NodeId,
     incarnation: Incarnation,
     receivers: Box<[Option<Receiver>]>,
-    /// When the controlled list is walked.
+    /// Time of the next check of the controlled list.
     walk: Nanos,
-    /// Words to be sent; `None`: room. One to each receiver's way at most, and one to the controller.
+    /// Packets to be sent; `None`: free slot. At most one for each receiver's path and one for the controller.
     words: Box<[Option<LinkPacket>]>,
     lowered: u64,
     raised: u64,
@@ -144,7 +148,7 @@ pub struct FlowControl {
 }
 
 impl FlowControl {
-    /// For the node `node` in its life `incarnation`: everything at the full rate.
+    /// Creates the flow control of `node` with `incarnation`. All rates are full.
     #[must_use]
     pub fn new(config: Config, node: NodeId, incarnation: Incarnation) -> Self {
         let places = fpga_registers::cast::index(config.receivers.max(1));
@@ -165,27 +169,28 @@ impl FlowControl {
         self.receivers.iter_mut().flatten().find(|receiver| receiver.node == node)
     }
 
-    /// The rate towards a receiver, of [`FULL`]. One that there was no room for is not controlled.
+    /// Returns the rate towards a receiver, of [`FULL`]. A receiver without a slot is not controlled.
     #[must_use]
     pub fn rate(&self, node: NodeId) -> u32 {
         let known = self.receivers.iter().flatten().find(|receiver| receiver.node == node);
         known.map_or(FULL, |receiver| receiver.rate)
     }
 
-    /// How often a rate was lowered, how often raised, and inquiries made.
+    /// Returns the number of rate decreases, rate increases and inquiries.
     #[must_use]
     pub const fn changes(&self) -> (u64, u64, u64) {
         (self.lowered, self.raised, self.inquiries)
     }
 
-    /// When a packet may leave for `node`; `None`: now, and before those to controlled receivers.
+    /// Returns the time at which a packet for `node` may be sent; `None`: now, and before those to controlled
+    /// receivers.
     #[must_use]
     pub fn release_time(&self, now: Nanos, node: NodeId) -> Option<Nanos> {
         let receiver = self.receivers.iter().flatten().find(|receiver| receiver.node == node)?;
         (receiver.rate < FULL && receiver.next > now).then_some(receiver.next)
     }
 
-    /// A packet of `bytes` leaves for `node`.
+    /// Records that a packet of `bytes` is sent to `node`.
     pub fn sent(&mut self, now: Nanos, node: NodeId, bytes: u64) {
         let line = self.config.line.max(1);
         let Some(receiver) = self.of(node) else { return };
@@ -199,18 +204,18 @@ impl FlowControl {
         receiver.active = now;
     }
 
-    /// The same, with a place for one that is not known yet, if there is room: somebody of whom nothing has ever come back is the first
-    /// who has to send less.
+    /// Returns the record of a receiver, inserting one if there is a free slot. A receiver that has never answered is
+    /// the first to which less has to be sent.
     fn find_or_insert(&mut self, now: Nanos, node: NodeId) -> Option<&mut Receiver> {
         if self.of(node).is_none() {
-            // A receiver at the full rate is only a memory of its delays.
+            // The record of a receiver at the full rate holds only its delays and can be overwritten.
             let place = self.receivers.iter_mut().find(|place| place.is_none_or(|other| other.rate >= FULL));
             *place? = Some(Receiver::new(node, now));
         }
         self.of(node)
     }
 
-    /// An answer of `node` took so long.
+    /// Adds a delay sample: an answer of `node` took `delay`.
     pub fn sample(&mut self, now: Nanos, node: NodeId, delay: Nanos) {
         if let Some(receiver) = self.find_or_insert(now, node) {
             receiver.least = receiver.least.min(delay);
@@ -224,13 +229,13 @@ impl FlowControl {
     fn queue_feedback(&mut self, to: NodeId, word: Word) {
         let common =
             Common { source: self.node, destination: to, incarnation: self.incarnation, flags: Flags::NONE };
-        // Without room it is as if the network had lost it.
+        // Without a free slot the packet is dropped, as if lost in the network.
         if let Some(place) = self.words.iter_mut().find(|place| place.is_none()) {
             *place = Some(LinkPacket { common, word });
         }
     }
 
-    /// Many packets to `node` are late: asks the links on the way, once in a round trip.
+    /// Sends an inquiry to the links on the path after many late packets to `node`, once per round trip.
     pub fn inquire(&mut self, now: Nanos, node: NodeId) {
         let span = self.config.round_trip;
         let Some(receiver) = self.find_or_insert(now, node) else { return };
@@ -245,7 +250,7 @@ impl FlowControl {
         self.queue_feedback(node, Word::Inquiry { number });
     }
 
-    /// Halves the rate towards `node`, once in a round trip, and puts it on the controlled list.
+    /// Halves the rate towards `node`, once per round trip, and adds it to the controlled list.
     fn lower_rate(&mut self, now: Nanos, node: NodeId) {
         let Config { floor, round_trip, walk, .. } = self.config;
         let Some(receiver) = self.find_or_insert(now, node) else { return };
@@ -256,19 +261,19 @@ impl FlowControl {
         receiver.lowered = now.max(Nanos::new(1));
         receiver.active = now;
         receiver.rate = (receiver.rate / 2).max(floor.max(1));
-        // What waited longer than this was sent at the old rate.
+        // Packets that waited longer were sent at the old rate.
         receiver.wait = None;
         receiver.next = receiver.next.max(now);
         self.lowered += 1;
         self.walk = self.walk.min(now.saturating_add(walk));
     }
 
-    /// Takes a word that came for this node.
+    /// Processes a feedback packet for this node.
     pub fn handle(&mut self, now: Nanos, packet: &LinkPacket) {
         match packet.word {
             Word::Slow { receiver } => self.lower_rate(now, receiver),
             Word::Passive { number, receiver, state } => self.passive(now, number, receiver, state),
-            // A receiver has nothing to say to an inquiry: the hops have.
+            // Only hops answer an inquiry.
             Word::Inquiry { .. } | Word::Active { .. } => {}
         }
     }
@@ -289,18 +294,18 @@ impl FlowControl {
             Some(controller) if congested < fpga_registers::cast::index(links) => {
                 self.queue_feedback(controller, Word::Active { sender: self.node, receiver: node, state });
             }
-            // Nobody could find another way.
+            // No controller can find another path.
             _ => self.lower_rate(now, node),
         }
     }
 
-    /// Time has passed: walks the controlled list. Receivers whose delays are short again get a part of their rate back, by what [the
-    /// module](self) says of it.
+    /// Processes expired timers: checks the controlled list. Receivers with short delays get a part of their rate back,
+    /// by the rule of [the module](self).
     pub fn handle_timeout(&mut self, now: Nanos) {
         if self.walk > now {
             return;
         }
-        // Never twice within the same nanosecond, whatever the configuration says.
+        // At most once per nanosecond, for every configuration.
         let walk = self.config.walk.max(Nanos::new(1));
         let mut controlled = false;
         for receiver in self.receivers.iter_mut().flatten().filter(|receiver| receiver.rate < FULL) {
@@ -313,13 +318,13 @@ impl FlowControl {
         self.walk = if controlled { now.saturating_add(walk) } else { Nanos::MAX };
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// Returns the time of the next call of [`Self::handle_timeout`].
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<Nanos> {
         self.walk.as_timer()
     }
 
-    /// A receiver whose rate has changed since this was last asked, and what it is.
+    /// Returns a receiver whose rate has changed since the last call, and the rate.
     pub fn poll_change(&mut self) -> Option<(NodeId, u32)> {
         let receiver =
             self.receivers.iter_mut().flatten().find(|receiver| receiver.rate != receiver.reported)?;
@@ -327,7 +332,7 @@ impl FlowControl {
         Some((receiver.node, receiver.rate))
     }
 
-    /// The next word to send.
+    /// Returns the next feedback packet to send.
     pub fn poll_feedback(&mut self) -> Option<LinkPacket> {
         self.words.iter_mut().find_map(Option::take)
     }
@@ -378,13 +383,13 @@ mod tests {
         flow.sent(Nanos::ZERO, TO, 1000);
         assert_eq!(flow.release_time(Nanos::ZERO, TO), None, "the full rate is the line's own");
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
-        // A byte takes a nanosecond, at half the rate two.
+        // A byte takes one nanosecond, at half the rate two.
         flow.sent(Nanos::new(10), TO, 100);
         assert_eq!(flow.release_time(Nanos::new(10), TO), Some(Nanos::new(210)));
         assert_eq!(flow.release_time(Nanos::new(210), TO), None);
     }
 
-    /// Rates after each walk, with the delays seen last before them.
+    /// Returns the rates after each check, with the delays measured before it.
     fn walks(flow: &mut FlowControl, delays: &[Option<u64>]) -> alloc::vec::Vec<u32> {
         let walk = |delay: &Option<u64>| {
             let now = flow.poll_timeout()?;
@@ -404,7 +409,7 @@ mod tests {
             told(&mut flow, Nanos::new(1 + at * 1000), Word::Slow { receiver: TO });
         }
         assert_eq!(flow.rate(TO), 4);
-        // None was seen, then a quarter above the shortest, again and again.
+        // First no sample, then repeatedly 1.25 x the minimum.
         let mut delays = alloc::vec![None];
         delays.extend([Some(1250); 14]);
         let rates = walks(&mut flow, &delays);
@@ -418,12 +423,13 @@ mod tests {
         let mut flow = flow(None);
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
         flow.sample(Nanos::new(2), TO, Nanos::new(9000));
-        // A delay counts once, and the longest fades: by 9000 / 512 with each of them, so that the middle moves down from 4992 to 4974.
+        // A delay counts once, and the maximum decays by 9000 / 512 with each sample, so that the middle falls from
+        // 4992 to 4974.
         let rates = walks(&mut flow, &[Some(9000), None, Some(4991), Some(4991), Some(1251), Some(1250)]);
         assert_eq!(rates, [512, 512, 516, 516, 520, 648]);
     }
 
-    /// Its packets were all lost: no delay of it is known, and it sends at the full rate.
+    /// All its packets were lost: it has no delay sample and the full rate.
     #[test]
     fn flow_unanswered_receiver_is_slowed_and_inquired() {
         let mut flow =
@@ -454,19 +460,19 @@ mod tests {
         assert_eq!(report.common.destination, controller);
         assert_eq!(report.word, Word::Active { sender: NodeId::new(1), receiver: TO, state: bad(6) });
         assert_eq!(flow.rate(TO), FULL);
-        // Of an older inquiry, or an unknown one.
+        // Answers to an older or an unknown inquiry.
         told(&mut flow, Nanos::new(40), passive(0, bad(7)));
         assert_eq!(flow.rate(TO), FULL);
         told(&mut flow, Nanos::new(50), passive(1, bad(7)));
         assert_eq!(flow.rate(TO), FULL / 2);
-        // Without a controller nobody could find another way.
+        // Without a controller no other path can be found.
         let mut alone = self::flow(None);
         alone.inquire(Nanos::new(10), TO);
         told(&mut alone, Nanos::new(20), passive(1, bad(6)));
         assert_eq!(alone.rate(TO), FULL / 2);
     }
 
-    /// Tables are bounded: whoever has no place is not controlled, and costs nobody his.
+    /// Tables are bounded: a receiver without a slot is not controlled, and takes no slot of another receiver.
     #[test]
     fn flow_receiver_table_full_leaves_others_controlled() {
         let mut flow = flow(None);
@@ -483,7 +489,7 @@ mod tests {
         }
         let lowered = (5000..5100).filter(|node| flow.rate(NodeId::new(*node)) < FULL).count();
         assert_eq!((lowered, flow.rate(TO)), (63, FULL / 2), "64 places");
-        // Nobody sends to any of them: so their places are not taken for ever.
+        // No packets are sent to any of them, so their slots become free.
         while let Some(at) = flow.poll_timeout() {
             assert!(at <= Nanos::new(1100 * ROUND_TRIP.get()), "{at}");
             flow.handle_timeout(at);

@@ -1,36 +1,39 @@
-//! A hop: what a switch's port says of its link.
+//! Hop: reports of a switch port about its link.
 
 use super::{Limits, LinkLoad, Word};
 use crate::time::Nanos;
 use fpga_firmware::ids::NodeId;
 
-/// A hop's parameters.
+/// Parameters of a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// When the link is congested.
+    /// Limits from which the link is congested.
     pub limits: Limits,
-    /// At most one word of each kind in this time: feedback must not add to what it tells of [E2-8].
+    /// Minimum time between two packets of the same kind: feedback must not add to the congestion [E2-8].
     pub gap: Nanos,
-    /// A queue that is shorter than when it was last reported is not reported again within this time: senders are slowing down, and
-    /// halving the rates of others too would let it run empty. Document 002 reports a queue that rises above its threshold.
+    /// Time for which a queue shorter than at its last report is not reported again. Senders are slowing down already,
+    /// and halving further rates would let the queue run empty. Document 002 reports a queue that rises above its
+    /// threshold.
     pub patience: Nanos,
 }
 
-/// One port's state: what it said when.
+/// State of one port: the times of its reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Hop {
-    /// When the next report to the controller may be made, and the next answer.
+    /// Earliest time of the next report to the controller; `answer`: of the next answer.
     report: Nanos,
     answer: Nanos,
-    /// How full the queue was at the last report, and until when a shorter one is not reported.
+    /// Queue level at the last report; `quiet`: time until which a shorter queue is not reported.
     level: u16,
     quiet: Nanos,
 }
 
 impl Hop {
-    /// A packet of `sender` to `receiver` has come while the link was in this `state`: the report to the controller, if one is due.
+    /// Handles a packet from `sender` to `receiver` that arrives in this `state` of the link. Returns the report to the
+    /// controller, if one is due.
     ///
-    /// Whose packet comes at such a moment is chance, in proportion to how much each sends: so those who send most are told first.
+    /// The packet that arrives at such a moment is random, in proportion to each sender's share of the traffic.
+    /// Therefore the senders with the most traffic are reported first.
     pub fn packet(
         &mut self,
         now: Nanos,
@@ -50,7 +53,7 @@ impl Hop {
         Some(Word::Active { sender, receiver, state })
     }
 
-    /// An inquiry on its way to `receiver`: the answer. The inquiry goes on either way.
+    /// Returns the answer to an inquiry that passes on to `receiver`. The hop forwards the inquiry in any case.
     pub fn inquiry(
         &mut self,
         now: Nanos,
@@ -95,7 +98,7 @@ mod tests {
             hop.packet(Nanos::new(at), &CONFIG, state, PAIR).is_some()
         };
         assert_eq!([tell(0, 900), tell(100, 899), tell(200, 900), tell(300, 901)], [true, false, true, true]);
-        // Until it stays so for too long; and one that was short in between is a new one.
+        // Until the queue stays long for too long. A queue that was short in between counts as a new one.
         assert_eq!([tell(1299, 800), tell(1300, 800), tell(1400, 799)], [false, true, false]);
         assert_eq!([tell(1500, 100), tell(1501, 760)], [false, true]);
     }

@@ -1,19 +1,19 @@
-//! Link feedback and flow control (document 002, spec 5): what hops tell of their links, and what is done about it.
+//! Link feedback and flow control (document 002, spec 5): reports of hops about their links, and the reactions to them.
 //!
 //! ```text
-//! sender --inquiry--> hop --inquiry--> hop --> receiver      asked for when many packets are late
+//! sender --inquiry--> hop --inquiry--> hop --> receiver      sent when many packets are late
 //!    ^---passive-------/                \--active--> controller
-//!    ^------------------slow-------------------------/         or another way, which nobody notices
+//!    ^------------------slow-------------------------/         or another path, without a message
 //! ```
 //!
-//! | Module | Who |
+//! | Module | Role |
 //! |---|---|
-//! | [`hop`] | a switch's port: answers inquiries, and reports by itself when its queue or rate is bad |
-//! | [`controller`] | hears reports, finds another way round a link or tells the sender to slow down |
-//! | [`flow`] | a sender's rate and priority towards each receiver, and how they come back |
+//! | [`hop`] | switch port: answers inquiries, and sends a report when its queue or rate exceeds the limits |
+//! | [`controller`] | receives reports, reroutes packets around a link or requests the sender to slow down |
+//! | [`flow`] | rate and priority of a sender towards each receiver, and the increase of lowered rates |
 //!
-//! Nothing here is needed for correctness: every word may be lost, doubled or late [E2-8], and hops that say nothing are hops of which
-//! nothing is known.
+//! Correctness does not depend on this module. Every feedback packet may be lost, duplicated or late [E2-8], and hops
+//! without feedback are treated as unknown.
 
 pub mod controller;
 pub mod flow;
@@ -21,17 +21,17 @@ pub mod hop;
 
 pub use fpga_firmware::wire::{LinkFeedback as Word, LinkLoad, LinkPacket};
 
-/// From where on a link counts as congested.
+/// Limits from which a link counts as congested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// A fuller queue, in thousandths (750).
+    /// Maximum queue level, in thousandths (750).
     pub queue: u16,
-    /// A lower rate, in thousandths (500).
+    /// Minimum rate, in thousandths (500).
     pub rate: u16,
 }
 
 impl Limits {
-    /// Whether a link's queue is above, or its rate below, what is good [E2-6].
+    /// Whether a link's queue is above, or its rate below, the limit [E2-6].
     #[must_use]
     pub const fn are_exceeded_by(&self, state: &LinkLoad) -> bool {
         state.queue > self.queue || state.rate < self.rate

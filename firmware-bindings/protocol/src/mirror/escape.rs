@@ -1,4 +1,4 @@
-//! The escape channel's half of the mirror: which packets wait in which slots.
+//! Mirror of the escape channel: the packet in each slot.
 
 use alloc::boxed::Box;
 
@@ -9,22 +9,22 @@ use fpga_registers::CardAddr;
 use super::{Difference, Field, MirrorError, Table};
 use crate::time::Nanos;
 
-/// A packet that waits for its operation to be registered.
+/// Packet that waits for the registration of its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EscapedPacket {
     /// Sender.
     pub node: NodeId,
-    /// The sender's life.
+    /// Incarnation of the sender.
     pub incarnation: Incarnation,
-    /// Its transfer.
+    /// Transfer of the sender.
     pub transfer: TransferId,
-    /// The segment within it.
+    /// Segment within the transfer.
     pub segment: SegmentIndex,
-    /// Where the packet belongs.
+    /// Destination address of the packet.
     pub address: CardAddr,
     /// Payload bytes.
     pub length: u64,
-    /// Card time at which it came. Not compared: the card shows an age.
+    /// Card time of its arrival. Not compared: the card shows an age.
     pub since: Nanos,
 }
 
@@ -77,7 +77,7 @@ impl EscapeMirror {
         self.occupancy = 0;
     }
 
-    /// Takes over what a slot holds.
+    /// Sets the content of a slot.
     pub(super) fn read(&mut self, index: u16, packet: Option<EscapedPacket>) {
         let Some(slot) = self.slots.get_mut(usize::from(index)) else { return };
         let before = core::mem::replace(slot, packet);
@@ -202,7 +202,7 @@ mod tests {
         let occupied = Err(MirrorError::SlotOccupied { slot: 1 });
         let other = Event { segment: 5, ..event(EventKind::Escaped) };
         assert_eq!(mirror.handle_event(&other), occupied);
-        // It followed: this is the packet that waits now.
+        // The mirror follows the event: it now has the later packet.
         assert_eq!(mirror.escape_occupancy(), 1);
         let gone = Event { time: 99, kind: EventKind::EscapeReleased, ..other };
         assert_eq!(mirror.handle_event(&gone), Ok(()));

@@ -1,19 +1,26 @@
-//! The host's mirror of a card's receive registry and escape channel, kept from events alone.
+//! Host mirror of a card's receive registry and escape channel, built from events alone.
 //!
-//! Feed it every event in order, then hold entries and slots of the card's windows against it: any field that differs is
-//! reported. A difference means a lost or reordered event, or a card that does not do what it reports.
+//! The caller passes every event in order, then compares entries and slots of the card's windows with the mirror. Every
+//! field that differs is reported. A difference means a lost or reordered event, or a card that does not do what it
+//! reports.
 //!
-//! The card drops events of its tables where the host does not take them, and says so by one Dropped event. The mirror is *stale* from there
-//! on ([`Mirror::is_stale`]) and ignores events, until it is read anew from the card's windows: [`Mirror::begin_resync`], then
-//! [`Mirror::read_entry`] and [`Mirror::read_slot`] for each entry and slot, then [`Mirror::end_resync_read`]. What happens meanwhile is told by
-//! events that come after the Dropped event was given back to the card. Those may tell again what was read already: they are taken in
-//! their order without complaint, so that the last one about an entry decides, until [`Mirror::end_resync`] is called behind all of them.
+//! The card drops events of its tables when the host does not consume them, and reports it by one Dropped event. From
+//! then on the mirror is *stale* ([`Mirror::is_stale`]) and ignores events, until it is resynchronised from the card's
+//! windows: [`Mirror::begin_resync`], then [`Mirror::read_entry`] and [`Mirror::read_slot`] for each entry and slot,
+//! then [`Mirror::end_resync_read`]. Changes during the resynchronisation raise events that follow after the Dropped
+//! event was returned to the card. These events may repeat what was read already. They are applied in order without an
+//! error, so that the last one about an entry decides, until the caller has passed all of them and calls
+//! [`Mirror::end_resync`].
 //!
-//! What an event does not carry is not compared, for there is nothing to hold it against. The mask of a segment is only known while the
-//! NI reports every packet ([`Mirror::track_masks`]); the first packet that it stands for is 0. Of messages, mask and first packet move
-//! without an event. Never known are ages, which move by themselves; the length of an entry's transfer, for which the event of a
-//! registration has no room beside the segment's (the notice tells it in the end); and op number and try of an escaped packet, which a
-//! resend changes without an event, so that resends cannot fill the ring.
+//! Fields that no event carries are not compared. The mask of a segment is only known while the NI reports every packet
+//! ([`Mirror::track_masks`]); its first packet is 0. The mask and first packet of a message change without an event.
+//! Never known are:
+//!
+//! * ages, which change with time;
+//! * the length of an entry's transfer, for which the registration event has no space beside the segment's length (the
+//!   notification carries it at the end);
+//! * op number and try count of an escaped packet, which a retransmission changes without an event, so that
+//!   retransmissions cannot fill the ring.
 
 mod escape;
 
@@ -29,33 +36,33 @@ use crate::time::Nanos;
 use escape::EscapeMirror;
 pub use escape::EscapedPacket;
 
-/// What the mirror believes about an operation in progress.
+/// State of an operation in progress, derived from events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operation {
     /// Sender.
     pub node: NodeId,
-    /// The sender's life.
+    /// Incarnation of the sender.
     pub incarnation: Incarnation,
-    /// Its transfer.
+    /// Transfer of the sender.
     pub transfer: TransferId,
-    /// The segment within it.
+    /// Segment within the transfer.
     pub segment: SegmentIndex,
-    /// First byte.
+    /// Address of the first byte.
     pub base: CardAddr,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Packets.
+    /// Number of packets.
     pub expected: u32,
-    /// Segments of the transfer.
+    /// Number of segments of the transfer.
     pub segment_count: u32,
-    /// Whether its completion posts no notice at the sender.
+    /// Whether its completion raises no event at the sender.
     pub silent: bool,
-    /// Whether the receiver posts a notice when the whole transfer has arrived.
+    /// Whether the receiver raises a notification when the whole transfer has arrived.
     pub notify: bool,
-    /// By which rules it is received; `None`: by some that this software does not know.
+    /// Scheme by which it is received; `None`: a scheme unknown to this software.
     pub scheme: Option<Scheme>,
-    /// Which of its packets are there; `None` where the NI does not report every packet, and of messages.
+    /// Packets in memory; `None` for messages, and where the NI does not report every packet.
     pub mask: Option<Mask>,
     /// Card time of its registration.
     pub registered: Nanos,
@@ -70,7 +77,7 @@ struct MirrorEntry {
     operation: Option<Operation>,
 }
 
-/// What is mirrored.
+/// Mirrored table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Table {
     /// The receive registry.
@@ -88,78 +95,78 @@ impl core::fmt::Display for Table {
     }
 }
 
-/// A field of a registry entry or an escape slot.
+/// Field of a registry entry or an escape slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Field {
     /// Whether an operation is in progress, or a packet waits.
     Valid,
-    /// How often the entry was used.
+    /// Number of uses of the entry.
     Generation,
     /// Sender.
     Source,
-    /// The sender's life.
+    /// Incarnation of the sender.
     Incarnation,
     /// Transfer.
     Transfer,
     /// Segment.
     Segment,
-    /// First byte of an operation.
+    /// Address of the first byte of an operation.
     Base,
-    /// Where an escaped packet belongs.
+    /// Destination address of an escaped packet.
     Address,
-    /// Bytes.
+    /// Length in bytes.
     Length,
-    /// Packets.
+    /// Number of packets.
     Expected,
-    /// Segments of the transfer.
+    /// Number of segments of the transfer.
     SegmentCount,
-    /// Whether the sender is told nothing of its completion.
+    /// Whether its completion raises no event at the sender.
     Silent,
-    /// Whether the receiver tells of the transfer.
+    /// Whether the receiver raises a notification for the transfer.
     Notify,
-    /// By which rules it is received.
+    /// Scheme by which it is received.
     Scheme,
-    /// The first packet that the mask stands for.
+    /// Packet of bit 0 of the mask.
     First,
-    /// A word of the mask.
+    /// Word of the mask.
     Mask {
-        /// Which word.
+        /// Index of the word.
         word: u8,
     },
 }
 
-/// One field on which mirror and card disagree.
+/// Field in which mirror and card differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{table} {index}: {field:?} is {card:#x} on the card, {mirror:#x} by its events")]
 pub struct Difference {
-    /// Of which table.
+    /// Table of the entry.
     pub table: Table,
-    /// The entry or slot.
+    /// Index of the entry or slot.
     pub index: u16,
     /// The field.
     pub field: Field,
-    /// What the events said.
+    /// Value according to the events.
     pub mirror: u64,
-    /// What the card's window shows.
+    /// Value in the card's window.
     pub card: u64,
 }
 
-/// An event that cannot follow those before it.
+/// Event that contradicts the earlier events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MirrorError {
-    /// There is no such entry or slot.
+    /// The entry or slot does not exist.
     #[error("an event about {table} {index}, of {entries}: the event or the capability register is wrong")]
     Index {
-        /// Of which table.
+        /// Table named.
         table: Table,
         /// Entry named.
         index: u16,
-        /// Entries of the table.
+        /// Number of entries of the table.
         entries: u16,
     },
-    /// An operation was registered where one is in progress.
+    /// An operation was registered in an entry whose operation is in progress.
     #[error(
         "entry {index} was registered while its operation of generation {generation} is in progress: an event is missing"
     )]
@@ -169,7 +176,7 @@ pub enum MirrorError {
         /// Generation in progress.
         generation: u32,
     },
-    /// An operation moved or ended that is not the one in progress.
+    /// An event names an operation that is not in progress.
     #[error(
         "an event about generation {generation} of entry {index}, which is not in progress: an event is missing"
     )]
@@ -179,13 +186,13 @@ pub enum MirrorError {
         /// Generation named.
         generation: u32,
     },
-    /// A packet came to an escape slot in which one waits.
+    /// A packet was stored in an escape slot that is occupied.
     #[error("a packet came to escape slot {slot}, in which one waits: an event is missing")]
     SlotOccupied {
         /// Slot named.
         slot: u16,
     },
-    /// A packet left an escape slot in which none waits, or not the one that does.
+    /// A packet left an escape slot that is vacant or holds another packet.
     #[error("a packet left escape slot {slot} that does not wait there: an event is missing")]
     SlotVacant {
         /// Slot named.
@@ -193,7 +200,7 @@ pub enum MirrorError {
     },
 }
 
-/// The mirror; see the module's description.
+/// Mirror; see the module documentation.
 #[derive(Clone, Debug)]
 pub struct Mirror {
     places: Box<[MirrorEntry]>,
@@ -205,21 +212,21 @@ pub struct Mirror {
     latest: Nanos,
 }
 
-/// How the mirror takes events.
+/// Treatment of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// One follows from the other.
+    /// Events are complete and checked.
     InSync,
-    /// Some were dropped: it knows nothing.
+    /// Events were dropped: the content is unknown.
     Stale,
-    /// It is being read anew.
+    /// The card's windows are being read.
     Resyncing,
-    /// It was read, and events may tell again what it has read.
+    /// The windows were read; events may repeat what was read.
     Settling,
 }
 
 impl Mirror {
-    /// A mirror of a registry of `entries` entries and an escape channel of `slots` slots, all vacant.
+    /// Creates a mirror of a registry of `entries` entries and an escape channel of `slots` slots, all vacant.
     #[must_use]
     pub fn new(entries: u16, slots: u16) -> Self {
         Self {
@@ -232,7 +239,7 @@ impl Mirror {
         }
     }
 
-    /// Its tables, and how much state an entry of each holds.
+    /// Returns the tables and the bytes of state per entry.
     #[must_use]
     pub fn state(&self) -> [crate::state::StateTable; 2] {
         let escape = (self.escape.capacity(), EscapeMirror::BYTES);
@@ -243,42 +250,42 @@ impl Mirror {
         .map(|(name, (entries, bytes))| crate::state::StateTable::new(name, entries as u64, bytes))
     }
 
-    /// Whether the NI reports every packet, so that masks of segments can be compared too. Holds for operations registered
-    /// from now on.
+    /// Sets whether the NI reports every packet, so that masks of segments are compared, too. Applies to operations
+    /// registered from now on.
     pub fn track_masks(&mut self, on: bool) {
         self.masks = on;
     }
 
-    /// Operations in progress.
+    /// Returns the number of operations in progress.
     #[must_use]
     pub const fn occupancy(&self) -> u16 {
         self.occupancy
     }
 
-    /// The operations in progress, with their entries.
+    /// Returns the operations in progress, with their entries.
     pub fn operations(&self) -> impl Iterator<Item = (u16, &Operation)> + '_ {
         (0..).zip(&self.places).filter_map(|(index, place)| Some((index, place.operation.as_ref()?)))
     }
 
-    /// The operation in progress in entry `index`; `None` if there is none.
+    /// Returns the operation in progress in entry `index`; `None` without one.
     #[must_use]
     pub fn operation(&self, index: u16) -> Option<&Operation> {
         self.places.get(usize::from(index))?.operation.as_ref()
     }
 
-    /// Packets in the escape channel.
+    /// Returns the number of packets in the escape channel.
     #[must_use]
     pub const fn escape_occupancy(&self) -> u16 {
         self.escape.occupancy()
     }
 
-    /// The packets that wait in the escape channel, with their slots.
+    /// Returns the packets in the escape channel, with their slots.
     pub fn escaped(&self) -> impl Iterator<Item = (u16, &EscapedPacket)> + '_ {
         self.escape.packets()
     }
 
-    /// Holds escape slot `index`, as the card's window shows it (`None`: vacant), against the mirror; calls `report` once per
-    /// field that differs and returns how many did.
+    /// Compares escape slot `index`, as the card's window shows it (`None`: vacant), with the mirror. Calls `report`
+    /// once per field that differs and returns the number of differences.
     pub fn compare_escaped(
         &self,
         index: u16,
@@ -288,14 +295,15 @@ impl Mirror {
         self.escape.compare(index, card, report)
     }
 
-    /// Whether events were dropped and the card's windows have not all been read since: what the mirror shows is out of date.
+    /// Whether events were dropped and the card's windows have not been read completely since: the content is out of
+    /// date.
     #[must_use]
     pub const fn is_stale(&self) -> bool {
         matches!(self.phase, Phase::Stale | Phase::Resyncing)
     }
 
-    /// Begins to read the card's windows: everything is vacant until it was read. To be called when the card has been told that the
-    /// Dropped event was taken.
+    /// Begins the resynchronisation: every entry and slot is vacant until it is read. To be called after the Dropped
+    /// event was returned to the card.
     pub fn begin_resync(&mut self) {
         self.phase = Phase::Resyncing;
         self.places.fill(MirrorEntry::default());
@@ -303,7 +311,8 @@ impl Mirror {
         self.escape.clear();
     }
 
-    /// Takes over registry entry `index` as the card's window shows it. Ages become times since the card's latest event.
+    /// Sets registry entry `index` from the card's window. Ages are converted to times relative to the card's latest
+    /// event.
     pub fn read_entry(&mut self, index: u16, card: &EntryView) {
         let Some(place) = self.places.get_mut(usize::from(index)) else { return };
         let touched = self.latest.saturating_sub(card.age);
@@ -331,31 +340,32 @@ impl Mirror {
         };
     }
 
-    /// Takes over escape slot `index` as the card's window shows it (`None`: vacant); `age`: for how long the packet has waited.
+    /// Sets escape slot `index` from the card's window (`None`: vacant); `age`: time since the packet was stored.
     pub fn read_slot(&mut self, index: u16, card: Option<&EscapedPacket>, age: Nanos) {
         let since = self.latest.saturating_sub(age);
         self.escape.read(index, card.map(|packet| EscapedPacket { since, ..*packet }));
     }
 
-    /// Everything was read: the mirror shows the card again.
+    /// Ends the reading of the windows: the mirror is no longer stale.
     pub fn end_resync_read(&mut self) {
         if self.phase == Phase::Resyncing {
             self.phase = Phase::Settling;
         }
     }
 
-    /// All events that could tell again what was read have been taken: from now on one follows from the other.
+    /// Ends the resynchronisation: all events that could repeat what was read have been passed. Events are checked
+    /// again.
     pub fn end_resync(&mut self) {
         if self.phase == Phase::Settling {
             self.phase = Phase::InSync;
         }
     }
 
-    /// Takes one event; those that are about neither registry nor escape channel are ignored.
+    /// Applies one event. Events that concern neither registry nor escape channel are ignored.
     ///
     /// # Errors
-    /// [`MirrorError`] for an event that contradicts those before. The mirror follows the event as far as it can, so that
-    /// one lost event is reported once and not for ever.
+    /// [`MirrorError`] for an event that contradicts the earlier ones. The mirror follows the event as far as it can,
+    /// so that one lost event is reported only once.
     pub fn handle_event(&mut self, event: &Event) -> Result<(), MirrorError> {
         self.latest = Nanos::new(event.time);
         if event.kind == EventKind::Dropped {
@@ -420,7 +430,7 @@ impl Mirror {
                 before.map_or(Ok(()), |generation| Err(MirrorError::Occupied { index, generation }))
             }
             EventKind::Packet => {
-                // While it settles, of an operation before the one that was read.
+                // While settling, the event may belong to an operation before the one that was read.
                 if let Some(operation) = place.operation.as_mut().filter(|_| current || is_exact) {
                     operation.touched = Nanos::new(event.time);
                     if let (Some(mask), Ok(bit)) = (&mut operation.mask, u16::try_from(event.count)) {
@@ -438,8 +448,8 @@ impl Mirror {
         }
     }
 
-    /// Holds entry `index`, as the card's window shows it, against the mirror; calls `report` once per field that differs
-    /// and returns how many did.
+    /// Compares entry `index`, as the card's window shows it, with the mirror. Calls `report` once per field that
+    /// differs and returns the number of differences.
     pub fn compare(&self, index: u16, card: &EntryView, mut report: impl FnMut(Difference)) -> u32 {
         let Some(place) = self.places.get(usize::from(index)) else { return 0 };
         let mut count = 0;
@@ -451,7 +461,7 @@ impl Mirror {
         };
         check(Field::Valid, place.operation.is_some().into(), card.valid.into());
         if let Some(generation) = place.generation {
-            // A vacant entry's window may show no generation.
+            // The window of a vacant entry may show no generation.
             if card.valid {
                 check(Field::Generation, generation.into(), card.generation.into());
             }
@@ -542,7 +552,7 @@ mod tests {
         assert_eq!(mirror.occupancy(), 0);
     }
 
-    /// Each field alone, so that none hides behind another.
+    /// Changes one field at a time, so that no field masks another.
     #[test]
     fn mirror_single_differing_field_is_named() {
         let mut mirror = Mirror::new(2, 0);
@@ -574,7 +584,7 @@ mod tests {
         }
     }
 
-    /// Of a message, mask and first packet move without an event; the rules that it is received by stay.
+    /// Mask and first packet of a message change without an event; its scheme does not change.
     #[test]
     fn mirror_message_compares_scheme_not_window() {
         let mut mirror = Mirror::new(2, 0);
@@ -586,7 +596,7 @@ mod tests {
         for other in Scheme::ALL.iter().filter(|other| **other != Scheme::Selective) {
             assert_eq!(fields(&mirror, &EntryView { scheme: *other, ..card }), [Field::Scheme]);
         }
-        // By rules that are not known here: nothing to hold it against.
+        // An unknown scheme is not compared.
         let unknown = Event { tries: tries | 0x70, generation: 5, ..registered() };
         assert!(mirror.handle_event(&unknown).is_err(), "in progress");
         assert_eq!(mirror.operations().next().unwrap().1.scheme, None);
@@ -600,7 +610,7 @@ mod tests {
         mirror.handle_event(&registered()).unwrap();
         mirror.handle_event(&Event::new(EventKind::Dropped)).unwrap();
         assert!(mirror.is_stale());
-        // Whatever comes now may follow on what was dropped.
+        // Events are ignored now: they may refer to dropped ones.
         mirror.handle_event(&Event { generation: 9, ..registered_as(EventKind::Completed) }).unwrap();
         assert_eq!(mirror.occupancy(), 1);
         mirror.begin_resync();
@@ -610,7 +620,7 @@ mod tests {
         mirror.end_resync_read();
         assert!(!mirror.is_stale());
         assert_eq!((mirror.occupancy(), fields(&mirror, &on_card())), (1, Vec::new()));
-        // What is told again does no harm: of the operation before, and of this one.
+        // Repeated events have no effect, both of the previous operation and of this one.
         let before = Event { generation: 3, ..registered_as(EventKind::Packet) };
         mirror.handle_event(&before).unwrap();
         assert_eq!(fields(&mirror, &on_card()), []);

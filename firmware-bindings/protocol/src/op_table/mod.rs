@@ -1,6 +1,6 @@
-//! The DMA op table: one entry per packet in flight, named by an op number (spec 2.1.4).
+//! DMA op table: one entry per packet in flight, named by an op number (spec 2.1.4).
 //!
-//! An entry moves through these states; every other pair of state and input changes nothing:
+//! State transitions of an entry; every other pair of state and input has no effect:
 //!
 //! | state | take | acknowledge | deadline passes | refused, wait | refused, again | resend |
 //! |---|---|---|---|---|---|---|
@@ -11,15 +11,18 @@
 //!
 //! # Op numbers [E1-13]
 //!
-//! A number is a slot and a generation. A released slot can be taken again at once, because its next number differs
-//! in the generation; only when the generations of a slot come round could a number name a second packet while a copy
-//! of the first still wanders. The generations of a slot are therefore split into two halves, and each half
-//! rests: whenever a slot's generation crosses into the other half, every number of the half it left was
-//! released by then, so none of them may be issued before that moment + twice the packet lifetime: a copy of the packet may
-//! wander for one lifetime, and the answer to it for another. The slot waits
-//! if it comes back sooner. This needs one time stamp per slot and no assumption about the packet rate: with 16
-//! bits the wait is only felt by a slot that is used more than 32768 times within two lifetimes (20 ms), that is
-//! every 610 ns, which is shorter than a round trip; with fewer bits the table slows down and stays right.
+//! A number is a slot and a generation. A released slot can be reused at once, because its next number differs in the
+//! generation. Only when the generations of a slot wrap could a number name a second packet while a copy of the first
+//! is still in the network.
+//!
+//! Therefore the generations of a slot are split into two halves, and each half has a reuse delay. When a slot's
+//! generation crosses into the other half, every number of the half that it left has been released. None of these
+//! numbers is issued again before that time + twice the packet lifetime: a copy of the packet may stay in the network
+//! for one lifetime, and the answer to it for another. A slot that gets there sooner waits.
+//!
+//! This needs one time stamp per slot and no assumption about the packet rate. With 16 bits, a slot waits only if it is
+//! used more than 32768 times within two lifetimes (20 ms), that is every 610 ns, which is shorter than a round trip.
+//! With fewer bits the table is slower and still correct.
 
 use alloc::boxed::Box;
 use core::hash::{Hash, Hasher};
@@ -33,16 +36,16 @@ use crate::timers::Timers;
 use fpga_registers::cast::{index, low16};
 use slots::{SlotFifo, SlotSet};
 
-/// The largest table: slots have 16 bits, and the highest stays unused as "none".
+/// Maximum number of entries: slots have 16 bits, and the highest value means "none".
 pub const MAX_ENTRIES: u32 = 0xFFFF;
 
 /// Size and reuse rule of an [`OpTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpTableConfig {
-    /// Packets in flight at once, 1..=65535 (default 256).
+    /// Maximum number of packets in flight, 1..=65535 (default 256).
     pub entries: u32,
-    /// Longest time a packet may wander (default 10 ms).
+    /// Packet lifetime: maximum time that a packet can stay in the network (default 10 ms).
     pub packet_lifetime: Nanos,
     /// Bits of the generation in use, 1..=16 (default 16).
     pub generation_bits: u8,
@@ -54,25 +57,25 @@ impl Default for OpTableConfig {
     }
 }
 
-/// An op table that cannot exist.
+/// Invalid op table configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpTableError {
     /// Entry count out of range.
     #[error("an op table of {found} entries: give 1 to {MAX_ENTRIES}")]
     Entries {
-        /// Entries asked for.
+        /// Number of entries given.
         found: u32,
     },
     /// Generation width out of range.
     #[error("op numbers with {found} generation bits: give 1 to 16")]
     GenerationBits {
-        /// Bits asked for.
+        /// Number of bits given.
         found: u8,
     },
 }
 
-/// Where an entry stands.
+/// State of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OpState {
@@ -81,17 +84,17 @@ pub enum OpState {
     Free,
     /// Sent; an answer or the deadline is awaited.
     InFlight,
-    /// Refused by a busy receiver; due again when its deadline passes.
+    /// Refused by a busy receiver; due when its deadline passes.
     Waiting,
-    /// To be sent again as soon as a transmit window is free.
+    /// To be retransmitted as soon as a transmit window is free.
     Due,
 }
 
-/// One entry, as the sender and a status display see it.
+/// View of one entry, for the sender and for a status display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Op {
-    /// Its op number.
+    /// Op number.
     pub number: OpNumber,
     /// State.
     pub state: OpState,
@@ -99,15 +102,15 @@ pub struct Op {
     pub segment: u16,
     /// Packet index within the segment.
     pub packet: u16,
-    /// How often it was sent; saturates at 255.
+    /// Number of times that it was sent; saturates at 255.
     pub tries: u8,
-    /// How many times in a row its deadline passed without any answer; saturates at 255.
+    /// Consecutive deadlines that passed without an answer; saturates at 255.
     pub silent: u8,
-    /// How many times in a row the receiver was busy; saturates at 255.
+    /// Consecutive "busy" answers; saturates at 255.
     pub busy: u8,
-    /// When it was last sent.
+    /// Time of the last sending.
     pub sent: Nanos,
-    /// When it is looked at again; [`Nanos::MAX`] if never.
+    /// Deadline; [`Nanos::MAX`] without one.
     pub deadline: Nanos,
 }
 
@@ -123,25 +126,25 @@ struct Entry {
     sent: Nanos,
 }
 
-/// The table; see the module's description. Take and acknowledge are O(1) and allocate nothing.
+/// Op table; see the module documentation. Take and acknowledge are O(1) and allocate nothing.
 #[derive(Clone, Debug)]
 pub struct OpTable {
     entries: Box<[Entry]>,
-    /// One per slot, and each in use runs or is due.
+    /// One per slot. The timer of each slot in use runs, or the slot is due.
     timers: Timers,
-    /// Per slot: when the half of the generations that it is not in may be issued again.
+    /// Per slot: time from which the other half of its generations may be issued again.
     rest_until: Box<[Nanos]>,
     free: SlotFifo,
-    /// Slots whose next number is still resting.
+    /// Slots whose next number is in its reuse delay.
     in_reuse_delay: SlotFifo,
     due: SlotSet,
     generation_mask: u16,
-    /// How long a number rests: a packet's lifetime and its answer's.
+    /// Reuse delay: the lifetimes of a packet and of its answer.
     rest: Nanos,
 }
 
-// By hand: the order in which free slots are given out is left out. Their next numbers are known to nobody yet, so they are as good
-// as each other to whoever compares states.
+// Manual implementation without the order of the free list. No other party knows the next numbers of free slots, so
+// states that differ only in that order are equivalent.
 impl Hash for OpTable {
     fn hash<H: Hasher>(&self, state: &mut H) {
         for (slot, entry) in (0..).zip(&self.entries) {
@@ -160,14 +163,14 @@ impl Hash for OpTable {
 }
 
 impl OpTable {
-    /// Bytes of state of one entry: itself, its timer, its rest, and its places in the lists of slots.
+    /// Bytes of state of one entry: the entry, its timer, its reuse time, and its slots in the lists of slots.
     pub(crate) const BYTES: usize =
         size_of::<Entry>() + Timers::BYTES + size_of::<Nanos>() + 2 * size_of::<u16>() + 1;
 
-    /// Allocates the table.
+    /// Creates the table and allocates its memory.
     ///
     /// # Errors
-    /// A size or width out of range.
+    /// A size or width is out of range.
     pub fn new(config: OpTableConfig) -> Result<Self, OpTableError> {
         if config.entries == 0 || config.entries > MAX_ENTRIES {
             return Err(OpTableError::Entries { found: config.entries });
@@ -196,13 +199,14 @@ impl OpTable {
         &self.timers
     }
 
-    /// Entries in the table.
+    /// Returns the number of entries.
     #[must_use]
     pub const fn capacity(&self) -> u32 {
         self.free.capacity()
     }
 
-    /// Entries that [`OpTable::take`] would give out now. Calls in slots whose rest is over.
+    /// Returns the number of entries that [`OpTable::take`] can allocate now. Reclaims slots whose reuse delay has
+    /// ended.
     pub fn available(&mut self, now: Nanos) -> u32 {
         if self.in_reuse_delay.len() != 0 {
             self.release_reusable(now);
@@ -210,20 +214,21 @@ impl OpTable {
         self.free.len()
     }
 
-    /// Entries in use.
+    /// Returns the number of entries in use.
     #[must_use]
     pub const fn in_use(&self) -> u32 {
         self.free.capacity() - self.free.len() - self.in_reuse_delay.len()
     }
 
-    /// Entries that are not in use, but whose next op number still rests.
+    /// Returns the number of entries that are not in use, but whose next op number is in its reuse delay.
     #[must_use]
     pub const fn in_reuse_delay(&self) -> u32 {
         self.in_reuse_delay.len()
     }
 
-    /// When [`OpTable::available`] is worth asking again because a number has rested; `None` if none rests. Free entries do not
-    /// make it pointless: who may take all but a reserve waits for one more.
+    /// Returns the time at which [`OpTable::available`] can grow because a reuse delay ends; `None` without a slot in
+    /// its reuse delay. It is returned also while entries are free: a caller that may take all but a reserve waits for
+    /// one more.
     #[must_use]
     pub fn next_reusable(&self) -> Option<Nanos> {
         if self.in_reuse_delay.len() == 0 {
@@ -236,7 +241,7 @@ impl OpTable {
             .min()
     }
 
-    /// Takes an entry for a packet that is sent now, or `None` (back-pressure).
+    /// Takes an entry for a packet that is sent now; `None` is back-pressure.
     #[inline]
     pub fn take(&mut self, now: Nanos, segment: u16, packet: u16, deadline: Nanos) -> Option<OpNumber> {
         let slot = match self.free.pop() {
@@ -257,8 +262,8 @@ impl OpTable {
         Some(number)
     }
 
-    /// Releases the entry of `number` and returns what it held; `None` if the number is stale: released before, or of
-    /// an earlier generation, or not of this table.
+    /// Releases the entry of `number` and returns its content; `None` if the number is stale: released before, of an
+    /// earlier generation, or not of this table.
     #[inline]
     pub fn acknowledge(&mut self, now: Nanos, number: OpNumber) -> Option<Op> {
         let op = self.get(number)?;
@@ -266,7 +271,7 @@ impl OpTable {
         Some(op)
     }
 
-    /// The entry of `number`, unless it is stale.
+    /// Returns the entry of `number`, unless it is stale.
     #[inline]
     #[must_use]
     pub fn get(&self, number: OpNumber) -> Option<Op> {
@@ -274,7 +279,7 @@ impl OpTable {
         (op.number == number).then_some(op)
     }
 
-    /// What is in `slot`; `None` if nothing.
+    /// Returns the entry in `slot`; `None` if the slot is free.
     #[inline]
     #[must_use]
     pub fn slot(&self, slot: u16) -> Option<Op> {
@@ -295,13 +300,13 @@ impl OpTable {
         })
     }
 
-    /// All entries in use, in slot order.
+    /// Returns all entries in use, in slot order.
     pub fn iter(&self) -> impl Iterator<Item = Op> + '_ {
         (0..self.capacity()).filter_map(|slot| self.slot(low16(slot)))
     }
 
-    /// A negative answer of a busy receiver: the packet waits until `until`. Not silence (spec 2.1.5), so the count of
-    /// silent deadlines starts afresh. A packet that is already due stays due.
+    /// Handles a negative answer of a busy receiver: the packet waits until `until`. The receiver has answered (spec
+    /// 2.1.5), so the count of unanswered deadlines is reset. A packet that is already due stays due.
     pub fn refuse(&mut self, number: OpNumber, until: Nanos) {
         let slot = number.slot();
         let Some(Op { state: OpState::InFlight | OpState::Waiting, .. }) = self.get(number) else { return };
@@ -312,7 +317,7 @@ impl OpTable {
         self.timers.start(slot.into(), until);
     }
 
-    /// Makes the packet due again. `silent`: its deadline passed without an answer.
+    /// Makes the packet due. `silent`: its deadline passed without an answer.
     pub fn resend(&mut self, number: OpNumber, silent: bool) {
         let slot = number.slot();
         let Some(Op { state: OpState::InFlight | OpState::Waiting, .. }) = self.get(number) else { return };
@@ -332,7 +337,7 @@ impl OpTable {
         !self.due.is_empty()
     }
 
-    /// The next packet that is due: it is in flight again, with one more try. Slots take turns.
+    /// Returns the next packet that is due, in flight again with one more try. Slots are served in turn.
     #[inline]
     pub fn take_due(&mut self, now: Nanos, deadline: impl FnOnce(&Op) -> Nanos) -> Option<Op> {
         let slot = self.due.take_next()?;
@@ -346,16 +351,16 @@ impl OpTable {
         Some(op)
     }
 
-    /// A time before which no deadline passes; `None` if there is none. It may be early by as much as
-    /// acknowledged packets have left behind; [`OpTable::expired`] then finds nothing and corrects it.
+    /// Returns a lower bound of the next deadline; `None` without one. Timers of acknowledged packets may make it
+    /// early; [`OpTable::expired`] then finds no entry and corrects it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.timers.next()
     }
 
-    /// One entry after another whose deadline has passed while it was in flight; waiting ones become due on the
-    /// way. `None` ends the pass. A reported entry has no deadline any more: the caller has to make it due, to release it, or
-    /// to give it a new one with [`OpTable::extend`].
+    /// Returns the next entry whose deadline passed while it was in flight, and makes expired waiting entries due.
+    /// `None` ends the pass. A returned entry has no deadline any more: the caller has to make it due, release it, or
+    /// give it a new deadline with [`OpTable::extend`].
     pub fn expired(&mut self, now: Nanos) -> Option<Op> {
         while let Some(timer) = self.timers.expired(now) {
             let Some(op) = self.slot(low16(timer)) else { continue };
@@ -368,14 +373,14 @@ impl OpTable {
         None
     }
 
-    /// Gives an entry in flight a new deadline.
+    /// Sets a new deadline for an entry in flight.
     pub fn extend(&mut self, number: OpNumber, deadline: Nanos) {
         if let Some(Op { state: OpState::InFlight, .. }) = self.get(number) {
             self.timers.start(number.slot().into(), deadline);
         }
     }
 
-    /// Frees a slot in use and steps its generation.
+    /// Frees a slot in use and increments its generation.
     #[inline]
     fn release(&mut self, now: Nanos, slot: u16) {
         let at = usize::from(slot);
@@ -395,12 +400,13 @@ impl OpTable {
         }
     }
 
-    /// The slot's generation moved into its other half: that half may still rest, and the one left rests from now on.
+    /// Handles a slot whose generation moved into its other half: that half may still be in its reuse delay, and the
+    /// reuse delay of the half that it left starts now.
     #[cold]
     fn switch_half(&mut self, now: Nanos, slot: u16) {
         let rest = &mut self.rest_until[usize::from(slot)];
         let ready = core::mem::replace(rest, now.saturating_add(self.rest));
-        // Its time stamp is unused while the slot rests.
+        // The slot's time stamp is unused during the reuse delay.
         self.entries[usize::from(slot)].sent = ready;
         if ready <= now {
             self.free.push(slot);
@@ -415,7 +421,7 @@ impl OpTable {
         self.free.pop()
     }
 
-    /// Moves every rested slot to the free ones.
+    /// Moves every slot whose reuse delay has ended to the free list.
     #[cold]
     fn release_reusable(&mut self, now: Nanos) {
         for _ in 0..self.in_reuse_delay.len() {

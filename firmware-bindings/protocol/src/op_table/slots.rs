@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use fpga_registers::cast::{index, low16};
 
-/// A first-in first-out list that can hold every slot once.
+/// FIFO that can hold every slot once.
 #[derive(Clone, Debug)]
 pub(super) struct SlotFifo {
     slots: Box<[u16]>,
@@ -26,7 +26,7 @@ impl SlotFifo {
         self.len
     }
 
-    /// Appends; every slot is in at most one list at a time, so there is always room.
+    /// Appends a slot. A slot is in at most one list at a time, so the list never overflows.
     #[inline]
     pub(super) fn push(&mut self, slot: u16) {
         debug_assert!(self.len < self.capacity(), "a slot is in the list twice");
@@ -38,7 +38,7 @@ impl SlotFifo {
         self.len += 1;
     }
 
-    /// Those in the list, first to last.
+    /// Returns the slots in the list, first to last.
     pub(super) fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         let (wrapped, ahead) = self.slots.split_at(index(self.first).min(self.slots.len()));
         ahead.iter().chain(wrapped).take(index(self.len)).copied()
@@ -59,11 +59,11 @@ impl SlotFifo {
     }
 }
 
-/// A set of slots that hands them out in turn.
+/// Set of slots with round-robin removal.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct SlotSet {
     words: Box<[u64]>,
-    /// Where the next search begins, so that low slots do not starve high ones.
+    /// Start of the next search, so that low slots do not starve high ones.
     cursor: u32,
     capacity: u32,
     len: u32,

@@ -1,7 +1,7 @@
-//! Memory windows: what each peer may write (spec 2.2.9).
+//! Memory windows: the ranges that each peer may write (spec 2.2.9).
 //!
-//! The key protects against accidents and against strangers that cannot listen on the network. It is not cryptography: it
-//! travels in clear text in every packet.
+//! The key protects against accidents and against foreign senders that cannot listen on the network. It is not
+//! cryptography: every packet carries it in clear text.
 
 use alloc::boxed::Box;
 
@@ -9,18 +9,18 @@ use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::NodeId;
 use fpga_registers::CardAddr;
 
-/// A range of card memory that the host has opened.
+/// Range of card memory that the host has opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryWindow {
-    /// Who may use it; [`NodeId::ANY`] for everybody.
+    /// Node that may use it; [`NodeId::ANY`] for all nodes.
     pub source: NodeId,
-    /// First byte.
+    /// Address of the first byte.
     pub base: CardAddr,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// What packets have to carry.
+    /// Key that packets must carry.
     pub key: u64,
-    /// What may be done.
+    /// Permitted accesses.
     pub permissions: Permissions,
 }
 
@@ -42,29 +42,29 @@ impl MemoryWindow {
     }
 }
 
-/// A memory window that cannot be installed.
+/// Invalid memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WindowError {
-    /// No such entry.
+    /// The window index does not exist.
     #[error("memory window {index}: this interface has {count}, counted from 0")]
     Index {
-        /// Index asked for.
+        /// Index given.
         index: u32,
-        /// Windows of the table.
+        /// Number of windows of the table.
         count: u32,
     },
-    /// Empty, or beyond the address space.
+    /// The range is empty, or beyond the address space.
     #[error("a memory window of {length} bytes at {base}: give at least one byte, inside the address space")]
     Range {
-        /// First byte asked for.
+        /// First byte given.
         base: CardAddr,
-        /// Bytes asked for.
+        /// Length given, in bytes.
         length: u64,
     },
 }
 
-/// The table of memory windows.
+/// Table of memory windows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccessTable {
     windows: Box<[Option<MemoryWindow>]>,
@@ -74,22 +74,22 @@ impl AccessTable {
     /// Bytes of state of one window.
     pub(super) const BYTES: usize = size_of::<Option<MemoryWindow>>();
 
-    /// A table of `count` windows, all closed.
+    /// Creates a table of `count` windows, all closed.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self { windows: alloc::vec![None; fpga_registers::cast::index(count)].into_boxed_slice() }
     }
 
-    /// Windows of the table.
+    /// Returns the number of windows.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         u32::try_from(self.windows.len()).unwrap_or(u32::MAX)
     }
 
-    /// Opens window `index`, replacing what was there.
+    /// Opens window `index` and replaces its previous content.
     ///
     /// # Errors
-    /// An index or range that cannot be; the table is unchanged.
+    /// The index or the range is invalid; the table is unchanged.
     pub fn install(&mut self, index: u32, window: MemoryWindow) -> Result<(), WindowError> {
         let MemoryWindow { base, length, .. } = window;
         if length == 0 || base.checked_add(length).is_none() {
@@ -102,27 +102,27 @@ impl AccessTable {
     /// Closes window `index`, open or not.
     ///
     /// # Errors
-    /// No such index.
+    /// The window index does not exist.
     pub fn remove(&mut self, index: u32) -> Result<(), WindowError> {
         *self.place(index)? = None;
         Ok(())
     }
 
-    /// Window `index`, if it is open.
+    /// Returns window `index`, if it is open.
     #[must_use]
     pub fn get(&self, index: u32) -> Option<&MemoryWindow> {
         self.windows.get(fpga_registers::cast::index(index))?.as_ref()
     }
 
-    /// Whether one window allows the whole write. A write that spans two windows is not allowed: they may have been
-    /// opened for different purposes.
+    /// Whether one window allows the whole write. A write that spans two windows is refused: they may have been opened
+    /// for different purposes.
     #[inline]
     #[must_use]
     pub fn allows_write(&self, source: NodeId, key: u64, address: CardAddr, length: u64) -> bool {
         self.allowing_write(0, source, key, address, length).is_some()
     }
 
-    /// Whether one window allows to read all of it.
+    /// Whether one window allows the whole read.
     #[must_use]
     pub fn allows_read(&self, source: NodeId, key: u64, address: CardAddr, length: u64) -> bool {
         self.windows.iter().flatten().any(|window| {
@@ -130,7 +130,7 @@ impl AccessTable {
         })
     }
 
-    /// As [`AccessTable::allows_write`], beginning with window `first`. Returns where to begin next time.
+    /// Like [`AccessTable::allows_write`], starting at window `first`. Returns the window to start at next time.
     #[inline]
     pub(crate) fn allowing_write(
         &self,
@@ -200,7 +200,7 @@ mod tests {
         }
         table.remove(3).unwrap();
         assert_eq!(allowing(&table, 3, 0x1000), None);
-        // One that lies beyond what the answer can name is found all the same.
+        // A window beyond the range of the returned index is found, too.
         let mut wide = AccessTable::new(1 << 17);
         wide.install(1 << 16, window()).unwrap();
         assert_eq!(allowing(&wide, 0, 0x1000), Some(0));

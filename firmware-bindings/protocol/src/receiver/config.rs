@@ -1,4 +1,4 @@
-//! What a receiver is built from.
+//! Receiver configuration.
 
 use fpga_firmware::ids::{Incarnation, NodeId};
 
@@ -8,40 +8,40 @@ use crate::time::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ReceiverConfig {
-    /// This node: packets for another are dropped, answers carry it.
+    /// Number of this node. Packets for another node are dropped; answers carry it.
     pub node: NodeId,
-    /// This life of the node: answers carry it.
+    /// Incarnation of this node; answers carry it.
     pub incarnation: Incarnation,
     /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
     pub packet_size_log2: u8,
-    /// Most packets of a segment, 1..=256 (default 32).
+    /// Maximum number of packets of a segment, 1..=256 (default 32).
     pub mask_bits: u16,
-    /// Operations in progress at once, 1..=65536 (default 64).
+    /// Maximum number of operations in progress, 1..=65536 (default 64).
     pub registry_entries: u32,
-    /// Packets that may wait for their start, 0..=4096 (default 64).
+    /// Maximum number of packets in the escape channel, 0..=4096 (default 64).
     pub escape_slots: u16,
-    /// How long they wait (default 1 ms).
+    /// Escape timeout (default 1 ms).
     pub escape_timeout: Nanos,
-    /// Silence after which an operation is dropped (default 2 s); longer than any sender's give-up by
-    /// [`REGISTRY_TIMEOUT_MARGIN`](crate::sender::REGISTRY_TIMEOUT_MARGIN) packet lifetimes.
+    /// Registry timeout (default 2 s): time without packets after which an operation is dropped. It exceeds every
+    /// sender's give-up time by [`REGISTRY_TIMEOUT_MARGIN`](crate::sender::REGISTRY_TIMEOUT_MARGIN) packet lifetimes.
     pub registry_timeout: Nanos,
-    /// Longest time that a packet may wander (default 10 ms).
+    /// Packet lifetime: maximum time that a packet can stay in the network (default 10 ms).
     pub packet_lifetime: Nanos,
-    /// Transfers in progress at once, 1..=4096 (default 128).
+    /// Maximum number of transfers in progress, 1..=4096 (default 128).
     pub transfers: u16,
-    /// Sending nodes remembered at once, 1..=4096 (default 64).
+    /// Maximum number of known sending nodes, 1..=4096 (default 64).
     pub sources: u16,
-    /// Ranges of completed transfers remembered per sender, 2..=4096 (default 128): more than transfers that it has
-    /// under way at once.
+    /// Ranges of completed transfers stored per sender, 2..=4096 (default 128). It must exceed the number of transfers
+    /// that one sender has in progress.
     pub tombstones: u16,
-    /// Memory windows (default 64).
+    /// Number of memory windows (default 64).
     pub windows: u32,
-    /// Whether every mask bit that is set becomes an event (default no).
+    /// Whether every mask bit that is set raises an event (default no).
     pub packet_events: bool,
 }
 
 impl ReceiverConfig {
-    /// The defaults for `node` in its life `incarnation`.
+    /// Returns the defaults for `node` with `incarnation`.
     #[must_use]
     pub const fn new(node: NodeId, incarnation: Incarnation) -> Self {
         Self {
@@ -62,16 +62,16 @@ impl ReceiverConfig {
         }
     }
 
-    /// Bytes of a full packet.
+    /// Returns the payload bytes of a full packet.
     #[must_use]
     pub const fn packet_size(&self) -> u32 {
         1 << self.packet_size_log2
     }
 
-    /// Checks every rule above.
+    /// Checks the ranges above.
     ///
     /// # Errors
-    /// The first rule broken, with the value found.
+    /// The first rule that is violated, with the value found.
     pub fn validate(&self) -> Result<(), ReceiverConfigError> {
         if !(6..=12).contains(&self.packet_size_log2) {
             return Err(ReceiverConfigError::PacketSize { log2: self.packet_size_log2 });
@@ -96,14 +96,14 @@ impl ReceiverConfig {
     }
 }
 
-/// A receiver that cannot exist.
+/// Invalid receiver configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiverConfigError {
     /// Packet size out of range.
     #[error("packets of 2^{log2} bytes: give 2^6 to 2^12")]
     PacketSize {
-        /// Exponent asked for.
+        /// Exponent given.
         log2: u8,
     },
     /// A size is out of range.
@@ -111,14 +111,14 @@ pub enum ReceiverConfigError {
     Size {
         /// Field of [`ReceiverConfig`].
         name: &'static str,
-        /// Size asked for.
+        /// Size given.
         found: u32,
-        /// The smallest possible.
+        /// Minimum.
         least: u32,
-        /// The largest possible.
+        /// Maximum.
         most: u32,
     },
-    /// A timer of no length.
+    /// A timeout is zero.
     #[error("a registry or escape timeout of zero: give at least one nanosecond")]
     Timeout,
 }

@@ -1,4 +1,4 @@
-//! The escape channel: a bounded buffer for packets that arrive before their operation is registered (spec 2.2.4).
+//! Escape channel: bounded buffer for packets that arrive before their operation is registered (spec 2.2.4).
 
 use alloc::boxed::Box;
 use core::hash::{Hash, Hasher};
@@ -17,18 +17,18 @@ struct Slot {
     deadline: Nanos,
 }
 
-/// What became of a packet that was offered.
+/// Result of offering a packet to the escape channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EscapeResult {
-    /// It waits in this slot.
+    /// Stored in this slot.
     Stored(u16),
-    /// The same packet waits already; its op number and try are now those of the latest copy.
+    /// The same packet was stored already; its op number and try count are updated to the latest copy.
     Refreshed,
-    /// No room.
+    /// No free slot.
     Full,
 }
 
-/// The buffer; all memory is allocated at the start.
+/// The escape channel. All memory is allocated at construction.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Escape {
     slots: Box<[Option<Slot>]>,
@@ -38,7 +38,7 @@ pub(super) struct Escape {
     pub(super) next_deadline: Nanos,
 }
 
-// By hand: what a vacant slot's payload bytes once were is no part of the state.
+// Manual implementation: stale payload bytes of a vacant slot are not part of the state.
 impl PartialEq for Escape {
     fn eq(&self, other: &Self) -> bool {
         self.slots == other.slots && (0..self.capacity()).all(|slot| self.peek(slot) == other.peek(slot))
@@ -93,7 +93,7 @@ impl Escape {
                 Some(held)
                     if held.header.address == header.address && key_of(&held.header) == key_of(header) =>
                 {
-                    // A resend must not take a second place; the acknowledgement should echo the try last heard of.
+                    // A retransmission must not take a second slot. The acknowledgement should echo the latest try.
                     held.header.op = header.op;
                     held.header.tries = header.tries;
                     return EscapeResult::Refreshed;
@@ -116,7 +116,7 @@ impl Escape {
         EscapeResult::Stored(slot)
     }
 
-    /// Header and payload of what waits in `slot`.
+    /// Returns header and payload of the packet in `slot`.
     pub(super) fn peek(&self, slot: u16) -> Option<(&DataHeader, &[u8])> {
         let held = self.slots.get(usize::from(slot))?.as_ref()?;
         let start = usize::from(slot) * self.packet_size;
@@ -127,7 +127,7 @@ impl Escape {
         Some(self.slots.get(usize::from(slot))?.as_ref()?.arrived)
     }
 
-    /// The first slot from `from` on that holds a packet of `key`.
+    /// Returns the first slot from `from` on that holds a packet of `key`.
     pub(super) fn find(&self, key: &SegmentKey, from: u16) -> Option<u16> {
         if self.occupancy == 0 {
             return None;
@@ -146,7 +146,7 @@ impl Escape {
         }
     }
 
-    /// The first slot from `from` on whose time is up.
+    /// Returns the first slot from `from` on whose deadline has passed.
     pub(super) fn expired(&self, now: Nanos, from: u16) -> Option<u16> {
         (from..self.capacity())
             .find(|&slot| self.slots[usize::from(slot)].as_ref().is_some_and(|held| held.deadline <= now))

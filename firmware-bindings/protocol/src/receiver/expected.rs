@@ -21,7 +21,7 @@ impl Receiver {
     ) {
         let source = self.registry.entry(slot).source;
         let oldest_live = self.note_sender(now, source, header);
-        // The sender may have given this transfer up, and have sent other data to the same place since.
+        // The sender may have given up this transfer and have sent other data to the same addresses since.
         if header.transfer.is_older_than(oldest_live) {
             self.acknowledge_delayed(header);
             return;
@@ -35,7 +35,7 @@ impl Receiver {
             return;
         };
         if operation.contains(bit) {
-            // Acknowledged again: the first acknowledgement may have been lost [E1-7].
+            // Acknowledge again: the first acknowledgement may have been lost [E1-7].
             operation.entry.touched = now;
             self.counters.duplicates += 1;
             self.acknowledge(header);
@@ -52,7 +52,7 @@ impl Receiver {
             self.violation(now, header, header.address, length);
             return;
         };
-        // Written first: a set bit promises that the bytes are there.
+        // Write first: a set bit asserts that the bytes are in memory.
         if let Err(fault) = memory.write(header.address, payload) {
             self.memory_fault(now, header, fault);
             return;
@@ -72,7 +72,7 @@ impl Receiver {
         }
     }
 
-    /// Notes that a sender is alive and how far it has got. Returns its oldest live transfer.
+    /// Records the sender's activity and its oldest live transfer. Returns the oldest live transfer.
     #[inline]
     pub(super) fn note_sender(&mut self, now: Nanos, source: u16, header: &DataHeader) -> TransferId {
         let record = self.peers.source_mut(source);
@@ -84,8 +84,8 @@ impl Receiver {
         self.advance_oldest_live(now, source, header.oldest_live)
     }
 
-    /// The sender has got further.
-    // Out of line: most packets carry no such news, and this would cost their path its registers.
+    /// Advances the sender's oldest live transfer.
+    // Out of line: most packets do not advance it, and inlining would cost their path registers.
     #[inline(never)]
     fn advance_oldest_live(&mut self, now: Nanos, source: u16, oldest_live: TransferId) -> TransferId {
         let record = self.peers.source_mut(source);
@@ -97,7 +97,7 @@ impl Receiver {
         oldest_live
     }
 
-    /// A late packet of something that is over: acknowledged, since its sender still asks, and dropped [E1-4].
+    /// Acknowledges and drops a late packet of a completed operation: its sender still waits for the answer [E1-4].
     pub(super) fn acknowledge_delayed(&mut self, header: &DataHeader) {
         self.counters.tombstone_hits += 1;
         self.acknowledge(header);
@@ -108,7 +108,7 @@ impl Receiver {
         self.event(now, event);
     }
 
-    /// An event that names an entry's operation.
+    /// Creates an event that names an entry's operation.
     pub(super) fn entry_event(&self, kind: EventKind, slot: u16) -> Event {
         let key = self.registry.key(slot);
         Event {
@@ -122,9 +122,10 @@ impl Receiver {
         }
     }
 
-    /// All packets of an entry are in memory, `bit` of `header` the last of them: its answer, one event, one operation-complete
-    /// packet, and the transfer's notice if it was the last segment (spec 2.2.3). The entry is free in any case. If the event ring has
-    /// no slot for the notice, the packet is refused as "receiver not ready" and the sender tries again.
+    /// Completes an entry whose packets are all in memory; `bit` of `header` is the last one. Sends its answer, one
+    /// event, one operation-complete packet, and the notification of the transfer if this was its last segment (spec
+    /// 2.2.3). The entry is freed in any case. If the event ring has no slot for the notification, the packet is
+    /// refused as "receiver not ready" and the sender tries again.
     pub(super) fn complete(&mut self, now: Nanos, slot: u16, bit: u16, header: &DataHeader) {
         let event = self.entry_event(EventKind::Completed, slot);
         let key = *self.registry.key(slot);
@@ -150,7 +151,7 @@ impl Receiver {
         if is_ready {
             self.segment_done(key);
         }
-        // One notice per transfer, however many segments it had [E1-9].
+        // One notification per transfer, independent of its number of segments [E1-9].
         if is_ready && is_whole {
             self.arrived(now, transfer);
         } else if is_whole {
@@ -158,7 +159,7 @@ impl Receiver {
         }
     }
 
-    /// A packet of a transfer that is in memory as a whole and waits for a slot of the event ring.
+    /// Handles a packet of a transfer that is completely in memory and waits for a slot of the event ring.
     pub(super) fn retry_notice(&mut self, now: Nanos, at: u16, header: &DataHeader) {
         self.counters.duplicates += 1;
         if !self.has_notice_slot() {
@@ -171,7 +172,7 @@ impl Receiver {
         self.arrived(now, at);
     }
 
-    /// A whole transfer is in memory, and there is a slot if its notice takes one.
+    /// Handles the arrival of a whole transfer. If its notification needs a slot, one is free.
     fn arrived(&mut self, now: Nanos, at: u16) {
         match self.peers.transfer(at).notice {
             NotifyMode::OnLastPacket => self.notice(now, at),
@@ -203,8 +204,8 @@ impl Receiver {
         self.event(now, event);
     }
 
-    /// The sender has moved past transfers whose notice it owes: it has given the notice, and it was lost or is late. Told
-    /// now; a late one finds nothing to tell.
+    /// Notifies the host of complete transfers that the sender has moved past without an ARRIVED packet received: the
+    /// packet was lost or is late. A late one has no effect afterwards.
     #[cold]
     fn release_overtaken_notices(&mut self, now: Nanos, source: u16) {
         let oldest_live = self.peers.source(source).completed.oldest_live();
@@ -218,9 +219,9 @@ impl Receiver {
     }
 }
 
-/// The packet's place within its segment, if the packet agrees with the entry [E1-5]: on a packet boundary, inside the range,
-/// of the length that belongs there [E1-10], and, for a start, of the same shape; `transfer_length` tells the length of a
-/// transfer by its record.
+/// Returns the packet's index within its segment if the packet agrees with the entry [E1-5]: on a packet boundary,
+/// inside the range, with the length for that position [E1-10], and, for a start, with the same shape.
+/// `transfer_length` returns the length of a transfer by its record.
 #[inline]
 fn position(
     entry: &Entry,
@@ -244,7 +245,7 @@ fn position(
     let packet_size = 1 << packet_size_log2;
     let offset = header.address.get().checked_sub(entry.base.get())?;
     let rest = u64::from(entry.length).checked_sub(offset)?;
-    // Full packets, and what is left for the last.
+    // Every packet is full, except for the last one, which has the remaining bytes.
     if offset & (packet_size - 1) != 0 || length != rest.min(packet_size) {
         return None;
     }
@@ -278,8 +279,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition: packet `n` of a segment starts n packet sizes after its base and holds a packet size, or
-        /// what is left. Tried with packets in their place, beside it by one byte, beyond the end, too long and too short.
+        /// Compares with the definition: packet `n` of a segment starts n packet sizes after its base and holds one
+        /// packet size or the remaining bytes. Covers correct packets, packets off by one byte, beyond the end, too
+        /// long and too short.
         #[test]
         fn packet_range_matches_definition_for_every_index(
             log2 in 6u8..=12,

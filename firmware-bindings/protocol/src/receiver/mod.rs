@@ -1,10 +1,13 @@
-//! The receiving side of the registry scheme (spec 2.2): packets in, memory writes, answers and events out.
+//! Receiver of the registry scheme (spec 2.2): takes packets, writes memory, produces answers and events.
 //!
-//! Sans-IO. Order of calls: [`Receiver::handle_packet`] for every DATA or START packet that passed its checksum,
-//! [`Receiver::handle_arrived`] for ARRIVED, [`Receiver::handle_timeout`] once [`Receiver::poll_timeout`]'s time is
-//! reached; after each of them [`Receiver::poll_output`] until it returns `None`.
+//! The receiver does no I/O (sans-IO). Order of calls:
 //!
-//! One packet, by cases:
+//! * [`Receiver::handle_packet`] for every DATA or START packet whose checksum is correct,
+//! * [`Receiver::handle_arrived`] for every ARRIVED packet,
+//! * [`Receiver::handle_timeout`] when the time that [`Receiver::poll_timeout`] returns is reached,
+//! * after each of them, [`Receiver::poll_output`] until it returns `None`.
+//!
+//! Treatment of one packet:
 //!
 //! | registered? | over? | start? | then |
 //! |---|---|---|---|
@@ -12,14 +15,14 @@
 //! | yes | no, bit set | - | duplicate: acknowledge again [E1-7], a start included [E1-3] |
 //! | yes | no, bit clear | - | check range [E1-5] and window, **write, then** set the bit, then acknowledge |
 //! | no | complete or older than the oldest live | - | late: acknowledge, drop [E1-4] |
-//! | no | no | yes | check, write, register, acknowledge, then the escape buffer's packets of it [E1-2] |
-//! | no | no | yes, no room | refuse: busy [E1-12] |
-//! | any | its transfer would be complete | - | no slot for its notice: refuse, receiver not ready (`notice_slots.rs`) |
-//! | no | no | yes, of a new life of a known node | refuse: busy, until packets of the former life have died out |
-//! | no | no | no | escape buffer, unacknowledged until written [E1-6]; full: refuse |
+//! | no | no | yes | check, write, register, acknowledge, then process its packets in the escape channel [E1-2] |
+//! | no | no | yes, no free entry or record | refuse: busy [E1-12] |
+//! | any | its transfer would be complete | - | no slot for its notification: refuse, receiver not ready (`notice_slots.rs`) |
+//! | no | no | yes, of a new incarnation of a known node | refuse: busy, until no packet of the earlier incarnation can be in flight |
+//! | no | no | no | escape channel, unacknowledged until written [E1-6]; full: refuse |
 //!
 //! A packet is never written outside the memory windows of its source, and never after its operation was complete. The
-//! receiver is a value: `Clone`, `Eq` and `Hash` compare what it remembers, not what it has counted.
+//! receiver is a value: `Clone`, `Eq` and `Hash` cover its protocol state, not its counters.
 
 use fpga_firmware::event::{Event, EventKind, FaultReason, NackReason};
 use fpga_firmware::ids::NodeId;
@@ -55,7 +58,7 @@ use output::Outputs;
 use registry::Registry;
 use tombstone::PeerTable;
 
-/// The receiving side of one node; see the module's description.
+/// Receiver of one node; see the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receiver {
     config: ReceiverConfig,
@@ -64,26 +67,26 @@ pub struct Receiver {
     escape: Escape,
     access: AccessTable,
     outputs: Outputs,
-    /// Most outputs of one call.
+    /// Maximum number of outputs of one call.
     burst: usize,
-    /// No entry, transfer or sender expires before this; it may be early, never late.
+    /// Lower bound of the time at which an entry, transfer or sender expires. It may be early, never late.
     next_sweep: Nanos,
-    /// A sender with something in progress has got further since the last sweep.
+    /// Whether a sender with operations in progress has advanced its oldest live transfer since the last sweep.
     moved_on: bool,
-    /// Free slots for notices, as the caller last said, less those used since.
+    /// Free slots for notifications: the caller's last value minus those used since.
     notice_slots: u32,
     counters: NonState<ReceiverCounters>,
 }
 
 impl Receiver {
-    /// Allocates everything the receiver will ever need.
+    /// Creates a receiver and allocates all memory that it will ever need.
     ///
     /// # Errors
     /// See [`ReceiverConfig::validate`].
     pub fn new(config: ReceiverConfig) -> Result<Self, ReceiverConfigError> {
         config.validate()?;
-        // One call ends at most every entry, transfer and escape slot, or answers every escaped packet; each of those
-        // with an answer and three events at most.
+        // One call ends at most every entry, transfer and escape slot, or answers every escaped packet. Each of those
+        // causes at most one answer and three events.
         let items = fpga_registers::cast::index(config.registry_entries)
             + usize::from(config.transfers)
             + usize::from(config.escape_slots);
@@ -103,7 +106,7 @@ impl Receiver {
         })
     }
 
-    /// Its tables, and how much state an entry of each holds.
+    /// Returns the tables and the bytes of state per entry.
     #[must_use]
     pub fn state(&self) -> [StateTable; 7] {
         let config = &self.config;
@@ -121,50 +124,50 @@ impl Receiver {
         ]
     }
 
-    /// The configuration in use.
+    /// Returns the configuration in use.
     #[must_use]
     pub const fn config(&self) -> &ReceiverConfig {
         &self.config
     }
 
-    /// Settings that a host may change while the receiver runs: they hold for what comes.
+    /// Changes the timeouts while the receiver runs. Packets in the escape channel keep their deadlines.
     pub fn set_timeouts(&mut self, escape: Nanos, registry: Nanos, packet_lifetime: Nanos) {
         self.config.escape_timeout = escape.max(Nanos::new(1));
         self.config.registry_timeout = registry.max(Nanos::new(1));
         self.config.packet_lifetime = packet_lifetime;
-        // A shorter timeout can make something due that the old bound would overlook.
+        // A shorter timeout can make something due before the old bound.
         self.next_sweep = Nanos::ZERO;
     }
 
-    /// Names this node and its life anew, as its host does at start-up.
+    /// Sets this node's number and incarnation, as its host does at start-up.
     pub fn set_identity(&mut self, node: NodeId, incarnation: fpga_firmware::ids::Incarnation) {
         self.config.node = node;
         self.config.incarnation = incarnation;
     }
 
-    /// Turns the event per set mask bit on or off.
+    /// Enables or disables the event per set mask bit.
     pub fn set_packet_events(&mut self, on: bool) {
         self.config.packet_events = on;
     }
 
-    /// The memory windows.
+    /// Returns the memory windows.
     #[must_use]
     pub const fn access(&self) -> &AccessTable {
         &self.access
     }
 
-    /// The memory windows, to open and close them. A closed window takes effect with the next packet.
+    /// Returns the memory windows for opening and closing. A closed window takes effect with the next packet.
     pub fn access_mut(&mut self) -> &mut AccessTable {
         &mut self.access
     }
 
-    /// [`Receiver::handle_packet`] for a parsed packet.
+    /// Calls [`Receiver::handle_packet`] for a parsed packet.
     pub fn handle_data<M: ReceiveMemory + ?Sized>(&mut self, now: Nanos, packet: &Data<'_>, memory: &mut M) {
         self.handle_packet(now, &packet.header(), packet.payload(), memory);
     }
 
-    /// Takes one DATA or START packet. What `Packet::parse` promises of a packet is not relied on for safety, only
-    /// for the choice between "refuse" and "drop".
+    /// Processes one DATA or START packet. Safety does not rely on the checks of `Packet::parse`; only the choice
+    /// between "refuse" and "drop" does.
     #[inline]
     pub fn handle_packet<M: ReceiveMemory + ?Sized>(
         &mut self,
@@ -174,7 +177,7 @@ impl Receiver {
         memory: &mut M,
     ) {
         if self.outputs.space() < self.burst {
-            // As if the network had lost it: nothing was promised to anybody.
+            // Equivalent to a loss in the network: nothing was acknowledged.
             self.counters.unpolled += 1;
             return;
         }
@@ -194,17 +197,17 @@ impl Receiver {
         self.dispatch(now, header, payload, memory);
     }
 
-    /// Whether [`Receiver::prefetch_entry`] does anything: the registry is too large for the processor's nearer caches.
+    /// Whether [`Receiver::prefetch_entry`] has an effect: the registry exceeds the processor's inner caches.
     #[inline]
     #[must_use]
     pub fn prefetches(&self) -> bool {
         self.registry.is_large()
     }
 
-    /// Says that a packet of operation `key` comes soon: what it will be held against is read now.
+    /// Prefetches the registry entry of operation `key`, of which a packet will follow soon.
     ///
-    /// For whoever takes packets in bursts: said of each of them before the first is handled, the processor waits for memory
-    /// once for all and not once for each. Nothing depends on it, and a `key` that nobody has checked is good enough.
+    /// For callers that process packets in bursts: with one call for each packet before the first one is handled, the
+    /// memory accesses overlap instead of following each other. The call is a hint, and `key` needs no validation.
     #[inline]
     pub fn prefetch_entry(&self, key: &SegmentKey) {
         if self.prefetches() {
@@ -226,8 +229,9 @@ impl Receiver {
         }
     }
 
-    /// Takes the sender's word that a whole transfer has arrived: the notice of transfers with `notify = sender` [E1-11].
-    /// Only believed of a transfer whose every segment is complete here.
+    /// Processes an ARRIVED packet: the sender reports that a whole transfer has arrived, which notifies the host of
+    /// transfers with `notify = sender` [E1-11]. It is accepted only for a transfer whose segments are all complete at
+    /// this receiver.
     pub fn handle_arrived(&mut self, now: Nanos, arrived: &Arrived) {
         if self.outputs.space() < self.burst {
             self.counters.unpolled += 1;
@@ -245,32 +249,32 @@ impl Receiver {
             .filter(|&at| self.peers.transfer(at).awaits_notice);
         match record {
             Some(at) => self.notice(now, at),
-            // Told before, or never received.
+            // Already notified, or never received.
             None => self.counters.duplicates += 1,
         }
     }
 
-    /// The next answer to send or event to report, where it lies: on the path of every packet, a copy of what has just been
-    /// written costs as much as finding the packet's operation.
+    /// Returns the next answer to send or event to report, by reference. A copy of data that was just written would
+    /// cost as much on the path of every packet as the registry look-up.
     #[inline]
     #[must_use]
     pub fn poll_output(&mut self) -> Option<&Output> {
         self.outputs.pop()
     }
 
-    /// Running counts and high-water marks.
+    /// Returns the running counts and high-water marks.
     #[must_use]
     pub fn counters(&self) -> &ReceiverCounters {
         &self.counters
     }
 
-    /// Registry entries in use.
+    /// Returns the number of registry entries in use.
     #[must_use]
     pub fn registry_occupancy(&self) -> u32 {
         self.registry.occupancy()
     }
 
-    /// Registry entry `index` as the registry window shows it; `None` if there is no such entry.
+    /// Returns registry entry `index` as the registry window shows it; `None` if there is no such entry.
     #[must_use]
     pub fn entry(&self, index: u16, now: Nanos) -> Option<EntryView> {
         let view = self.registry.view(index, now)?;
@@ -279,13 +283,13 @@ impl Receiver {
         Some(EntryView { transfer_length, ..view })
     }
 
-    /// Escape slots in use.
+    /// Returns the number of escape slots in use.
     #[must_use]
     pub const fn escape_occupancy(&self) -> u16 {
         self.escape.occupancy()
     }
 
-    /// What waits in escape slot `index`: header, payload bytes, and for how long; `None` if nothing does.
+    /// Returns header, payload length and age of the packet in escape slot `index`; `None` if the slot is empty.
     #[must_use]
     pub fn escaped(&self, index: u16, now: Nanos) -> Option<EscapedView> {
         let (header, payload) = self.escape.peek(index)?;
@@ -293,13 +297,13 @@ impl Receiver {
         Some(EscapedView { header: *header, length: payload.len(), age })
     }
 
-    /// Transfers of which at least one segment was registered and not all are complete.
+    /// Returns the number of transfers with at least one registered segment that are not complete.
     #[must_use]
     pub fn transfers_in_progress(&self) -> usize {
         self.peers.transfers_in_use().into()
     }
 
-    /// Ranges of completed transfers that are remembered.
+    /// Returns the number of stored ranges of completed transfers.
     #[must_use]
     pub fn tombstones(&self) -> usize {
         self.peers.tombstones()
@@ -368,7 +372,7 @@ impl Receiver {
         );
     }
 
-    /// A packet that contradicts its segment: trying again does not help.
+    /// Refuses a packet that contradicts its segment. A retry does not help.
     #[cold]
     fn contradiction(&mut self, now: Nanos, header: &DataHeader, length: usize) {
         self.counters.bad_packets += 1;
@@ -376,7 +380,7 @@ impl Receiver {
         self.refuse(header, NackReason::BadPacket);
     }
 
-    /// A write outside the windows of its source: dropped, counted, refused (spec 2.2.9).
+    /// Drops, counts and refuses a write outside the windows of its source (spec 2.2.9).
     #[cold]
     fn violation(&mut self, now: Nanos, header: &DataHeader, address: CardAddr, length: u64) {
         self.counters.violations += 1;
@@ -401,14 +405,14 @@ impl Receiver {
     }
 }
 
-/// One escape slot, as the card's window shows it.
+/// View of one escape slot, as the card's window shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EscapedView {
     /// The packet's header.
     pub header: DataHeader,
-    /// Its payload bytes.
+    /// Payload bytes.
     pub length: usize,
-    /// How long it has waited.
+    /// Time since the packet was stored.
     pub age: Nanos,
 }

@@ -1,4 +1,4 @@
-//! What comes out of a receiver.
+//! Outputs of a receiver.
 
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
@@ -7,30 +7,30 @@ use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::wire::Control;
 use fpga_registers::CardAddr;
 
-/// One thing to do or to tell, in order.
+/// One packet to send or event to report, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Output {
     /// Send this packet: an acknowledgement, a refusal or an operation-complete packet, with all its fields filled in.
     Send(Control),
-    /// Tell the host. `time` is set; the sequence number is the event ring's to give.
+    /// Report this event to the host. `time` is set; the event ring assigns the sequence number.
     Event(Event),
 }
 
-/// A bounded queue, allocated once.
+/// Bounded queue, allocated once.
 ///
-/// Not a ring: callers empty it after every call, and an empty queue starts over at its beginning, so that the few places
-/// in use stay in the processor's cache. Outputs are put together in their place, never moved there.
+/// It is not a ring: callers empty it after every call, and an empty queue restarts at its beginning, so that the few
+/// slots in use stay in the processor's cache. Outputs are constructed in place and never moved.
 #[derive(Clone, Debug)]
 pub(super) struct Outputs {
-    /// What lies outside `first..end` is left over.
+    /// Slots outside `first..end` hold stale values.
     slots: Vec<Output>,
     first: usize,
     end: usize,
     capacity: usize,
 }
 
-// By hand: what is left over is no part of the state.
+// Manual implementation: stale values are not part of the state.
 impl PartialEq for Outputs {
     fn eq(&self, other: &Self) -> bool {
         self.waiting() == other.waiting()
@@ -55,8 +55,8 @@ impl Outputs {
     }
 
     /// Appends an output.
-    // Always, and into its place: handed over by reference it would be put together on the stack in small pieces and copied
-    // in large ones, for which the processor waits.
+    // Always inlined, constructed in place: passed by reference, the output would be stored on the stack in small parts
+    // and copied in large ones, and the copy would wait for the stores.
     #[inline(always)]
     pub(super) fn push(&mut self, output: Output) {
         if self.end >= self.slots.len() {
@@ -68,8 +68,8 @@ impl Outputs {
         }
     }
 
-    /// Makes a place at the end: the queue was never so long before, or a caller that never quite empties it has let it
-    /// wander to the end of its memory.
+    /// Adds a slot at the end: the queue reached a new maximum length, or a caller that never empties it completely has
+    /// let its start advance to the end of its memory.
     #[cold]
     #[inline(never)]
     fn extend(&mut self) {
@@ -84,7 +84,7 @@ impl Outputs {
         }
     }
 
-    /// Takes the first output, which stays where it is until the next one is pushed.
+    /// Removes and returns the first output, which stays in place until the next push.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<&Output> {
         if self.first == self.end {
@@ -105,7 +105,7 @@ impl Outputs {
     }
 }
 
-/// Where received payload goes: the card's memory, as the receiver writes it.
+/// Card memory to which the receiver writes payload.
 pub trait ReceiveMemory {
     /// Stores `bytes` at `at`, all or nothing.
     ///
@@ -114,21 +114,21 @@ pub trait ReceiveMemory {
     fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault>;
 }
 
-/// A write that memory refused.
+/// Write that the card memory refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("card memory refuses {length} bytes at {address}: no memory there, or a read-only part")]
 pub struct MemoryFault {
-    /// First byte.
+    /// Address of the first byte.
     pub address: CardAddr,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// Running counts of a receiver; those of the NI's counter block among them.
+/// Running counts of a receiver, including those of the NI's counter block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverCounters {
-    /// Packets taken.
+    /// Packets processed.
     pub packets: u64,
     /// Packets whose bit was set already.
     pub duplicates: u64,
@@ -136,34 +136,34 @@ pub struct ReceiverCounters {
     pub registrations: u64,
     /// Operations completed.
     pub completions: u64,
-    /// Whole transfers reported.
+    /// Notifications of whole transfers.
     pub notices: u64,
-    /// Packets that went to the escape buffer.
+    /// Packets stored in the escape channel.
     pub escape_hits: u64,
-    /// Packets that the escape buffer had no room for, or that waited in vain.
+    /// Packets dropped because the escape channel was full, or because their escape timeout expired.
     pub escape_dropped: u64,
-    /// Starts refused for want of a registry entry or of a record for their sender or transfer, or because packets of their sender's
-    /// former life may still be on their way.
+    /// Starts refused because there was no free registry entry or no record for their sender or transfer, or because
+    /// packets of an earlier incarnation of their sender may still be in flight.
     pub registry_full: u64,
     /// Packets that contradict their segment, or are not for this node.
     pub bad_packets: u64,
-    /// Packets refused because the notice of their transfer had no slot in the host's event ring.
+    /// Packets refused because the notification of their transfer had no slot in the host's event ring.
     pub not_ready: u64,
-    /// Writes outside the sender's memory windows, or where no memory is.
+    /// Writes outside the sender's memory windows, or to addresses without memory.
     pub violations: u64,
     /// Late packets of completed operations.
     pub tombstone_hits: u64,
-    /// Operations dropped because their sender fell silent or gave up.
+    /// Operations dropped because their sender sent nothing for the registry timeout, or gave up.
     pub expired: u64,
-    /// Acknowledgements.
+    /// Acknowledgements sent.
     pub acks: u64,
-    /// Refusals.
+    /// Refusals sent.
     pub nacks: u64,
     /// Packets dropped because the caller had not polled the outputs.
     pub unpolled: u64,
-    /// Most registry entries in use at once.
+    /// Maximum number of registry entries in use at once.
     pub registry_high_water: u32,
-    /// Most escape slots in use at once.
+    /// Maximum number of escape slots in use at once.
     pub escape_high_water: u16,
 }
 
@@ -179,8 +179,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain queue of the same bound, also for a caller that never empties it; without more memory than at
-        /// the start; and equal to a queue that came to the same content another way.
+        /// Compares with a plain queue of the same bound, also for a caller that never empties it. The memory does not
+        /// grow, and queues with equal content are equal, independent of their history.
         #[test]
         fn outputs_match_bounded_queue(capacity in 1usize..12, steps in prop::collection::vec(any::<bool>(), 1..200)) {
             let mut outputs = Outputs::new(capacity);

@@ -1,7 +1,8 @@
-//! The receive registry: a fixed number of operations that packets are expected for (spec 2.2.1, 2.2.3).
+//! Receive registry: a fixed number of operations with pending packets (spec 2.2.1, 2.2.3).
 //!
-//! An entry is one cache line with key and mask, and its index is tagged, so a packet reads one line of each. A registry larger than the
-//! inner caches is prefetched for a burst of packets at a time by plain reads (`benches/registry.rs`); huge pages made no difference.
+//! An entry is one cache line with key and mask, and the hash index is tagged, so that a packet reads one line of each.
+//! A registry that exceeds the inner caches is prefetched by plain reads for one burst of packets at a time
+//! (`benches/registry.rs`). Huge pages made no difference.
 
 use alloc::boxed::Box;
 
@@ -15,16 +16,16 @@ use crate::non_state::NonState;
 use crate::time::Nanos;
 use fpga_registers::cast::{index, low16, low32};
 
-/// What names an operation among all live ones [E1-5]. An address is no name: two live operations may overlap.
+/// Identity of an operation among all live ones [E1-5]. An address is not sufficient: two live operations may overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentKey {
-    /// The sending node.
+    /// Sending node.
     pub source: NodeId,
-    /// Its life.
+    /// Incarnation of that node.
     pub incarnation: Incarnation,
-    /// Its transfer.
+    /// Transfer of that node.
     pub transfer: TransferId,
-    /// The segment within it.
+    /// Segment within the transfer.
     pub segment: SegmentIndex,
 }
 
@@ -36,7 +37,7 @@ impl SegmentKey {
         segment: 0,
     };
 
-    /// Who sends, and what.
+    /// Returns the key as two words: source with incarnation, and transfer with segment.
     #[inline]
     fn key_words(&self) -> [u64; 2] {
         [
@@ -45,19 +46,21 @@ impl SegmentKey {
         ]
     }
 
-    /// Equality, of two words instead of four: which field differs is as good as random, and each comparison of its own a
-    /// branch that the processor guesses wrong.
+    /// Compares two words instead of four fields. Which field differs is unpredictable, and each comparison of its own
+    /// would be a branch that the processor mispredicts.
     #[inline]
     fn is(&self, other: &Self) -> bool {
         let ([who, what], [their_who, their_what]) = (self.key_words(), other.key_words());
         (who ^ their_who) | (what ^ their_what) == 0
     }
 
-    /// Spread over 64 bits, the highest best: a sum of multiples, one multiplication deep.
+    /// Returns a hash of 64 bits, with the best distribution in the high bits: a sum of products, one multiplication
+    /// deep.
     ///
-    /// Transfer, segment and source count in steps of g^-1, g^-2 and g^-3 of the whole, where g^4 = g + 1: the multiples of
-    /// these fractions, and their sums, stay as far from each other as three fractions can. So the operations of one
-    /// sender, which differ by small steps in transfer and segment, hardly meet. Incarnations are random already.
+    /// For g with g^4 = g + 1, transfer, segment and source are multiplied by the fractions g^-1, g^-2 and g^-3 of the
+    /// range. The multiples of these fractions and their sums have the largest minimum distance that three fractions
+    /// can have. Therefore the operations of one sender, which differ by small steps in transfer and segment, rarely
+    /// collide. Incarnations are random already.
     #[inline]
     fn hash(&self) -> u64 {
         let [who, what] = self.key_words();
@@ -65,26 +68,26 @@ impl SegmentKey {
     }
 }
 
-/// One operation in progress: all that its packets are held against, in one line of the processor's cache. What only its
-/// start needs is in the record of its transfer.
+/// One operation in progress: all fields that its packets are checked against, in one cache line. Fields that only its
+/// start needs are in the record of its transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(align(64))]
 pub(super) struct Entry {
-    /// [`SegmentKey::NONE`], which no packet carries, if there is no operation.
+    /// [`SegmentKey::NONE`], which no packet carries, if the entry is vacant.
     pub(super) key: SegmentKey,
     pub(super) base: CardAddr,
-    /// Which packets are in memory, as in [`Mask`], unless the registry has wide masks.
+    /// Packets in memory, as in [`Mask`], unless the registry has wide masks.
     pub(super) mask: u64,
-    /// When its last packet arrived.
+    /// Arrival time of its last packet.
     pub(super) touched: Nanos,
     pub(super) length: u32,
     pub(super) segment_count: u32,
     pub(super) generation: u32,
     pub(super) packets: u16,
-    /// Records of its sender and of its transfer.
+    /// Indices of the records of its sender and of its transfer.
     pub(super) source: u16,
     pub(super) transfer: u16,
-    /// The memory window that allowed its last packet: where to look first for the next.
+    /// Index of the memory window that allowed its last packet; the search for the next packet starts there.
     pub(super) window: NonState<u16>,
     pub(super) silent: bool,
     pub(super) notify: bool,
@@ -121,7 +124,7 @@ pub(super) struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// Whether packet `bit`, one of the operation's, is in memory.
+    /// Whether packet `bit` of the operation is in memory.
     #[inline]
     pub(super) fn contains(&self, bit: u16) -> bool {
         match &self.wide {
@@ -130,7 +133,7 @@ impl Operation<'_> {
         }
     }
 
-    /// Notes packet `bit`, one of the operation's, as written. Returns whether all of them are.
+    /// Marks packet `bit` of the operation as written. Returns whether all packets are in memory.
     #[inline]
     pub(super) fn insert(&mut self, bit: u16) -> bool {
         match &mut self.wide {
@@ -143,8 +146,8 @@ impl Operation<'_> {
     }
 }
 
-/// A place of the hash index: an entry's number, and above it bits of its key's hash, so that a look-up hardly ever touches
-/// another entry than the one that it looks for.
+/// Slot of the hash index: an entry's number and, above it, bits of the hash of its key, so that a look-up rarely reads
+/// any entry but the one that it searches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct IndexEntry(u32);
 
@@ -155,13 +158,13 @@ impl IndexEntry {
         Self(Self::tag(hash) | u32::from(entry))
     }
 
-    /// Bits below those that choose the place, and one that tells it from a vacant one.
+    /// Returns the hash bits below those that select the slot, and one bit that distinguishes it from a vacant slot.
     #[inline]
     fn tag(hash: u64) -> u32 {
         low32(hash >> 14) & 0xFFFE_0000 | 1 << 16
     }
 
-    /// The entry, if it may be the one of a key with this tag.
+    /// Returns the entry if it may be the one of a key with this tag.
     #[inline]
     fn tagged(self, tag: u32) -> Option<u16> {
         u16::try_from(self.0 ^ tag).ok()
@@ -173,34 +176,35 @@ impl IndexEntry {
     }
 }
 
-/// Places of the hash index for each entry.
+/// Slots of the hash index per entry.
 const INDEX_ENTRIES_PER_OPERATION: usize = 4;
 
-/// So many entries, with their index, take 80 KiB: what a processor has of its own holds them.
+/// Number of entries up to which entries and index (80 KiB) fit the private caches of a processor.
 const PREFETCH_THRESHOLD: usize = 1024;
 
-/// The registry. Look-up is a check of the last hit, then a hash index of four tagged places per entry with linear probing: a
-/// packet touches one line of the index and one of the entries, however many there are.
+/// Receive registry. A look-up checks the last hit, then a hash index of four tagged slots per entry with linear
+/// probing. A packet reads one cache line of the index and one of the entries, independent of their number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Registry {
     entries: Box<[Entry]>,
-    /// The entries' masks, if they may be wider than 64 bits.
+    /// Masks of the entries, if they may be wider than 64 bits.
     wide: Box<[Mask]>,
     places: Box<[IndexEntry]>,
-    /// What turns a hash into a position in `places`.
+    /// Shift that turns a hash into a position in `places`.
     shift: u32,
     free: FreeSlots,
     last: NonState<u16>,
 }
 
 impl Registry {
-    /// Bytes of state of one entry: itself, its wide mask, its places of the hash index and one of the list of free ones.
+    /// Bytes of state of one entry: the entry, its wide mask, its slots of the hash index and one slot of the free
+    /// list.
     pub(super) const fn bytes(mask_bits: u16) -> usize {
         let wide = if mask_bits > 64 { size_of::<Mask>() } else { 0 };
         size_of::<Entry>() + wide + INDEX_ENTRIES_PER_OPERATION * size_of::<IndexEntry>() + size_of::<u16>()
     }
 
-    /// `entries`: 1..=65536.
+    /// Creates a registry of `entries` entries, 1..=65536.
     pub(super) fn new(entries: u32, mask_bits: u16) -> Self {
         let count = index(entries);
         let places = (INDEX_ENTRIES_PER_OPERATION * count).next_power_of_two();
@@ -232,7 +236,7 @@ impl Registry {
         index(low32(hash >> self.shift)) & (self.places.len() - 1)
     }
 
-    /// The entry that expects packets of `key`.
+    /// Returns the entry that expects packets of `key`.
     #[inline]
     pub(super) fn find(&mut self, key: &SegmentKey) -> Option<u16> {
         if self.entries[usize::from(self.last.0)].key.is(key) {
@@ -256,22 +260,24 @@ impl Registry {
         }
     }
 
-    /// Whether it does not fit the processor's nearer caches.
+    /// Whether the registry exceeds the processor's inner caches.
     #[inline]
     pub(super) fn is_large(&self) -> bool {
         self.entries.len() > PREFETCH_THRESHOLD
     }
 
-    /// Reads what [`Registry::find`] will most likely read: the key's first place in the index, and the entry that it names.
+    /// Reads the cache lines that [`Registry::find`] most likely reads: the key's home slot and the entry that it
+    /// names.
     #[inline]
     pub(super) fn prefetch(&self, key: &SegmentKey) {
         let place = self.places[self.home_index(key.hash())];
         let entry = self.entries.get(usize::from(place.entry()));
-        // A read whose value nobody uses would not be made.
+        // The compiler would remove a read whose value is unused.
         core::hint::black_box(entry.map_or(0, |entry| entry.mask));
     }
 
-    /// Enters an operation that is not in the registry, of which the packets of `mask` have arrived; `None` if it is full.
+    /// Inserts an operation that is not in the registry, with the packets of `mask` in memory; `None` if the registry
+    /// is full.
     pub(super) fn insert(&mut self, key: SegmentKey, mask: Mask, entry: Entry) -> Option<u16> {
         let slot = self.free.pop()?;
         let place = usize::from(slot);
@@ -280,7 +286,7 @@ impl Registry {
         if let Some(wide) = self.wide.get_mut(place) {
             *wide = mask;
         }
-        // At most a quarter of the index is in use, so a vacant place is near.
+        // At most a quarter of the index is in use, so a vacant slot is near.
         let hash = key.hash();
         let mut at = self.home_index(hash);
         while self.places[at] != IndexEntry::VACANT {
@@ -303,7 +309,7 @@ impl Registry {
         while self.places[hole] != IndexEntry::new(hash, slot) {
             hole = (hole + 1) & wrap;
         }
-        // Closes the gap by moving back what probed past it: no grave stones that would slow later look-ups.
+        // Close the gap by moving back the slots that probed past it. Deletion markers would slow later look-ups.
         let mut at = hole;
         loop {
             at = (at + 1) & wrap;
@@ -318,7 +324,7 @@ impl Registry {
             }
         }
         self.places[hole] = IndexEntry::VACANT;
-        // Nothing that once was is part of the state.
+        // Clear the entry: stale fields are not part of the state.
         self.entries[place] = Entry { generation, ..Entry::EMPTY };
         if let Some(wide) = self.wide.get_mut(place) {
             *wide = Mask::COMPLETE;
@@ -331,14 +337,14 @@ impl Registry {
         &self.entries[usize::from(slot)]
     }
 
-    /// An operation in progress.
+    /// Returns an operation in progress.
     #[inline]
     pub(super) fn operation(&mut self, slot: u16) -> Operation<'_> {
         let place = usize::from(slot);
         Operation { entry: &mut self.entries[place], wide: self.wide.get_mut(place) }
     }
 
-    /// Which packets of an operation are in memory.
+    /// Returns the mask of an operation.
     pub(super) fn mask(&self, slot: u16) -> Mask {
         let place = usize::from(slot);
         self.wide.get(place).copied().unwrap_or(Mask::from_low(self.entries[place].mask))
@@ -353,47 +359,47 @@ impl Registry {
     }
 }
 
-/// One registry entry as the card's window shows it.
+/// View of one registry entry, as the card's window shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryView {
-    /// Whether an operation is in progress here; everything but `generation` is 0 if not.
+    /// Whether an operation is in progress; if not, every field but `generation` is 0.
     pub valid: bool,
-    /// By which rules it is received: the registry's, or those of the message in a context.
+    /// Scheme by which it is received: `registry`, or that of the message in a context.
     pub scheme: Scheme,
-    /// How often the entry was used.
+    /// Number of uses of the entry.
     pub generation: u32,
     /// Sender.
     pub source: NodeId,
-    /// Its life.
+    /// Incarnation of the sender.
     pub incarnation: Incarnation,
-    /// Its transfer.
+    /// Transfer of the sender.
     pub transfer: TransferId,
-    /// The segment.
+    /// Segment of the transfer.
     pub segment: SegmentIndex,
-    /// Segments of the transfer.
+    /// Number of segments of the transfer.
     pub segment_count: u32,
     /// Card address of the segment's first byte.
     pub base: CardAddr,
-    /// Bytes of the segment.
+    /// Length of the segment in bytes.
     pub length: u32,
-    /// Packets of the segment.
+    /// Number of packets of the segment.
     pub expected: u16,
-    /// Whether its completion posts no notice at the sender.
+    /// Whether its completion raises no event at the sender.
     pub silent: bool,
-    /// Whether the receiver posts a notice when the whole transfer has arrived.
+    /// Whether the receiver raises a notification when the whole transfer has arrived.
     pub notify: bool,
-    /// Bytes of the transfer.
+    /// Length of the transfer in bytes.
     pub transfer_length: u64,
-    /// The packet that the mask's bit 0 stands for, all before which are in memory: 0 for a segment.
+    /// Packet of bit 0 of the mask; all packets before it are in memory. 0 for a segment.
     pub first: u32,
-    /// Which packets from there on are in memory.
+    /// Packets in memory from `first` on, one bit each.
     pub mask: [u32; 8],
     /// Time since the last packet.
     pub age: Nanos,
 }
 
 impl EntryView {
-    /// An entry without an operation.
+    /// Creates the view of an entry without an operation.
     #[must_use]
     pub const fn vacant(generation: u32) -> Self {
         Self {
@@ -419,7 +425,7 @@ impl EntryView {
 }
 
 impl Registry {
-    /// Entry `slot`, all but what its transfer knows.
+    /// Returns the view of entry `slot`, without the fields that its transfer's record holds.
     pub(super) fn view(&self, slot: u16, now: Nanos) -> Option<EntryView> {
         let entry = self.entries.get(usize::from(slot))?;
         if !entry.is_live() {
@@ -465,8 +471,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain map: same answers through any order of insertions, removals and lookups, also when the registry
-        /// is full and where homes collide.
+        /// Compares with a plain map: same results for any order of insertions, removals and look-ups, also when the
+        /// registry is full and where home slots collide.
         #[test]
         fn registry_matches_map(entries in 1u32..20, steps in prop::collection::vec((0u32..64, any::<bool>()), 1..300)) {
             let mut registry = Registry::new(entries, 32);
@@ -496,7 +502,7 @@ mod tests {
     }
 
     proptest! {
-        /// Entries of one word and entries with a wide mask against the mask itself, whatever order packets come in.
+        /// Compares entries of one word and entries with a wide mask with the mask itself, for packets in any order.
         #[test]
         fn registry_operation_matches_mask(
             packets in 1u16..=256,
@@ -519,7 +525,7 @@ mod tests {
                 }
                 mask.insert(bit);
             }
-            // And leaves nothing behind.
+            // Removal leaves no stale state.
             for (registry, bits) in registries.iter_mut().zip(widths) {
                 registry.remove(0);
                 let unused = Registry::new(2, *bits);
@@ -549,7 +555,7 @@ mod tests {
 
     #[test]
     fn registry_all_16_bit_slots_are_usable() {
-        // The index tells entry 0 from a vacant place, and entry 65535 from everything.
+        // The index distinguishes entry 0 from a vacant slot, and entry 65535 from all others.
         let mut registry = Registry::new(1 << 16, 32);
         assert!(registry.is_large());
         let slots: Vec<_> = (0..=u32::from(u16::MAX))
@@ -570,8 +576,8 @@ mod tests {
 
     #[test]
     fn registry_operations_of_one_sender_stay_separate() {
-        // 64 operations in 256 places, from any transfer on: by transfer, by segment, and 8 x 8. At most one in eight may
-        // find its place taken; random places would be taken for one in eight on average.
+        // 64 operations in 256 slots, starting at any transfer: by transfer, by segment, and 8 x 8. At most one in
+        // eight may find its home slot taken; with random slots it is one in eight on average.
         for first in [0u32, 1000, u32::MAX - 64] {
             for (transfers, segments) in [(64u32, 1u32), (1, 64), (8, 8)] {
                 let registry = Registry::new(64, 32);

@@ -1,4 +1,4 @@
-//! Timers: escaped packets, silent operations, and records that nothing needs any more.
+//! Timers of a receiver: escaped packets, operations without traffic, and expired records.
 
 use fpga_firmware::event::{EventKind, NackReason};
 
@@ -7,14 +7,15 @@ use super::tombstone::PeerTable;
 use crate::time::Nanos;
 
 impl Receiver {
-    /// When to call [`Receiver::handle_timeout`] next; `None` if nothing can run out. It may be early, never late.
+    /// Returns the time of the next call of [`Receiver::handle_timeout`]; `None` without a timer. It may be early,
+    /// never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         self.escape.next_deadline.min(self.next_sweep).as_timer()
     }
 
-    /// Drops escaped packets whose time is up, operations whose sender fell silent or has moved on, and the records
-    /// of senders that have been silent for longer than any of their packets can wander.
+    /// Drops escaped packets whose timeout has expired, operations whose sender sends nothing or has moved on, and the
+    /// records of senders that have sent nothing for longer than the packet lifetime allows.
     pub fn handle_timeout(&mut self, now: Nanos) {
         if self.outputs.space() < self.burst {
             self.counters.unpolled += 1;
@@ -26,8 +27,8 @@ impl Receiver {
                 if let Some((header, payload)) = self.escape.peek(slot) {
                     let (header, length) = (*header, payload.len() as u64);
                     self.escape_event(now, EventKind::EscapeReleased, slot, &header, length, 0);
-                    // Not silence: the sender is to try again soon, and must not take this for a node that is gone.
-                    // Where the registry is short, packets may wait here in vain many times in a row.
+                    // Refuse explicitly: the sender shall retry soon and must not treat this node as unreachable. If
+                    // the registry is small, packets may time out here many times in a row.
                     self.refuse(&header, NackReason::Busy);
                 }
                 self.escape.release(slot);
@@ -41,7 +42,7 @@ impl Receiver {
         }
     }
 
-    /// Releases everything that is over. Also called when a start finds no room.
+    /// Releases every record that is over. Also called when a start finds no free entry or record.
     #[cold]
     pub(super) fn sweep(&mut self, now: Nanos) {
         let mut next = Nanos::MAX;
@@ -72,13 +73,13 @@ impl Receiver {
             if deadline > now && !moved_on {
                 next = next.min(deadline);
             } else if record.awaits_notice {
-                // Everything is in memory, and the sender's notice was lost.
+                // Everything is in memory, and the sender's ARRIVED packet was lost.
                 self.notice(now, at);
             } else {
                 self.peers.close_transfer(at, false);
             }
         }
-        // Longer than its operations: a packet sent just before the silence may still be on its way.
+        // Longer than for its operations: a packet sent just before the sender stopped may still be in flight.
         let silence = silence.saturating_add(self.config.packet_lifetime);
         for at in 0..self.peers.source_count() {
             let source = self.peers.source(at);
@@ -105,7 +106,7 @@ impl Receiver {
         self.peers.transfer_mut(transfer).registered -= 1;
     }
 
-    /// Releases everything of the other lives of `source`'s node.
+    /// Releases all records of the other incarnations of `source`'s node.
     #[cold]
     pub(super) fn release_former_incarnations(&mut self, now: Nanos, source: u16) {
         let node = self.peers.source(source).node;
@@ -124,7 +125,7 @@ impl Receiver {
                 continue;
             }
             if record.awaits_notice {
-                // Everything is in memory: the sender's notice is what it did not come to.
+                // Everything is in memory; only the sender's ARRIVED packet is missing.
                 self.notice(now, at);
             } else {
                 self.peers.close_transfer(at, false);

@@ -1,10 +1,10 @@
-//! What a receiver remembers beyond its registry: which transfers of each sender are complete, and how far the live ones
-//! are (spec 2.2.5, 2.2.8).
+//! Receiver state beyond the registry: the completed transfers of each sender, and the progress of the live ones (spec
+//! 2.2.5, 2.2.8).
 //!
-//! A sender numbers its transfers towards one node without gaps, in the order in which they get under way, and
-//! every packet names the oldest that is still live. So a late packet can be told from a new one with bounded memory and no
-//! timer: ids below the oldest live one are over; above it, completed ids form at most one range per live transfer, plus
-//! one. Each range is a tombstone of any number of transfers [E1-4].
+//! A sender numbers its transfers towards one node without gaps, in the order in which they start, and every packet
+//! names the oldest transfer that is still live. Therefore a late packet is distinguished from a new one with bounded
+//! memory and without a timer: ids below the oldest live one are over; above it, completed ids form at most one range
+//! per live transfer, plus one. Each range is a tombstone that covers any number of transfers [E1-4].
 
 use alloc::boxed::Box;
 
@@ -15,14 +15,14 @@ use fpga_registers::CardAddr;
 use super::mask::SegmentWindow;
 use crate::time::Nanos;
 
-/// A run of completed transfers: `first` and how many follow it.
+/// Range of completed transfers: the first one and the number that follow it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct TransferRange {
     first: u32,
     len: u32,
 }
 
-/// The completed transfers of one sender that are not older than its oldest live one: sorted runs that neither touch nor
+/// Completed transfers of one sender that are not older than its oldest live one: sorted ranges that neither touch nor
 /// overlap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Completed {
@@ -58,7 +58,7 @@ impl Completed {
         self.runs.get(..usize::from(self.used)).unwrap_or_default()
     }
 
-    /// Distance from the oldest live transfer. Ids wrap; live ones lie within 2^31 of each other.
+    /// Returns the distance from the oldest live transfer. Ids wrap; live ones lie within 2^31 of each other.
     const fn offset(&self, id: u32) -> u32 {
         id.wrapping_sub(self.oldest_live.get())
     }
@@ -70,7 +70,7 @@ impl Completed {
             || self.live_runs().iter().any(|run| transfer.get().wrapping_sub(run.first) < run.len)
     }
 
-    /// Whether completing `transfer` would join a run that exists, and so take no room.
+    /// Whether completing `transfer` would extend an existing range, and so need no new one.
     pub(super) fn is_adjacent(&self, transfer: TransferId) -> bool {
         let id = transfer.get();
         transfer == self.oldest_live
@@ -80,7 +80,7 @@ impl Completed {
                 .any(|run| run.first == id.wrapping_add(1) || run.first.wrapping_add(run.len) == id)
     }
 
-    /// Notes the oldest live transfer that a packet carried, if it is news. Returns whether it was.
+    /// Records the oldest live transfer that a packet carries, if it is newer. Returns whether it was.
     #[inline]
     pub(super) fn advance(&mut self, oldest_live: TransferId) -> bool {
         if !self.oldest_live.is_older_than(oldest_live) {
@@ -104,7 +104,7 @@ impl Completed {
         true
     }
 
-    /// Notes a completed transfer. Callers admit a transfer only while there is room for it to complete.
+    /// Records a completed transfer. Callers admit a transfer only while there is space for its tombstone.
     pub(super) fn insert(&mut self, transfer: TransferId) {
         if self.contains(transfer) {
             return;
@@ -145,30 +145,31 @@ impl Completed {
     }
 }
 
-/// One life of one sending node.
+/// Record of one incarnation of one sending node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SenderRecord {
     pub(super) in_use: bool,
     pub(super) node: NodeId,
     pub(super) incarnation: Incarnation,
     pub(super) completed: Completed,
-    /// Transfers of it in progress here.
+    /// Number of its transfers in progress here.
     pub(super) transfers: u16,
-    /// Those among them that wait for the sender's notice.
+    /// Number of those that wait for the sender's ARRIVED packet.
     pub(super) announced: u16,
     pub(super) touched: Nanos,
-    /// Before this its operations are refused: packets of the node's former life may still be on their way. Zero once that is forgotten.
+    /// Time before which its operations are refused: packets of an earlier incarnation may still be in flight. Zero
+    /// once that incarnation is forgotten.
     pub(super) admitted: Nanos,
 }
 
-/// Who tells the receiving host that a whole transfer is in memory.
+/// Rule that decides when the receiving host is notified of a whole transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum NotifyMode {
-    /// The receiver, with the last packet.
+    /// Notification with the last packet.
     OnLastPacket,
-    /// The receiver, when the sender sends its ARRIVED packet.
+    /// Notification with the sender's ARRIVED packet.
     OnArrivedPacket,
-    /// Nobody.
+    /// No notification.
     Never,
 }
 
@@ -184,7 +185,7 @@ impl NotifyMode {
     }
 }
 
-/// A transfer in progress: at least one segment was registered, and not all are complete or its notice is not told yet.
+/// Transfer in progress: at least one segment was registered, and not all are complete or its notification is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TransferProgress {
     pub(super) in_use: bool,
@@ -196,11 +197,11 @@ pub(super) struct TransferProgress {
     pub(super) done: SegmentWindow,
     /// Segments in the registry.
     pub(super) registered: u16,
-    /// Who tells the host that the whole transfer is there.
+    /// Notification rule of the transfer.
     pub(super) notice: NotifyMode,
-    /// Everything is in memory, and the sender's notice is awaited: a slot of the event ring is reserved for it.
+    /// Everything is in memory, and the ARRIVED packet is awaited: a slot of the event ring is reserved.
     pub(super) awaits_notice: bool,
-    /// Everything is in memory, and the event ring had no slot for the notice: the sender tries again.
+    /// Everything is in memory, and the event ring had no slot for the notification: the sender tries again.
     pub(super) awaits_slot: bool,
     pub(super) touched: Nanos,
 }
@@ -220,16 +221,16 @@ const IDLE: TransferProgress = TransferProgress {
     touched: Nanos::ZERO,
 };
 
-/// The records of senders and of their transfers in progress: two small tables, searched linearly, because only packets
-/// without a registry entry look here.
+/// Records of senders and of their transfers in progress: two small tables with linear search, because only packets
+/// without a registry entry need them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PeerTable {
     sources: Box<[SenderRecord]>,
     transfers: Box<[TransferProgress]>,
     transfers_in_use: u16,
-    /// Those among them whose end takes a slot of the event ring.
+    /// Number of those that need a slot of the event ring at their end.
     notifying: u16,
-    /// Those among them for which a slot is reserved: they await their senders' notices.
+    /// Number of those with a reserved slot: they await the ARRIVED packet.
     announced: u16,
 }
 
@@ -262,7 +263,7 @@ impl PeerTable {
         position(&self.sources, |s| s.in_use && s.node == node && s.incarnation == incarnation)
     }
 
-    /// Whether a node is known, by whichever life.
+    /// Whether any incarnation of a node is known.
     pub(super) fn contains_node(&self, node: NodeId) -> bool {
         self.sources.iter().any(|source| source.in_use && source.node == node)
     }
@@ -271,7 +272,8 @@ impl PeerTable {
         position(&self.sources, |source| !source.in_use)
     }
 
-    /// Opens a record for a life that was first heard of at `now`, and whose operations are registered from `admitted` on.
+    /// Opens a record for an incarnation that was first received from at `now`, and whose operations are registered
+    /// from `admitted` on.
     pub(super) fn open_source(
         &mut self,
         at: u16,
@@ -317,12 +319,13 @@ impl PeerTable {
         position(&self.transfers, |transfer| !transfer.in_use)
     }
 
-    /// Whether a new transfer of `source` is sure to find room for its tombstone. The sender's oldest live transfer always is,
-    /// so that progress is always possible.
+    /// Whether a new transfer of `source` is guaranteed space for its tombstone. The sender's oldest live transfer
+    /// always is, so that progress is always possible.
     pub(super) fn has_tombstone_space(&self, source: u16, id: TransferId) -> bool {
         let source = self.source(source);
         let completed = &source.completed;
-        // One run is kept back for the oldest live transfer, which may be let in when all others are used or spoken for.
+        // One range is reserved for the oldest live transfer, which may be admitted when all others are used or
+        // reserved.
         completed.is_adjacent(id)
             || usize::from(completed.used() + source.transfers) + 1 < completed.runs.len()
     }
@@ -334,7 +337,7 @@ impl PeerTable {
         self.notifying += u16::from(transfer.notice != NotifyMode::Never);
     }
 
-    /// Ends a transfer's record; `complete` leaves a tombstone.
+    /// Ends a transfer's record; with `complete`, a tombstone replaces it.
     pub(super) fn close_transfer(&mut self, at: u16, complete: bool) {
         let TransferProgress { source, id, notice, awaits_notice, .. } = self.transfers[usize::from(at)];
         self.transfers[usize::from(at)] = IDLE;
@@ -357,7 +360,7 @@ impl PeerTable {
         &mut self.transfers[usize::from(at)]
     }
 
-    /// Reserves a slot of the event ring for a transfer that is in memory: its sender will send the notice.
+    /// Reserves a slot of the event ring for a transfer that is in memory and awaits its ARRIVED packet.
     pub(super) fn await_notice(&mut self, at: u16) {
         let record = self.transfer_mut(at);
         record.awaits_notice = true;
@@ -366,12 +369,12 @@ impl PeerTable {
         self.announced += 1;
     }
 
-    /// Transfers in progress whose end takes a slot of the event ring.
+    /// Returns the number of transfers in progress that need a slot of the event ring at their end.
     pub(super) const fn notifying(&self) -> u16 {
         self.notifying
     }
 
-    /// Slots of the event ring that are reserved.
+    /// Returns the number of reserved slots of the event ring.
     pub(super) const fn announced(&self) -> u16 {
         self.announced
     }
@@ -384,12 +387,12 @@ impl PeerTable {
         u16::try_from(self.transfers.len()).unwrap_or(u16::MAX)
     }
 
-    /// Transfers in progress.
+    /// Returns the number of transfers in progress.
     pub(super) const fn transfers_in_use(&self) -> u16 {
         self.transfers_in_use
     }
 
-    /// Runs of completed transfers that are remembered, over all senders.
+    /// Returns the number of stored ranges of completed transfers, over all senders.
     pub(super) fn tombstones(&self) -> usize {
         self.sources.iter().map(|source| usize::from(source.completed.used())).sum()
     }
@@ -406,8 +409,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a plain set of ids: same answers through any order of completions and advances, across the wrap of
-        /// ids, and never more runs than live transfers + 1.
+        /// Compares with a plain set of ids: same results for any order of completions and advances, across the wrap of
+        /// ids, and never more ranges than live transfers + 1.
         #[test]
         fn e1_4_tombstones_match_set(start in prop_oneof![Just(0u32), Just(u32::MAX - 20)],
                                       steps in prop::collection::vec((0u32..40, any::<bool>()), 1..200)) {

@@ -1,4 +1,4 @@
-//! Packets whose operation is not registered: late ones, starts, and those for the escape buffer.
+//! Packets whose operation is not registered: late ones, starts, and those for the escape channel.
 
 use fpga_firmware::event::{Event, EventKind, NackReason, Registration};
 use fpga_firmware::generated::Scheme;
@@ -13,7 +13,7 @@ use super::tombstone::{NotifyMode, TransferProgress};
 use super::{ReceiveMemory, Receiver};
 use crate::time::Nanos;
 
-/// The records that a start needs, all of them known to be available.
+/// Records that a start needs; all of them are available.
 #[derive(Clone, Copy)]
 struct StartRecords {
     source: u16,
@@ -22,14 +22,14 @@ struct StartRecords {
     new_transfer: bool,
 }
 
-/// Why a start finds no place.
+/// Reason for which a start is not registered.
 #[derive(Clone, Copy)]
 enum StartRefusal {
-    /// Nothing is free: later, perhaps.
+    /// No free entry or record at present.
     Busy,
-    /// The event ring has no slot for the transfer's notice.
+    /// The event ring has no slot for the transfer's notification.
     NotReady,
-    /// It contradicts its own transfer.
+    /// The start contradicts its own transfer.
     Contradiction,
 }
 
@@ -50,7 +50,7 @@ impl Receiver {
             }
             if let Some(at) = self.peers.find_transfer(source, header.transfer) {
                 let transfer = self.peers.transfer_mut(at);
-                // Late, refused or not: its sender is at it, so what is complete of it must not be forgotten.
+                // Late, refused or not: its sender is active, so its completed segments must not be forgotten.
                 transfer.touched = now;
                 if transfer.done.contains(header.segment) {
                     if transfer.awaits_slot {
@@ -69,7 +69,7 @@ impl Receiver {
     }
 
     fn escape(&mut self, now: Nanos, header: &DataHeader, payload: &[u8]) {
-        // Refused at once rather than after the wait: it could never be written.
+        // Refuse at once instead of after the escape timeout: it could never be written.
         let length = payload.len() as u64;
         if !self.access.allows_write(header.common.source, header.key, header.address, length) {
             self.violation(now, header, header.address, length);
@@ -135,7 +135,7 @@ impl Receiver {
             self.contradiction(now, header, payload.len());
             return;
         };
-        // The whole operation or nothing: a sender learns early that a part of it would be refused.
+        // Check the whole operation: the sender learns early that a part of it would be refused.
         let length = u64::from(start.segment_length);
         if !self.access.allows_write(header.common.source, header.key, start.base, length) {
             self.violation(now, header, start.base, length);
@@ -147,8 +147,8 @@ impl Receiver {
             return;
         }
         let place = match self.find_records(header, &start) {
-            // What its sender has left behind may be all that is in the way. Nothing else can be there: a full registry is not
-            // searched for every packet that it refuses.
+            // Expired records may occupy the space. Without any, there is no sweep: a full registry is not searched for
+            // every packet that it refuses.
             Err(StartRefusal::Busy | StartRefusal::NotReady) if self.moved_on || self.next_sweep <= now => {
                 self.sweep(now);
                 self.find_records(header, &start)
@@ -171,7 +171,7 @@ impl Receiver {
                 return;
             }
         };
-        // Written before anything shows that it arrived.
+        // Write before any state shows that the packet arrived.
         if let Err(fault) = memory.write(header.address, payload) {
             self.memory_fault(now, header, fault);
             return;
@@ -188,12 +188,13 @@ impl Receiver {
         self.release_escaped(now, &key_of(header), memory);
     }
 
-    /// Finds the records for a start, and whether the transfer may begin (`notice_slots.rs`), without changing anything.
+    /// Finds the records for a start, and whether the transfer may begin (`notice_slots.rs`), without changing
+    /// anything.
     fn find_records(&self, header: &DataHeader, start: &StartFields) -> Result<StartRecords, StartRefusal> {
         let place = self.place(header, start)?;
         let notifies = NotifyMode::of(header.common.flags) != NotifyMode::Never;
         if place.new_transfer && notifies {
-            // A transfer of one packet leaves nothing here if it cannot be told.
+            // A transfer of one packet is not stored at all without a slot for its notification.
             let is_one_packet = header.segment_count == 1 && start.packets == 1;
             if is_one_packet && !self.has_notice_slot() || !self.admits_notifying() {
                 return Err(StartRefusal::NotReady);
@@ -202,14 +203,15 @@ impl Receiver {
         Ok(place)
     }
 
-    /// Whether operations of this life of the sender may be registered. A node has one life at a time: while it is known by another
-    /// one, packets of that may be on their way, and would be written over what the new one sends to the same place, even after
-    /// its completion (spec 2.2.9, 1).
+    /// Whether operations of this incarnation of the sender may be registered. A node has one incarnation at a time.
+    /// While another incarnation of it is known, packets of that one may be in flight, and would be written over the
+    /// data that the new one sends to the same addresses, even after its completion (spec 2.2.9, 1).
     ///
-    /// Which of two lives is the newer, their numbers do not tell, and the order of their first packets does not either. But of the
-    /// older one nothing arrives when a packet lifetime has passed since the newer one was first heard of: whoever is still heard then
-    /// is alive. Until then its starts are refused, which is not silence to it. From then on the other is forgotten, with all that it has
-    /// left behind: nobody waits for it, and the registry may have no other room.
+    /// Neither the numbers of two incarnations nor the order of their first packets shows which one is newer. But no
+    /// packet of the older one arrives later than one packet lifetime after the newer one was first received from: an
+    /// incarnation that still sends then is the live one. Until then its starts are refused as busy, which keeps the
+    /// sender trying. From then on the other incarnation is forgotten, with all its records: no sender waits for them,
+    /// and they may occupy the whole registry.
     fn is_admitted(&mut self, now: Nanos, header: &DataHeader) -> bool {
         let life = (header.common.source, header.common.incarnation);
         if let Some(at) = self.peers.find_source(life.0, life.1) {
@@ -333,12 +335,12 @@ impl Receiver {
         Some(slot)
     }
 
-    /// Searches the escape buffer for packets of an operation that has just been registered, and takes them as if they
-    /// arrived now [E1-2].
+    /// Searches the escape channel for packets of an operation that has just been registered, and processes them as if
+    /// they arrived now [E1-2].
     fn release_escaped<M: ReceiveMemory + ?Sized>(&mut self, now: Nanos, key: &SegmentKey, memory: &mut M) {
         let mut from = 0;
-        // The buffer is set aside so that its payloads can be lent while packets are processed; taking it moves two
-        // pointers. Nothing can come to be in it meanwhile: its packets' operation is registered, or over.
+        // The escape channel is moved out so that its payloads can be borrowed while packets are processed; the move
+        // costs two pointers. No packet is added meanwhile: the operation of its packets is registered, or over.
         let mut escape = core::mem::take(&mut self.escape);
         while let Some(slot) = escape.find(key, from) {
             if let Some((header, payload)) = escape.peek(slot) {

@@ -1,8 +1,9 @@
-//! Adaptive window (document 002, spec 5): the timeout follows the delays that were seen.
+//! Adaptive window (document 002, spec 5): the timeout follows the measured delays.
 //!
-//! The sender keeps a window; the receiver's acknowledgements carry everything that is here and the packets that it wants at
-//! once. Over the last delays the sender keeps mean and deviation, and every so often it walks the window and sends again what
-//! has waited too long. When many wait too long at the same time it asks the links on the way what is wrong.
+//! The sender keeps a window. The receiver's acknowledgements carry all received packets and the expected bits: the
+//! packets that it wants at once. The sender computes mean and deviation of the last delays. It checks the window at a
+//! fixed interval and retransmits packets whose timeout has passed. When many packets time out in one check, it sends
+//! an inquiry to the links on the path.
 
 use super::mapping::{InFlight, WIDTH, before, ones};
 use super::{Answer, MessageSender, Packet, UnhashedCount};
@@ -12,38 +13,38 @@ use alloc::boxed::Box;
 
 pub use super::mapping::Receiver;
 
-/// When a packet has waited too long.
+/// Rule for the timeout of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TimeoutRule {
     /// Smoothed mean + 4 x smoothed mean deviation, at least twice the mean.
     #[default]
     Safe,
-    /// Mean + one standard deviation of the last samples, as document 002 words it: on a path without loss, 14 to 21 % of all packets
-    /// are sent again for nothing [E2-1].
+    /// Mean + one standard deviation of the last samples, the literal form of document 002: on a path without loss, 14
+    /// to 21 % of all packets are spurious retransmissions [E2-1].
     Literal,
 }
 
-/// The sender's parameters.
+/// Parameters of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Packets in flight at most, 1 to 128 (128).
+    /// Maximum number of packets in flight, 1 to 128 (128).
     pub window: u32,
-    /// Delay samples that count, 1 to 256 (64).
+    /// Number of delay samples in use, 1 to 256 (64).
     pub samples: u32,
-    /// Time between two walks of the window (a quarter of a round trip).
+    /// Interval between two checks of the window (a quarter of a round trip).
     pub walk: Nanos,
-    /// So many late packets in a walk make the sender inquire: more than this (3).
+    /// Number of late packets in one check above which the sender sends an inquiry (3).
     pub late: u32,
-    /// The timeout before anything is known.
+    /// Timeout before the first sample.
     pub initial: Nanos,
-    /// The longest timeout of a packet that was sent again: it doubles each time (64 round trips).
+    /// Maximum timeout of a retransmitted packet: it doubles each time (64 round trips).
     pub longest: Nanos,
-    /// When a packet is late.
+    /// Rule for the timeout of a packet.
     pub patience: TimeoutRule,
 }
 
 impl Config {
-    /// The specification's values for a round trip of `round_trip`.
+    /// Returns the specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
         Self {
@@ -58,7 +59,7 @@ impl Config {
     }
 }
 
-/// The last delays.
+/// The last delay samples.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DelaySamples {
     spans: Box<[u64]>,
@@ -74,7 +75,7 @@ impl DelaySamples {
     }
 
     fn sample(&mut self, span: Nanos) {
-        // So that 256 squares can be added up.
+        // Limited so that the sum of 256 squares fits.
         let span = span.get().min(1 << 48);
         let place = usize::try_from(self.taken % self.spans.len() as u64).unwrap_or(0);
         if let Some(place) = self.spans.get_mut(place) {
@@ -90,7 +91,7 @@ impl DelaySamples {
         (self.taken, self.sum, self.sum_of_squares) = (0, 0, 0);
     }
 
-    /// Mean and standard deviation.
+    /// Returns mean and standard deviation.
     fn mean_and_deviation(&self) -> Option<(Nanos, Nanos)> {
         let count = self.taken.min(self.spans.len() as u64);
         let mean = self.sum.checked_div(count)?;
@@ -100,7 +101,7 @@ impl DelaySamples {
     }
 }
 
-/// The sending end.
+/// Sender of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
     config: Config,
@@ -109,15 +110,15 @@ pub struct Sender {
     trip: RoundTrip,
     walk: Nanos,
     inquire: bool,
-    /// How long the last answer took, until it is asked for.
+    /// Delay of the last answer, until it is read.
     delay: Option<Nanos>,
-    /// Packets sent again because they were late, and because they were wanted.
+    /// Packets retransmitted because their timeout passed; `overdue`: because the receiver requested them.
     late: UnhashedCount,
     overdue: UnhashedCount,
 }
 
 impl Sender {
-    /// For a message of `count` packets.
+    /// Creates a sender for a message of `count` packets.
     #[must_use]
     pub fn new(config: Config, count: u32) -> Self {
         Self {
@@ -133,13 +134,14 @@ impl Sender {
         }
     }
 
-    /// The lowest packet that is not acknowledged.
+    /// Returns the lowest packet that is not acknowledged.
     #[must_use]
     pub const fn base(&self) -> u32 {
         self.flight.base
     }
 
-    /// Starts over with another message. DelaySamples of the path stay known unless it goes to a `stranger`.
+    /// Restarts with another message. Delay samples of the path are kept unless the message goes to another node
+    /// (`stranger`).
     pub fn begin(&mut self, count: u32, stranger: bool) {
         self.flight.begin(count);
         if stranger {
@@ -150,7 +152,7 @@ impl Sender {
         self.inquire = false;
     }
 
-    /// How long a packet may wait now.
+    /// Returns the current timeout of a packet.
     #[must_use]
     pub fn timeout(&self) -> Nanos {
         let learnt = match self.config.patience {
@@ -162,17 +164,18 @@ impl Sender {
         learnt.unwrap_or(self.config.initial)
     }
 
-    /// Whether so many packets were late that the links on the way should be asked; says so once.
+    /// Whether so many packets were late that an inquiry to the links on the path is due. Returns true once per
+    /// inquiry.
     pub const fn take_inquiry(&mut self) -> bool {
         core::mem::replace(&mut self.inquire, false)
     }
 
-    /// How long the last answer took, once.
+    /// Returns the delay of the last answer, once.
     pub const fn take_delay(&mut self) -> Option<Nanos> {
         self.delay.take()
     }
 
-    /// Packets sent again because they were late, and because the receiver wanted them.
+    /// Returns the number of packets retransmitted because of their timeout, and because the receiver requested them.
     #[must_use]
     pub const fn retransmit_counts(&self) -> (u64, u64) {
         (self.late.0, self.overdue.0)
@@ -195,7 +198,7 @@ impl MessageSender for Sender {
         self.delays.sample(span);
         self.trip.sample(span);
         self.delay = Some(span);
-        // Wanted is what was sent before the packet that this answers, and not again since.
+        // Expected bits count only for packets sent before the answered one and not retransmitted since.
         let wanted = super::bits::down(map.overdue, self.flight.base.saturating_sub(map.base));
         let base = self.flight.base;
         for ahead in ones(wanted & self.flight.outstanding(base)) {
@@ -217,7 +220,7 @@ impl MessageSender for Sender {
         let base = self.flight.base;
         for ahead in ones(self.flight.outstanding(base)) {
             let (last, tries) = self.flight.last(base + ahead);
-            // Twice as long each time [E2-5].
+            // The timeout doubles with each retransmission [E2-5].
             if now.saturating_sub(last.at) >= timeout.saturating_mul(1 << tries.min(10)).min(longest) {
                 self.flight.mark_retransmit(base + ahead);
                 late += 1;

@@ -1,4 +1,4 @@
-//! Any of the schemes, chosen when a node is set up.
+//! Sender and receiver of any scheme, selected at configuration time.
 
 use fpga_firmware::generated::Scheme;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::time::Nanos;
 
-/// A scheme with its parameters.
+/// Scheme with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SchemeConfig {
@@ -20,9 +20,9 @@ pub enum SchemeConfig {
     ReceiverCounter(receiver_counter::Config),
     /// See [`adaptive_window`].
     AdaptiveWindow {
-        /// The sender's parameters.
+        /// Parameters of the sender.
         sender: adaptive_window::Config,
-        /// Packets that are missing for longer are wanted at once; `None`: the sender decides alone.
+        /// Time after which the receiver requests missing packets; `None`: only the sender decides.
         overdue: Option<Nanos>,
     },
     /// See [`selective`].
@@ -30,8 +30,8 @@ pub enum SchemeConfig {
 }
 
 impl SchemeConfig {
-    /// The specification's parameters of `scheme` for a round trip of `round_trip`; `None` for the registry, which carries no
-    /// messages.
+    /// Returns the specification's parameters of `scheme` for a round trip of `round_trip`; `None` for the registry
+    /// scheme, which has no messages.
     #[must_use]
     pub const fn new(scheme: Scheme, round_trip: Nanos) -> Option<Self> {
         Some(match scheme {
@@ -47,7 +47,7 @@ impl SchemeConfig {
         })
     }
 
-    /// Which scheme.
+    /// Returns the scheme.
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
         match self {
@@ -59,7 +59,7 @@ impl SchemeConfig {
         }
     }
 
-    /// A sending end with room for the longest message.
+    /// Creates a sender with space for the longest message.
     #[must_use]
     pub fn sending(&self) -> AnyMessageSender {
         match *self {
@@ -83,7 +83,7 @@ impl SchemeConfig {
         }
     }
 
-    /// A receiving end with room for the longest message.
+    /// Creates a receiver with space for the longest message.
     #[must_use]
     pub fn receiving(&self) -> AnyMessageReceiver {
         match *self {
@@ -106,15 +106,16 @@ impl SchemeConfig {
     }
 }
 
-/// Rules beside a node's default ones, at most one set of parameters for each message scheme: what else a transfer may go by.
+/// Additional schemes of a node beside its default, at most one set of parameters per message scheme. A transfer may
+/// select any of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SchemeSet([Option<SchemeConfig>; 5]);
 
 impl SchemeSet {
-    /// None.
+    /// The empty set.
     pub const NONE: Self = Self([None; 5]);
 
-    /// These too, in place of other parameters of the same scheme.
+    /// Adds `rules`, replacing other parameters of the same scheme.
     #[must_use]
     pub fn with(mut self, rules: SchemeConfig) -> Self {
         let same =
@@ -125,13 +126,13 @@ impl SchemeSet {
         self
     }
 
-    /// All of them that are of another scheme than `default`.
+    /// Returns the schemes of the set other than `default`.
     pub(super) fn without(&self, default: Scheme) -> impl Iterator<Item = SchemeConfig> + Clone + '_ {
         self.0.iter().copied().flatten().filter(move |rules| rules.scheme() != default)
     }
 }
 
-/// The sending end of a message by any of the schemes; one is used for one message after another.
+/// Sender of a message of any scheme, reused for one message after another.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the modules of these names say it")]
 #[non_exhaustive]
@@ -143,7 +144,7 @@ pub enum AnyMessageSender {
     Selective(selective::Sender),
 }
 
-/// The receiving end of a message by any of the schemes; one is used for one message after another.
+/// Receiver of a message of any scheme, reused for one message after another.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the modules of these names say it")]
 #[non_exhaustive]
@@ -173,7 +174,7 @@ macro_rules! receiving {
 }
 
 impl AnyMessageSender {
-    /// Which scheme.
+    /// Returns the scheme.
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
         match self {
@@ -185,13 +186,13 @@ impl AnyMessageSender {
         }
     }
 
-    /// Whether a context is asked for before anything is sent. In the other schemes any packet can begin its message.
+    /// Whether a context is requested before the first packet. In the other schemes any packet can begin its message.
     #[must_use]
     pub const fn requests_context(&self) -> bool {
         matches!(self, Self::ReceiverWindow(_) | Self::ReceiverCounter(_))
     }
 
-    /// How long the last answer took, once; `None` where the scheme does not measure it.
+    /// Returns the delay of the last answer, once; `None` where the scheme does not measure it.
     pub const fn take_delay(&mut self) -> Option<Nanos> {
         match self {
             Self::AdaptiveWindow(end) => end.take_delay(),
@@ -200,7 +201,8 @@ impl AnyMessageSender {
         }
     }
 
-    /// Whether so many packets were late that the links on the way should be asked; says so once.
+    /// Whether so many packets were late that an inquiry to the links on the path is due. Returns true once per
+    /// inquiry.
     pub const fn take_inquiry(&mut self) -> bool {
         match self {
             Self::AdaptiveWindow(end) => end.take_inquiry(),
@@ -208,7 +210,7 @@ impl AnyMessageSender {
         }
     }
 
-    /// The lowest packet that is not known to have arrived; 0 where answers do not tell.
+    /// Returns the lowest packet that is not acknowledged; 0 where answers do not carry it.
     #[must_use]
     pub const fn base(&self) -> u32 {
         match self {
@@ -219,7 +221,7 @@ impl AnyMessageSender {
         }
     }
 
-    /// Starts over with a message of `count` packets, to a node that the one before did not go to if `stranger`.
+    /// Restarts with a message of `count` packets. `stranger`: it goes to another node than the previous one.
     pub fn begin(&mut self, now: Nanos, count: u32, stranger: bool) {
         match self {
             Self::ReceiverWindow(end) => end.begin(count, now),
@@ -232,7 +234,7 @@ impl AnyMessageSender {
 }
 
 impl AnyMessageReceiver {
-    /// Starts over with a message of `count` packets.
+    /// Restarts with a message of `count` packets.
     pub fn begin(&mut self, now: Nanos, count: u32) {
         match self {
             Self::ReceiverWindow(end) => end.begin(now),
@@ -242,8 +244,8 @@ impl AnyMessageReceiver {
         }
     }
 
-    /// The lowest missing of `count` packets, and from there on, those that are here: bit 0 of word 0 first, with the bits beyond
-    /// the message set. For a display.
+    /// Returns the lowest missing of `count` packets, and a bitmap of the received packets from there on: bit 0 of word
+    /// 0 first, with the bits beyond the message set. For a display.
     #[must_use]
     pub fn bitmap(&self, count: u32) -> (u32, [u32; 8]) {
         let holds = |index| receiving!(self, end => end.has_packet(index));

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-/// The lowest `count` bits.
+/// Returns the lowest `count` bits set.
 #[must_use]
 pub const fn low(count: u32) -> u128 {
     match count {
@@ -12,7 +12,7 @@ pub const fn low(count: u32) -> u128 {
     }
 }
 
-/// A window that a word of bits has room for: at least one packet.
+/// Limits a window to the bits of one word; at least one packet.
 #[must_use]
 pub const fn width(window: u32) -> u32 {
     match window {
@@ -22,7 +22,7 @@ pub const fn width(window: u32) -> u32 {
     }
 }
 
-/// `bits` moved down by `count`, which may be all of them.
+/// Shifts `bits` down by `count`, which may exceed the width.
 #[must_use]
 pub const fn down(bits: u128, count: u32) -> u128 {
     match bits.checked_shr(count) {
@@ -31,7 +31,7 @@ pub const fn down(bits: u128, count: u32) -> u128 {
     }
 }
 
-/// Bit `index`, if there is one.
+/// Returns bit `index`; zero beyond the width.
 #[must_use]
 pub const fn bit(index: u32) -> u128 {
     match 1_u128.checked_shl(index) {
@@ -40,7 +40,7 @@ pub const fn bit(index: u32) -> u128 {
     }
 }
 
-/// A set of packets of a message of up to 4096.
+/// Set of packets of a message of up to 4096.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PacketSet {
     words: Box<[u64]>,
@@ -48,20 +48,20 @@ pub struct PacketSet {
 }
 
 impl PacketSet {
-    /// An empty set for packets 0 to `size - 1`.
+    /// Creates an empty set for packets 0 to `size - 1`.
     #[must_use]
     pub fn new(size: u32) -> Self {
         let words = fpga_registers::cast::index(size.div_ceil(64));
         Self { words: alloc::vec![0; words].into_boxed_slice(), count: 0 }
     }
 
-    /// How many are in it.
+    /// Returns the number of packets in the set.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether this one is.
+    /// Whether packet `index` is in the set.
     #[must_use]
     pub fn contains(&self, index: u32) -> bool {
         self.words
@@ -69,7 +69,7 @@ impl PacketSet {
             .is_some_and(|word| word >> (index % 64) & 1 != 0)
     }
 
-    /// Puts it in; whether it was not there before. One that has no place is never there.
+    /// Inserts a packet. Returns whether it is new; false for a packet beyond the size.
     pub fn insert(&mut self, index: u32) -> bool {
         let Some(word) = self.words.get_mut(fpga_registers::cast::index(index / 64)) else { return false };
         let new = *word >> (index % 64) & 1 == 0;
@@ -78,7 +78,7 @@ impl PacketSet {
         new
     }
 
-    /// Takes the lowest one out.
+    /// Removes and returns the lowest packet.
     pub fn pop(&mut self) -> Option<u32> {
         if self.count == 0 {
             return None;
@@ -90,7 +90,7 @@ impl PacketSet {
         Some(number * 64 + bit)
     }
 
-    /// Takes this one out.
+    /// Removes a packet.
     pub fn remove(&mut self, index: u32) {
         if let Some(word) = self.words.get_mut(fpga_registers::cast::index(index / 64)) {
             let there = *word >> (index % 64) & 1;
@@ -99,7 +99,7 @@ impl PacketSet {
         }
     }
 
-    /// The lowest one from `first` on, or else the lowest of all.
+    /// Returns the lowest packet from `first` on, or else the lowest of all.
     #[must_use]
     pub fn next_from(&self, first: u32) -> Option<u32> {
         if self.count == 0 {
@@ -114,7 +114,7 @@ impl PacketSet {
         ahead.or_else(|| words().find_map(|(number, word)| (*word != 0).then(|| lowest(number, *word))))
     }
 
-    /// Takes all out from `first` on.
+    /// Removes all packets from `first` on.
     pub fn clear_from(&mut self, first: u32) {
         for (number, word) in (0_u32..).zip(&mut *self.words) {
             let keep = first.saturating_sub(number * 64);
@@ -124,25 +124,26 @@ impl PacketSet {
         }
     }
 
-    /// Takes all out.
+    /// Removes all packets.
     pub fn clear(&mut self) {
         self.words.fill(0);
         self.count = 0;
     }
 }
 
-/// Words of a [`PacketWindow`].
+/// Number of words of a [`PacketWindow`].
 const WORDS: usize = 8;
 
-/// A set of packets that lie less than [`PacketWindow::WIDTH`] ahead of a base that its owner keeps: one bit each, by the low bits of
-/// their numbers, so that nothing moves when the base does. Whoever moves the base takes out what it passes.
+/// Set of packets less than [`PacketWindow::WIDTH`] ahead of a base that the caller keeps. There is one bit per packet,
+/// indexed by the low bits of its number, so that no bit moves when the base does. A caller that moves the base removes
+/// the packets that it passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PacketWindow([u64; WORDS]);
 
 impl PacketWindow {
-    /// Packets that it has room for.
+    /// Maximum number of packets.
     pub const WIDTH: u32 = 512;
-    /// Nothing.
+    /// The empty set.
     pub const EMPTY: Self = Self([0; WORDS]);
 
     fn word(&self, index: u32) -> u64 {
@@ -153,29 +154,29 @@ impl PacketWindow {
         &mut self.0[fpga_registers::cast::index(index / 64) % WORDS]
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// Whether this one is.
+    /// Whether packet `index` is in the set.
     #[must_use]
     pub fn contains(&self, index: u32) -> bool {
         self.word(index) >> (index % 64) & 1 != 0
     }
 
-    /// Puts one in.
+    /// Inserts a packet.
     pub fn insert(&mut self, index: u32) {
         *self.word_mut(index) |= 1 << (index % 64);
     }
 
-    /// Takes one out.
+    /// Removes a packet.
     pub fn remove(&mut self, index: u32) {
         *self.word_mut(index) &= !(1 << (index % 64));
     }
 
-    /// The packets from `first` on, 128 of them: bit `i` is `first + i`.
+    /// Returns the 128 packets from `first` on as bits: bit `i` is packet `first + i`.
     #[must_use]
     pub fn bits(&self, first: u32) -> u128 {
         let [low, high, beyond] = [0, 64, 128].map(|ahead| u128::from(self.word(first.wrapping_add(ahead))));
@@ -184,7 +185,8 @@ impl PacketWindow {
         if shift == 0 { bits } else { bits | beyond << (128 - shift) }
     }
 
-    /// Calls `change` with each word that has packets from `first` to before `end`, at most [`Self::WIDTH`] of them, and with their bits.
+    /// Calls `change` with each word that holds packets from `first` to before `end`, at most [`Self::WIDTH`] of them,
+    /// and with their bits.
     fn each_word(&mut self, first: u32, end: u32, mut change: impl FnMut(&mut u64, u64)) {
         let mut at = first;
         while at < end {
@@ -194,7 +196,7 @@ impl PacketWindow {
         }
     }
 
-    /// Takes all out from `first` to before `end`; how many were in.
+    /// Removes all packets from `first` to before `end`. Returns how many were in the set.
     pub fn clear(&mut self, first: u32, end: u32) -> u32 {
         let mut there = 0;
         self.each_word(first, end, |word, bits| {
@@ -204,7 +206,7 @@ impl PacketWindow {
         there
     }
 
-    /// Puts those of 128 packets from `first` on in whose bits are set; how many were not in.
+    /// Inserts those of 128 packets from `first` on whose bits are set. Returns how many are new.
     pub fn insert_bits(&mut self, first: u32, bits: u128) -> u32 {
         let new = bits & !self.bits(first);
         let mut left = bits;
@@ -223,14 +225,14 @@ impl PacketWindow {
         new.count_ones()
     }
 
-    /// Takes out what is in another set.
+    /// Removes the packets of another set.
     pub fn take_out(&mut self, other: &Self) {
         for (word, out) in self.0.iter_mut().zip(&other.0) {
             *word &= !out;
         }
     }
 
-    /// How many are in from `first` on without a gap.
+    /// Returns the number of consecutive packets in the set from `first` on.
     #[must_use]
     pub fn run(&self, first: u32) -> u32 {
         let mut run = 0;
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!((bit(0), bit(127), bit(128)), (1, 1 << 127, 0));
     }
 
-    /// Against a set of numbers, while the base goes round the words several times.
+    /// Compares with a set of numbers, while the base passes over the words several times.
     #[test]
     fn packet_window_matches_set_across_wraps() {
         let mut state = 7_u64;

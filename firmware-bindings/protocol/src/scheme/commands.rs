@@ -1,10 +1,11 @@
-//! Transfers that an interface makes by itself: the host's half, and the words that the two use.
+//! NI commands: whole transfers that the NI sends by itself. The host's side, and the events of both sides.
 //!
-//! Where a scheme's sender lives in the interface ([`messages::Sender`](super::messages::Sender)), its host hands whole transfers over,
-//! one transmit window each, and hears of their progress and their ends by events. What is kept here is what has not ended: as many
-//! as the interface has room for, so that none is ever refused for want of it.
+//! Where a scheme's sender runs in the NI ([`messages::Sender`](super::messages::Sender)), its host hands over whole
+//! transfers, one transmit window each, and learns their progress and completion from events. This table holds the
+//! transfers that have not ended. Its size is the NI's number of transfers, so that the NI never refuses one because it
+//! has no free slot.
 //!
-//! Order of calls: as [`crate::sender`].
+//! Order of calls: as in [`crate::sender`].
 
 use fpga_firmware::event::{Event, EventKind, NackReason, Outcome};
 use fpga_firmware::generated::Scheme;
@@ -21,37 +22,38 @@ use crate::sender::{
 use crate::time::Nanos;
 use fpga_registers::cast::low32;
 
-/// Most transfers that can be told apart: 12 bits of a command's number are its slot.
+/// Maximum number of transfers: 12 bits of a command's number are its slot.
 pub const MAX_COMMANDS: u32 = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 12;
-/// Slots in tickets count from here: a host that sends by itself as well has fewer transfers, so each ticket is of one of the two.
+/// First slot number in tickets. A host that also sends by itself has fewer transfers, so that the two kinds of tickets
+/// never overlap.
 const FIRST_SLOT: u32 = 1 << 24;
 
-/// What becomes of a transfer that is withdrawn.
+/// Result of withdrawing a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Withdrawal {
-    /// It had ended before.
+    /// The transfer had ended before.
     Ended,
-    /// It never left the host, and has ended now.
+    /// The transfer had not left the host, and has ended now.
     AtHost,
-    /// The interface has it: it has to be told to give this number up.
+    /// The NI has the transfer: the caller has to send it a request to give up this number.
     Interface(u32),
 }
 
-/// See [the module](self).
+/// Table of NI commands; see [the module](self).
 #[derive(Clone, Debug)]
 pub struct CommandTable {
     transfers: Transfers,
     capacity: u32,
     packet_size_log2: u8,
-    /// Bytes of a full message.
+    /// Payload bytes of a full message.
     span: u64,
     counters: SenderCounters,
 }
 
 impl CommandTable {
-    /// For an interface with room for `capacity` transfers, at most [`MAX_COMMANDS`], that cuts them into messages of
-    /// `message_packets` packets.
+    /// Creates the table for an NI with space for `capacity` transfers, at most [`MAX_COMMANDS`], that cuts them into
+    /// messages of `message_packets` packets.
     #[must_use]
     pub fn new(capacity: u32, packet_size_log2: u8, message_packets: u32) -> Self {
         let capacity = capacity.clamp(1, MAX_COMMANDS);
@@ -65,11 +67,11 @@ impl CommandTable {
         }
     }
 
-    /// Queues a transfer, by the rules of `scheme` or, with `None`, the interface's default. Whether the interface goes by it, the
-    /// caller knows.
+    /// Queues a transfer that runs `scheme` or, with `None`, the NI's default. The caller checks that the NI supports
+    /// the scheme.
     ///
     /// # Errors
-    /// [`SubmitError`]; nothing has changed then.
+    /// See [`SubmitError`]; the table is unchanged.
     pub fn submit(
         &mut self,
         now: Nanos,
@@ -85,13 +87,13 @@ impl CommandTable {
         Ok(to_host_ticket(ticket))
     }
 
-    /// Whether a ticket is of an interface's transfers, not of those that a host sends by itself.
+    /// Whether a ticket belongs to an NI command and not to a transfer that the host sends by itself.
     #[must_use]
     pub const fn owns(ticket: Ticket) -> bool {
         ticket.slot >= FIRST_SLOT
     }
 
-    /// Gives a transfer up. Its completion says so, unless it ends well before the interface hears of it.
+    /// Cancels a transfer. It completes with an error, unless it succeeds before the NI processes the request.
     pub fn cancel(&mut self, now: Nanos, ticket: Ticket) -> Withdrawal {
         let Some(ticket) = to_table_ticket(ticket) else { return Withdrawal::Ended };
         let Some(slot) = self.transfers.find(ticket) else { return Withdrawal::Ended };
@@ -112,7 +114,8 @@ impl CommandTable {
         self.transfers.finish(now, slot, result);
     }
 
-    /// Takes an event of the interface if it is about a transfer; whether it was. One about a transfer that has ended is stale.
+    /// Processes an event of the NI if it concerns a transfer; returns whether it does. An event about a transfer that
+    /// has ended is stale.
     pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
         let Some(outcome) = event.outcome() else { return false };
         let number = event.op.get();
@@ -126,7 +129,7 @@ impl CommandTable {
             return true;
         }
         let transfer = self.transfers.get_mut(slot);
-        // Counts of one transfer, which never fall: what is new goes to the sum.
+        // Counts of one transfer never decrease: the difference is added to the sum.
         let newer = |new: u64, old: &mut u64| {
             let more = new.saturating_sub(*old);
             *old += more;
@@ -157,7 +160,7 @@ impl CommandTable {
             Outcome::Deadline => TransferError::Deadline { node, address, acknowledged, tries },
             Outcome::NotReady => TransferError::ReceiverNotReady { node, address, acknowledged, tries },
             Outcome::Cancelled => TransferError::Cancelled { node, address, acknowledged },
-            // Or a word of another version.
+            // Or a code of another version.
             _ => TransferError::NotTaken { node, address },
         };
         if matches!(error, TransferError::Refused { .. } | TransferError::Scheme { .. }) {
@@ -168,7 +171,7 @@ impl CommandTable {
         true
     }
 
-    /// The next transfer to hand over.
+    /// Returns the next transfer to hand over.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
         loop {
             let slot = self.transfers.first(|_| true)?;
@@ -208,36 +211,36 @@ impl CommandTable {
         }
     }
 
-    /// The oldest transfer that has ended.
+    /// Removes and returns the completion of the transfer that ended first.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.transfers.poll().map(|done| Completion { ticket: to_host_ticket(done.ticket), ..done })
     }
 
-    /// Whether nothing is queued, under way or waiting to be polled.
+    /// Whether no transfer is queued, in progress or waiting to be polled.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.transfers.all_free()
     }
 
-    /// Running counts, as far as the interface has told.
+    /// Returns the running counts, as far as the NI has reported them.
     #[must_use]
     pub const fn counters(&self) -> &SenderCounters {
         &self.counters
     }
 
-    /// Bytes of a full message.
+    /// Returns the payload bytes of a full message.
     #[must_use]
     pub const fn message_size(&self) -> u64 {
         self.span
     }
 
-    /// Transfers that there is room for.
+    /// Returns the maximum number of transfers.
     #[must_use]
     pub const fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// The transfers that have not ended, by slot.
+    /// Returns the transfers that have not ended, by slot.
     pub fn transfers(&self) -> impl Iterator<Item = TransferView> + '_ {
         (0..self.capacity).filter_map(|slot| {
             let transfer = self.transfers.live(slot)?;
@@ -263,18 +266,18 @@ impl CommandTable {
     }
 }
 
-/// A ticket as the host has it.
+/// Converts a ticket of the table to one of the host.
 const fn to_host_ticket(ticket: Ticket) -> Ticket {
     Ticket { slot: ticket.slot + FIRST_SLOT, generation: ticket.generation }
 }
 
-/// A ticket as the table has it; `None` if it is of another sender.
+/// Converts a ticket of the host to one of the table; `None` if it belongs to another sender.
 fn to_table_ticket(ticket: Ticket) -> Option<Ticket> {
     let slot = ticket.slot.checked_sub(FIRST_SLOT)?;
     Some(Ticket { slot, generation: ticket.generation })
 }
 
-/// A command's number: its slot, and below how often that was used.
+/// Returns a command's number: its slot, and the use count of the slot in the bits above.
 const fn number_of(ticket: Ticket) -> u32 {
     ticket.generation << SLOT_BITS | ticket.slot
 }
@@ -283,7 +286,7 @@ fn counted(count: u64) -> u32 {
     low32(count.min(u32::MAX.into()))
 }
 
-/// What an interface tells its host when a message of command `number`'s transfer is complete.
+/// Creates the event with which an NI reports that a message of command `number`'s transfer is complete.
 #[must_use]
 pub fn progress_event(number: u32, progress: &Progress) -> Event {
     Event {
@@ -299,7 +302,7 @@ pub fn progress_event(number: u32, progress: &Progress) -> Event {
     }
 }
 
-/// What an interface tells its host when command `number`'s transfer has ended.
+/// Creates the event with which an NI reports that command `number`'s transfer has ended.
 #[must_use]
 pub fn end_event(number: u32, done: &Completion) -> Event {
     let nowhere = CardAddr::new(0);
@@ -374,7 +377,7 @@ mod tests {
         }
     }
 
-    /// What an interface says of an end is what its host hears, for every kind of end.
+    /// For every outcome, the host gets exactly what the NI reports.
     #[test]
     fn command_every_outcome_reaches_host_unchanged() {
         let (node, address, acknowledged, tries) = (NODE, CardAddr::new(0x2200), 5, 4);
@@ -406,7 +409,7 @@ mod tests {
             let done = commands.poll_completion().unwrap();
             assert_eq!((done.ticket, done.result, done.segments), (ticket, result, 3));
             assert_eq!((done.packets, done.retransmits, done.transfer), (10, 2, Some(TransferId::new(9))));
-            // Said twice, it is about nothing.
+            // A repeated event is stale.
             let stale = commands.counters().stale;
             assert!(commands.handle_event(Nanos::new(6), &event));
             assert_eq!((commands.counters().stale, commands.poll_completion()), (stale + 1, None));
@@ -482,7 +485,7 @@ mod tests {
         assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::AtHost);
         assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::Ended);
         assert!(commands.poll_completion().is_some());
-        // One whose time is over before a window is free never leaves.
+        // A transfer whose deadline passes before a window is free is never sent.
         let soon = Command { deadline: Some(Nanos::new(5)), ..command(1) };
         commands.submit(Nanos::ZERO, soon, None).unwrap();
         assert_eq!(commands.poll_transmit(Nanos::new(5)), None);

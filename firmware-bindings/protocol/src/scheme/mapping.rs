@@ -1,8 +1,8 @@
-//! What the schemes with bitmaps share: a receiving end that says what it has in every acknowledgement, and the sending end's memory
-//! of what it has sent when.
+//! Common parts of the schemes with bitmaps: a receiver that reports its received packets in every acknowledgement, and
+//! the sender's record of its transmissions.
 //!
-//! A map has [`WIDTH`] bits, and a window may be wider: then the map speaks of the packets up to the one that it answers, so that each
-//! packet is spoken of again in the answers to the 127 behind it.
+//! A map has [`WIDTH`] bits, and a window may be wider. In that case the map covers the packets up to the answered one,
+//! so that the answers to the 127 packets behind it cover each packet again.
 
 use super::bits::{PacketWindow, down, low};
 use super::{AckMap, Answer, AnswerQueue, Disposition, MessageReceiver, Packet, UnhashedCount};
@@ -10,31 +10,32 @@ use crate::time::Nanos;
 use alloc::boxed::Box;
 use fpga_registers::cast::index;
 
-/// Packets that a map can speak of.
+/// Number of packets that a map covers.
 pub const WIDTH: u32 = 128;
 
-/// The receiving end of [`adaptive_window`](super::adaptive_window) and [`selective`](super::selective).
+/// Receiver of [`adaptive_window`](super::adaptive_window) and [`selective`](super::selective).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receiver {
-    /// The lowest missing packet.
+    /// Lowest missing packet.
     base: u32,
-    /// Packets beyond it that are here.
+    /// Received packets above the base.
     received: PacketWindow,
-    /// How far beyond the base packets are taken.
+    /// Number of packets from the base on that are accepted.
     window: u32,
     count: Option<u32>,
-    /// How long a gap may stay before its packets are wanted; `None`: the sender decides alone.
+    /// Age of a gap at which its packets are requested; `None`: only the sender decides.
     patience: Option<Nanos>,
-    /// One behind the highest packet seen: now, at the last mark and at the one before.
+    /// One above the highest packet received: now, at the last mark and at the one before.
     highest: [u32; 3],
-    /// When the last mark was made.
+    /// Time of the last mark.
     mark: Nanos,
     answers: AnswerQueue,
 }
 
 impl Receiver {
-    /// For a message of any length, with a window of 1 to 512 packets. With a `patience`, packets that are missing for longer than that
-    /// are wanted at once [E2-4]: the gap is seen between one and one and a half times as late.
+    /// Creates a receiver for a message of any length, with a window of 1 to 512 packets. With a `patience`, packets
+    /// that are missing for longer than that are requested at once [E2-4]; a gap is detected after 1 to 1.5 times that
+    /// time.
     #[must_use]
     pub const fn new(window: u32, patience: Option<Nanos>) -> Self {
         Self {
@@ -49,25 +50,25 @@ impl Receiver {
         }
     }
 
-    /// Starts over with another message.
+    /// Restarts with another message.
     pub const fn begin(&mut self) {
         *self = Self::new(self.window, self.patience);
     }
 
-    /// Whether this packet is here.
+    /// Whether packet `index` has been received.
     #[must_use]
     pub fn has_packet(&self, index: u32) -> bool {
         index < self.base || index - self.base < PacketWindow::WIDTH && self.received.contains(index)
     }
 
-    /// The packets from the base on that should have been here by now.
+    /// Returns the overdue packets from the base on.
     fn overdue_packets(&mut self, now: Nanos) -> u128 {
         let Some(patience) = self.patience else { return 0 };
         let half = Nanos::new(patience.get() / 2).max(Nanos::new(1));
         let [highest, last, before] = self.highest;
         let since = now.saturating_sub(self.mark);
         if since >= half {
-            // Two halves or more without a packet: all that was seen then is old.
+            // Two halves or more without a packet: everything received before that is old.
             let old = if since >= half.saturating_mul(2) { highest } else { last };
             self.highest = [highest, highest, old.max(before)];
             self.mark = now;
@@ -121,7 +122,7 @@ impl MessageReceiver for Receiver {
     }
 }
 
-/// A window that there is room for: at least one packet.
+/// Limits a window to the supported width; at least one packet.
 const fn span(window: u32) -> u32 {
     if window > PacketWindow::WIDTH {
         PacketWindow::WIDTH
@@ -132,7 +133,7 @@ const fn span(window: u32) -> u32 {
     }
 }
 
-/// One sending of a packet.
+/// One transmission of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Transmission {
     pub(super) sequence: u32,
@@ -140,53 +141,53 @@ pub(super) struct Transmission {
     pub(super) at: Nanos,
 }
 
-/// What of a message is in flight.
+/// Packets in flight of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct InFlight {
     pub(super) count: u32,
-    /// The lowest packet that is not acknowledged.
+    /// Lowest packet that is not acknowledged.
     pub(super) base: u32,
-    /// The lowest that was never sent.
+    /// Lowest packet that was never sent.
     pub(super) next: u32,
-    /// Packets from the base on that are acknowledged.
+    /// Acknowledged packets from the base on.
     here: PacketWindow,
-    /// Those to be sent again.
+    /// Packets to be retransmitted.
     again: PacketWindow,
     window: u32,
-    /// The last sending's number.
+    /// Number of the last transmission.
     sequence: u32,
-    /// No sending before this one is a packet's last one and without an answer.
+    /// Lower bound of the transmissions that are the last one of an unacknowledged packet.
     oldest: u32,
-    /// Packets sent again.
+    /// Packets retransmitted.
     repeats: UnhashedCount,
-    /// Each packet's last sending and how often it was sent again, by the low bits of its number.
+    /// Last transmission of each packet and its number of retransmissions, by the low bits of the packet number.
     packets: Box<[(u32, u8)]>,
-    /// Sendings by the low bits of their numbers: an answer echoes one, not always a packet's last.
+    /// Transmissions by the low bits of their numbers: an answer echoes one, not always the last one of a packet.
     sendings: Box<[Transmission]>,
 }
 
-/// Sendings that are remembered, for each packet that can be in flight. An answer to one that is forgotten acknowledges as any
-/// other does; all that is lost is how long it took. So two are enough, but where windows are short there are more, for
-/// packets that wander for many round trips.
+/// Number of stored transmissions per packet that can be in flight. An answer to a transmission that is no longer
+/// stored acknowledges like any other; only its delay is lost. Therefore two are sufficient. Short windows have more,
+/// for packets that stay in the network for many round trips.
 const TRANSMISSIONS_PER_PACKET: u32 = 2;
 const TRANSMISSIONS_PER_PACKET_SHORT: u32 = 4;
 const NONE: Transmission = Transmission { sequence: 0, index: 0, at: Nanos::ZERO };
 
-/// What an acknowledgement taught.
+/// Result of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AckInfo {
-    /// The sending that it answers, if that is remembered.
+    /// Transmission that it answers, if that is stored.
     pub(super) sending: Option<Transmission>,
-    /// Packets that it is the first to acknowledge.
+    /// Number of newly acknowledged packets.
     pub(super) new: u32,
 }
 
-/// Where a number belongs among `size` places, which are a power of two.
+/// Returns the slot of a number among `size` slots; `size` is a power of two.
 fn place(number: u32, size: usize) -> usize {
     index(number) & (size - 1)
 }
 
-/// The number after this one: 0 is none.
+/// Returns the next number; 0 is reserved for "none".
 const fn after(sequence: u32) -> u32 {
     match sequence.wrapping_add(1) {
         0 => 1,
@@ -194,15 +195,15 @@ const fn after(sequence: u32) -> u32 {
     }
 }
 
-/// Whether a number was given before another: they are never half of all numbers apart.
+/// Whether a number was assigned before another: they are never half of the number range apart.
 pub(super) const fn before(one: u32, other: u32) -> bool {
     one != other && other.wrapping_sub(one) < 1 << 31
 }
 
 impl InFlight {
-    /// For a message of `count` packets, `window` of them in flight.
+    /// Creates the record for a message of `count` packets with `window` of them in flight.
     pub(super) fn new(count: u32, window: u32) -> Self {
-        // Powers of two, so that numbers that turn over keep their places.
+        // Powers of two, so that numbers keep their slots when they wrap.
         let window = span(window);
         let width = count.clamp(1, window).next_power_of_two();
         let sendings = (width * TRANSMISSIONS_PER_PACKET)
@@ -222,8 +223,8 @@ impl InFlight {
         }
     }
 
-    /// Starts over with another message. What was sent before stays remembered, but sequence numbers go on, so that no answer to
-    /// this message can name it.
+    /// Restarts with another message. Earlier transmissions stay stored, but sequence numbers continue, so that no
+    /// answer to this message can name one of them.
     pub(super) const fn begin(&mut self, count: u32) {
         self.count = count;
         self.base = 0;
@@ -237,18 +238,18 @@ impl InFlight {
         self.base == self.count
     }
 
-    /// Packets sent again so far.
+    /// Returns the number of packets retransmitted so far.
     pub(super) const fn retransmits(&self) -> u64 {
         self.repeats.0
     }
 
-    /// Of the 128 packets from `first` on, which is not below the base: those that were sent, are not acknowledged, and are not to be
-    /// sent again already.
+    /// Returns the outstanding ones of the 128 packets from `first` on, which is not below the base: sent, not
+    /// acknowledged, and not marked for retransmission.
     pub(super) fn outstanding(&self, first: u32) -> u128 {
         low(self.next.saturating_sub(first)) & !self.here.bits(first) & !self.again.bits(first)
     }
 
-    /// The lowest and the highest packet that is out.
+    /// Returns the lowest and the highest outstanding packet.
     pub(super) fn ends(&self) -> Option<(u32, u32)> {
         let firsts =
             || (self.base..self.next).step_by(index(WIDTH)).map(|first| (first, self.outstanding(first)));
@@ -258,7 +259,7 @@ impl InFlight {
         Some((first + out.trailing_zeros(), last + others.ilog2()))
     }
 
-    /// Last sending of a packet that is out, and how often it was sent again.
+    /// Returns the last transmission of an outstanding packet and its number of retransmissions.
     pub(super) fn last(&self, number: u32) -> (Transmission, u8) {
         let (sequence, tries) =
             self.packets.get(place(number, self.packets.len())).copied().unwrap_or((0, 0));
@@ -266,20 +267,20 @@ impl InFlight {
         (sending, tries)
     }
 
-    /// Whether a sending is a packet's last one, and not its first.
+    /// Whether a transmission is the last one of its packet, and not the first.
     pub(super) fn is_repeat(&self, sending: Transmission) -> bool {
         let packet = self.packets.get(place(sending.index, self.packets.len()));
         packet.is_some_and(|(last, tries)| *last == sending.sequence && *tries > 0)
     }
 
-    /// Has a packet that is out sent again.
+    /// Marks an outstanding packet for retransmission.
     pub(super) fn mark_retransmit(&mut self, number: u32) {
         if (self.base..self.next).contains(&number) && !self.here.contains(number) {
             self.again.insert(number);
         }
     }
 
-    /// Whether a sending is the last one of a packet that is out.
+    /// Whether a transmission is the last one of an outstanding packet.
     fn is_outstanding(&self, sending: &Transmission) -> bool {
         let number = sending.index;
         let last = self.packets.get(place(number, self.packets.len()));
@@ -289,8 +290,9 @@ impl InFlight {
             && last.is_some_and(|(last, _)| *last == sending.sequence)
     }
 
-    /// The earliest sending before `latest` that may still be on its way: whose packet is out, and was not sent since. Packets leave in the
-    /// order of these numbers, so what is not late here is late nowhere behind it.
+    /// Returns the earliest transmission before `latest` that may still be in flight: its packet is outstanding, and
+    /// was not retransmitted since. Packets are sent in the order of these numbers, so that a later transmission is
+    /// never late before it.
     pub(super) fn earliest(&mut self, latest: u32) -> Option<Transmission> {
         while before(self.oldest, latest) {
             let sending = self.sendings.get(place(self.oldest, self.sendings.len()))?;
@@ -302,7 +304,7 @@ impl InFlight {
         None
     }
 
-    /// By how much the packets that are out were sent before `then`, all of them together.
+    /// Returns the sum of the times by which the outstanding packets were sent before `then`.
     pub(super) fn lateness(&self, then: Nanos) -> u64 {
         let (mut sum, mut at) = (0_u64, self.oldest);
         while !before(self.sequence, at) {
@@ -318,7 +320,7 @@ impl InFlight {
         sum
     }
 
-    /// Packets below `base` are acknowledged, all of them; how many were not before.
+    /// Marks all packets below `base` as acknowledged. Returns how many were not before.
     fn advance_base(&mut self, base: u32) -> u32 {
         let known = self.here.clear(self.base, base);
         self.again.clear(self.base, base);
@@ -327,9 +329,9 @@ impl InFlight {
         new
     }
 
-    /// Takes in what is here by now. Words that are older than what is known say nothing.
+    /// Processes a map. Maps older than the recorded state have no effect.
     pub(super) fn acknowledge(&mut self, map: &AckMap) -> AckInfo {
-        // More than was sent is not here, whoever says so.
+        // A receiver cannot have more than was sent.
         if map.base > self.next {
             return AckInfo::default();
         }
@@ -341,8 +343,8 @@ impl InFlight {
         self.again.take_out(&self.here);
         let run = self.here.run(self.base);
         self.advance_base(self.base + run);
-        // Once: a second answer is one to a copy that the network made, whose way says nothing of this one's. What does not say that
-        // the packet is here is no answer to it.
+        // Each transmission is sampled once: a second answer is to a copy made by the network, whose delay is not that
+        // of this one. An answer that does not include the packet is not an answer to it.
         let at = place(map.echo, self.sendings.len());
         let remembered = self.sendings.get_mut(at).filter(|sending| {
             let known = sending.index < self.base || self.here.contains(sending.index);
@@ -352,7 +354,7 @@ impl InFlight {
         AckInfo { sending, new }
     }
 
-    /// The lowest packet that is to be sent again.
+    /// Returns the lowest packet marked for retransmission.
     fn next_retransmit(&self) -> Option<u32> {
         if self.again.is_empty() {
             return None;
@@ -362,7 +364,7 @@ impl InFlight {
         some.next().map(|(first, bits)| first + bits.trailing_zeros())
     }
 
-    /// The next packet: one that is to be sent again, or the next in order.
+    /// Returns the next packet: one marked for retransmission, or the next in order.
     pub(super) fn poll(&mut self, now: Nanos) -> Option<Packet> {
         let again = self.next_retransmit();
         let number = if let Some(number) = again {
@@ -386,7 +388,7 @@ impl InFlight {
         let sending = Transmission { sequence, index: number, at: now };
         let forgotten =
             self.sendings.get_mut(place(sequence, size)).map(|place| core::mem::replace(place, sending));
-        // One that is still out after so many others is lost, and nobody would look for it any more.
+        // A packet that is outstanding after this many others counts as lost: its transmission is no longer stored.
         if let Some(old) = forgotten.filter(|old| old.sequence != 0 && self.is_outstanding(old)) {
             self.again.insert(old.index);
         }
@@ -394,7 +396,7 @@ impl InFlight {
     }
 }
 
-/// The places of the ones.
+/// Returns the positions of the bits that are set.
 pub(super) fn ones(mut bits: u128) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
         let place = (bits != 0).then(|| bits.trailing_zeros())?;
@@ -407,7 +409,7 @@ pub(super) fn ones(mut bits: u128) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
 
-    /// The next packet's sending.
+    /// Sends the next packet and returns its transmission.
     fn send(flight: &mut InFlight, now: u64) -> Transmission {
         let at = Nanos::new(now);
         let Packet { sequence, index, .. } = flight.poll(at).unwrap();
@@ -430,13 +432,13 @@ mod tests {
         assert!(flight.is_repeat(second) && !flight.is_repeat(first));
     }
 
-    /// An outstanding packet whose last sending is forgotten counts as lost.
+    /// An outstanding packet counts as lost when its last transmission is no longer stored.
     #[test]
     fn outstanding_packet_with_forgotten_sending_sent_again() {
         let mut flight = InFlight::new(2, 2);
         assert_eq!([send(&mut flight, 0).index, send(&mut flight, 0).index], [0, 1]);
         let remembered = u64::try_from(flight.sendings.len()).unwrap();
-        // The last of these takes the place of packet 0's sending.
+        // The last of these overwrites the slot of packet 0's transmission.
         for now in 0..remembered - 1 {
             assert_eq!(flight.poll(Nanos::ZERO), None);
             flight.mark_retransmit(1);
@@ -446,7 +448,7 @@ mod tests {
         assert_eq!(flight.poll(Nanos::ZERO), None);
     }
 
-    /// Receivers state their lowest missing packet; a map with an older base is understood as well.
+    /// Receivers report their lowest missing packet; a map with an older base is accepted as well.
     #[test]
     fn map_with_bits_from_base_on_moves_base() {
         let mut flight = InFlight::new(3, 3);
@@ -467,7 +469,7 @@ mod tests {
         assert_eq!(late(&flight), [10, 100 + 90 + 80]);
         flight.acknowledge(&map(0b010));
         assert_eq!(late(&flight), [10, 100 + 80]);
-        // To be sent again, so not on its way.
+        // Marked for retransmission, so not in flight.
         flight.mark_retransmit(0);
         assert_eq!(late(&flight), [0, 80]);
     }

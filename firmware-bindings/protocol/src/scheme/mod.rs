@@ -1,23 +1,23 @@
-//! The published schemes beside the registry: how a message of numbered packets gets across a network that loses and reorders.
+//! Message schemes: transfer of a message of numbered packets across a network that loses and reorders packets.
 //!
-//! | Module | Scheme | From |
+//! | Module | Scheme | Source |
 //! |---|---|---|
-//! | [`receiver_window`] | the receiver slides a window over what it has and asks for the lowest hole | documents 000 and 004, spec 3 |
-//! | [`sender_window`] | the sender keeps a window of what nobody has acknowledged, and sends all of it again | spec 4 |
-//! | [`receiver_counter`] | the receiver counts; one packet short, and everything is sent again | spec 4 |
-//! | [`adaptive_window`] | bitmaps in every acknowledgement, a timeout that follows the delays seen | document 002, spec 5 |
-//! | [`selective`] | loss by the order of sending, a reorder window that learns, a tail probe | spec 6 |
-//! | [`any`] | any of these, chosen when a node is set up | |
-//! | [`messages`] | contexts, requests, tombstones, transfers: what makes a node of the ends | spec 3 |
-//! | [`commands`] | transfers that an interface makes by itself: the host's half | |
-//! | [`traits`] | the two traits of every scheme's sender and receiver, the registry's included | |
+//! | [`receiver_window`] | the receiver slides a window over its packets and requests the lowest hole | documents 000 and 004, spec 3 |
+//! | [`sender_window`] | the sender keeps a window of unacknowledged packets and retransmits all of them | spec 4 |
+//! | [`receiver_counter`] | the receiver counts; if one packet is missing, the whole message is retransmitted | spec 4 |
+//! | [`adaptive_window`] | bitmaps in every acknowledgement, a timeout that follows the measured delays | document 002, spec 5 |
+//! | [`selective`] | loss detection by sending order, an adaptive reorder window, a tail probe | spec 6 |
+//! | [`any`] | any of these, selected at configuration time | |
+//! | [`messages`] | contexts, requests, tombstones, transfers: the node around the senders and receivers | spec 3 |
+//! | [`commands`] | transfers that the NI sends by itself: the host's side | |
+//! | [`traits`] | the traits of every scheme's sender and receiver, including the registry's | |
 //!
-//! A *message* is what a scheme makes reliable at a time: [`MessageSender`] and [`MessageReceiver`] are its two ends, state machines for
-//! one message each. They know packets by number alone; whoever carries them binds numbers to bytes and ends to contexts, and
-//! checks identities before an end sees anything: a packet of another message never gets here.
+//! A *message* is the unit that a scheme delivers reliably. [`MessageSender`] and [`MessageReceiver`] are state
+//! machines for one message each. They identify packets by number alone. The caller binds numbers to bytes and state
+//! machines to contexts, and checks identities first: a packet of another message never gets here.
 //!
-//! The contract is that of all state machines of this package: no clock, no input or output, stale and doubled input is
-//! harmless, timers may fire early and often.
+//! The contract is that of all state machines of this package: no clock, no input or output, stale and duplicate input
+//! is harmless, timers may fire early and often.
 
 pub mod adaptive_window;
 pub mod any;
@@ -34,136 +34,140 @@ pub mod tuning;
 
 use crate::time::Nanos;
 
-/// Most packets of a message: indices and a window's base have 13 bits [E0-11].
+/// Maximum number of packets of a message: indices and a window's base have 13 bits [E0-11].
 pub const MAX_MESSAGE_PACKETS: u32 = 4096;
 
-/// One packet of a message, as its two ends see it.
+/// Packet of a message, as its sender and receiver handle it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Packet {
-    /// Which one, from 0.
+    /// Index of the packet, from 0.
     pub index: u32,
-    /// It is the message's last one. So whenever `index` is the highest, also when sent again [E0-10].
+    /// Whether it is the last packet of the message: set whenever `index` is the highest, also in retransmissions
+    /// [E0-10].
     pub tail: bool,
-    /// Which sending of the message it belongs to; schemes without such a number have 0.
+    /// Round of the message; 0 in schemes without rounds.
     pub round: u8,
-    /// Number of this sending of a packet within the message: an [`Answer::Map`] echoes it, so that its delay is known to be
-    /// that of this sending and of no other [E2-2]. Schemes without maps have 0.
+    /// Number of this transmission within the message. An [`Answer::Map`] echoes it, so that the measured delay belongs
+    /// to this transmission and no other [E2-2]. 0 in schemes without maps.
     pub sequence: u32,
 }
 
-/// What a receiving end says to the sending one.
+/// Answer of a receiver to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Answer {
-    /// Everything is here.
+    /// All packets are received.
     Done,
-    /// Send these again, or as many of them as there are.
+    /// Retransmit these packets, or as many of them as exist.
     Resend {
-        /// The first one.
+        /// First packet.
         first: u32,
-        /// The last one; the message's last if that is lower.
+        /// Last packet; the message's last if that is lower.
         last: u32,
     },
-    /// Send no packet from this one on, yet.
+    /// Do not send this packet or any higher one yet.
     Limit(u32),
-    /// This packet is here.
+    /// This packet is received.
     Received {
-        /// Which one.
+        /// Index of the packet.
         index: u32,
     },
-    /// Not all packets of this round have come.
+    /// Some packets of this round are missing.
     Short {
-        /// Which sending of the message.
+        /// Round of the message.
         round: u8,
     },
-    /// All that is here.
+    /// All received packets.
     Map(AckMap),
 }
 
-/// An acknowledgement that says everything anew, so that none is missed when one is lost [E2-3].
+/// Acknowledgement with the complete state, so that a lost one needs no repetition [E2-3].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AckMap {
-    /// All packets below are here.
+    /// All packets below are received.
     pub base: u32,
-    /// How far beyond `base` the next field begins.
+    /// Offset from `base` of the first packet of the next field.
     pub ahead: u32,
-    /// Of the packets from `base + ahead` on, those that are here: bit `i` is packet `base + ahead + i`.
+    /// Received packets from `base + ahead` on: bit `i` is packet `base + ahead + i`.
     pub here: u128,
-    /// Of the packets from `base` on, those that are wanted at once.
+    /// Expected bits: packets from `base` on that the receiver requests at once.
     pub overdue: u128,
-    /// Sequence of the packet that is answered.
+    /// Sequence of the answered packet.
     pub echo: u32,
-    /// That packet had been here before.
+    /// Whether the answered packet had been received before.
     pub retransmit: bool,
 }
 
-/// What becomes of a packet at the receiving end.
+/// Treatment of a packet at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Disposition {
-    /// Its payload belongs into memory, now: what the end says next presumes that.
+    /// Write the payload to memory at once: the next answer assumes that.
     Write,
-    /// It is here already.
+    /// Received before.
     Duplicate,
-    /// It cannot be taken.
+    /// Not accepted.
     Dropped,
 }
 
-/// The sending end of one message.
+/// Sender of one message.
 pub trait MessageSender {
-    /// The receiving end says something.
+    /// Processes an answer of the receiver.
     fn handle_answer(&mut self, now: Nanos, answer: &Answer);
 
-    /// Time has passed: to be called once [`Self::poll_timeout`]'s is reached. Returns how many waits for an answer have been in vain.
+    /// Processes expired timers; to be called when the time of [`Self::poll_timeout`] is reached. Returns the number of
+    /// waits for an answer that timed out.
     fn handle_timeout(&mut self, now: Nanos) -> u32;
 
-    /// When [`Self::handle_timeout`] wants to be called; `None` if only an answer can change anything.
+    /// Returns the time of the next call of [`Self::handle_timeout`]; `None` if only an answer can change the state.
     fn poll_timeout(&self) -> Option<Nanos>;
 
-    /// The next packet to send, if one may be sent now.
+    /// Returns the next packet to send, if one may be sent now.
     fn poll_packet(&mut self, now: Nanos) -> Option<Packet>;
 
-    /// Everything is known to be there.
+    /// Whether all packets are known to be received.
     fn is_done(&self) -> bool;
 }
 
-/// The receiving end of one message.
+/// Receiver of one message.
 pub trait MessageReceiver {
-    /// A packet has come.
+    /// Processes a packet.
     fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Disposition;
 
-    /// Time has passed: to be called once [`Self::poll_timeout`]'s is reached. Nothing happens at an end without timers.
+    /// Processes expired timers; to be called when the time of [`Self::poll_timeout`] is reached. No effect without
+    /// timers.
     fn handle_timeout(&mut self, now: Nanos) {
         let _ = now;
     }
 
-    /// When [`Self::handle_timeout`] wants to be called; `None` if only a packet can change anything.
+    /// Returns the time of the next call of [`Self::handle_timeout`]; `None` if only a packet can change the state.
     fn poll_timeout(&self) -> Option<Nanos> {
         None
     }
 
-    /// The next thing to say.
+    /// Returns the next answer.
     fn poll_answer(&mut self) -> Option<Answer>;
 
-    /// Everything is here. From then on, whoever holds this end answers each of its packets with [`Answer::Done`] [E0-15].
+    /// Whether all packets are received. From then on the caller answers each packet of the message with
+    /// [`Answer::Done`] [E0-15].
     fn is_complete(&self) -> bool;
 }
 
-/// A wait that was in vain `times` times in a row: twice as long each time [E2-5], and no longer than sixteen times as long. What is sent
-/// into a full queue at an even pace keeps it full.
+/// Returns the wait after `times` consecutive timeouts: it doubles each time [E2-5], up to sixteen times `span`.
+/// Packets sent into a full queue at a constant rate keep it full.
 const fn backoff(span: Nanos, times: u8) -> Nanos {
     span.saturating_mul(1 << if times < MAX_DOUBLINGS { times } else { MAX_DOUBLINGS })
 }
 
-/// So that waits of four round trips grow to 64, as those of the other schemes do.
+/// Waits of four round trips grow to 64, like those of the other schemes.
 const MAX_DOUBLINGS: u8 = 4;
 
-/// A count that nothing depends on: where states are told apart by their hashes, two that differ in it alone are the same.
+/// Count without influence on the behaviour: states that differ only in it have equal hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct UnhashedCount(u64);
 
 impl UnhashedCount {
     const fn add(&mut self, count: u32) {
-        // Lossless; `From` is no constant function.
+        // Lossless; `From` is not usable in a constant function.
         self.0 = self.0.saturating_add(count as u64);
     }
 }
@@ -172,14 +176,14 @@ impl core::hash::Hash for UnhashedCount {
     fn hash<H: core::hash::Hasher>(&self, _state: &mut H) {}
 }
 
-/// What an end says after one input: never more than fits.
+/// Pending answers after one input. Their number is bounded by the number of kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct AnswerQueue([Option<Answer>; 3]);
 
 impl AnswerQueue {
     const NONE: Self = Self([None; 3]);
 
-    /// Says something; a newer word of the same kind replaces one that was not fetched.
+    /// Queues an answer, replacing a pending one of the same kind.
     fn queue_answer(&mut self, answer: Answer) {
         let same = |place: &Option<Answer>| {
             place.is_some_and(|said| core::mem::discriminant(&said) == core::mem::discriminant(&answer))

@@ -1,11 +1,12 @@
-//! Receiver counter (spec 4): the second of the baselines that document 004 compares with.
+//! Receiver counter (spec 4): the second baseline of document 004.
 //!
-//! The receiver counts the packets of one sending of the message. If they fall short when a timer runs out, the sender
-//! sends the whole message again, as another round, and the count begins anew: with a loss of `p` per packet that takes
-//! `1 / (1 - p)^N` rounds on average.
+//! The receiver counts the packets of one round, which is one transmission of the message. If the count is short when a
+//! timer expires, the sender sends the whole message again as another round, and the count restarts. With a loss of `p`
+//! per packet that takes `1 / (1 - p)^N` rounds on average.
 //!
-//! A bare count takes a packet that the network doubled for another one, and completes falsely. [`CountRule::CountOnly`] is that, as
-//! in the literature; [`CountRule::Distinct`], the default, keeps a bit per packet.
+//! A plain count mistakes a packet duplicated by the network for another one, and completes falsely.
+//! [`CountRule::CountOnly`] is that rule, as in the literature; [`CountRule::Distinct`], the default, keeps a bit per
+//! packet.
 
 use super::bits::PacketSet;
 use super::{
@@ -13,30 +14,30 @@ use super::{
 };
 use crate::time::Nanos;
 
-/// What the receiver counts.
+/// Counting rule of the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CountRule {
-    /// Packets of the round, each once.
+    /// Distinct packets of the round.
     #[default]
     Distinct,
-    /// Arrivals. Wrong where the network doubles packets.
+    /// Arrivals. Incorrect where the network duplicates packets.
     CountOnly,
 }
 
-/// Both ends' parameters.
+/// Parameters of sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The receiver waits so long for the next packet of a round (2 round trips).
+    /// Time that the receiver waits for the next packet of a round (2 round trips).
     pub timeout: Nanos,
-    /// The sender waits so long after a round's last packet, in case the receiver's word got lost (4 round trips); twice as long, up to
-    /// sixteen times, after each round of which nothing was heard.
+    /// Time that the sender waits after a round's last packet, in case the receiver's answer was lost (4 round trips).
+    /// It doubles with each consecutive round without an answer, up to 16 x.
     pub backstop: Nanos,
-    /// What is counted.
+    /// Counting rule.
     pub counting: CountRule,
 }
 
 impl Config {
-    /// The usual values for a round trip of `round_trip`.
+    /// Returns the default values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
         Self {
@@ -47,13 +48,13 @@ impl Config {
     }
 }
 
-/// Whether round `a` comes after `b`: both are counted modulo 256.
+/// Whether round `a` is after `b`; both are modulo 256.
 const fn is_after(a: u8, b: u8) -> bool {
     let ahead = a.wrapping_sub(b);
     ahead != 0 && ahead < 128
 }
 
-/// The sending end.
+/// Sender of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
     config: Config,
@@ -61,19 +62,19 @@ pub struct Sender {
     next: u32,
     round: u8,
     deadline: Nanos,
-    /// Rounds in a row of which nothing was heard.
+    /// Consecutive rounds without an answer.
     silent: u8,
     done: bool,
 }
 
 impl Sender {
-    /// For a message of `count` packets. One of none is done.
+    /// Creates a sender for a message of `count` packets. A message without packets is done at once.
     #[must_use]
     pub const fn new(config: Config, count: u32) -> Self {
         Self { config, count, next: 0, round: 0, deadline: Nanos::MAX, silent: 0, done: count == 0 }
     }
 
-    /// Starts over with another message.
+    /// Restarts with another message.
     pub const fn begin(&mut self, count: u32) {
         *self = Self::new(self.config, count);
     }
@@ -90,7 +91,7 @@ impl MessageSender for Sender {
         self.silent = 0;
         match *answer {
             Answer::Done => self.done = true,
-            // Only once all of it was sent: what is short of a round that goes on may be still to come.
+            // Only after the whole round was sent: missing packets of an unfinished round may still be sent.
             Answer::Short { round } if round == self.round && self.next == self.count => self.again(),
             _ => {}
         }
@@ -127,11 +128,11 @@ impl MessageSender for Sender {
     }
 }
 
-/// The receiving end.
+/// Receiver of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receiver {
     config: Config,
-    /// Packets of the message, as it was announced.
+    /// Number of packets of the message, as announced.
     count: u32,
     round: u8,
     received: u32,
@@ -142,7 +143,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// For a message of `count` packets.
+    /// Creates a receiver for a message of `count` packets.
     #[must_use]
     pub fn new(config: Config, count: u32) -> Self {
         let bits = if config.counting == CountRule::Distinct { count } else { 0 };
@@ -158,7 +159,7 @@ impl Receiver {
         }
     }
 
-    /// Starts over with another message, not longer than the one that it was made for.
+    /// Restarts with another message, not longer than the one given at creation.
     pub fn begin(&mut self, count: u32) {
         self.count = count;
         self.round = 0;
@@ -169,7 +170,7 @@ impl Receiver {
         self.answers = AnswerQueue::NONE;
     }
 
-    /// Whether this packet is here in the round that is under way. A bare count knows no single one.
+    /// Whether packet `index` is received in the current round. Always false with [`CountRule::CountOnly`].
     #[must_use]
     pub fn has_packet(&self, index: u32) -> bool {
         self.here.contains(index)
@@ -188,7 +189,7 @@ impl MessageReceiver for Receiver {
             (self.round, self.received) = (packet.round, 0);
             self.here.clear();
         } else if packet.round != self.round {
-            // Of a round that was given up: not counted, and so not written either.
+            // Packet of a round that was given up: not counted, and therefore not written.
             return Disposition::Dropped;
         }
         if self.config.counting == CountRule::Distinct && !self.here.insert(packet.index) {

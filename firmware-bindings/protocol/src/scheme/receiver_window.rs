@@ -1,8 +1,8 @@
-//! Receiver sliding window (documents 000 and 004, spec 3), with every hole of the text closed.
+//! Receiver window (documents 000 and 004, spec 3), with every erratum of the text closed.
 //!
-//! The receiver keeps the lowest missing packet, a vector of what it has above that, and one timer for that hole. It buffers
-//! nothing: payload goes where its number says. The sender remembers nothing but where it is: it sends everything once, and
-//! whatever it is asked for again.
+//! The receiver keeps the lowest missing packet, a bit vector of the received packets above it, and one timer for that
+//! hole. It buffers no payload: payload is written to the address of its packet number. The sender keeps only its
+//! position: it sends every packet once, and again on request.
 
 use super::bits::{PacketSet, bit, down, width};
 use super::{
@@ -11,30 +11,31 @@ use super::{
 use crate::time::Nanos;
 use alloc::boxed::Box;
 
-/// Both ends' parameters (spec 3; reference set in brackets).
+/// Parameters of sender and receiver (spec 3; reference values in parentheses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Packets that the receiver can take from the lowest missing one on, 1 to 128 (128).
+    /// Number of packets that the receiver accepts from the lowest missing one on, 1 to 128 (128).
     pub window: u32,
-    /// The receiver waits so long for the lowest missing packet (2 round trips); twice as long, up to sixteen times, after each time that it
-    /// has asked for everything from there on.
+    /// Time that the receiver waits for the lowest missing packet (2 round trips). It doubles with each request for
+    /// everything from that packet on, up to 16 x.
     pub hole_timeout: Nanos,
-    /// Requests for one hole before all from there on are asked for (3).
+    /// Requests for one hole before everything from there on is requested (3).
     pub patience: u8,
-    /// The receiver tells the sender how far it may send, and asks for nothing that it had no room for.
+    /// Whether the receiver sends the sender's limit, and requests no packet beyond its window.
     pub credit: bool,
-    /// A packet beyond the window is not asked for again within this time. Shorter than any round trip (three quarters of one): the
-    /// answer to a request that finds no room either has to be asked for again, or nobody does until it is the lowest hole.
+    /// Minimum time between two requests for the same packet beyond the window. It is shorter than any round trip
+    /// (three quarters of one): if the retransmitted packet is beyond the window as well, it has to be requested again,
+    /// or it is not requested until it is the lowest hole.
     pub retry_queries: Nanos,
-    /// Packets that the receiver remembers having asked for, at most (256).
+    /// Maximum number of packets whose requests the receiver records (256).
     pub remembered: u32,
-    /// The sender sends the last packet again if it has heard nothing for so long (4 round trips); twice as long each time, up to sixteen
-    /// times.
+    /// Time without an answer after which the sender retransmits the last packet (4 round trips). It doubles each time,
+    /// up to 16 x.
     pub probe: Nanos,
 }
 
 impl Config {
-    /// The specification's values for a round trip of `round_trip`.
+    /// Returns the specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
         Self {
@@ -49,28 +50,28 @@ impl Config {
     }
 }
 
-/// The sending end.
+/// Sender of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
     config: Config,
     count: u32,
-    /// The next packet in order.
+    /// Next packet in order.
     next: u32,
-    /// Packets that were asked for one by one.
+    /// Packets that were requested individually.
     asked: PacketSet,
-    /// No packet from here on may be sent.
+    /// First packet that may not be sent yet.
     limit: u32,
-    /// When something was last heard, or sent.
+    /// Time of the last answer or transmission.
     active: Nanos,
-    /// The tail is to be sent to see whether anybody listens.
+    /// Whether the tail is to be sent as a probe.
     probing: bool,
-    /// How often it was since anything was heard.
+    /// Number of probes since the last answer.
     silent: u8,
     done: bool,
 }
 
 impl Sender {
-    /// For a message of `count` packets, begun at `now`. One of none is done.
+    /// Creates a sender for a message of `count` packets, started at `now`. A message without packets is done at once.
     #[must_use]
     pub fn new(config: Config, count: u32, now: Nanos) -> Self {
         let limit = if config.credit { width(config.window) } else { u32::MAX };
@@ -87,7 +88,7 @@ impl Sender {
         }
     }
 
-    /// Starts over with another message, not longer than the one that it was made for.
+    /// Restarts with another message, not longer than the one given at creation.
     pub fn begin(&mut self, count: u32, now: Nanos) {
         self.count = count;
         self.next = 0;
@@ -108,7 +109,8 @@ impl MessageSender for Sender {
     fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         self.active = self.active.max(now);
         self.silent = 0;
-        // Who wants a packet has room for it and for a window from there on: this word of it may be the first that arrives.
+        // A receiver that requests a packet accepts it and one window from there on: this may be the first answer that
+        // conveys it.
         if let Answer::Resend { first, .. } = *answer
             && self.config.credit
         {
@@ -116,9 +118,9 @@ impl MessageSender for Sender {
         }
         match *answer {
             Answer::Done => self.done = true,
-            // Beyond the message there is nothing to send again [E0-6].
+            // There is nothing to retransmit beyond the message [E0-6].
             Answer::Resend { first, .. } if first >= self.count => {}
-            // What is still to come in order comes once. Asking for one moves nothing else [E0-9].
+            // Packets not sent yet follow in order, once. A request for one packet has no other effect [E0-9].
             Answer::Resend { first, last } if first == last && first >= self.next => {}
             Answer::Resend { first, last } if first == last => {
                 self.asked.insert(first);
@@ -157,7 +159,7 @@ impl MessageSender for Sender {
             self.next += 1;
             self.next - 1
         } else if self.probing {
-            // With credits the last packet may be beyond what the receiver can take. It answers all the same.
+            // With credits the last packet may be beyond the receiver's window. The receiver answers it nevertheless.
             self.count - 1
         } else {
             return None;
@@ -172,29 +174,29 @@ impl MessageSender for Sender {
     }
 }
 
-/// The receiving end.
+/// Receiver of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receiver {
     config: Config,
-    /// The lowest missing packet.
+    /// Lowest missing packet.
     base: u32,
     /// Bit `i` is packet `base + i`; bit 0 is never set between two packets.
     here: u128,
-    /// Packets of the message, once its tail was seen.
+    /// Number of packets of the message, known from its tail on.
     count: Option<u32>,
-    /// When the hole at `base` is asked for.
+    /// Time of the next request for the hole at `base`.
     deadline: Nanos,
-    /// Requests for that hole alone so far, since the last one for everything from there on.
+    /// Requests for that hole alone, since the last request for everything from there on.
     strikes: u8,
-    /// And those for everything.
+    /// Requests for everything from there on.
     ranges: u8,
-    /// Packets beyond the window and when they were asked for, by the low bits of their numbers.
+    /// Requested packets beyond the window and the times of the requests, by the low bits of their numbers.
     asked: Box<[(u32, Nanos)]>,
     answers: AnswerQueue,
 }
 
 impl Receiver {
-    /// For a message that was announced at `now`.
+    /// Creates a receiver for a message that was announced at `now`.
     #[must_use]
     pub fn new(config: Config, now: Nanos) -> Self {
         let asked = if config.credit { 0 } else { fpga_registers::cast::index(config.remembered) };
@@ -211,7 +213,7 @@ impl Receiver {
         }
     }
 
-    /// Starts over with another message.
+    /// Restarts with another message.
     pub fn begin(&mut self, now: Nanos) {
         self.base = 0;
         self.here = 0;
@@ -222,19 +224,19 @@ impl Receiver {
         self.answers = AnswerQueue::NONE;
     }
 
-    /// The lowest packet that is missing.
+    /// Returns the lowest missing packet.
     #[must_use]
     pub const fn base(&self) -> u32 {
         self.base
     }
 
-    /// Whether this packet is here, as far as the window tells.
+    /// Whether packet `index` is received, as far as the window covers it.
     #[must_use]
     pub const fn has_packet(&self, index: u32) -> bool {
         index < self.base || self.here & bit(index - self.base) != 0
     }
 
-    /// Asks for a packet that there was no room for, unless it was asked for just now [E0-8].
+    /// Requests a packet that was beyond the window, unless it was requested just before [E0-8].
     fn request_packet(&mut self, now: Nanos, index: u32) {
         let at = fpga_registers::cast::index(index) % self.asked.len().max(1);
         if let Some((last, when)) = self.asked.get_mut(at) {
@@ -256,7 +258,7 @@ impl MessageReceiver for Receiver {
         let ahead = index - self.base;
         if ahead >= width(self.config.window) {
             if self.config.credit {
-                // The sender knows how far it may go, or the word of it got lost.
+                // The sender knows its limit, or the answer with the limit was lost.
                 self.answers.queue_answer(Answer::Limit(self.base + width(self.config.window)));
             } else {
                 self.request_packet(now, index);
@@ -269,7 +271,7 @@ impl MessageReceiver for Receiver {
         if packet.tail {
             self.count = Some(index + 1);
         }
-        // The bit first, then the slide: else nothing ever moves [E0-2].
+        // Set the bit before the slide; otherwise the window never moves [E0-2].
         self.here |= bit(ahead);
         let slide = self.here.trailing_ones();
         if slide > 0 {
@@ -277,7 +279,7 @@ impl MessageReceiver for Receiver {
             self.here = down(self.here, slide);
             self.deadline = now.saturating_add(self.config.hole_timeout);
             (self.strikes, self.ranges) = (0, 0);
-            // After every slide, whatever packet it was [E0-4, E0-5].
+            // After every slide, independent of the packet [E0-4, E0-5].
             if self.is_complete() {
                 self.answers = AnswerQueue::NONE;
                 self.answers.queue_answer(Answer::Done);
@@ -297,13 +299,13 @@ impl MessageReceiver for Receiver {
             self.strikes += 1;
             self.answers.queue_answer(Answer::Resend { first, last: first });
         } else {
-            // Counted anew after a request for all, too [E0-18].
+            // Restart the count after a request for everything, too [E0-18].
             self.strikes = 0;
             self.ranges = self.ranges.saturating_add(1).min(MAX_DOUBLINGS);
             let last = self.count.map_or(u32::MAX, |count| count - 1);
             self.answers.queue_answer(Answer::Resend { first, last });
         }
-        // Requests for one packet keep their pace. What sends everything again does not.
+        // Requests for one packet keep their interval. Requests for everything back off.
         self.deadline = now.saturating_add(backoff(self.config.hole_timeout, self.ranges));
     }
 

@@ -1,9 +1,9 @@
-//! Selective (spec 6): what none of the documents has.
+//! Selective (spec 6): a scheme of this project, not contained in any of the documents.
 //!
-//! Every acknowledgement says all that is here. A packet counts as lost when one that was *sent* after it is here and it has been
-//! waited for longer than the disorder of the path explains (RACK, RFC 8985): the sender measures that disorder by the
-//! spread of the delays, and widens it when a packet turns out to have been sent again for nothing. When nothing more comes back, the
-//! last packet is sent again as a probe, and a timeout is the last resort.
+//! Every acknowledgement reports all received packets. A packet counts as lost when a packet *sent* after it has been
+//! received and the wait exceeds the reordering of the path (RACK, RFC 8985). The sender measures that reordering by
+//! the spread of the delays, and widens the reorder window after a spurious retransmission. Without further answers,
+//! the last packet is retransmitted as a probe. A timeout is the last resort.
 
 use super::bits::PacketWindow;
 use super::mapping::{InFlight, Transmission, before};
@@ -13,40 +13,41 @@ use crate::time::Nanos;
 
 pub use super::mapping::Receiver;
 
-/// The sender's parameters.
+/// Parameters of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Packets in flight at most, and how far beyond its lowest hole the receiver takes packets: 1 to 512 (512).
+    /// Maximum number of packets in flight, and number of packets that the receiver accepts from its lowest hole on: 1
+    /// to 512 (512).
     pub window: u32,
-    /// Round trip before one was seen.
+    /// Round trip before the first sample.
     pub round_trip: Nanos,
-    /// The longest timeout, doubled or not (64 round trips).
+    /// Maximum timeout, also when doubled (64 round trips).
     pub longest: Nanos,
 }
 
 impl Config {
-    /// The specification's values for a round trip of `round_trip`.
+    /// Returns the specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
         Self { window: PacketWindow::WIDTH, round_trip, longest: round_trip.saturating_mul(64) }
     }
 }
 
-/// Delays of an epoch: after so many samples what was learnt is half forgotten.
+/// Number of delay samples per epoch. After each epoch the older statistics count half.
 const EPOCH: u32 = 128;
 
-/// How far the delays lie apart.
+/// Spread of the delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct DelayVariation {
     least: Option<Nanos>,
-    /// Longest delay of this epoch and of the last one.
+    /// Maximum delay of this epoch and of the last one.
     longest: [Nanos; 2],
     samples: u32,
-    /// Eighths by which the window is wider than what was seen.
+    /// Margin of the window over the measured spread, in eighths.
     margin: u32,
     /// Sum of the delays of the first epoch.
     sum: u64,
-    /// Packets sent again that were missed, and that were not; old ones count less.
+    /// Necessary retransmissions, and spurious ones (`wasted`); old ones count less.
     useful: u32,
     wasted: u32,
 }
@@ -66,12 +67,12 @@ impl DelayVariation {
         }
     }
 
-    /// Whether more of what was sent again was lost than late: then waiting costs more than it saves.
+    /// Whether more retransmissions replaced lost packets than late ones: then waiting costs more than it saves.
     const fn is_lossy(&self) -> bool {
         self.useful > self.wasted
     }
 
-    /// A packet was sent again for nothing.
+    /// Widens the window after a spurious retransmission.
     fn widen_window(&mut self) {
         self.wasted = self.wasted.saturating_add(1);
         if !self.is_lossy() {
@@ -79,7 +80,7 @@ impl DelayVariation {
         }
     }
 
-    /// Nothing has come for so long that what is missing is lost, not late: the first epoch is over, however few its samples.
+    /// Ends the first epoch, independent of its number of samples: after a timeout, missing packets are lost, not late.
     fn end_first_epoch(&mut self) {
         let [now, before] = &mut self.longest;
         if *before == Nanos::ZERO {
@@ -93,10 +94,12 @@ impl DelayVariation {
         before.get() == 0
     }
 
-    /// How much longer than the shortest delay a packet may take while few answers are here, and packets in flight are late by `late`
-    /// nanoseconds together. The first answers are those of the packets that were fast: what is still missing says as much. Late
-    /// and answered packets together over the answered ones are the mean of an exponential delay (the estimate of greatest
-    /// likelihood of censored samples), and seven means are passed by one packet in a thousand.
+    /// Returns the reorder window beyond the minimum delay while few answers are known, and packets in flight are late
+    /// by `late` nanoseconds in total.
+    ///
+    /// The first answers belong to the fastest packets, so the missing ones carry information, too. The lateness of
+    /// late and answered packets divided by the number of answered ones is the mean of an exponential delay (the
+    /// maximum-likelihood estimate of censored samples). One packet in a thousand exceeds seven means.
     fn early_window(&self, late: u64) -> Nanos {
         let (samples, least) = (u64::from(self.samples), self.least.unwrap_or(Nanos::ZERO).get());
         if !self.is_new() || samples == 0 {
@@ -106,14 +109,14 @@ impl DelayVariation {
         Nanos::new(answered.saturating_add(late).saturating_mul(7) / samples)
     }
 
-    /// How much longer than the shortest delay a packet may take.
+    /// Returns the reorder window: the maximum delay of a packet beyond the minimum delay.
     fn window(&self, round_trip: Nanos) -> Nanos {
         let least = self.least.unwrap_or(round_trip);
         let [now, before] = self.longest;
-        // Where all answers came at once, 0 was seen: widening would multiply nothing, and a wait of nothing would end in the
-        // nanosecond in which it began, without end.
+        // If all answers had the same delay, the spread is 0. Widening it would have no effect, and a wait of zero
+        // would expire in the nanosecond in which it started, forever.
         let floor = Nanos::new(round_trip.get() / 8).max(Nanos::new(1));
-        // The longest of some hundred samples is passed by one in some hundred; half as much again by few.
+        // One in some hundred delays exceeds the maximum of some hundred samples; few exceed 1.5 times that.
         let seen = now.max(before).saturating_sub(least).max(floor);
         let share = if self.is_lossy() { 7 } else { 12 };
         let wide = seen.saturating_mul(u64::from(share + self.margin)).get() / 8;
@@ -121,28 +124,28 @@ impl DelayVariation {
     }
 }
 
-/// The sending end.
+/// Sender of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
     config: Config,
     flight: InFlight,
     trip: RoundTrip,
     spread: DelayVariation,
-    /// The latest sending that is known to have arrived.
+    /// Latest transmission that is known to have arrived.
     latest: Option<Transmission>,
-    /// When lost packets are looked for, because one may be by then.
+    /// Time of the next loss detection, at which a packet may count as lost.
     due: Nanos,
-    /// When nothing was heard for so long that a probe is sent.
+    /// Time at which a probe is sent without an answer.
     probe: Nanos,
-    /// Probes and timeouts in a row.
+    /// Consecutive probes and timeouts.
     silent: u32,
-    /// How long the last answer took, until it is asked for.
+    /// Delay of the last answer, until it is read.
     delay: Option<Nanos>,
     needless: UnhashedCount,
 }
 
 impl Sender {
-    /// For a message of `count` packets.
+    /// Creates a sender for a message of `count` packets.
     #[must_use]
     pub fn new(config: Config, count: u32) -> Self {
         Self {
@@ -159,24 +162,24 @@ impl Sender {
         }
     }
 
-    /// How long the last answer took, once.
+    /// Returns the delay of the last answer, once.
     pub const fn take_delay(&mut self) -> Option<Nanos> {
         self.delay.take()
     }
 
-    /// Packets sent again, and those among them whose receiver had them already, as far as it said so.
+    /// Returns the number of retransmissions, and the number of those that the receiver reported as duplicates.
     #[must_use]
     pub const fn retransmit_counts(&self) -> (u64, u64) {
         (self.flight.retransmits(), self.needless.0)
     }
 
-    /// The lowest packet that is not acknowledged.
+    /// Returns the lowest packet that is not acknowledged.
     #[must_use]
     pub const fn base(&self) -> u32 {
         self.flight.base
     }
 
-    /// Starts over with another message. Delays of the path stay known unless it goes to a `stranger`.
+    /// Restarts with another message. Delays of the path are kept unless the message goes to another node (`stranger`).
     pub fn begin(&mut self, count: u32, stranger: bool) {
         self.flight.begin(count);
         if stranger {
@@ -192,7 +195,7 @@ impl Sender {
         if self.trip.samples == 0 { self.config.round_trip } else { self.trip.mean }
     }
 
-    /// Sends again what is lost, and notes when to look again.
+    /// Retransmits lost packets and sets the time of the next detection.
     fn detect_losses(&mut self, now: Nanos) {
         self.due = Nanos::MAX;
         let Some(latest) = self.latest else { return };
@@ -210,8 +213,9 @@ impl Sender {
         }
     }
 
-    /// Starts to wait anew for anything: two round trips, as RFC 8985 has it, and for what disorder explains. Not for the longest delay of a
-    /// path several times over: where a queue drops most of a window, the last packet's answer is what tells of all the others.
+    /// Restarts the probe timer: two round trips, as in RFC 8985, plus the reorder window. It is not a multiple of the
+    /// maximum delay of the path: where a queue drops most of a window, the answer to the last packet reports all the
+    /// others.
     fn wait(&mut self, now: Nanos) {
         let window = self.spread.window(self.config.round_trip);
         let span = self.round_trip().saturating_mul(2).saturating_add(window);
@@ -261,7 +265,7 @@ impl MessageSender for Sender {
         if self.probe > now || self.flight.is_done() {
             return 0;
         }
-        // First the last packet alone, whose answer tells of all the others; if not even that comes, the first as well.
+        // First only the last packet, whose answer reports all others; without an answer, the first one as well.
         if let Some((first, last)) = self.flight.ends() {
             self.flight.mark_retransmit(last);
             if self.silent > 0 {
@@ -297,7 +301,7 @@ impl MessageSender for Sender {
 mod tests {
     use super::*;
 
-    /// After delays of 10 and 30 ns.
+    /// Returns the statistics after delays of 10 and 30 ns.
     fn two_samples() -> DelayVariation {
         let mut spread = DelayVariation::default();
         spread.sample(Nanos::new(10));
@@ -308,7 +312,7 @@ mod tests {
     #[test]
     fn early_window_is_seven_means_of_first_epoch() {
         assert_eq!(DelayVariation::default().early_window(5), Nanos::ZERO);
-        // 20 ns above the shortest, and 5 of what is late, by two answers.
+        // 20 ns above the minimum, and 5 ns of lateness, over two answers.
         assert_eq!(two_samples().early_window(5), Nanos::new(25 * 7 / 2));
         let mut settled = two_samples();
         settled.end_first_epoch();

@@ -1,51 +1,51 @@
-//! Sender window (spec 4): the first of the baselines that document 004 compares with.
+//! Sender window (spec 4): the first baseline of document 004.
 //!
-//! The sender keeps a window of packets that nobody has acknowledged. The receiver acknowledges every packet; it places
-//! payload directly and knows packets that it has by a bit each. A timer runs for the oldest packet, and when it fires,
-//! everything that is not acknowledged is sent again.
+//! The sender keeps a window of unacknowledged packets. The receiver acknowledges every packet. It writes payload
+//! directly to memory and keeps a bit per received packet. A timer runs for the oldest packet; when it expires, all
+//! unacknowledged packets are retransmitted.
 
 use super::bits::{PacketSet, bit, down, low, width};
 use super::{Answer, AnswerQueue, Disposition, MessageReceiver, MessageSender, Packet};
 use crate::time::Nanos;
 
-/// The sender's parameters.
+/// Parameters of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Packets in flight at most, 1 to 128 (32).
+    /// Maximum number of packets in flight, 1 to 128 (32).
     pub window: u32,
-    /// The oldest packet is waited for so long (2 round trips); twice as long after each time in vain.
+    /// Timeout of the oldest packet (2 round trips); it doubles with each consecutive timeout.
     pub timeout: Nanos,
-    /// Never longer than this (64 round trips).
+    /// Maximum timeout (64 round trips).
     pub longest: Nanos,
 }
 
 impl Config {
-    /// The specification's values for a round trip of `round_trip`.
+    /// Returns the specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
         Self { window: 32, timeout: round_trip.saturating_mul(2), longest: round_trip.saturating_mul(64) }
     }
 }
 
-/// The sending end.
+/// Sender of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
     config: Config,
     count: u32,
-    /// The oldest packet that is not acknowledged.
+    /// Oldest unacknowledged packet.
     base: u32,
     next: u32,
     /// Bit `i` is packet `base + i`.
     acknowledged: u128,
-    /// Those of them that are to be sent again.
+    /// Packets to be retransmitted.
     retransmit: u128,
     deadline: Nanos,
-    /// Timeouts in a row.
+    /// Consecutive timeouts.
     silent: u32,
 }
 
 impl Sender {
-    /// For a message of `count` packets.
+    /// Creates a sender for a message of `count` packets.
     #[must_use]
     pub const fn new(config: Config, count: u32) -> Self {
         Self {
@@ -60,12 +60,12 @@ impl Sender {
         }
     }
 
-    /// Starts over with another message.
+    /// Restarts with another message.
     pub const fn begin(&mut self, count: u32) {
         *self = Self::new(self.config, count);
     }
 
-    /// The oldest packet that is not acknowledged.
+    /// Returns the oldest unacknowledged packet.
     #[must_use]
     pub const fn base(&self) -> u32 {
         self.base
@@ -95,7 +95,7 @@ impl MessageSender for Sender {
             self.base += slide;
             self.acknowledged = down(self.acknowledged, slide);
             self.retransmit = down(self.retransmit, slide);
-            // The timer is the next oldest one's now.
+            // The timer now applies to the next oldest packet.
             self.silent = 0;
             self.deadline = if self.base < self.next { now.saturating_add(self.wait()) } else { Nanos::MAX };
         }
@@ -137,7 +137,7 @@ impl MessageSender for Sender {
     }
 }
 
-/// The receiving end.
+/// Receiver of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receiver {
     here: PacketSet,
@@ -146,20 +146,20 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// For messages of up to `most` packets.
+    /// Creates a receiver for messages of up to `most` packets.
     #[must_use]
     pub fn new(most: u32) -> Self {
         Self { here: PacketSet::new(most), count: None, answers: AnswerQueue::NONE }
     }
 
-    /// Starts over with another message.
+    /// Restarts with another message.
     pub fn begin(&mut self) {
         self.here.clear();
         self.count = None;
         self.answers = AnswerQueue::NONE;
     }
 
-    /// Whether this packet is here.
+    /// Whether packet `index` is received.
     #[must_use]
     pub fn has_packet(&self, index: u32) -> bool {
         self.here.contains(index)

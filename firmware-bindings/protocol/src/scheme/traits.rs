@@ -1,6 +1,7 @@
-//! What every scheme's sender and receiver are to whoever carries their packets: one pair of traits, the registry's included.
+//! Common traits of every scheme's sender and receiver, including the registry's.
 //!
-//! Packets pass as values. Whoever has bytes encodes and parses them ([`fpga_firmware::wire`]); a simulation passes them on.
+//! Packets pass as values. A caller with a wire encodes and parses them ([`fpga_firmware::wire`]); a simulation passes
+//! them on directly.
 
 use fpga_firmware::event::Event;
 use fpga_firmware::ids::{Incarnation, NodeId};
@@ -12,7 +13,7 @@ use crate::receiver::{self, AccessTable, ReceiveMemory};
 use crate::sender::{self, Command, Completion, SubmitError, Ticket, Transmit, TransmitKind};
 use crate::time::Nanos;
 
-/// A packet without its payload.
+/// Packet without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Header {
     /// DATA or START of the registry scheme.
@@ -21,12 +22,12 @@ pub enum Header {
     Control(Control),
     /// A packet of another scheme.
     Message(Message),
-    /// A packet about links.
+    /// Link feedback packet.
     Link(LinkPacket),
 }
 
 impl Header {
-    /// The common header.
+    /// Returns the common header.
     #[must_use]
     pub const fn common(&self) -> Common {
         match self {
@@ -37,7 +38,7 @@ impl Header {
         }
     }
 
-    /// Bytes on the wire without payload, checksum included.
+    /// Returns the length on the wire in bytes, without payload, with checksum.
     #[must_use]
     pub const fn length(&self) -> usize {
         match self {
@@ -55,53 +56,53 @@ impl Header {
     }
 }
 
-/// A packet to send.
+/// Packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutgoingPacket {
-    /// All but its payload.
+    /// Header.
     pub header: Header,
     /// Card address of the payload.
     pub source: CardAddr,
-    /// Bytes of payload.
+    /// Payload bytes.
     pub payload: u32,
 }
 
-/// What a receiving side has to say.
+/// Output of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Send this packet.
     Send(Header),
-    /// Tell the host.
+    /// Report this event to the host.
     Event(Event),
 }
 
-/// The sending side of a node. The order of calls is that of [`crate::sender`].
+/// Sender of a node. The order of calls is that of [`crate::sender`].
 pub trait SchemeSender {
     /// Queues a transfer.
     ///
     /// # Errors
-    /// [`SubmitError`]; nothing has changed then.
+    /// See [`SubmitError`]; the sender is unchanged.
     fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError>;
 
-    /// Takes a packet that came for this side; any other is ignored.
+    /// Processes a packet for the sender; any other is ignored.
     fn handle_packet(&mut self, now: Nanos, header: &Header);
 
-    /// Time has passed.
+    /// Processes expired timers.
     fn handle_timeout(&mut self, now: Nanos);
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// Returns the time of the next call of [`Self::handle_timeout`].
     fn poll_timeout(&self) -> Option<Nanos>;
 
-    /// The next packet to send.
+    /// Returns the next packet to send.
     fn poll_packet(&mut self, now: Nanos) -> Option<OutgoingPacket>;
 
-    /// The next transfer that has ended.
+    /// Returns the next completion.
     fn poll_completion(&mut self) -> Option<Completion>;
 }
 
-/// The receiving side of a node. The order of calls is that of [`crate::receiver`].
+/// Receiver of a node. The order of calls is that of [`crate::receiver`].
 pub trait SchemeReceiver {
-    /// Takes a packet that came for this side; any other is ignored.
+    /// Processes a packet for the receiver; any other is ignored.
     fn handle_packet(
         &mut self,
         now: Nanos,
@@ -110,44 +111,45 @@ pub trait SchemeReceiver {
         memory: &mut (impl ReceiveMemory + ?Sized),
     );
 
-    /// Time has passed.
+    /// Processes expired timers.
     fn handle_timeout(&mut self, now: Nanos);
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// Returns the time of the next call of [`Self::handle_timeout`].
     fn poll_timeout(&self) -> Option<Nanos>;
 
-    /// The next thing to say.
+    /// Returns the next output.
     fn poll_action(&mut self) -> Option<Action>;
 
-    /// What peers may do to this node's memory.
+    /// Returns the memory windows of this node.
     fn access_mut(&mut self) -> &mut AccessTable;
 }
 
-/// The registry scheme's sender, a packet at a time: what a card's network interface makes of its transmit windows.
+/// Sender of the registry scheme, one packet at a time: it cuts transmit windows as a card's NI does.
 #[derive(Clone, Debug)]
 pub struct RegistrySender {
     sender: sender::Sender,
     node: NodeId,
     window: Option<Transmit>,
-    /// Packets of the window that have left.
+    /// Number of packets of the window that were sent.
     sent: u16,
 }
 
 impl RegistrySender {
-    /// For the node `node`.
+    /// Creates a sender for `node`.
     #[must_use]
     pub const fn new(node: NodeId, sender: sender::Sender) -> Self {
         Self { sender, node, window: None, sent: 0 }
     }
 
-    /// What it wraps.
+    /// Returns the wrapped sender.
     #[must_use]
     pub const fn inner(&self) -> &sender::Sender {
         &self.sender
     }
 }
 
-/// Packet `number` of a transmit window, counted from 0, as the network interface of `source` makes it; `None` beyond the last.
+/// Returns packet `number` of a transmit window, counted from 0, as the NI of `source` creates it; `None` beyond the
+/// last.
 #[must_use]
 pub fn packet_of(
     transmit: &Transmit,

@@ -1,4 +1,4 @@
-//! Parameters of a scheme that somebody chooses, in place of the specification's.
+//! Scheme parameters set by a user in place of the specification's values.
 
 use fpga_firmware::generated::Scheme;
 
@@ -8,25 +8,25 @@ use super::bits::PacketWindow;
 use super::mapping::WIDTH;
 use crate::time::Nanos;
 
-/// What differs from the specification's values; by default nothing. A scheme that has no such parameter goes without.
+/// Differences from the specification's values; by default none. Parameters that a scheme does not have are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Tuning {
-    /// Packets of the window, the receiver's (W) or the sender's (Ws), by the scheme: 1 to [`max_window`].
+    /// Window in packets, the receiver's (W) or the sender's (Ws), depending on the scheme: 1 to [`max_window`].
     pub window: Option<u32>,
-    /// Receiver window: the receiver tells the sender how far it may send.
+    /// Receiver window: the receiver sends the sender's limit.
     pub credit: bool,
-    /// Receiver window: requests for one hole before everything from there on is asked for (K), not 0.
+    /// Receiver window: requests for one hole before everything from there on is requested (K), not 0.
     pub resend_after: Option<u8>,
-    /// Adaptive window: delay samples that count (N), 1 to 256.
+    /// Adaptive window: number of delay samples in use (N), 1 to 256.
     pub samples: Option<u16>,
-    /// Adaptive window: time between two walks of the window (k), not 0.
+    /// Adaptive window: interval between two checks of the window (k), not 0.
     pub walk: Option<Nanos>,
-    /// Adaptive window: the timeout as document 002 words it, which sends much again for nothing [E2-1].
+    /// Adaptive window: timeout in the literal form of document 002, which causes many spurious retransmissions [E2-1].
     pub literal: bool,
 }
 
-/// The largest window of a scheme, in packets; `None` where it has none.
+/// Returns the maximum window of a scheme in packets; `None` for a scheme without a window.
 #[must_use]
 pub const fn max_window(scheme: Scheme) -> Option<u32> {
     match scheme {
@@ -37,7 +37,7 @@ pub const fn max_window(scheme: Scheme) -> Option<u32> {
 }
 
 impl Tuning {
-    /// Whether `scheme` can have these values, those that it has no use for included.
+    /// Whether `scheme` accepts these values, including those that it ignores.
     #[must_use]
     pub fn fits(&self, scheme: Scheme) -> bool {
         let within = |window| max_window(scheme).is_none_or(|most| (1..=most).contains(&window));
@@ -47,7 +47,8 @@ impl Tuning {
             && self.walk != Some(Nanos::ZERO)
     }
 
-    /// `scheme` with these values, for a round trip of `round_trip`; `None` for the registry, and where one of them does not fit.
+    /// Returns `scheme` with these values, for a round trip of `round_trip`; `None` for the registry scheme, and for a
+    /// value out of range.
     #[must_use]
     pub fn rules(&self, scheme: Scheme, round_trip: Nanos) -> Option<SchemeConfig> {
         let mut rules = SchemeConfig::new(scheme, round_trip).filter(|_| self.fits(scheme))?;

@@ -1,4 +1,4 @@
-//! What a sender may be told, checked once.
+//! Sender configuration.
 
 use fpga_firmware::ids::TransferId;
 
@@ -6,51 +6,54 @@ use super::retry::{RetryPolicy, TimeoutPolicy};
 use crate::op_table::OpTableError;
 use crate::time::Nanos;
 
-/// Segments of one transfer that may be under way above its oldest incomplete one.
+/// Span of segments of one transfer that may be in progress, from its oldest incomplete one.
 ///
-/// A receiver remembers which segments of a live transfer are complete in a mask of this many bits above the
-/// first incomplete one; a sender that stays within it never has a segment refused for that reason.
+/// A receiver records the complete segments of a live transfer in a mask of this many bits above the first incomplete
+/// one. A sender that stays within the span never has a segment refused for that reason.
 pub const SEGMENT_SPAN: u32 = 256;
 
-/// Packet lifetimes by which a receiver's registry timeout has to be longer than the time to give up of every sender that it hears
-/// of: one each for a packet, its answer, and a packet that is sent because of it.
+/// Minimum margin, in packet lifetimes, of a receiver's registry timeout over the give-up time of each of its senders:
+/// one lifetime each for a packet, its answer, and a packet that is sent because of the answer.
 pub const REGISTRY_TIMEOUT_MARGIN: u64 = 3;
 
 /// Geometry, sizes and timers of a [`Sender`](super::Sender).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderConfig {
-    /// Transfers of more bytes than this are big (default 16 KiB).
+    /// Length in bytes above which a transfer is big (default 16 KiB).
     pub big_threshold: u32,
-    /// Bytes of one segment of a big transfer (default 16 KiB).
+    /// Segment length of a big transfer in bytes (default 16 KiB).
     pub segment_size: u32,
     /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
     pub packet_size_log2: u8,
-    /// Packets that the receiver's mask can hold, 1..=256 (default 32).
+    /// Number of packets that the receiver's mask can hold, 1..=256 (default 32).
     pub mask_bits: u16,
-    /// Packets in flight (default 256). One eighth is kept for regular commands. Where packets are lost and overtake each other, about two and a
-    /// half times a link's bandwidth-delay product: at 0.5 % of loss and a disorder of 64, 256 keep 0.96 of the goodput of the same link
-    /// without either where that is 32 packets (80 Gbit/s, 0.8 us one way), and 0.74 where it is 390 (10 us); there 1024 keep 0.86 and more
-    /// (`fpga-netsim`, `--bin goodput`). The default is no larger because each entry takes room for its answer in the host's event ring,
-    /// which has 4096 entries for a quarter as many packets.
+    /// Number of op table entries: the maximum number of packets in flight (default 256). One eighth is reserved for
+    /// regular commands.
+    ///
+    /// On a path with loss and reordering, use about two and a half times the bandwidth-delay product of the link. With
+    /// 0.5 % loss and a reordering of 64 packets, 256 entries keep 0.96 of the goodput of the same link without either
+    /// where the product is 32 packets (80 Gbit/s, 0.8 us one way), and 0.74 where it is 390 packets (10 us); there
+    /// 1024 entries keep 0.86 and more (`fpga-netsim`, `--bin goodput`). The default is no larger because each entry
+    /// needs space for its answer in the host's event ring, which has 4096 entries for a quarter as many packets.
     pub op_entries: u32,
     /// Generation bits of an op number, 1..=16 (default 16).
     pub generation_bits: u8,
-    /// Longest time that a packet may wander (default 10 ms).
+    /// Packet lifetime: maximum time that a packet can stay in the network (default 10 ms).
     pub packet_lifetime: Nanos,
     /// Timers.
     pub retry: RetryPolicy,
-    /// Transfers that may be queued, under way or waiting to be polled (default 1024).
+    /// Maximum number of transfers that are queued, in progress or waiting to be polled (default 1024).
     pub transfers: u32,
-    /// Destinations that may have transfers at once (default 64).
+    /// Maximum number of destinations with transfers (default 64).
     pub destinations: u32,
-    /// Transfers to one destination that may be under way at once (default 64): it bounds what a receiver has to
-    /// remember per sender.
+    /// Maximum number of transfers in progress to one destination (default 64). It bounds the state that a receiver
+    /// keeps per sender.
     pub live_per_destination: u32,
-    /// Packets in flight to one destination (default: three quarters of `op_entries`), so that an unreachable node
-    /// cannot fill the op table. 0 selects the default.
+    /// Maximum number of packets in flight to one destination (default: three quarters of `op_entries`), so that an
+    /// unreachable node cannot fill the op table. 0 selects the default.
     pub ops_per_destination: u32,
-    /// Id of the first transfer to a node (default 0). Ids wrap, so any will do.
+    /// Id of the first transfer to a node (default 0). Ids wrap, so every value is valid.
     pub first_transfer: TransferId,
 }
 
@@ -75,7 +78,7 @@ impl Default for SenderConfig {
 }
 
 impl SenderConfig {
-    /// Bytes of a full packet.
+    /// Returns the payload bytes of a full packet.
     #[must_use]
     pub const fn packet_size(&self) -> u32 {
         1 << self.packet_size_log2
@@ -90,16 +93,16 @@ impl SenderConfig {
         if share > self.op_entries { self.op_entries } else { share }
     }
 
-    /// The shortest registry timeout of a receiver that this sender can send to (spec 2.2.7).
+    /// Returns the minimum registry timeout of a receiver that this sender can send to (spec 2.2.7).
     #[must_use]
     pub const fn min_registry_timeout(&self) -> Nanos {
         self.retry.give_up.saturating_add(self.packet_lifetime.saturating_mul(REGISTRY_TIMEOUT_MARGIN))
     }
 
-    /// Checks every rule above and `threshold <= segment <= mask_bits x packet_size` (spec 2.1.1).
+    /// Checks the ranges above and `threshold <= segment <= mask_bits x packet_size` (spec 2.1.1).
     ///
     /// # Errors
-    /// The first rule broken, with the values found.
+    /// The first rule that is violated, with the values found.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !(6..=12).contains(&self.packet_size_log2) {
             return Err(ConfigError::PacketSize { log2: self.packet_size_log2 });
@@ -135,36 +138,36 @@ impl SenderConfig {
     }
 }
 
-/// A sender that cannot exist.
+/// Invalid sender configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// Packet size out of range.
     #[error("packets of 2^{log2} bytes: give 2^6 to 2^12")]
     PacketSize {
-        /// Exponent asked for.
+        /// Exponent given.
         log2: u8,
     },
     /// Mask width out of range.
     #[error("a reception mask of {found} bits: give 1 to 256")]
     MaskBits {
-        /// Width asked for.
+        /// Width given.
         found: u16,
     },
     /// The segment does not fit the mask.
     #[error("segments of {segment} bytes: give 1 to {limit}, mask bits times packet size")]
     SegmentSize {
-        /// Bytes asked for.
+        /// Segment size given, in bytes.
         segment: u32,
-        /// The largest possible.
+        /// Maximum.
         limit: u32,
     },
-    /// A regular transfer would not fit one segment.
+    /// A regular transfer would exceed one segment.
     #[error("a big-transfer threshold of {threshold} bytes above the segment size of {segment}: lower it")]
     Threshold {
-        /// Threshold asked for.
+        /// Threshold given.
         threshold: u32,
-        /// Segment size asked for.
+        /// Segment size given.
         segment: u32,
     },
     /// A table's size is out of range.
@@ -172,12 +175,12 @@ pub enum ConfigError {
     Size {
         /// Field of [`SenderConfig`].
         name: &'static str,
-        /// Size asked for.
+        /// Size given.
         found: u32,
-        /// The largest possible.
+        /// Maximum.
         most: u32,
     },
-    /// No time to answer.
+    /// A timeout is zero.
     #[error("a timeout or a time to give up of zero: give at least one nanosecond")]
     Retry,
     /// See [`OpTableError`].

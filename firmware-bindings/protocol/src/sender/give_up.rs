@@ -1,4 +1,4 @@
-//! Timeouts, refusals and cancellation: how a transfer ends without success.
+//! Timeouts, refusals and cancellation: the ways in which a transfer fails.
 
 use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId};
@@ -12,7 +12,7 @@ use crate::segment::{TransferClass, packet_span};
 use crate::time::Nanos;
 use fpga_registers::cast::{index, low16};
 
-/// The packet that an error is about.
+/// Packet that an error refers to.
 struct PacketContext {
     node: NodeId,
     address: CardAddr,
@@ -21,7 +21,8 @@ struct PacketContext {
 }
 
 impl Sender {
-    /// When to call [`Sender::handle_timeout`] next; `None` if no timer runs. It may be early, never late.
+    /// Returns the time of the next call of [`Sender::handle_timeout`]; `None` if no timer runs. It may be early, never
+    /// late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         [self.ops.next_deadline(), self.ops.next_reusable(), self.deadlines.next()]
@@ -30,10 +31,10 @@ impl Sender {
             .min()
     }
 
-    /// Looks at every timer that has run out: an unanswered packet is sent again or, if that is hopeless, its transfer
-    /// is given up; so is a transfer whose own deadline has passed.
+    /// Handles every expired timer. An unanswered packet is retransmitted or, if its retries are exhausted, its
+    /// transfer is given up. A transfer whose own deadline has passed is given up, too.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        // Calls in the numbers whose rest is over: it is one of the timers.
+        // Reclaims the op numbers whose reuse delay has ended: this is one of the timers.
         let _ = self.ops.available(now);
         while let Some(op) = self.ops.expired(now) {
             let owner = self.segments.get(op.segment).transfer;
@@ -58,12 +59,13 @@ impl Sender {
         while let Some(slot) = self.deadlines.expired(now) {
             self.pass_deadline(now, slot);
         }
-        // Calls in the op numbers that have rested, which is all that their timer is for.
+        // Reclaims the op numbers whose reuse delay has ended, which is the only purpose of their timer.
         self.ops.available(now);
     }
 
-    /// The first round trip to a destination is known, or enough of them: packets that left before have the initial timeout, which
-    /// may be a hundred times too long.
+    /// Shortens the deadlines of the packets in flight to a destination after its first round trip sample, and again when
+    /// the number of samples is sufficient. Packets sent before have the initial timeout, which may be a hundred times too
+    /// long.
     #[cold]
     pub(super) fn apply_first_samples(&mut self, now: Nanos, destination: u32) {
         for slot in (0..self.ops.capacity()).map(low16) {
@@ -78,11 +80,12 @@ impl Sender {
         }
     }
 
-    /// When a packet that left before anything was known of the way is to be looked at again: not while answers keep coming.
+    /// Returns the time at which a packet that was sent before the first sample is checked again; answers that keep
+    /// arriving postpone it.
     ///
-    /// The packets of a burst wait for each other, and the first, which is answered first, waits least: a timeout learnt from it
-    /// and counted from when the others left would send them all again. So it counts from the latest answer, as that of TCP does
-    /// (RFC 6298, 5.3), and never beyond the initial one.
+    /// The packets of a burst queue behind each other, and the first one, which is answered first, waits least. A
+    /// timeout derived from it and counted from the sending of the others would retransmit all of them. Therefore it
+    /// counts from the latest answer, as that of TCP does (RFC 6298, 5.3), and never exceeds the initial one.
     fn early_check_time(&self, now: Nanos, op: &Op, destination: u32) -> Option<Nanos> {
         let record = self.destinations.get(destination);
         if op.tries != 1 || record.trip.samples == 0 || op.sent > record.sampled.first {
@@ -93,13 +96,14 @@ impl Sender {
         Some(record.sampled.latest.saturating_add(wait).min(initial)).filter(|deadline| *deadline > now)
     }
 
-    /// Whether a packet is of no use to the receiver yet: its segment's first one has not been acknowledged.
+    /// Whether the receiver cannot use a packet yet: the first packet of its segment has not been acknowledged.
     pub(super) fn waits_for_start(&self, op: &Op) -> bool {
         op.packet != 0 && !self.segments.get(op.segment).is_expected()
     }
 
-    /// Lets such a packet wait. The receiver has it in its escape channel, or had no room for it; the first packet alone is sent
-    /// again. If this one was lost as well, its turn comes a timeout after the first one's.
+    /// Postpones such a packet. The receiver has it in its escape channel, or had no free slot for it; only the first
+    /// packet is retransmitted. If this one was lost as well, it is retransmitted one timeout after the first one's
+    /// deadline.
     pub(super) fn defer(&mut self, now: Nanos, op: &Op) {
         let record = self.segments.get(op.segment);
         let transfer = &self.transfers[index(record.transfer)];
@@ -109,9 +113,9 @@ impl Sender {
         self.ops.extend(op.number, self.retry.deadline(from, trip, 0, transfer.progress));
     }
 
-    /// When a transfer has to be looked at: at its own deadline, and when it has gone without progress for too long. The last is
-    /// no matter of its packets alone, which have timers of their own: one that gets no op number has none in flight. Its
-    /// receiver must not wait for it longer than for any other (spec 2.2.7).
+    /// Starts the timer of a transfer: its own deadline, and the give-up time without progress. The timers of its
+    /// packets do not cover the latter: a transfer that gets no op number has no packet in flight. Its receiver must
+    /// not wait for it longer than for any other transfer (spec 2.2.7).
     pub(super) fn watch(&mut self, slot: u32) {
         let transfer = &self.transfers[index(slot)];
         let silence = match transfer.state {
@@ -129,7 +133,7 @@ impl Sender {
         let silent = transfer.state == TransferState::InProgress
             && now.saturating_sub(transfer.progress) >= self.retry.give_up;
         let tries = || self.entries_of(slot).map(|op| op.tries).max().unwrap_or(0);
-        // One that has not begun waits for others that the receiver is not ready for.
+        // A transfer that has not begun waits for others that the receiver is not ready for.
         let waits = transfer.state == TransferState::Queued
             && transfer.command.notify != Notify::None
             && self.destinations.get(transfer.destination).not_ready != 0;
@@ -146,8 +150,9 @@ impl Sender {
         self.give_up(now, slot, error);
     }
 
-    /// The receiver's host has no room for the transfer's notification: the packet is sent again until the transfer's deadline, or for
-    /// the time to give up. No silence, so it does not count against the node. `latest`: the answer is to the packet's latest try.
+    /// Handles "receiver not ready": the receiver's host has no event ring slot for the transfer's notification. The
+    /// packet is retransmitted until the transfer's deadline, or for the give-up time. The node answers, so this does
+    /// not count as silence. `latest`: the answer is to the packet's latest try.
     #[cold]
     pub(super) fn handle_not_ready(&mut self, now: Nanos, op: &Op, latest: bool) {
         let owner = self.segments.get(op.segment).transfer;
@@ -171,7 +176,7 @@ impl Sender {
             self.give_up(now, owner, error);
             return;
         }
-        // An answer to an earlier try says nothing about the try that is under way.
+        // An answer to an earlier try is no information about the try in flight.
         if !latest {
             return;
         }
@@ -186,12 +191,12 @@ impl Sender {
         }
     }
 
-    /// Of what waits in a destination's queues, transfers that notify go behind the others of their priority.
+    /// Moves queued transfers of a destination that notify behind the others of their priority.
     fn yield_to_others(&mut self, destination: u32) {
         let Self { transfers, destinations, queue_links, .. } = self;
         let record = destinations.get_mut(destination);
         for queue in [&mut record.regular, &mut record.big] {
-            // Priority and arrival of the last one that was moved: it and those before it come again.
+            // Priority and arrival of the transfer moved last: it and earlier ones occur again in the list.
             let mut moved = None;
             let mut next = queue.head();
             while let Some(slot) = next {
@@ -209,7 +214,7 @@ impl Sender {
                     other.command.priority < command.priority && other.state == TransferState::Queued
                 });
                 if next.is_none() {
-                    // It was the last, or is again.
+                    // It was the last, or has become the last again.
                     next = queue_links.next(slot);
                 }
             }
@@ -223,7 +228,7 @@ impl Sender {
         TransferError::ReceiverNotReady { node, address, acknowledged, tries }
     }
 
-    /// The transfer does not wait for its receiver's host any more.
+    /// Ends a transfer's wait for its receiver's host.
     pub(super) fn set_ready(&mut self, slot: u32) {
         let transfer = &mut self.transfers[index(slot)];
         if transfer.not_ready.take().is_some() {
@@ -231,11 +236,11 @@ impl Sender {
         }
     }
 
-    /// Notes which life of a destination answers. Returns whether the answer counts: one of its former life does not, since what
-    /// that life had is lost.
+    /// Records the incarnation of a destination that answers. Returns whether the answer counts. An answer of an
+    /// earlier incarnation does not, since the state of that incarnation is lost.
     ///
-    /// A transfer of which the former life had acknowledged something can never be complete at the new one, which would
-    /// never tell its application: it ends here. One of which nothing was acknowledged goes on.
+    /// A transfer of which the earlier incarnation has acknowledged packets can never be complete at the new one, which
+    /// would never notify its application: it ends here. A transfer without acknowledged packets continues.
     pub(super) fn note_incarnation(&mut self, now: Nanos, destination: u32, life: Incarnation) -> bool {
         let record = self.destinations.get_mut(destination);
         if life == record.life || life == Incarnation::new(0) {
@@ -269,27 +274,29 @@ impl Sender {
         }
     }
 
-    /// Whether a packet that was refused for want of its operation proves that the receiver has lost the operation: the
-    /// first packet had been acknowledged when this one left, so the operation was registered, and a complete one would have
-    /// been acknowledged. A count of tries that has reached its end proves nothing.
+    /// Whether the refusal of a packet without a registered operation proves that the receiver has lost the operation.
+    /// The first packet had been acknowledged when this one was sent, so the operation was registered, and a complete
+    /// one would have been acknowledged. A saturated try count proves nothing.
     pub(super) fn is_forgotten(&self, op: &Op) -> bool {
         let start = self.segments.get(op.segment).start;
         op.packet != 0 && op.tries != u8::MAX && op.sent > start.known
     }
 
-    /// Whether a segment's first packet, which is to be sent again, could begin anew what its receiver has forgotten. It may have
-    /// been registered when it first left, and an entry without news for the registry timeout, which is longer than the time to
-    /// give up (spec 2.2.7), is gone: with it what else was acknowledged, or that all was complete. This only happens to a
-    /// host that stood still, for otherwise the packet would have been sent again or given up before.
+    /// Whether retransmitting a segment's first packet could register again an operation that its receiver has
+    /// forgotten. The operation may have been registered when the packet was first sent. An entry without traffic for
+    /// the registry timeout, which exceeds the give-up time (spec 2.2.7), is released, and with it the record of
+    /// acknowledged packets or of the completion. This happens only to a host that was suspended; otherwise the packet
+    /// would have been retransmitted or given up before.
     ///
-    /// An answer may be to an earlier try than the latest, by which its time is told: but whatever came before that one left was
-    /// looked at before, so the answered packet and its answer have wandered for a lifetime each at most, and this one wanders for
-    /// another. A receiver has to be patient for so much longer ([`REGISTRY_TIMEOUT_MARGIN`](super::REGISTRY_TIMEOUT_MARGIN)).
+    /// An answer may be to an earlier try than the latest one, whose send time is recorded. But everything received
+    /// before the latest try was handled before it, so the answered packet and its answer have been in the network for
+    /// at most one packet lifetime each, and this packet stays there for at most another one. The registry timeout of a
+    /// receiver is longer by that margin ([`REGISTRY_TIMEOUT_MARGIN`](super::REGISTRY_TIMEOUT_MARGIN)).
     pub(super) fn is_overdue(&self, now: Nanos, op: &Op) -> bool {
         op.packet == 0 && now.saturating_sub(self.segments.get(op.segment).start.first) >= self.retry.give_up
     }
 
-    /// The same of a segment that is to begin: the receiver may have forgotten those before it.
+    /// Like [`Sender::is_overdue`], for a segment that is to begin: the receiver may have forgotten those before it.
     pub(super) fn is_stale(&self, now: Nanos, slot: u32) -> bool {
         let transfer = &self.transfers[index(slot)];
         transfer.state == TransferState::InProgress
@@ -297,7 +304,7 @@ impl Sender {
             && now.saturating_sub(transfer.remembered) >= self.retry.give_up
     }
 
-    /// The error of such a transfer.
+    /// Returns the error of such a transfer.
     #[cold]
     pub(super) fn registry_expired_error(&self, slot: u32) -> TransferError {
         let transfer = &self.transfers[index(slot)];
@@ -315,7 +322,8 @@ impl Sender {
         TransferError::Forgotten { node, address, acknowledged, tries }
     }
 
-    /// Withdraws a transfer; its completion says so. Returns whether the ticket named one that had not ended.
+    /// Withdraws a transfer, which completes with an error. Returns whether the ticket names a transfer that has not
+    /// ended.
     pub fn cancel(&mut self, now: Nanos, ticket: Ticket) -> bool {
         let Some(transfer) = self.transfers.get(index(ticket.slot)) else { return false };
         if transfer.generation != ticket.generation
@@ -332,7 +340,7 @@ impl Sender {
         true
     }
 
-    /// Ends a transfer with `error` and releases everything it holds.
+    /// Ends a transfer with `error` and releases all its resources.
     pub(super) fn give_up(&mut self, now: Nanos, slot: u32, error: TransferError) {
         let mut released = 0;
         for at in 0..self.ops.capacity() {
@@ -353,7 +361,7 @@ impl Sender {
             (transfer.class, transfer.destination, transfer.state == TransferState::Announcing);
         let record = self.destinations.get_mut(destination);
         record.in_flight -= released;
-        // With nothing in flight nothing can come back either: the next packet is the probe.
+        // With no packet in flight no answer can arrive: the next packet is the probe.
         record.suspect &= record.in_flight != 0;
         if announcing {
             self.announcing.remove(&mut self.queue_links, slot);

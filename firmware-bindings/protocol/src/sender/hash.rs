@@ -1,14 +1,14 @@
-//! What a sender decides by, for whoever goes through all states that it can reach.
+//! Hash of the state that determines a sender's behaviour, for exhaustive state searches.
 
 use core::hash::{Hash, Hasher};
 
 use super::table::{Transfer, TransferState};
 use super::{Sender, TimeoutPolicy};
 
-/// Senders that are built alike, were given the same commands and hash alike do the same from now on.
+/// Senders with equal configuration, equal commands and equal hash behave alike from now on.
 ///
-/// Left out are what is only counted or told, what was learnt of round trips where timeouts are fixed, and the order in which free
-/// op numbers are given out: a number that is free is a name that nobody knows, so one does as well as the other.
+/// The hash excludes counters and reports, the round trip samples where timeouts are fixed, and the order in which free
+/// op numbers are allocated: no other party knows a free number, so any of them is equivalent.
 impl Hash for Sender {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.incarnation.hash(state);

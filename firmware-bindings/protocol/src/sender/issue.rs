@@ -1,4 +1,4 @@
-//! What to send next.
+//! Selection of the packets to send next.
 
 use fpga_firmware::generated::Flags;
 use fpga_registers::CardAddr;
@@ -10,20 +10,20 @@ use crate::segment::{TransferClass, packet_count, packet_span};
 use crate::time::Nanos;
 use fpga_registers::cast::{index, low16, low32};
 
-/// Refusals in a row after which a regular command lets another one try that gave its op number back.
+/// Consecutive refusals after which a regular command yields to another one that returned its op number.
 const REFUSALS_BEFORE_YIELD: u8 = 4;
 
-/// Op numbers, and whether some must be left.
+/// Available op numbers, and whether some are reserved.
 #[derive(Clone, Copy, Debug)]
 struct OpBudget {
     available: u32,
-    /// There is a [`Claim::Expected`].
+    /// Whether a [`Claim::Expected`] exists.
     expected: bool,
-    /// There is a [`Claim::Started`].
+    /// Whether a [`Claim::Started`] exists.
     begun: bool,
 }
 
-/// Why a transfer with nothing in flight must get an op number.
+/// Reason for which a transfer without packets in flight must get an op number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
     /// The receiver has an entry for its segment, which only its next packets release.
@@ -41,10 +41,10 @@ struct Candidate {
 }
 
 impl Sender {
-    /// One transmit window's worth of work, or `None`: nothing to send, or no op number free.
+    /// Returns the work for one transmit window, or `None` without packets to send or without a free op number.
     ///
-    /// Arrival notices go first, then retransmissions (one packet each), then new packets. Where fewer op numbers are
-    /// free than the segment has packets, what fits is handed out; the rest follows from the same segment.
+    /// Arrival notices go first, then retransmissions (one packet each), then new packets. If fewer op numbers are free
+    /// than the segment has packets, the packets with a number are returned, and the rest of the segment follows later.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
         if let Some(slot) = self.announcing.pop_front(&mut self.queue_links) {
@@ -74,7 +74,7 @@ impl Sender {
         None
     }
 
-    /// Whose new packets go next, and how many op numbers there are for them.
+    /// Selects the transfer whose new packets go next, and returns the op numbers available for them.
     fn choose(&mut self, now: Nanos) -> Option<(OpBudget, Candidate)> {
         let pool = self.pool(now);
         if pool.available == 0 {
@@ -82,17 +82,18 @@ impl Sender {
         }
         self.yielded_op_numbers &= pool.expected || pool.begun;
         let regular = self.regular_candidate(&pool);
-        // At most one big segment goes between a regular command's arrival and its first packet: those that were there when
-        // the last one left go first, and until they have got an op number no other segment begins. Without a regular one in
-        // between, a steady stream of them would starve the big ones. One that has gone before and gave its op number back does not
-        // wait for all of them: they may wait for it.
+        // At most one big segment is sent between a regular command's arrival and its first packet: the regular
+        // commands that were waiting when the last big segment left go first, and until they have an op number no other
+        // big segment begins. Without a regular command in between, a steady stream of them would starve the big
+        // transfers. A segment that was sent before and returned its op number does not wait for all of them: they may
+        // wait for it.
         let owes = self.has_yielded() && !self.has_returned_segment();
         let big_may_go = regular.is_none() || (self.last_was_regular && !owes);
         let big = if big_may_go { self.big_candidate(&pool, owes) } else { None };
         big.or(regular).map(|chosen| (pool, chosen))
     }
 
-    /// What op numbers there are, and who must get one.
+    /// Returns the available op numbers and the claims on them.
     fn pool(&mut self, now: Nanos) -> OpBudget {
         let mut pool = OpBudget { available: self.ops.available(now), expected: false, begun: false };
         for destination in 0..self.destinations.used() {
@@ -108,7 +109,7 @@ impl Sender {
         pool
     }
 
-    /// What a transfer that has begun holds at its receiver while nothing of it is in flight.
+    /// Returns the state that a transfer in progress holds at its receiver while no packet of it is in flight.
     fn claim(&self, slot: u32) -> Option<Claim> {
         let transfer = &self.transfers[index(slot)];
         match transfer.partial {
@@ -122,20 +123,20 @@ impl Sender {
         }
     }
 
-    /// How many new packets a transfer at the head of a queue may send now.
+    /// Returns the number of new packets that a transfer at the head of a queue may send now.
     ///
-    /// Op numbers are held by packets that a busy receiver refuses, and the receiver is busy with segments and transfers whose
-    /// next packets need op numbers: so that neither waits for the other for ever, the last number is for a segment that the
-    /// receiver expects, and the last but one for the next segment of a transfer that has begun, where there are such
-    /// without a packet in flight. A regular command that a big segment has passed takes the last but one all the same, and
-    /// gives it back if it gets nowhere ([`Sender::must_return_op_number`]).
+    /// Packets that a busy receiver refuses hold op numbers, and the receiver is busy with segments and transfers whose
+    /// next packets need op numbers. To prevent a deadlock, the last number is reserved for a segment that the receiver
+    /// expects, and the last but one for the next segment of a transfer that has begun, where such a segment or
+    /// transfer has no packet in flight. A regular command that a big segment has passed takes the last but one
+    /// nevertheless, and returns it if the packet stays refused ([`Sender::must_return_op_number`]).
     fn budget(&self, pool: &OpBudget, Candidate { slot, destination, class }: Candidate) -> u32 {
         let room = self.capacity(destination, slot);
         if room == 0 {
             return 0;
         }
         let passed = u32::from(class == TransferClass::Regular && self.was_passed(destination, slot));
-        // One eighth of the table is kept for regular commands (spec 2.1.1).
+        // One eighth of the table is reserved for regular commands (spec 2.1.1).
         let kept = if class == TransferClass::Big { self.config.op_entries / 8 } else { 0 };
         let usual = pool.available.saturating_sub(kept);
         let budget = match self.claim(slot) {
@@ -146,7 +147,7 @@ impl Sender {
                 usual.min(left.saturating_sub(pool.begun.into()).max(passed.min(left)))
             }
         };
-        // Where the room towards one node is scarce, the same holds there.
+        // The same reservation applies to the share of one destination.
         let others = match self.claim(slot) {
             Some(Claim::Expected) => 0,
             Some(Claim::Started) => u32::from(self.has_claim(destination, Claim::Expected)),
@@ -163,7 +164,8 @@ impl Sender {
         budget.min(room.saturating_sub(others))
     }
 
-    /// Packets that a destination takes of the transfer at the head of one of its queues, whatever op numbers there are.
+    /// Returns the number of packets that a destination accepts of the transfer at the head of one of its queues,
+    /// independent of the available op numbers.
     fn capacity(&self, destination: u32, slot: u32) -> u32 {
         let record = self.destinations.get(destination);
         if record.suspect {
@@ -171,11 +173,11 @@ impl Sender {
         }
         let transfer = &self.transfers[index(slot)];
         let notifies = transfer.command.notify != Notify::None;
-        // What waits for a host that is not ready takes nothing from transfers that need nothing of it.
+        // Transfers that wait for a host that is not ready take no share from transfers without a notification.
         let waiting = if notifies { 0 } else { record.not_ready };
         if transfer.partial.is_none() {
             let begins = transfer.state == TransferState::Queued;
-            // Half of the places and op numbers are for transfers that need nothing of a host that is not ready.
+            // Half of the slots and op numbers are for transfers that do not need a host that is not ready.
             let places = self.config.live_per_destination.min(self.config.destination_share());
             if begins && notifies && record.not_ready >= (places / 2).max(1) {
                 return 0;
@@ -198,7 +200,7 @@ impl Sender {
             .any(|slot| self.claim(slot) == Some(wanted))
     }
 
-    /// Whether a regular command has already let a big segment pass, and waits for nothing but an op number.
+    /// Whether a regular command has already let a big segment pass, and waits only for an op number.
     fn has_yielded(&self) -> bool {
         (0..self.destinations.used()).any(|destination| {
             let head = self.destinations.get(destination).regular.head();
@@ -208,8 +210,8 @@ impl Sender {
         })
     }
 
-    /// Whether a big transfer's segment waits that has been sent before and gave its op number back. A copy of its first packet may have
-    /// been registered since, and hold the entry that the regular commands wait for.
+    /// Whether a big transfer's segment waits that was sent before and returned its op number. A copy of its first
+    /// packet may have been registered since, and hold the entry that the regular commands wait for.
     fn has_returned_segment(&self) -> bool {
         (0..self.destinations.used()).any(|destination| {
             let head = self.destinations.get(destination).big.head();
@@ -218,19 +220,23 @@ impl Sender {
         })
     }
 
-    /// Whether the regular command at the head of a destination's queue has let a big segment pass and has not sent a packet. One
-    /// that has given its op number back for a transfer that had begun lets that one have its turn.
+    /// Whether the regular command at the head of a destination's queue has let a big segment pass and has not sent a
+    /// packet. A command that has returned its op number for a transfer in progress lets that transfer go first.
     fn was_passed(&self, destination: u32, slot: u32) -> bool {
         let partial = self.transfers[index(slot)].partial;
         let first = partial.is_none_or(|partial| self.segments.get(partial).issued == 0);
         self.destinations.get(destination).must_pass != 0 && first && !self.yielded_op_numbers
     }
 
-    /// Whether a packet that a busy receiver refuses is to give its op number back: it is all that a regular command has sent,
-    /// there is no other number, and a transfer that has begun has none. Or another one gave its number back and this one has
-    /// been refused for long: each has its turn. So does the first packet of a big transfer's segment, for a regular command that
-    /// gave its number back: a copy of that one's packet may have been registered since, and then it is what the receiver's entry waits
-    /// for.
+    /// Whether a packet that a busy receiver refuses has to return its op number. There are three cases:
+    ///
+    /// * It is the only packet that a regular command has sent, no other number is free (in the table, or in the share
+    ///   of the destination), and a transfer in progress has none.
+    /// * Another command returned its number and this packet has been refused [`REFUSALS_BEFORE_YIELD`] times: they
+    ///   alternate.
+    /// * It is the first packet of a big transfer's segment, refused as often, and a regular command returned its
+    ///   number. A copy of that command's packet may have been registered since, and then the receiver's entry waits
+    ///   for that command.
     pub(super) fn must_return_op_number(&mut self, now: Nanos, op: &Op) -> bool {
         let record = self.segments.get(op.segment);
         let Transfer { class, destination, partial, .. } = self.transfers[index(record.transfer)];
@@ -243,7 +249,7 @@ impl Sender {
             return false;
         }
         if class == TransferClass::Big {
-            // Its segment goes back as the half-issued one, of which there is one at a time.
+            // Its segment becomes the half-issued one again, of which there is at most one.
             let fits = partial.is_none_or(|partial| partial == op.segment);
             let waits = |record: &Segment| {
                 let other = &self.transfers[index(record.transfer)];
@@ -261,14 +267,17 @@ impl Sender {
         none && (expected || begun) || full && here || turn
     }
 
-    /// Takes the first packet of a segment back into its queue. It leaves later, under another op number; what the receiver answers
-    /// to this one is stale.
+    /// Returns the first packet of a segment to its queue. It is sent later under another op number. The receiver's
+    /// answers to this op number are stale.
     ///
-    /// Not so with others: the receiver may keep those aside, and acknowledges them only when the first one has come, which may be
-    /// long after their op numbers have rested. Nor in silence: the receiver may have registered the operation. A copy of the
-    /// refused packet that wanders may register it yet: the entry then waits, as for any slow sender, until the packet has its
-    /// turn again, which it gets because every refused first packet gives way after [`REFUSALS_BEFORE_YIELD`] refusals; if the command ends meanwhile,
-    /// the entry is released by the registry's timeout or a newer oldest transfer.
+    /// Other packets are never withdrawn: the receiver may hold them in its escape channel, and acknowledges them only
+    /// when the first one has arrived, which may be long after the reuse delay of their op numbers. An unanswered
+    /// packet is not withdrawn either: the receiver may have registered the operation.
+    ///
+    /// A delayed duplicate of the refused packet may still register it. The entry then waits, as for any slow sender,
+    /// until the packet is sent again. That happens because every refused first packet yields after
+    /// [`REFUSALS_BEFORE_YIELD`] refusals. If the command ends meanwhile, the registry timeout or a newer oldest live
+    /// transfer releases the entry.
     #[cold]
     pub(super) fn withdraw(&mut self, now: Nanos, op: &Op) {
         self.ops.acknowledge(now, op.number);
@@ -293,7 +302,7 @@ impl Sender {
                 &mut record.regular
             }
             TransferClass::Big if transfer.remaining == 0 => &mut record.big,
-            // Still there.
+            // The transfer is still in its queue.
             TransferClass::Big => return,
         };
         let transfers = &self.transfers;
@@ -302,8 +311,8 @@ impl Sender {
         });
     }
 
-    /// The waiting regular command of the highest priority, and among those the one that arrived first, of those whose
-    /// destination takes packets.
+    /// Returns the waiting regular command of the highest priority whose destination accepts packets; among equals, the
+    /// one that arrived first.
     fn regular_candidate(&self, pool: &OpBudget) -> Option<Candidate> {
         let mut best: Option<((u8, u64), Candidate)> = None;
         for destination in 0..self.destinations.used() {
@@ -318,8 +327,8 @@ impl Sender {
         best.map(|(_, candidate)| candidate)
     }
 
-    /// The head of the next destination's big-transfer queue, round robin among those of the highest priority.
-    /// `owing`: only of those whose segment the receiver expects.
+    /// Returns the head of the next destination's big-transfer queue, round robin among those of the highest priority.
+    /// `owing`: only segments that the receiver expects.
     fn big_candidate(&self, pool: &OpBudget, owing: bool) -> Option<Candidate> {
         let used = self.destinations.used();
         let mut best: Option<(u8, Candidate)> = None;
@@ -396,7 +405,7 @@ impl Sender {
         Some(self.transmit(&record, record.issued, ops, 1))
     }
 
-    /// A regular command has left its queue: if it let a big segment pass, that is over.
+    /// Ends the pass of a regular command that has left its queue, if it let a big segment pass.
     pub(super) fn end_pass(&mut self, slot: u32) {
         let transfer = &self.transfers[index(slot)];
         if transfer.big_issues_at_arrival != self.big_segments_issued {
@@ -405,7 +414,7 @@ impl Sender {
         }
     }
 
-    /// The first packet of a transfer is about to leave: it gets its id, the next one towards its destination.
+    /// Assigns the id of a transfer whose first packet is about to be sent: the next one towards its destination.
     fn begin(&mut self, now: Nanos, slot: u32, destination: u32) {
         let transfer = &mut self.transfers[index(slot)];
         if transfer.state != TransferState::Queued {
@@ -421,8 +430,8 @@ impl Sender {
         self.watch(slot);
     }
 
-    /// Cuts the next segment off the in-place head: base addresses and remaining bytes move, nothing is copied (spec
-    /// 2.1.2).
+    /// Cuts the next segment off the transfer at the head: base addresses and remaining bytes advance, nothing is
+    /// copied (spec 2.1.2).
     fn cut(&mut self, slot: u32) -> Option<u16> {
         let transfer = &mut self.transfers[index(slot)];
         let length = low32(transfer.remaining.min(u64::from(self.config.segment_size)));
@@ -460,7 +469,7 @@ impl Sender {
         self.transmit(&record, op.packet, ops, op.tries)
     }
 
-    /// The sender's notice that all has arrived; with it the transfer ends.
+    /// Sends the arrival notice of a transfer with notification by the sender, and ends the transfer.
     fn announce(&mut self, now: Nanos, slot: u32) -> Transmit {
         let command = self.transfers[index(slot)].command;
         let notice = Segment {
@@ -508,7 +517,7 @@ impl Sender {
 }
 
 impl Transmit {
-    /// Flags by which its packets tell who notifies the receiving application.
+    /// Returns the packet flags that select the node that notifies the receiving application.
     #[must_use]
     pub const fn notice_flags(&self) -> Flags {
         match self.notify {

@@ -1,12 +1,15 @@
-//! The sending side of the registry scheme (spec 2.1): commands in, transmit windows out, answers in, completions out.
+//! Sender of the registry scheme (spec 2.1): takes commands and answers, produces transmit windows and completions.
 //!
-//! Sans-IO. Order of calls: [`Sender::submit`], and [`Sender::handle_ack`], [`Sender::handle_nack`],
-//! [`Sender::handle_segment_done`] as answers arrive, and [`Sender::handle_timeout`] once
-//! [`Sender::poll_timeout`]'s time is reached; after any of them [`Sender::poll_transmit`] while a transmit window is
-//! free, and [`Sender::poll_completion`], each until it returns `None`.
+//! The sender does no I/O (sans-IO). Order of calls:
 //!
-//! A transfer ends with exactly one [`Completion`]: when its count of outstanding segments reaches zero [E1-8], or with an
-//! error. Every table is allocated in [`Sender::new`]; a full one is back-pressure.
+//! * [`Sender::submit`] for every command,
+//! * [`Sender::handle_ack`], [`Sender::handle_nack`] and [`Sender::handle_segment_done`] as answers arrive,
+//! * [`Sender::handle_timeout`] when the time that [`Sender::poll_timeout`] returns is reached,
+//! * after each of them, [`Sender::poll_transmit`] while a transmit window is free, and [`Sender::poll_completion`],
+//!   each until it returns `None`.
+//!
+//! A transfer ends with exactly one [`Completion`]: when its count of outstanding segments reaches zero [E1-8], or with
+//! an error. Every table is allocated in [`Sender::new`]; a full one is back-pressure.
 
 use fpga_firmware::event::{Event, EventKind, NackReason};
 use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
@@ -38,7 +41,7 @@ use alloc::boxed::Box;
 use fpga_registers::cast::{index, low16};
 use table::{Destinations, Segments, Transfer, TransferState};
 
-/// The sending side of one node; see the module's description.
+/// Sender of one node; see the module documentation.
 #[derive(Clone, Debug)]
 pub struct Sender {
     config: SenderConfig,
@@ -46,7 +49,7 @@ pub struct Sender {
     retry: RetryPolicy,
     ops: OpTable,
     transfers: Box<[Transfer]>,
-    /// For a destination's two queues, and for `free`, `announcing` and `finished`: a transfer is in one of them.
+    /// Links of the queues of destinations, and of `free`, `announcing` and `finished`: a transfer is in one of them.
     queue_links: ListLinks,
     live_links: ListLinks,
     free: List,
@@ -54,21 +57,22 @@ pub struct Sender {
     finished: List,
     segments: Segments,
     destinations: Destinations,
-    /// Where the next look for a big segment starts.
+    /// Destination at which the next search for a big segment starts.
     big_turn: u32,
-    /// Big segments issued so far, and whether the last issue was regular.
+    /// Number of big segments issued; `last_was_regular`: whether the last issue was regular.
     big_segments_issued: u64,
     last_was_regular: bool,
-    /// Whether a regular command gave op numbers back for a transfer that has begun, and that one has not had its turn yet.
+    /// Whether a regular command returned op numbers for a transfer in progress that has not been served yet.
     yielded_op_numbers: bool,
     arrivals: u64,
-    /// The transfers' own deadlines.
+    /// Deadlines of the transfers.
     deadlines: Timers,
     counters: SenderCounters,
 }
 
 impl Sender {
-    /// Allocates everything the sender will ever need. `incarnation` is a fresh random number of this life.
+    /// Creates a sender and allocates all memory that it will ever need. `incarnation` is a new random number for each
+    /// run.
     ///
     /// # Errors
     /// See [`SenderConfig::validate`].
@@ -84,7 +88,7 @@ impl Sender {
         for slot in 0..config.transfers {
             free.push_back(&mut queue_links, slot);
         }
-        // A segment under way has a packet in flight, or is the half-issued one of one of a destination's two queues.
+        // A segment in progress has a packet in flight, or is the half-issued one of a destination's two queues.
         let segments = low16(config.op_entries + 2 * config.destinations);
         Ok(Self {
             incarnation,
@@ -109,7 +113,7 @@ impl Sender {
         })
     }
 
-    /// Its tables, and how much state an entry of each holds.
+    /// Returns the tables and the bytes of state per entry.
     #[must_use]
     pub fn state(&self) -> [StateTable; 7] {
         let link = ListLinks::BYTES_PER_SLOT;
@@ -128,22 +132,22 @@ impl Sender {
         ]
     }
 
-    /// The configuration it was built with.
+    /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &SenderConfig {
         &self.config
     }
 
-    /// The incarnation that its packets carry.
+    /// Returns the incarnation that its packets carry.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Queues a transfer. A zero-length one is complete at once.
+    /// Queues a transfer. A zero-length transfer completes at once.
     ///
     /// # Errors
-    /// [`SubmitError`]; nothing has changed then.
+    /// See [`SubmitError`]; the sender is unchanged.
     pub fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
         if command.node == NodeId::ANY {
             return Err(SubmitError::Node { node: command.node });
@@ -192,9 +196,9 @@ impl Sender {
                 TransferClass::Big => &mut record.big,
             };
             let transfers = &self.transfers;
-            // One that needs nothing of a host that is not ready goes before those that do.
+            // A transfer without notification goes before those that wait for a host that is not ready.
             let passes = record.not_ready != 0 && command.notify == Notify::None;
-            // One that has begun is finished first: it holds records at the receiver that others may wait for.
+            // A transfer in progress is finished first: it holds records at the receiver that others may wait for.
             queue.insert_sorted(&mut self.queue_links, slot, |other| {
                 let other = &transfers[index(other)];
                 let rank = (other.command.priority, other.command.notify == Notify::None || !passes);
@@ -205,7 +209,7 @@ impl Sender {
         Ok(Ticket { slot, generation })
     }
 
-    /// Takes an event of the NI if it is an answer to this sender's packets; returns whether it was.
+    /// Processes an event of the NI if it answers this sender's packets; returns whether it did.
     pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
         let Event { node, incarnation, op, transfer, segment, tries, generation, .. } = *event;
         let life = Incarnation::new(generation);
@@ -219,14 +223,15 @@ impl Sender {
         true
     }
 
-    /// One packet is in the receiver's memory. A stale answer is counted and ignored [E1-13].
+    /// Handles an acknowledgement: one packet is in the receiver's memory. A stale answer is counted and ignored
+    /// [E1-13].
     pub fn handle_ack(&mut self, now: Nanos, answer: Answer) {
         let Some(op) = self.current(now, answer) else { return };
         self.counters.acknowledged += 1;
         self.ops.acknowledge(now, op.number);
         let record = self.segments.get_mut(op.segment);
-        // Karn's rule: which try was answered has to be certain, so a count that has reached its end says nothing. Nor does a
-        // packet that waited for its segment's first one to be sent again.
+        // Karn's rule: the try that was answered has to be certain. A saturated try count gives no sample, and neither
+        // does a packet that waited for the retransmission of its segment's first one.
         let certain = answer.tries == op.tries && op.tries != u8::MAX;
         let held_up = op.sent < record.start.again;
         if op.packet == 0 {
@@ -236,13 +241,14 @@ impl Sender {
         self.acknowledged(now, op.segment, 1, op.sent, trip);
     }
 
-    /// One packet was refused: busy waits and tries again, anything else ends the transfer.
+    /// Handles the refusal of one packet. "Busy" and "escape channel full" lead to a retry after a backoff, "receiver
+    /// not ready" to a retry until the deadline or the give-up time. Every other reason ends the transfer.
     pub fn handle_nack(&mut self, now: Nanos, answer: Answer, reason: NackReason) {
         let Some(op) = self.current(now, answer) else { return };
         let transfer = self.segments.get(op.segment).transfer;
         match reason {
             NackReason::Busy | NackReason::EscapeFull => {
-                // An answer to an earlier try says nothing about the try that is under way.
+                // An answer to an earlier try is no information about the try in flight.
                 if answer.tries == op.tries {
                     self.counters.busy += 1;
                     if op.packet == 0 {
@@ -276,8 +282,8 @@ impl Sender {
         }
     }
 
-    /// The receiver has every packet of a segment: as good as the acknowledgements that are still missing. The answer's op
-    /// number and try mean nothing.
+    /// Handles an operation-complete packet: the receiver has every packet of a segment, which replaces the missing
+    /// acknowledgements. Op number and try count of the answer are undefined.
     pub fn handle_segment_done(&mut self, now: Nanos, answer: Answer) {
         let Answer { transfer, segment, .. } = answer;
         if answer.incarnation != self.incarnation {
@@ -285,7 +291,7 @@ impl Sender {
             return;
         }
         let Some(slot) = self.find_segment(answer.node, transfer, segment) else {
-            // The normal case: the acknowledgements came first.
+            // The normal case: all acknowledgements arrived before.
             return;
         };
         let owner = self.segments.get(slot).transfer;
@@ -295,7 +301,7 @@ impl Sender {
         let Some(slot) = self.find_segment(answer.node, transfer, segment) else { return };
         let record = *self.segments.get(slot);
         if record.issued < record.packets {
-            // It cannot have what was not sent.
+            // The receiver cannot have packets that were never sent.
             self.counters.stale += 1;
             return;
         }
@@ -309,7 +315,7 @@ impl Sender {
         self.acknowledged(now, slot, released, record.start.first, None);
     }
 
-    /// The oldest transfer that has ended.
+    /// Removes and returns the completion of the transfer that ended first.
     #[must_use]
     pub fn poll_completion(&mut self) -> Option<Completion> {
         let slot = self.finished.pop_front(&mut self.queue_links)?;
@@ -333,18 +339,18 @@ impl Sender {
         Some(completion)
     }
 
-    /// Running counts.
+    /// Returns the running counts.
     #[must_use]
     pub const fn counters(&self) -> &SenderCounters {
         &self.counters
     }
 
-    /// The op table's entries in use, for a display.
+    /// Returns the op table's entries in use, for a display.
     pub fn ops(&self) -> impl Iterator<Item = Op> + '_ {
         self.ops.iter()
     }
 
-    /// What each destination's queues hold, for a display.
+    /// Returns the queue lengths of each destination, for a display.
     pub fn queues(&self) -> impl Iterator<Item = QueueView> + '_ {
         (0..self.destinations.used()).map(|at| {
             let record = self.destinations.get(at);
@@ -362,7 +368,7 @@ impl Sender {
         })
     }
 
-    /// Whether nothing is queued, under way or waiting to be polled.
+    /// Whether no transfer is queued, in progress or waiting to be polled.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.free.len() == self.config.transfers && self.ops.in_use() == 0 && self.segments.in_use() == 0
@@ -375,10 +381,11 @@ impl Sender {
         })
     }
 
-    /// The live entry that an answer is about.
+    /// Returns the live entry that an answer refers to.
     ///
-    /// A packet that waits at its receiver in vain is refused when its time there is up, which may be later than its number rests
-    /// where its transfer has ended meanwhile: the refusal is not the next one's.
+    /// A receiver refuses a packet in its escape channel when the escape timeout expires. If its transfer has ended
+    /// meanwhile, that may be later than the reuse delay of its op number: the refusal must not apply to the next
+    /// packet with that number.
     fn current(&mut self, now: Nanos, answer: Answer) -> Option<Op> {
         let found = self.ops.get(answer.op).and_then(|op| {
             let segment = self.segments.get(op.segment);
@@ -387,7 +394,7 @@ impl Sender {
             let same = transfer.id == answer.transfer && segment.index == answer.segment;
             (ours && same).then_some(transfer.destination)
         });
-        // Looked up again: the transfer may be over because of whose answer this is.
+        // Looked up again: a new incarnation of the answering node may have ended the transfer.
         let op = found
             .filter(|destination| self.note_incarnation(now, *destination, answer.peer_incarnation))
             .and_then(|_| self.ops.get(answer.op));
@@ -397,8 +404,8 @@ impl Sender {
         op
     }
 
-    /// `count` packets of a segment left the op table because the receiver has them; `left`: when what it answers was sent, as far
-    /// as is known ([`Sender::is_overdue`]); `trip`: how long the answer took.
+    /// Handles `count` packets of a segment that left the op table because the receiver has them. `left`: send time of
+    /// the answered packet, as far as known ([`Sender::is_overdue`]). `trip`: measured round trip.
     fn acknowledged(&mut self, now: Nanos, slot: u16, count: u16, left: Nanos, trip: Option<Nanos>) {
         let record = self.segments.get_mut(slot);
         record.acknowledged += count;
@@ -431,7 +438,7 @@ impl Sender {
         self.counters.segments += 1;
         transfer.done.insert(segment);
         transfer.outstanding -= 1;
-        // Zero outstanding, not "the last one was acknowledged": earlier segments may still be on their way [E1-8].
+        // Zero outstanding, not "the last one was acknowledged": earlier segments may still be in flight [E1-8].
         if transfer.outstanding == 0 && transfer.remaining == 0 {
             self.arrived(now, owner);
         }
@@ -448,7 +455,7 @@ impl Sender {
         }
     }
 
-    /// Ends a transfer that is in no queue any more and holds no entry.
+    /// Ends a transfer that is in no queue and holds no entry.
     fn finish(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
         self.set_ready(slot);
         let transfer = &mut self.transfers[index(slot)];
@@ -474,7 +481,7 @@ impl Sender {
     }
 }
 
-/// One destination's queues, as [`Sender::queues`] shows them.
+/// Queues of one destination, as [`Sender::queues`] returns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueView {
@@ -482,16 +489,16 @@ pub struct QueueView {
     pub node: NodeId,
     /// Regular transfers whose packets have not all been sent once.
     pub regular: u32,
-    /// Big transfers of which that is true.
+    /// Big transfers whose packets have not all been sent once.
     pub big: u32,
     /// Transfers with at least one packet sent that have not ended.
     pub under_way: u32,
     /// Packets in flight.
     pub in_flight: u32,
-    /// Bytes left of the big transfer at the head.
+    /// Remaining bytes of the big transfer at the head.
     pub big_head_remaining: u64,
-    /// Whether the destination gets no new packets because its last news was a timeout.
+    /// Whether the destination gets no new packets because its last packet timed out.
     pub suspect: bool,
-    /// What is known of the way there and back.
+    /// Round trip statistics of the path.
     pub round_trip: RoundTrip,
 }

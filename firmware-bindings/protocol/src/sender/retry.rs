@@ -1,28 +1,29 @@
-//! When a packet without an answer is sent again, and when it is hopeless (spec 2.1.5).
+//! Retransmission timeouts and the give-up rule (spec 2.1.5).
 
 use crate::time::Nanos;
 
-/// How long the sender waits for an answer to a packet.
+/// Rule for the time that the sender waits for an answer to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimeoutPolicy {
-    /// Learnt per destination from the round trips seen: smoothed mean + 4 x mean deviation (RFC 6298, section 2), at least
-    /// twice the mean and more than the longest of late ([`RoundTrip::timeout`]), doubled with each silent try of the packet.
-    /// Only answers to a try that is known are believed (Karn's rule, by the try count that every answer echoes) [E2-2].
+    /// Derived per destination from measured round trips: smoothed mean + 4 x mean deviation (RFC 6298, section 2), at
+    /// least twice the mean and more than the recent maximum ([`RoundTrip::timeout`]), doubled with each unanswered try
+    /// of the packet. Only answers to a known try count (Karn's rule, by the try count that every answer echoes)
+    /// [E2-2].
     Adaptive {
-        /// Before anything was learnt (default 1 ms).
+        /// Timeout before the first sample (default 1 ms).
         initial: Nanos,
-        /// Never less (default 5 us).
+        /// Minimum (default 5 us).
         least: Nanos,
-        /// Never more, doubled or not (default 100 ms).
+        /// Maximum, also when doubled (default 100 ms).
         most: Nanos,
     },
-    /// Always the same, and a limit of tries.
+    /// Constant timeout with a limit of tries.
     Fixed {
-        /// The timeout.
+        /// Timeout.
         timeout: Nanos,
-        /// Silent tries in a row of one packet after which its transfer is given up; 0 for no limit. A "busy" answer breaks
-        /// the row.
+        /// Consecutive unanswered tries of one packet after which its transfer is given up; 0 for no limit. A "busy"
+        /// answer resets the count.
         max_tries: u8,
     },
 }
@@ -37,18 +38,18 @@ impl Default for TimeoutPolicy {
     }
 }
 
-/// Timers of a sender: the one place that decides about time.
+/// Timers of a sender. All time decisions of the sender are made here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// How long to wait for an answer.
+    /// Rule for the answer timeout.
     pub timeout: TimeoutPolicy,
-    /// A transfer that made no progress for so long is given up (default 1 s): no packet acknowledged, and not even a "busy"
-    /// answer [E2-5].
+    /// Give-up time: a transfer without progress for this time fails (default 1 s). An acknowledged packet is progress,
+    /// and so is a "busy" answer [E2-5].
     pub give_up: Nanos,
-    /// First wait after a "busy" answer (default 20 us); doubled with each further one.
+    /// First backoff after a "busy" answer (default 20 us); doubled with each further one.
     pub busy_backoff: Nanos,
-    /// Longest wait after a "busy" answer (default 1 ms).
+    /// Maximum backoff after a "busy" answer (default 1 ms).
     pub busy_backoff_max: Nanos,
 }
 
@@ -64,15 +65,16 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// When a packet that is sent now counts as unanswered, after `silent` silent tries in a row, if its transfer last made
-    /// progress at `progress`. No later than the transfer is given up, so that this is noticed in time.
+    /// Returns the deadline of a packet that is sent now, after `silent` consecutive unanswered tries, if its transfer
+    /// last made progress at `progress`. It is no later than the give-up time of the transfer, so that giving up is not
+    /// delayed.
     pub(super) fn deadline(&self, now: Nanos, trip: &RoundTrip, silent: u8, progress: Nanos) -> Nanos {
         let end = progress.saturating_add(self.give_up);
         let deadline = now.saturating_add(self.wait(trip, silent));
         if end > now { deadline.min(end) } else { deadline }
     }
 
-    /// How long an answer is waited for after `silent` silent tries in a row.
+    /// Returns the answer timeout after `silent` consecutive unanswered tries.
     #[must_use]
     pub fn wait(&self, trip: &RoundTrip, silent: u8) -> Nanos {
         let wait = match self.timeout {
@@ -85,8 +87,8 @@ impl RetryPolicy {
         wait.max(Nanos::new(1))
     }
 
-    /// Whether a packet that has gone unanswered `silent` times in a row is hopeless, in a transfer that last made progress at
-    /// `progress`.
+    /// Whether a packet with `silent` consecutive unanswered tries has no retries left, in a transfer that last made
+    /// progress at `progress`.
     pub(super) fn is_expired(&self, now: Nanos, silent: u8, progress: Nanos) -> bool {
         let tired = match self.timeout {
             TimeoutPolicy::Fixed { max_tries, .. } => max_tries != 0 && silent >= max_tries,
@@ -95,31 +97,31 @@ impl RetryPolicy {
         tired || now.saturating_sub(progress) >= self.give_up
     }
 
-    /// When a packet is due again after its `busy`-th refusal in a row (counted from 0).
+    /// Returns the time at which a packet is due again after its `busy`-th consecutive refusal (counted from 0).
     pub(super) fn busy_until(&self, now: Nanos, busy: u8) -> Nanos {
         let wait = self.busy_backoff.saturating_mul(1 << u32::from(busy).min(20));
         now.saturating_add(wait.min(self.busy_backoff_max))
     }
 }
 
-/// Fewer samples than this tell little about the longest.
+/// Number of samples below which the maximum is unreliable.
 pub(super) const FEW_SAMPLES: u64 = 256;
 
-/// What is known of the way to one destination and back.
+/// Round trip statistics of the path to one destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RoundTrip {
-    /// Samples taken; the rest means nothing while this is 0.
+    /// Number of samples; the other fields are undefined while this is 0.
     pub samples: u64,
     /// Smoothed mean.
     pub mean: Nanos,
     /// Smoothed mean deviation.
     pub deviation: Nanos,
-    /// The longest of late; it fades by 1/512 with each sample.
+    /// Recent maximum; it decays by 1/512 with each sample.
     pub max_sample: Nanos,
 }
 
 impl RoundTrip {
-    /// A packet was answered after `span`.
+    /// Adds a sample: a packet was answered after `span`.
     pub(crate) fn sample(&mut self, span: Nanos) {
         let span = span.get();
         if self.samples == 0 {
@@ -127,7 +129,7 @@ impl RoundTrip {
             self.deviation = Nanos::new(span / 2);
         } else {
             let (mean, deviation) = (self.mean.get(), self.deviation.get());
-            // RFC 6298: beta 1/4, alpha 1/8, the deviation first.
+            // RFC 6298: beta 1/4, alpha 1/8; the deviation is updated first.
             self.deviation = Nanos::new(deviation - deviation / 4 + mean.abs_diff(span) / 4);
             self.mean = Nanos::new(mean - mean / 8 + span / 8);
         }
@@ -136,14 +138,15 @@ impl RoundTrip {
         self.samples = self.samples.saturating_add(1);
     }
 
-    /// Mean + 4 x deviation, at least 2 x mean, and half as much again as the longest of late; 8 times the longest while
-    /// there are less than 256 samples, because the first ones are the fastest. `None` before anything was learnt.
+    /// Returns mean + 4 x deviation, but at least 2 x mean and 1.5 x the recent maximum; with less than 256 samples 8 x
+    /// the maximum, because the first samples are the fastest. Returns `None` before the first sample.
     ///
-    /// The last is not in RFC 6298. With a sample per packet instead of one per round trip the deviation follows the disorder of
-    /// the last few packets alone, and a path of which longer delays are known is not to be believed faster so soon. Where up to
-    /// 128 packets overtake one, 0.03 % were sent again for nothing with a quarter more than the longest, and 5 of 655,360 with
-    /// half as much again; beside these there are those that a full escape channel refused. It costs less than half a percent
-    /// of goodput where 3 % are lost, because many others are in flight meanwhile.
+    /// The bound by the maximum is not in RFC 6298. With a sample per packet instead of one per round trip the
+    /// deviation follows only the reordering of the last few packets, and a path with known longer delays must not be
+    /// assumed to be faster so soon. On a path where up to 128 packets overtake one, 0.03 % were spurious
+    /// retransmissions with 1.25 x the maximum, and 5 of 655,360 with 1.5 x; retransmissions of packets that a full
+    /// escape channel refused come in addition. The bound costs less than half a percent of goodput at 3 % loss,
+    /// because many other packets are in flight meanwhile.
     #[must_use]
     pub fn timeout(&self) -> Option<Nanos> {
         if self.samples == 0 {

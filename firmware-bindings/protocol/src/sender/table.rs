@@ -1,4 +1,4 @@
-//! The sender's fixed tables: transfers, the segments that are under way, and destinations.
+//! Fixed tables of the sender: transfers, segments in progress, and destinations.
 
 use alloc::boxed::Box;
 
@@ -14,9 +14,9 @@ use crate::segment::TransferClass;
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
-/// Where a transfer stands.
+/// State of a transfer.
 ///
-/// free -> queued (submit) -> under way (first packet) -> announcing (all acknowledged, the sender notifies) ->
+/// free -> queued (submit) -> in progress (first packet) -> announcing (all acknowledged, the sender notifies) ->
 /// finished (acknowledged, given up or cancelled; from any state but free) -> free (polled).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum TransferState {
@@ -35,15 +35,15 @@ pub(super) struct Transfer {
     pub(super) class: TransferClass,
     pub(super) command: Command,
     pub(super) destination: u32,
-    /// Valid from the first packet on.
+    /// Id on the wire; valid from the first packet on.
     pub(super) id: TransferId,
-    /// The in-place head: what the next segment starts from (spec 2.1.2).
+    /// Start of the next segment; the transfer at the head is cut in place (spec 2.1.2).
     pub(super) next_source: CardAddr,
     pub(super) next_base: CardAddr,
     pub(super) remaining: u64,
     pub(super) next_segment: u32,
     pub(super) segments: u32,
-    /// The segment whose packets have not all got an op number yet.
+    /// Segment of which some packets have no op number yet.
     pub(super) partial: Option<u16>,
     /// Segments cut and not acknowledged.
     pub(super) outstanding: u32,
@@ -51,17 +51,17 @@ pub(super) struct Transfer {
     pub(super) acknowledged: u64,
     pub(super) packets: u64,
     pub(super) retransmits: u64,
-    /// Order of arrival, and how many big segments had been issued by then.
+    /// Sequence number of arrival; `big_issues_at_arrival`: number of big segments issued by then.
     pub(super) arrival: u64,
     pub(super) big_issues_at_arrival: u64,
     pub(super) started: Nanos,
     pub(super) finished: Nanos,
-    /// When something came back, or the first packet left.
+    /// Time of the last answer, or of the first packet.
     pub(super) progress: Nanos,
-    /// When the latest packet left that was answered, or the first one: the receiver remembered the transfer then. Earlier than
-    /// `progress`, and much so where answers have waited for a host that stood still.
+    /// Send time of the latest packet that was answered, or of the first one: the receiver had the transfer's record at
+    /// that time. Earlier than `progress`, and by a large margin if answers have waited for a suspended host.
     pub(super) remembered: Nanos,
-    /// When its receiver said first in a row that its host is not ready for the notification.
+    /// Time of the first of the consecutive "receiver not ready" answers.
     pub(super) not_ready: Option<Nanos>,
     pub(super) result: Result<(), TransferError>,
 }
@@ -105,7 +105,7 @@ impl Transfer {
     };
 }
 
-/// A segment from its cut to its last acknowledgement.
+/// Segment from its cut to its last acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Hash)]
 pub(super) struct Segment {
     pub(super) in_use: bool,
@@ -115,7 +115,7 @@ pub(super) struct Segment {
     pub(super) base: CardAddr,
     pub(super) length: u32,
     pub(super) packets: u16,
-    /// Packets that got an op number.
+    /// Number of packets with an op number.
     pub(super) issued: u16,
     pub(super) acknowledged: u16,
     pub(super) start: StartState,
@@ -128,16 +128,18 @@ impl Segment {
     }
 }
 
-/// What is known of a segment's first packet. The others are of no use before it: the receiver keeps them aside meanwhile.
+/// State of a segment's first packet. The receiver cannot process the others before it and holds them in its escape
+/// channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StartState {
-    /// Its op number.
+    /// Op number of the first packet.
     pub(super) op: OpNumber,
-    /// When it was first sent, or when the latest try of it was sent that was refused: the receiver had no entry before.
+    /// Time of the first sending, or of the latest try that was refused: the receiver had no entry before.
     pub(super) first: Nanos,
-    /// When it was last sent again; zero if never.
+    /// Time of the last retransmission; zero without one.
     pub(super) again: Nanos,
-    /// When it was acknowledged: whatever is sent from then on, the receiver expects. [`Nanos::MAX`] if it was not.
+    /// Time of the acknowledgement: the receiver expects every packet sent from then on. [`Nanos::MAX`] if it is not
+    /// acknowledged.
     pub(super) known: Nanos,
 }
 
@@ -147,7 +149,7 @@ impl Default for StartState {
     }
 }
 
-/// The segment records and those that are free.
+/// Segment records and the free list.
 #[derive(Clone, Debug)]
 pub(super) struct Segments {
     records: Box<[Segment]>,
@@ -155,7 +157,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Bytes of state of one record, and of its place in the list of free ones.
+    /// Bytes of state of one record and of its slot in the free list.
     pub(super) const BYTES: usize = size_of::<Segment>() + size_of::<u16>();
 
     pub(super) fn capacity(&self) -> u64 {
@@ -198,7 +200,7 @@ impl Segments {
         self.records.len() - self.free.len()
     }
 
-    /// Those in use.
+    /// Returns the records in use.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u16, &Segment)> {
         (0..).zip(&self.records).filter(|(_, record)| record.in_use)
     }
@@ -209,48 +211,48 @@ impl Segments {
     }
 }
 
-/// When round trips to a node were learnt.
+/// Times at which round trips to a node were sampled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SampleTimes {
-    /// What was sent before has the initial timeout.
+    /// Time of the first sample. Packets sent before have the initial timeout.
     pub(super) first: Nanos,
     pub(super) latest: Nanos,
 }
 
-/// One node that has, or had, transfers.
+/// Node that has, or had, transfers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Destination {
     pub(super) node: NodeId,
-    /// Id of the next transfer that gets under way.
+    /// Id of the next transfer that starts.
     pub(super) next_id: TransferId,
     pub(super) regular: List,
     pub(super) big: List,
-    /// Transfers under way, by id: the head is the oldest live one.
+    /// Transfers in progress, by id: the head is the oldest live one.
     pub(super) live: List,
-    /// Transfers in either queue or under way.
+    /// Number of transfers in either queue or in progress.
     pub(super) transfers: u32,
     pub(super) in_flight: u32,
-    /// Whether the last news was a deadline that passed: no new packets until something comes back.
+    /// Whether the last event was an expired deadline: no new packets until an answer arrives.
     pub(super) suspect: bool,
-    /// Transfers under way whose notification the receiving host has no room for.
+    /// Number of transfers in progress whose notification has no slot at the receiving host.
     pub(super) not_ready: u32,
-    /// Regular commands in the queue that were there when the last big segment left.
+    /// Number of regular commands that were in the queue when the last big segment was issued.
     pub(super) must_pass: u32,
     pub(super) trip: RoundTrip,
-    /// When the first and the latest sample of it was taken.
+    /// Times of the first and the latest sample of `trip`.
     pub(super) sampled: SampleTimes,
-    /// The node's life, and the one before; 0 if unknown.
+    /// Incarnation of the node; `former_incarnation`: the one before. 0 if unknown.
     pub(super) life: Incarnation,
     pub(super) former_incarnation: Incarnation,
 }
 
-/// The destinations; a record without transfers can be given to another node.
+/// Table of destinations. A record without transfers can be assigned to another node.
 #[derive(Clone, Debug)]
 pub(super) struct Destinations {
     records: Box<[Destination]>,
     used: u32,
-    /// Where numbering starts for a node without a record: above every id that an evicted record had given out, so
-    /// that no id is used twice towards one node.
+    /// First id for a node without a record: above every id that an evicted record has used, so that no id is used
+    /// twice towards one node.
     floor: TransferId,
 }
 
@@ -282,7 +284,7 @@ impl Destinations {
         u32::try_from(self.records.len()).unwrap_or(u32::MAX)
     }
 
-    /// Records that were ever used: the ones worth looking at.
+    /// Returns the number of records that were ever used; the others need no search.
     pub(super) const fn used(&self) -> u32 {
         self.used
     }
@@ -295,7 +297,7 @@ impl Destinations {
         &mut self.records[index(at)]
     }
 
-    /// The record of `node`, made if need be; `None` if every record has transfers.
+    /// Returns the record of `node`, created if needed; `None` if every record has transfers.
     pub(super) fn find_or_make(&mut self, node: NodeId) -> Option<u32> {
         let mut idle = None;
         for at in 0..self.used {

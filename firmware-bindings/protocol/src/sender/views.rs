@@ -1,4 +1,4 @@
-//! What a sender has under way, for listings. Nothing here is on the path of a packet.
+//! Views of a sender's packets and transfers, for listings. Not on the path of a packet.
 
 use fpga_firmware::ids::{NodeId, OpNumber, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
@@ -10,71 +10,71 @@ use crate::segment::{TransferClass, packet_span};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
-/// One packet in flight: an entry of the op table with what it belongs to.
+/// View of one packet in flight: an entry of the op table with its transfer and segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PacketView {
-    /// Its op number.
+    /// Op number.
     pub op: OpNumber,
-    /// Its state.
+    /// State of the entry.
     pub state: OpState,
-    /// The receiving node.
+    /// Receiving node.
     pub node: NodeId,
-    /// Its transfer on the wire.
+    /// Transfer id on the wire.
     pub transfer: TransferId,
-    /// The segment within the transfer.
+    /// Segment within the transfer.
     pub segment: SegmentIndex,
-    /// The packet within the segment.
+    /// Packet within the segment.
     pub packet: u16,
-    /// Where its payload goes.
+    /// Destination address of its payload.
     pub address: CardAddr,
     /// Payload bytes.
     pub length: u32,
-    /// How often it was sent.
+    /// Number of times that it was sent.
     pub tries: u8,
-    /// Time-outs in a row.
+    /// Consecutive timeouts.
     pub silent: u8,
-    /// "Busy" answers in a row.
+    /// Consecutive "busy" answers.
     pub busy: u8,
-    /// When it was last sent.
+    /// Time of the last sending.
     pub sent: Nanos,
-    /// When it is looked at again; `None`: it waits for a transmit window.
+    /// Deadline; `None`: it waits for a transmit window.
     pub deadline: Option<Nanos>,
 }
 
-/// How far a transfer is.
+/// Progress of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransferStage {
-    /// Nothing of it was sent.
+    /// No packet was sent.
     Queued,
     /// Packets were sent, and not all are acknowledged.
     InProgress,
-    /// All are acknowledged; the receiver is to be told.
+    /// All packets are acknowledged; the arrival notice is to be sent.
     Announcing,
 }
 
-/// One transfer that has not ended.
+/// View of one transfer that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransferView {
-    /// What `submit` returned.
+    /// Ticket that `submit` returned.
     pub ticket: Ticket,
-    /// Its id on the wire; `None` while nothing of it was sent.
+    /// Id on the wire; `None` while no packet was sent.
     pub transfer: Option<TransferId>,
-    /// The receiving node.
+    /// Receiving node.
     pub node: NodeId,
-    /// Which queue it came by.
+    /// Queue of the transfer.
     pub class: TransferClass,
-    /// How far it is.
+    /// Progress.
     pub stage: TransferStage,
-    /// First byte at the receiver.
+    /// Address of the first byte at the receiver.
     pub destination: CardAddr,
-    /// Bytes asked for.
+    /// Length in bytes.
     pub length: u64,
-    /// Bytes of which no segment was cut: what the transfer at the head of a queue still has there.
+    /// Bytes that are not cut into segments yet.
     pub remaining: u64,
-    /// Segments it is cut into.
+    /// Number of segments.
     pub segments: u32,
     /// Segments cut and not acknowledged.
     pub outstanding: u32,
@@ -82,16 +82,16 @@ pub struct TransferView {
     pub acknowledged: u64,
     /// Packets sent for the first time.
     pub packets: u64,
-    /// Packets sent again.
+    /// Packets retransmitted.
     pub retransmits: u64,
-    /// When it was submitted.
+    /// Time of submission.
     pub started: Nanos,
-    /// Its own deadline.
+    /// Deadline given with the command.
     pub deadline: Option<Nanos>,
 }
 
 impl Sender {
-    /// The packets in flight.
+    /// Returns the packets in flight.
     pub fn packets(&self) -> impl Iterator<Item = PacketView> + '_ {
         self.ops.iter().map(|op| {
             let segment = self.segments.get(op.segment);
@@ -115,7 +115,7 @@ impl Sender {
         })
     }
 
-    /// The transfers that have not ended, by slot.
+    /// Returns the transfers that have not ended, by slot.
     pub fn transfers(&self) -> impl Iterator<Item = TransferView> + '_ {
         (0..).zip(&self.transfers).filter_map(|(slot, transfer)| {
             let stage = match transfer.state {

@@ -1,4 +1,4 @@
-//! What the two sides may be told, checked once.
+//! Configurations of sender and receiver of the message schemes.
 
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 
@@ -10,35 +10,36 @@ use crate::time::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderConfig {
-    /// This node.
+    /// Number of this node.
     pub node: NodeId,
-    /// By which rules it sends what does not say by which. A receiver has to have the same.
+    /// Default scheme of transfers. The receiver has to support the same.
     pub rules: SchemeConfig,
-    /// By which others a transfer may ask to be sent (default: none). Each costs every context one more end.
+    /// Additional schemes that a transfer may select (default: none). Each needs one more message sender per context.
     pub others: SchemeSet,
     /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
     pub packet_size_log2: u8,
-    /// Packets of a message, 1..=4096 (default 4096): longer transfers become several messages.
+    /// Maximum number of packets of a message, 1..=4096 (default 4096); longer transfers become several messages.
     pub message_packets: u32,
-    /// Messages under way at once, 1..=4096 (default 64).
+    /// Maximum number of messages in progress, 1..=4096 (default 64).
     pub contexts: u32,
-    /// Of these to one node, so that an unreachable one leaves some to others (default: three quarters). 0 selects the default.
+    /// Maximum number of messages in progress to one node, so that an unreachable node does not occupy all contexts
+    /// (default: three quarters). 0 selects the default.
     pub contexts_per_node: u32,
-    /// Transfers that may be queued, under way or waiting to be polled (default 1024).
+    /// Maximum number of transfers that are queued, in progress or waiting to be polled (default 1024).
     pub transfers: u32,
-    /// An unanswered request is repeated after this time, twice as long each time (default: 10 us).
+    /// Time after which an unanswered request is repeated; it doubles each time (default 10 us).
     pub ask: Nanos,
-    /// A transfer is given up after so long without an answer (default 1 s). "Busy" is an answer.
+    /// Give-up time: time without an answer after which a transfer fails (default 1 s). "Busy" is an answer.
     pub give_up: Nanos,
-    /// Half of a context's message numbers last at least this long (default 1.2 s): longer than a receiver's tombstones and the
-    /// life of a packet.
+    /// Minimum time for which half of a context's message numbers last (default 1.2 s). It has to exceed a receiver's
+    /// tombstone time plus the packet lifetime.
     pub rest: Nanos,
-    /// Bits of the message numbers that are used, 3..=20 (default 20). Fewer only for tests.
+    /// Number of bits of the message numbers in use, 3..=20 (default 20). Fewer only for tests.
     pub number_bits: u32,
 }
 
 impl SenderConfig {
-    /// The defaults above for `node`.
+    /// Returns the defaults above for `node`.
     #[must_use]
     pub const fn new(node: NodeId, rules: SchemeConfig) -> Self {
         Self {
@@ -57,7 +58,7 @@ impl SenderConfig {
         }
     }
 
-    /// Bytes of a full packet.
+    /// Returns the payload bytes of a full packet.
     #[must_use]
     pub const fn packet_size(&self) -> u32 {
         1 << self.packet_size_log2
@@ -70,10 +71,10 @@ impl SenderConfig {
         }
     }
 
-    /// Checks every rule above.
+    /// Checks the ranges above.
     ///
     /// # Errors
-    /// The first rule broken, with the value found.
+    /// The first rule that is violated, with the value found.
     pub fn validate(&self) -> Result<(), MessageConfigError> {
         sizes(&[
             ("packet_size_log2", self.packet_size_log2.into(), 6, 12),
@@ -93,35 +94,36 @@ impl SenderConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverConfig {
-    /// This node.
+    /// Number of this node.
     pub node: NodeId,
-    /// Its life.
+    /// Incarnation of this node.
     pub incarnation: Incarnation,
-    /// By which rules it receives. A sender has to have the same.
+    /// Default scheme. A sender has to use the same.
     pub rules: SchemeConfig,
-    /// And by which others (default: none). Each costs every context one more end.
+    /// Additional schemes (default: none). Each needs one more message receiver per context.
     pub others: SchemeSet,
     /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
     pub packet_size_log2: u8,
-    /// Messages being received at once, 1..=4096 (default 64).
+    /// Maximum number of messages in progress, 1..=4096 (default 64).
     pub contexts: u32,
-    /// Senders' contexts that are remembered, live ones included, 1..=65536 (default 4096).
+    /// Maximum number of senders' contexts that are recorded, live ones included, 1..=65536 (default 4096).
     pub peers: u32,
-    /// Memory windows (default 64).
+    /// Number of memory windows (default 64).
     pub windows: u32,
-    /// A message whose sender is silent for so long is forgotten (default 3 s; longer than a sender's patience).
+    /// Time without a packet after which a message is dropped (default 3 s); longer than the give-up time of a sender.
     pub silence: Nanos,
-    /// What became of a message is remembered for so long after its last packet (default 1.1 s): longer than a sender's
-    /// patience and the life of its packets together.
+    /// Time for which the state of a message is kept after its last packet (default 1.1 s); longer than the give-up
+    /// time of a sender plus the packet lifetime.
     pub tombstone: Nanos,
-    /// A packet wanders for so long at most (default 10 ms): a new life of a node is refused as by a busy receiver for so long.
+    /// Packet lifetime: maximum time that a packet can stay in the network (default 10 ms). A new incarnation of a node
+    /// is refused as busy for this time.
     pub lifetime: Nanos,
-    /// Bits of the message numbers that senders use, 3..=20 (default 20).
+    /// Number of bits of the message numbers that senders use, 3..=20 (default 20).
     pub number_bits: u32,
 }
 
 impl ReceiverConfig {
-    /// The defaults above for `node` in its life `incarnation`.
+    /// Returns the defaults above for `node` with `incarnation`.
     #[must_use]
     pub const fn new(node: NodeId, incarnation: Incarnation, rules: SchemeConfig) -> Self {
         Self {
@@ -140,16 +142,16 @@ impl ReceiverConfig {
         }
     }
 
-    /// Bytes of a full packet.
+    /// Returns the payload bytes of a full packet.
     #[must_use]
     pub const fn packet_size(&self) -> u32 {
         1 << self.packet_size_log2
     }
 
-    /// Checks every rule above.
+    /// Checks the ranges above.
     ///
     /// # Errors
-    /// The first rule broken, with the value found.
+    /// The first rule that is violated, with the value found.
     pub fn validate(&self) -> Result<(), MessageConfigError> {
         sizes(&[
             ("packet_size_log2", self.packet_size_log2.into(), 6, 12),
@@ -174,7 +176,7 @@ fn sizes(rules: &[(&'static str, u32, u32, u32)]) -> Result<(), MessageConfigErr
     Ok(())
 }
 
-/// A side that cannot exist.
+/// Invalid configuration of a sender or receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageConfigError {
@@ -183,14 +185,14 @@ pub enum MessageConfigError {
     Size {
         /// Field of the configuration.
         name: &'static str,
-        /// Size asked for.
+        /// Size given.
         found: u32,
-        /// The smallest possible.
+        /// Minimum.
         least: u32,
-        /// The largest possible.
+        /// Maximum.
         most: u32,
     },
-    /// A timer of no length.
+    /// A timeout is zero.
     #[error(
         "a time to ask again, to give up, of silence or of a tombstone is zero: give at least one nanosecond"
     )]

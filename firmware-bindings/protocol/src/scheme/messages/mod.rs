@@ -1,27 +1,28 @@
-//! What stands round the two ends of a message: contexts, numbers, requests, tombstones, transfers (spec 3).
+//! Contexts, message numbers, requests, tombstones and transfers around the message senders and receivers (spec 3).
 //!
-//! A transfer is cut into messages of up to 4096 packets [E0-11]. A sender has a fixed number of contexts, each of which sends one
-//! message after another and numbers them (MSGID, 20 bits). In the schemes that ask first, a message begins with a request
-//! that the receiver answers with the number of its own context (CID) or "none free"; in the others any packet can begin its
-//! message. Requests may be repeated: the same one gets the same answer [E0-16].
+//! A transfer is cut into messages of up to 4096 packets [E0-11]. A sender has a fixed number of contexts. Each context
+//! sends one message after another and numbers them (MSGID, 20 bits). In the schemes with a request, a message begins
+//! with a request that the receiver answers with the number of its own context (CID) or "none free"; in the others any
+//! packet can begin its message. Requests may be repeated: the same request gets the same answer [E0-16].
 //!
-//! # What is remembered of the past
+//! # Tombstones
 //!
-//! The receiver keeps, per context *of a sender*, the number of its last message and what became of it: its tombstone. A context
-//! sends one message at a time, so a higher number ends the one before, a lower one is a zombie's, and the same one is
-//! answered with DONE [E0-15, E0-17]. So the tombstones of a sender are as many as its contexts, not as its messages. They rest for
-//! [`ReceiverConfig::tombstone`] after the last packet, which covers a sender's patience and the life of its packets, and a
-//! sender uses no more than half of its numbers within that time, so that "higher" is never in doubt when the numbers wrap.
+//! The receiver keeps, per context *of a sender*, the number and the state of its last message: its tombstone. A
+//! context sends one message at a time. Therefore a higher number ends the previous message, a lower one belongs to a
+//! delayed duplicate, and the same one is answered with DONE [E0-15, E0-17]. A sender has as many tombstones as
+//! contexts, independent of its number of messages. A tombstone is kept for [`ReceiverConfig::tombstone`] after the
+//! last packet, which covers a sender's give-up time and the packet lifetime. A sender uses no more than half of its
+//! numbers within that time, so that "higher" is unambiguous when the numbers wrap.
 //!
-//! # One notice per transfer
+//! # One notification per transfer
 //!
-//! A transfer's last message begins when all others are complete, and says so. So the receiver knows that a transfer is complete
-//! without a table of transfers.
+//! A transfer's last message begins when all others are complete, and is marked as the last one. Therefore the receiver
+//! detects a complete transfer without a table of transfers.
 //!
 //! # Reads
 //!
-//! A read is a request that makes the other side write [`Reads`]: it is repeated until it is answered, and carried out once; the
-//! transfer that answers it names it.
+//! A read is a request that makes the other node write ([`Reads`]). The request is repeated until it is answered, and
+//! executed once. The transfer that answers it carries its number.
 
 mod config;
 mod peers;
@@ -48,7 +49,7 @@ fn bits(words: [u64; 2]) -> u128 {
     u128::from(words[0]) | u128::from(words[1]) << 64
 }
 
-/// An end's answer as the wire has it.
+/// Converts an answer of a message receiver to its wire form.
 const fn to_wire(answer: &Answer) -> AnswerBody {
     match *answer {
         Answer::Done => AnswerBody::Done,
@@ -63,7 +64,7 @@ const fn to_wire(answer: &Answer) -> AnswerBody {
     }
 }
 
-/// The wire's answer as an end takes it; `None` if it is not for an end.
+/// Converts an answer from its wire form; `None` if it is not for a message sender.
 fn from_wire(body: &AnswerBody) -> Option<Answer> {
     Some(match *body {
         AnswerBody::Done => Answer::Done,

@@ -1,4 +1,4 @@
-//! What a receiver remembers of every sender's contexts: the last message and what became of it.
+//! Receiver's records of every sender's contexts: the last message and its state.
 
 use alloc::boxed::Box;
 
@@ -7,10 +7,10 @@ use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
-/// Places that are looked at for one key.
+/// Maximum number of slots that are searched for one key.
 const PROBES: usize = 64;
 
-/// Who sends: a context of one life of a node.
+/// Identity of a sender's context: node, incarnation and context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ContextKey {
     pub(super) node: NodeId,
@@ -26,14 +26,14 @@ impl ContextKey {
     }
 }
 
-/// What became of a message.
+/// State of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum MessageState {
-    /// It is being received, in this context.
+    /// In progress, in this context of the receiver.
     Live(u16),
-    /// Everything is here.
+    /// Complete.
     Done,
-    /// It was given up.
+    /// Given up.
     GivenUp,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct PeerRecord {
     pub(super) key: ContextKey,
     pub(super) message: MessageId,
     pub(super) state: MessageState,
-    /// When its last packet came.
+    /// Arrival time of its last packet.
     pub(super) last_heard: Nanos,
 }
 
-/// A hash table without removal: what has rested long enough makes room for something else in its place.
+/// Hash table without removal: an expired record is overwritten by a new one in its slot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PeerTable {
     places: Box<[Option<PeerRecord>]>,
@@ -68,7 +68,7 @@ impl PeerTable {
             match self.places.get(at)? {
                 Some(peer) if peer.key == *key => return Some(at),
                 Some(_) => {}
-                // Nothing is ever removed: what comes later was never put past a free place.
+                // Records are never removed: no later record was placed beyond a free slot.
                 None => return None,
             }
         }
@@ -83,7 +83,7 @@ impl PeerTable {
         self.places.get_mut(at)?.as_mut()
     }
 
-    /// Where a peer that is not there yet can be put: a place that was never used, or one whose message ended before `rested`.
+    /// Returns a slot for a peer without a record: one that was never used, or one whose message ended before `rested`.
     pub(super) fn find_free(&self, key: &ContextKey, rested: Nanos) -> Option<usize> {
         self.probes(key).find(|at| match self.places.get(*at) {
             Some(Some(peer)) => !matches!(peer.state, MessageState::Live(_)) && peer.last_heard < rested,

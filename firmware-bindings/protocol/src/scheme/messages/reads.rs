@@ -1,11 +1,11 @@
-//! Reads: requests that make the other side write (spec 3).
+//! Reads: requests that make the other node write (spec 3).
 //!
-//! The asking side repeats its request until it is answered, and then waits for the transfer that names the read. The side that is
-//! asked checks that a memory window allows to read, submits the transfer once, and gives the same answer to a repeated
-//! request.
+//! The requesting node repeats its request until it is answered, and then waits for the transfer that carries the
+//! read's number. The serving node checks that a memory window permits the read, submits the transfer once, and gives
+//! the same answer to a repeated request.
 //!
-//! The window that the answer is written to should exist for the read alone, and be closed when the read has ended: whatever
-//! comes later is refused then.
+//! The memory window to which the answer is written should exist for the read alone, and be closed when the read has
+//! ended: all later packets are refused then.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -29,26 +29,26 @@ use fpga_registers::cast::index;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadConfig {
-    /// This node.
+    /// Number of this node.
     pub node: NodeId,
-    /// Its life.
+    /// Incarnation of this node.
     pub incarnation: Incarnation,
-    /// Reads under way at once, 1..=4096 (default 64).
+    /// Maximum number of reads in progress, 1..=4096 (default 64).
     pub slots: u32,
-    /// Other nodes' reads that are remembered, 1..=65536 (default 4096).
+    /// Maximum number of other nodes' reads that are recorded, 1..=65536 (default 4096).
     pub peers: u32,
-    /// An unanswered request is repeated after this time, twice as long each time (default 10 us).
+    /// Time after which an unanswered request is repeated; it doubles each time (default 10 us).
     pub ask: Nanos,
-    /// A request is given up after so long without an answer (default 1 s).
+    /// Time without an answer after which a request is given up (default 1 s).
     pub give_up: Nanos,
-    /// A read whose answer makes no progress for so long is given up (default 3 s).
+    /// Time without progress of the answer after which a read is given up (default 3 s).
     pub silence: Nanos,
-    /// A read that was served is remembered for so long (default 1.1 s).
+    /// Time for which a served read is recorded (default 1.1 s).
     pub tombstone: Nanos,
 }
 
 impl ReadConfig {
-    /// The defaults above for `node` in its life `incarnation`.
+    /// Returns the defaults above for `node` with `incarnation`.
     #[must_use]
     pub const fn new(node: NodeId, incarnation: Incarnation) -> Self {
         Self {
@@ -64,49 +64,49 @@ impl ReadConfig {
     }
 }
 
-/// `length` bytes from `source` at `node` to the local `base`.
+/// Read request: `length` bytes from `source` at `node` to the local `base`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// The node that has the data.
+    /// Node that has the data.
     pub node: NodeId,
-    /// First byte there.
+    /// Address of the first byte at that node.
     pub source: CardAddr,
-    /// Key of its memory window, which has to allow reading.
+    /// Key of that node's memory window, which has to permit reading.
     pub source_key: u64,
-    /// First byte here.
+    /// Address of the first local byte.
     pub base: CardAddr,
     /// Key of this node's memory window.
     pub key: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// Names a read at the node that asks.
+/// Handle of a read at the requesting node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReadTicket(MessageId);
 
-/// Why a read was not taken, or failed.
+/// Reason for which a read was not accepted, or failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Back-pressure.
+    /// Back-pressure: all reads are in use.
     #[error("all {capacity} reads are under way: wait for one to end")]
     Full {
-        /// Reads at once.
+        /// Maximum number of reads in progress.
         capacity: u32,
     },
-    /// Nothing to read, a range that leaves the address space, or no node.
+    /// The read has no bytes, its range leaves the address space, or its node is invalid.
     #[error(
         "a read of {length} bytes from {source_address} at node {node} to {base} cannot be: give one node and at least one byte"
     )]
     Range {
-        /// The node.
+        /// Node given.
         node: NodeId,
-        /// First byte there.
+        /// Address of the first byte at that node.
         source_address: CardAddr,
-        /// First byte here.
+        /// Address of the first local byte.
         base: CardAddr,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
     /// No answer to the request.
@@ -114,39 +114,39 @@ pub enum ReadError {
         "node {node} does not answer a read from {address}, asked {tries} times: check the node and the path"
     )]
     Unanswered {
-        /// The node.
+        /// Node of the read.
         node: NodeId,
-        /// First byte there.
+        /// Address of the first byte at that node.
         address: CardAddr,
         /// Requests sent.
         tries: u8,
     },
-    /// The node will not be read.
+    /// The node refuses the read.
     #[error("node {node} refuses a read from {address} ({reason}): check address, length and key")]
     Refused {
-        /// The node.
+        /// Node of the read.
         node: NodeId,
-        /// First byte there.
+        /// Address of the first byte at that node.
         address: CardAddr,
-        /// Its reason.
+        /// Reason of that node.
         reason: NackReason,
     },
-    /// The node took the request and sent too little.
+    /// The node accepted the request and did not send all data.
     #[error("node {node} accepted a read from {address} and fell silent: read again")]
     Silent {
-        /// The node.
+        /// Node of the read.
         node: NodeId,
-        /// First byte there.
+        /// Address of the first byte at that node.
         address: CardAddr,
     },
 }
 
-/// The end of a read: exactly one per accepted one.
+/// Completion of a read: exactly one per accepted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// Which.
+    /// Ticket of the read.
     pub ticket: ReadTicket,
-    /// How it ended.
+    /// Result of the read.
     pub result: Result<(), ReadError>,
 }
 
@@ -154,16 +154,16 @@ pub struct ReadOutcome {
 struct Slot {
     number: u32,
     read: Option<Read>,
-    /// The request has to be sent.
+    /// Whether the request has to be sent.
     due: bool,
     accepted: bool,
-    /// When something has to be done.
+    /// Time of the next action.
     at: Nanos,
     last_heard: Nanos,
     tries: u8,
 }
 
-/// A node's reads, those that it asks for and those that it serves.
+/// Reads of a node: those that it requests and those that it serves.
 #[derive(Clone, Debug)]
 pub struct Reads {
     config: ReadConfig,
@@ -175,10 +175,10 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Allocates everything that will ever be needed.
+    /// Creates the table and allocates all memory that it will ever need.
     ///
     /// # Errors
-    /// A size or a timer out of range.
+    /// A size or a timer is out of range.
     pub fn new(config: ReadConfig) -> Result<Self, MessageConfigError> {
         for (name, found, most) in
             [("slots", config.slots, MessageId::CONTEXTS), ("peers", config.peers, 1 << 16)]
@@ -209,10 +209,10 @@ impl Reads {
         })
     }
 
-    /// Begins a read.
+    /// Starts a read.
     ///
     /// # Errors
-    /// [`ReadError::Full`], [`ReadError::Range`]; nothing has changed then.
+    /// [`ReadError::Full`], [`ReadError::Range`]; the table is unchanged.
     pub fn start(&mut self, now: Nanos, read: Read) -> Result<ReadTicket, ReadError> {
         let Read { node, source, base, length, .. } = read;
         let inside = |start: CardAddr| start.checked_add(length).is_some();
@@ -220,13 +220,13 @@ impl Reads {
             return Err(ReadError::Range { node, source_address: source, base, length });
         }
         let full = ReadError::Full { capacity: self.config.slots };
-        // An outcome that was not fetched keeps its place.
+        // An outcome that was not polled occupies its slot.
         if self.free.len() <= self.outcomes.len() {
             return Err(full);
         }
         let at = self.free.pop().ok_or(full)?;
         let slot = self.slots.get_mut(usize::from(at)).ok_or(full)?;
-        // 20 bits of number for each of the slots; 0 would name no read.
+        // Each slot has numbers of 20 bits; 0 is reserved for "no read".
         slot.number = (slot.number + 1) % (1 << 20);
         slot.number = slot.number.max(1);
         (slot.read, slot.due, slot.accepted, slot.tries) = (Some(read), true, false, 0);
@@ -249,7 +249,7 @@ impl Reads {
         self.outcomes.push_back(ReadOutcome { ticket, result });
     }
 
-    /// Takes a packet that is about reads; any other is ignored. What is asked for is sent by `sender`, if `access` allows it.
+    /// Processes a packet about reads; any other is ignored. `sender` sends the requested data, if `access` permits it.
     pub fn handle_packet(&mut self, now: Nanos, header: &Header, access: &AccessTable, sender: &mut Sender) {
         match header {
             Header::Message(Message::Read(request)) if request.common.destination == self.config.node => {
@@ -265,7 +265,7 @@ impl Reads {
                         (slot.accepted, slot.due) = (true, false);
                         (slot.last_heard, slot.at) = (now, now.saturating_add(silence));
                     }
-                    // Asked again when the timer runs out; busy is an answer.
+                    // The request is repeated when the timer expires; "busy" is an answer.
                     AnswerBody::ReadRefused(NackReason::Busy) => slot.last_heard = now,
                     AnswerBody::ReadRefused(reason) => {
                         self.finish(at, Err(ReadError::Refused { node, address: read.source, reason }));
@@ -286,7 +286,7 @@ impl Reads {
                 peer.last_heard = now;
                 AnswerBody::ReadAccepted
             }
-            // An old request that has wandered: nobody waits for its answer.
+            // A delayed duplicate of an old request: its answer is not awaited any more.
             Some(peer) if !peer.message.is_older_than(request.read, 20) => return,
             _ => {
                 let rested = now.checked_sub(self.config.tombstone).unwrap_or(Nanos::ZERO);
@@ -315,7 +315,7 @@ impl Reads {
                 }
             }
         };
-        // Without room it is as if the network had lost the answer: the request comes again.
+        // Without a free slot the answer is dropped, as if lost in the network: the request is repeated.
         if self.answers.len() < self.answers.capacity() {
             let common = Common {
                 source: self.config.node,
@@ -334,7 +334,7 @@ impl Reads {
         }
     }
 
-    /// Takes an event of the receiving side: whether it is the end of a read.
+    /// Processes an event of the receiver; returns whether it completes a read.
     pub fn handle_event(&mut self, event: &Event) -> bool {
         if event.kind != EventKind::Notice || event.count == 0 {
             return false;
@@ -347,7 +347,7 @@ impl Reads {
         whole
     }
 
-    /// Time has passed. `receiver` knows whether an answer makes progress.
+    /// Processes expired timers. `receiver` reports whether an answer makes progress.
     pub fn handle_timeout(&mut self, now: Nanos, receiver: &Receiver) {
         for at in (0..=u16::MAX).take(self.slots.len()) {
             let Some(slot) = self.slots.get_mut(usize::from(at)) else { continue };
@@ -373,13 +373,13 @@ impl Reads {
         }
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// Returns the time of the next call of [`Self::handle_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         self.slots.iter().filter(|slot| slot.read.is_some()).map(|slot| slot.at).min()?.as_timer()
     }
 
-    /// The next packet to send.
+    /// Returns the next packet to send.
     pub fn poll_packet(&mut self, now: Nanos) -> Option<OutgoingPacket> {
         if let Some(answer) = self.answers.pop_front() {
             let header = Header::Message(Message::Answer(answer));
@@ -408,7 +408,7 @@ impl Reads {
         Some(OutgoingPacket { header, source: CardAddr::new(0), payload: 0 })
     }
 
-    /// The next read that has ended.
+    /// Returns the next completed read.
     pub fn poll_outcome(&mut self) -> Option<ReadOutcome> {
         self.outcomes.pop_front()
     }

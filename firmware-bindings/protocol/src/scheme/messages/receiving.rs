@@ -1,7 +1,7 @@
-//! The receiving side: packets in, memory writes, answers and events out.
+//! Receiver of the message schemes: takes packets, writes memory, produces answers and events.
 //!
-//! Longer than most files: what is asked before a message is admitted, and what its packets may then do, stand in one order that the
-//! searches rely on.
+//! This file is longer than most: the checks before a message is admitted, and the effects of its packets, depend on
+//! one order of searches.
 
 mod incarnations;
 mod views;
@@ -34,47 +34,47 @@ pub use views::ReceiverCounters;
 
 #[derive(Clone, Debug)]
 struct Context {
-    /// Its place among the peers, whose fortune is [`MessageState::Live`]; `None` if the context is free.
+    /// Index of its peer record, whose state is [`MessageState::Live`]; `None` if the context is free.
     peer: Option<usize>,
-    /// How often the context was used.
+    /// Number of uses of the context.
     generation: u32,
     announcement: Announcement,
     count: u32,
-    /// The memory window that allowed the last packet.
+    /// Index of the memory window that allowed the last packet.
     window: u16,
-    /// Whether the host is told when the transfer is complete.
+    /// Whether the host is notified when the transfer is complete.
     notifies: bool,
-    /// By which rules its message comes, or its last one came.
+    /// Scheme of its current or last message.
     scheme: Scheme,
     end: AnyMessageReceiver,
 }
 
-/// A context's end by rules that its message does not go by.
+/// Message receiver of a context for a scheme that its current message does not use.
 #[derive(Clone, Debug)]
 struct SpareReceiver {
     scheme: Scheme,
     end: AnyMessageReceiver,
 }
 
-/// The receiving side of one node; see [the module](super).
+/// Receiver of one node; see [the module](super).
 #[derive(Clone, Debug)]
 pub struct Receiver {
     config: ReceiverConfig,
     access: AccessTable,
     contexts: Box<[Context]>,
-    /// As many of each context as there are other rules, one context's after the other's.
+    /// One message receiver per context and additional scheme, ordered by context.
     spares: Box<[SpareReceiver]>,
     free: FreeSlots,
     timers: Timers,
     peers: PeerTable,
     incarnations: NodeTable,
     actions: VecDeque<Action>,
-    /// Free slots for notices, and those of them that are reserved for messages with which a transfer will be complete.
+    /// Free slots for notifications; `reserved`: those reserved for messages that complete a transfer.
     notice_slots: u32,
     reserved: u32,
-    /// Most that one call says.
+    /// Maximum number of outputs of one call.
     burst: usize,
-    /// No sender falls silent before this; it may be early, never late.
+    /// Lower bound of the time at which a sender's silence expires; it may be early, never late.
     next_sweep: Nanos,
     counters: ReceiverCounters,
 }
@@ -83,18 +83,18 @@ const fn key_of(common: &Common, message: MessageId) -> ContextKey {
     ContextKey { node: common.source, incarnation: common.incarnation, context: message.context() }
 }
 
-/// Where a message is: how a packet that comes finds it.
+/// Result of the search for a packet's message.
 enum Lookup {
-    /// In this context.
+    /// In progress in this context.
     Active(u16),
-    /// It has ended, or a later one of the same context has begun.
+    /// Ended, or a later message of the same context has begun.
     Ended(Option<MessageState>),
-    /// It was never heard of.
+    /// No record.
     Unknown,
 }
 
 impl Receiver {
-    /// Allocates everything the side will ever need.
+    /// Creates a receiver and allocates all memory that it will ever need.
     ///
     /// # Errors
     /// See [`ReceiverConfig::validate`].
@@ -120,7 +120,7 @@ impl Receiver {
             scheme: config.rules.scheme(),
             end: config.rules.receiving(),
         };
-        // At most three answers and an event per context in one call, or all that follows from one packet.
+        // One call causes at most three answers and an event per context, or all that follows from one packet.
         let burst = 4 * index(config.contexts) + 8;
         let beside = config.others.without(config.rules.scheme());
         let spare = |rules: SchemeConfig| SpareReceiver { scheme: rules.scheme(), end: rules.receiving() };
@@ -142,19 +142,19 @@ impl Receiver {
         })
     }
 
-    /// The configuration in use.
+    /// Returns the configuration in use.
     #[must_use]
     pub const fn config(&self) -> &ReceiverConfig {
         &self.config
     }
 
-    /// Running counts.
+    /// Returns the running counts.
     #[must_use]
     pub const fn counters(&self) -> &ReceiverCounters {
         &self.counters
     }
 
-    /// Its tables, and how much state an entry of each holds, without what the ends keep on the heap.
+    /// Returns the tables and the bytes of state per entry, without the heap memory of the message receivers.
     #[must_use]
     pub fn state(&self) -> [StateTable; 3] {
         [
@@ -164,43 +164,46 @@ impl Receiver {
         ]
     }
 
-    /// Who this node is from now on, and in which life: before anything is received, or once that may be forgotten.
+    /// Sets this node's number and incarnation. To be called before the first packet, or when all state may be
+    /// forgotten.
     pub const fn set_identity(&mut self, node: NodeId, incarnation: Incarnation) {
         (self.config.node, self.config.incarnation) = (node, incarnation);
     }
 
-    /// How long a silent sender is waited for, how long it is remembered what became of a message, and how long a packet wanders at most.
+    /// Sets the silence timeout of senders, the time for which a message's state is kept, and the packet lifetime.
     pub fn set_timeouts(&mut self, silence: Nanos, tombstone: Nanos, lifetime: Nanos) {
         (self.config.silence, self.config.tombstone, self.config.lifetime) = (silence, tombstone, lifetime);
         if self.live() > 0 {
-            // Looks at all of them, early.
+            // Check all contexts early.
             self.next_sweep = Nanos::ZERO;
         }
     }
 
-    /// States how many notices can be told from now on; at first any number. To be called before each packet.
+    /// Sets the number of notifications that can be reported from now on; initially unlimited. To be called before each
+    /// packet.
     ///
-    /// The last message of a transfer begins when all others are complete. If the transfer notifies, the message gets a context only where
-    /// a slot can be reserved for the notice; otherwise it is refused as "receiver not ready" and keeps nothing here. No other message
-    /// depends on slots, so a host that takes no events holds back nothing but the notifications that it is to get.
+    /// The last message of a transfer begins when all others are complete. If the transfer notifies, this message gets
+    /// a context only if a slot can be reserved for the notification; otherwise it is refused as "receiver not ready"
+    /// and no state is kept. No other message depends on slots. A host that consumes no events therefore delays only
+    /// the notifications that it is to receive.
     #[inline]
     pub const fn set_notice_slots(&mut self, slots: u32) {
         self.notice_slots = slots;
     }
 
-    /// Slots that are reserved.
+    /// Returns the number of reserved slots.
     #[must_use]
     pub const fn reserved_notices(&self) -> u32 {
         self.reserved
     }
 
-    /// Whether it goes by these rules.
+    /// Whether the node has this scheme.
     fn uses(&self, scheme: Scheme) -> bool {
         let default = self.config.rules.scheme();
         scheme == default || self.config.others.without(default).any(|rules| rules.scheme() == scheme)
     }
 
-    /// Has a context go by `scheme`, which is one of the node's. Ends change places: nothing is allocated.
+    /// Switches a context to `scheme`, one of the node's. The message receivers are swapped: nothing is allocated.
     fn take_end(&mut self, slot: u16, scheme: Scheme) {
         let each = self.spares.len() / self.contexts.len().max(1);
         let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
@@ -214,19 +217,19 @@ impl Receiver {
         }
     }
 
-    /// Messages being received.
+    /// Returns the number of messages in progress.
     #[must_use]
     pub fn live(&self) -> usize {
         self.contexts.len() - self.free.len()
     }
 
-    /// What peers may do to this node's memory.
+    /// Returns the memory windows of this node.
     #[must_use]
     pub const fn access(&self) -> &AccessTable {
         &self.access
     }
 
-    /// When the last packet came of a message that answers `read`; `None` if there is no such message.
+    /// Returns the time of the last packet of a message that answers `read`; `None` if there is no such message.
     #[must_use]
     pub fn last_answer_time(&self, node: NodeId, read: u32) -> Option<Nanos> {
         let of_read = |context: &&Context| context.announcement.read == read;
@@ -271,7 +274,7 @@ impl Receiver {
         self.event(now, event);
     }
 
-    /// Looks for a packet's message: by the context that it names, or by who sent it.
+    /// Searches for a packet's message: by the context that it names, or by its sender.
     fn find(&self, key: &ContextKey, message: MessageId, context: Option<u32>) -> Lookup {
         if let Some(slot) = context.and_then(|context| u16::try_from(context).ok())
             && let Some(peer) =
@@ -296,7 +299,7 @@ impl Receiver {
         }
     }
 
-    /// A packet of a message that has ended.
+    /// Handles a packet of a message that has ended.
     fn past(&mut self, now: Nanos, key: &ContextKey, message: MessageId, fortune: Option<MessageState>) {
         if let Some(peer) = fortune.and_then(|_| self.peers.find(key)).and_then(|at| self.peers.get_mut(at)) {
             peer.last_heard = now;
@@ -310,12 +313,12 @@ impl Receiver {
                 self.counters.zombies += 1;
                 self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Unknown));
             }
-            // Of a message before: nobody waits for an answer.
+            // Of an earlier message: its answer is not awaited any more.
             None => self.counters.zombies += 1,
         }
     }
 
-    /// Gives a message a context, or says why not.
+    /// Assigns a context to a message, or refuses it.
     fn admit(
         &mut self,
         now: Nanos,
@@ -347,7 +350,7 @@ impl Receiver {
         let known = self.peers.find(key);
         if let Some(MessageState::Live(slot)) = known.and_then(|at| self.peers.get(at)).map(|peer| peer.state)
         {
-            // Its sender has gone on to another message.
+            // Its sender has moved on to another message.
             self.abandon(now, slot);
         }
         let tombstone = self.config.tombstone;
@@ -360,7 +363,7 @@ impl Receiver {
             return None;
         }
         let place = known.or_else(|| self.peers.find_free(key, rested));
-        // A context is taken only where everything else is there.
+        // A context is taken only if everything else is available.
         let Some((place, slot)) = place.and_then(|place| Some((place, self.free.pop()?))) else {
             self.counters.busy += 1;
             self.queue_answer(key, message, None, AnswerBody::Refused(NackReason::Busy));
@@ -388,7 +391,8 @@ impl Receiver {
         Some(slot)
     }
 
-    /// The place of a message's sender, if messages of this life of it may begin. What a former one had under way is given up for it.
+    /// Returns the record index of a message's sender, if messages of this incarnation may begin. The messages in
+    /// progress of an earlier incarnation are given up.
     fn sender(&mut self, now: Nanos, key: &ContextKey) -> Option<usize> {
         let lifetime = self.config.lifetime;
         let rested = now.checked_sub(self.config.tombstone.max(lifetime)).unwrap_or(Nanos::ZERO);
@@ -415,7 +419,7 @@ impl Receiver {
         }
     }
 
-    /// Tells the host that a message has got its context, or leaves it.
+    /// Reports to the host that a message has got its context, or leaves it.
     fn report(&mut self, now: Nanos, kind: EventKind, slot: u16) {
         let Some(context) = self.contexts.get(usize::from(slot)) else { return };
         let Some(PeerRecord { key, message, .. }) =
@@ -448,7 +452,7 @@ impl Receiver {
         self.event(now, event);
     }
 
-    /// Frees a context; what became of its message stays known.
+    /// Frees a context; the state of its message is kept.
     fn end(&mut self, now: Nanos, slot: u16, fortune: MessageState) {
         let kind = if fortune == MessageState::Done { EventKind::Completed } else { EventKind::Expired };
         self.report(now, kind, slot);
@@ -495,7 +499,7 @@ impl Receiver {
         }
     }
 
-    /// Whether a packet comes by other rules than its message, which no sender does.
+    /// Whether a packet has another scheme than its message, which no correct sender causes.
     fn contradicts(&mut self, now: Nanos, key: &ContextKey, slot: u16, scheme: Scheme) -> bool {
         let Some(context) = self.contexts.get(usize::from(slot)) else { return true };
         if context.scheme == scheme {
@@ -535,7 +539,7 @@ impl Receiver {
                 self.admit(now, &key, message, rules, announcement, header.common.flags)
             }
             (Lookup::Unknown, None) => {
-                // A life before this one knew it, or a zombie has outlived its tombstone.
+                // An earlier incarnation of this node knew it, or a delayed duplicate has outlived its tombstone.
                 self.counters.zombies += 1;
                 return self.queue_answer(&key, message, None, AnswerBody::Refused(NackReason::Unknown));
             }
@@ -587,7 +591,7 @@ impl Receiver {
         self.emit_answers(now, slot);
     }
 
-    /// What an end has to say, and what follows from its completion.
+    /// Queues the pending answers of a message receiver, and handles its completion.
     fn emit_answers(&mut self, now: Nanos, slot: u16) {
         let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
         let Some(PeerRecord { key, message, .. }) =
@@ -626,7 +630,7 @@ impl Receiver {
         self.watch(slot);
     }
 
-    /// Forgets messages whose senders have been silent for too long.
+    /// Drops messages whose senders' silence timeout has expired.
     fn sweep(&mut self, now: Nanos) {
         self.next_sweep = Nanos::MAX;
         for slot in (0..=u16::MAX).take(self.contexts.len()) {

@@ -1,6 +1,7 @@
-//! The sending side: transfers in, packets out, answers in, completions out.
+//! Sender of the message schemes: takes transfers and answers, produces packets and completions.
 //!
-//! Longer than most files: who sends next, and what an answer changes of that, is one state machine.
+//! This file is longer than most: the selection of the next packet and the effects of answers on it are one state
+//! machine.
 
 mod finish;
 mod views;
@@ -27,9 +28,9 @@ use crate::timers::Timers;
 use fpga_registers::cast::{index, low16};
 pub use views::{ContextView, Progress, SenderCounters};
 
-/// Parts of a context's numbers whose use is timed.
+/// Number of parts of a context's message numbers, each with a time stamp.
 const PARTS: usize = 8;
-/// Longest back-off, as doublings of the time to ask again.
+/// Maximum number of doublings of the time after which a request is repeated.
 const MAX_DOUBLINGS: u8 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +38,9 @@ enum Stage {
     Idle,
     /// The request has to be sent.
     RequestDue,
-    /// The request was sent: ask again at this time.
+    /// The request was sent and is repeated at this time.
     RequestSent(Nanos),
-    /// The receiver had no room: begin again at this time.
+    /// The receiver had no free context; the message begins again at this time.
     BackedOff(Nanos),
     Sending,
 }
@@ -48,67 +49,68 @@ enum Stage {
 struct Context {
     stage: Stage,
     node: NodeId,
-    /// The last message.
+    /// Number of the last message.
     number: u32,
-    /// When the last number of each part was left.
+    /// Time at which the last number of each part was used.
     left: [Nanos; PARTS],
-    /// The receiver's context, once it is known.
+    /// Context of the receiver, once it is known.
     peer_limit: Option<u32>,
     transfer: u32,
     source: CardAddr,
     announcement: Announcement,
-    /// Packets of the message.
+    /// Number of packets of the message.
     count: u32,
-    /// The next packet that was never sent.
+    /// Next packet that was never sent.
     fresh: u32,
     sent: u64,
     last_heard: Nanos,
-    /// Requests, or beginnings, in a row.
+    /// Consecutive requests, or starts of the message.
     tries: u8,
     end: AnyMessageSender,
 }
 
-/// A context's end by rules that its message does not go by.
+/// Message sender of a context for a scheme that its current message does not use.
 #[derive(Clone, Debug)]
 struct SpareSender {
     end: AnyMessageSender,
-    /// Whom its last message went to.
+    /// Destination of its last message.
     node: NodeId,
 }
 
-/// The sending side of one node; see [the module](super).
+/// Sender of one node; see [the module](super).
 #[derive(Clone, Debug)]
 pub struct Sender {
     config: SenderConfig,
     incarnation: Incarnation,
     transfers: Transfers,
     contexts: Box<[Context]>,
-    /// As many of each context as there are other rules, one context's after the other's.
+    /// One message sender per context and additional scheme, ordered by context.
     spares: Box<[SpareSender]>,
     links: ListLinks,
     idle: List,
-    /// Contexts first, then transfers' deadlines.
+    /// Timers of the contexts, followed by the deadlines of the transfers.
     timers: Timers,
     /// Contexts that may have a packet to send.
     ready: PacketSet,
-    /// The same, to receivers whose rate is lowered: after all others.
+    /// Like `ready`, for receivers with a lowered rate: they are served after all others.
     low: PacketSet,
-    /// Of these, contexts that wait until their next packet may leave, and when the first of them may.
+    /// Those of `low` that wait until their next packet may be sent; `pace`: the earliest of these times.
     paced: PacketSet,
     pace: Nanos,
     flow: Option<FlowControl>,
-    /// Transfers of which there is progress to tell.
+    /// Transfers with progress to report.
     news: PacketSet,
     turn: u32,
-    /// Nothing can begin until something ends, or until [`Self::wake`].
+    /// Whether no message can begin until one ends, or until [`Self::wake`].
     blocked: bool,
-    /// When the first idle context has rested.
+    /// Time at which the reuse delay of the first idle context ends.
     wake: Nanos,
     counters: SenderCounters,
 }
 
 impl Sender {
-    /// Allocates everything the side will ever need. `incarnation` is a fresh random number of this life.
+    /// Creates a sender and allocates all memory that it will ever need. `incarnation` is a new random number for each
+    /// run.
     ///
     /// # Errors
     /// See [`SenderConfig::validate`].
@@ -169,19 +171,19 @@ impl Sender {
         })
     }
 
-    /// The configuration it was built with.
+    /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &SenderConfig {
         &self.config
     }
 
-    /// Running counts.
+    /// Returns the running counts.
     #[must_use]
     pub const fn counters(&self) -> &SenderCounters {
         &self.counters
     }
 
-    /// Its tables, and how much state an entry of each holds, without what the ends keep on the heap.
+    /// Returns the tables and the bytes of state per entry, without the heap memory of the message senders.
     #[must_use]
     pub fn state(&self) -> [StateTable; 2] {
         [
@@ -194,23 +196,24 @@ impl Sender {
         ]
     }
 
-    /// Has rates follow what links tell ([`crate::feedback`]). Only schemes whose answers tell delays get rates back, so only those should.
+    /// Enables flow control by link feedback ([`crate::feedback`]). Only for schemes whose answers give delays: a
+    /// lowered rate rises again by measured delays.
     pub fn control_flow(&mut self, config: FlowConfig) {
         self.flow = Some(FlowControl::new(config, self.config.node, self.incarnation));
     }
 
-    /// Rates towards receivers, if they are controlled.
+    /// Returns the rates towards receivers, if they are controlled.
     #[must_use]
     pub const fn flow(&self) -> Option<&FlowControl> {
         self.flow.as_ref()
     }
 
-    /// The same, for whoever tells of their changes.
+    /// Like [`Self::flow`], for a caller that reports the changes of rates.
     pub const fn flow_mut(&mut self) -> Option<&mut FlowControl> {
         self.flow.as_mut()
     }
 
-    /// Lets those go on whose next packet may leave by now.
+    /// Releases the contexts whose next packet may be sent now.
     fn release_paced(&mut self, now: Nanos) {
         if self.pace <= now {
             self.pace = Nanos::MAX;
@@ -220,7 +223,7 @@ impl Sender {
         }
     }
 
-    /// The next packet of a receiver whose rate is lowered, if its time has come.
+    /// Returns the next packet for a receiver with a lowered rate, if it is due.
     fn poll_paced(&mut self, now: Nanos) -> Option<OutgoingPacket> {
         while let Some(slot) = self.low.next_from(self.turn) {
             let node = self.contexts[index(slot)].node;
@@ -244,31 +247,31 @@ impl Sender {
         None
     }
 
-    /// Who this node is from now on, and in which life: while nothing is under way.
+    /// Sets this node's number and incarnation, while no transfer is in progress.
     pub const fn set_identity(&mut self, node: NodeId, incarnation: Incarnation) {
         self.config.node = node;
         self.incarnation = incarnation;
     }
 
-    /// Silence after which a transfer is given up, and how long half of a context's numbers last ([`SenderConfig::rest`]): for
-    /// whatever is heard or begun from now on.
+    /// Sets the give-up time, and the time for which half of a context's numbers last ([`SenderConfig::rest`]). They
+    /// apply to answers received and messages started from now on.
     pub const fn set_times(&mut self, give_up: Nanos, rest: Nanos) {
         (self.config.give_up, self.config.rest) = (give_up, rest);
     }
 
-    /// Contexts in use.
+    /// Returns the number of contexts in use.
     #[must_use]
     pub const fn live(&self) -> u32 {
         self.config.contexts - self.idle.len()
     }
 
-    /// Transfers that were submitted and whose ends were not polled.
+    /// Returns the number of submitted transfers whose completion was not polled.
     #[must_use]
     pub fn queued(&self) -> u32 {
         self.transfers.in_use()
     }
 
-    /// What context `slot` holds; `None` if nothing.
+    /// Returns the content of context `slot`; `None` if it is idle.
     #[must_use]
     pub fn context(&self, slot: u32, now: Nanos) -> Option<ContextView> {
         let context = self.contexts.get(index(slot)).filter(|context| context.stage != Stage::Idle)?;
@@ -290,13 +293,13 @@ impl Sender {
         })
     }
 
-    /// Whether [`Self::poll_progress`] may have something.
+    /// Whether [`Self::poll_progress`] may return a value.
     #[must_use]
     pub const fn has_progress(&self) -> bool {
         self.news.count() > 0
     }
 
-    /// A transfer of which messages have become complete since this was last asked, and others are not.
+    /// Returns the progress of a transfer of which further messages, but not all, are complete since the last call.
     pub fn poll_progress(&mut self) -> Option<Progress> {
         while let Some(slot) = self.news.pop() {
             let ticket = self.transfers.ticket(slot);
@@ -317,16 +320,16 @@ impl Sender {
         None
     }
 
-    /// Whether nothing is queued, under way or waiting to be polled.
+    /// Whether no transfer is queued, in progress or waiting to be polled.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.transfers.all_free()
     }
 
-    /// As [`SchemeSender::submit`], for a transfer that answers a read.
+    /// Like [`SchemeSender::submit`], for a transfer that answers a read.
     ///
     /// # Errors
-    /// [`SubmitError`]; nothing has changed then.
+    /// See [`SubmitError`]; the sender is unchanged.
     pub fn submit_for_read(
         &mut self,
         now: Nanos,
@@ -336,10 +339,10 @@ impl Sender {
         self.add(now, command, None, read)
     }
 
-    /// As [`SchemeSender::submit`], by other rules than the default ones.
+    /// Like [`SchemeSender::submit`], with a scheme other than the default.
     ///
     /// # Errors
-    /// [`SubmitError`], [`SubmitError::Scheme`] among them; nothing has changed then.
+    /// See [`SubmitError`], including [`SubmitError::Scheme`]; the sender is unchanged.
     pub fn submit_by(&mut self, now: Nanos, command: Command, scheme: Scheme) -> Result<Ticket, SubmitError> {
         let default = self.config.rules.scheme();
         if scheme != default && !self.config.others.without(default).any(|rules| rules.scheme() == scheme) {
@@ -368,7 +371,7 @@ impl Sender {
         Ok(ticket)
     }
 
-    /// Gives a transfer up; whether it was under way. Its completion says so.
+    /// Cancels a transfer, which completes with an error; returns whether it was live.
     pub fn cancel(&mut self, now: Nanos, ticket: Ticket) -> bool {
         let Some(slot) = self.transfers.find(ticket) else { return false };
         let transfer = self.transfers.get(slot);
@@ -378,7 +381,7 @@ impl Sender {
         true
     }
 
-    /// Lets messages begin while there are contexts for them.
+    /// Starts messages while contexts are free.
     fn begin(&mut self, now: Nanos) {
         self.wake = Nanos::MAX;
         while !self.blocked {
@@ -397,7 +400,7 @@ impl Sender {
                     return false;
                 }
                 if transfer.needs_slot() {
-                    // Half of the share is for what needs nothing of a host that is not ready.
+                    // Half of the share is for transfers that do not need a host that is not ready.
                     let waits = |context: &&Context| {
                         context.stage != Stage::Idle
                             && context.node == node
@@ -421,7 +424,7 @@ impl Sender {
         self.blocked = true;
     }
 
-    /// The part of the numbers that the context's next one is in.
+    /// Returns the part of the numbers that contains `number`.
     fn part(&self, number: u32) -> usize {
         index(number >> (self.config.number_bits - 3)) % PARTS
     }
@@ -430,8 +433,9 @@ impl Sender {
         number.wrapping_add(1) & ((1 << self.config.number_bits) - 1)
     }
 
-    /// When the context may use its next number: where that enters another eighth, the eighth half a lap before has to be
-    /// forgotten by everybody, so that all numbers that anybody remembers lie within half a lap.
+    /// Returns the time from which the context may use its next number. Where that number enters another eighth of the
+    /// numbers, no receiver may have a record of the eighth that lies half the range before, so that all recorded
+    /// numbers lie within half the range.
     fn reusable_at(&self, slot: u32) -> Nanos {
         let context = &self.contexts[index(slot)];
         let (now, next) = (self.part(context.number), self.part(self.next_number(context.number)));
@@ -442,8 +446,8 @@ impl Sender {
         if left == Nanos::ZERO { Nanos::ZERO } else { left.saturating_add(self.config.rest) }
     }
 
-    /// Has a context go by `scheme`; returns whom its last message by that went to. Ends change places, so that what each has learnt
-    /// stays, and nothing is allocated.
+    /// Switches a context to `scheme`; returns the destination of its last message with that scheme. The message
+    /// senders are swapped, so that each keeps its statistics, and nothing is allocated.
     fn take_end(&mut self, slot: u32, scheme: Scheme) -> NodeId {
         let context = &self.contexts[index(slot)];
         if context.end.scheme() == scheme {
@@ -470,7 +474,7 @@ impl Sender {
         let (command, scheme) = (record.command, record.scheme.unwrap_or(self.config.rules.scheme()));
         let offset = u64::from(record.begun) * span;
         let length = span.min(command.length - offset);
-        // Below 2^24: packets of a message times their size.
+        // Below 2^24: the packets of a message times their size.
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let announcement = Announcement {
             length,
@@ -502,7 +506,7 @@ impl Sender {
         self.touch(slot);
     }
 
-    /// Something happened to a context: it may have a packet, and its timer another time.
+    /// Updates a context after a change: it may have a packet to send, and its timer may change.
     fn touch(&mut self, slot: u32) {
         self.ready.insert(slot);
         self.watch(slot);

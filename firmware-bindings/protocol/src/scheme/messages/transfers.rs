@@ -1,4 +1,4 @@
-//! A sender's transfers: what was asked for, and how far it is.
+//! Transfers of a sender and their progress.
 
 use alloc::boxed::Box;
 
@@ -14,7 +14,7 @@ use fpga_registers::cast::index;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::scheme) enum Stage {
     Free,
-    /// Messages of it have yet to begin; it is in the queue.
+    /// Some of its messages have not begun; it is in the queue.
     Waiting,
     /// All its messages have begun.
     Started,
@@ -27,20 +27,20 @@ pub(in crate::scheme) struct Transfer {
     pub(in crate::scheme) stage: Stage,
     pub(in crate::scheme) command: Command,
     pub(in crate::scheme) id: TransferId,
-    /// The read that it answers; 0: none.
+    /// Read that it answers; 0: none.
     pub(in crate::scheme) read: u32,
-    /// By which rules it goes; `None`: the sender's default.
+    /// Scheme; `None`: the sender's default.
     pub(in crate::scheme) scheme: Option<Scheme>,
     pub(in crate::scheme) messages: u32,
     pub(in crate::scheme) begun: u32,
     pub(in crate::scheme) done: u32,
-    /// The receiver's life, once it has answered.
+    /// Incarnation of the receiver, once it has answered.
     pub(in crate::scheme) incarnation: Option<Incarnation>,
-    /// Packets of messages that are done.
+    /// Packets of complete messages.
     pub(in crate::scheme) acknowledged: u64,
     pub(in crate::scheme) packets: u64,
     pub(in crate::scheme) retransmits: u64,
-    /// When the receiver said first in a row that its host is not ready for the notification.
+    /// Time of the first of the consecutive "receiver not ready" answers.
     pub(in crate::scheme) not_ready: Option<Nanos>,
     pub(in crate::scheme) started: Nanos,
     finished: Nanos,
@@ -84,13 +84,13 @@ impl Transfer {
         self.begun + 1 == self.messages && !matches!(self.command.notify, Notify::None)
     }
 
-    /// Whether a message may begin: the last one waits for all the others.
+    /// Whether a message may begin: the last one waits for the completion of all others.
     pub(in crate::scheme) const fn may_begin(&self) -> bool {
         self.begun + 1 < self.messages || self.begun + 1 == self.messages && self.done == self.begun
     }
 }
 
-/// Messages of up to `span` bytes that a transfer is cut into.
+/// Returns the number of messages of up to `span` bytes into which a transfer is cut.
 pub(in crate::scheme) fn messages_of(command: &Command, span: u64) -> Result<u32, SubmitError> {
     let &Command { source, destination, node, length, notify, .. } = command;
     if node == NodeId::ANY {
@@ -105,7 +105,7 @@ pub(in crate::scheme) fn messages_of(command: &Command, span: u64) -> Result<u32
     u32::try_from(length.div_ceil(span)).map_err(|_| SubmitError::TooLong { length })
 }
 
-/// The table, with the queue of those that wait and of those that have ended.
+/// Table of transfers, with the queues of the waiting and of the ended ones.
 #[derive(Clone, Debug)]
 pub(in crate::scheme) struct Transfers {
     records: Box<[Transfer]>,
@@ -141,12 +141,12 @@ impl Transfers {
         u32::try_from(self.records.len()).unwrap_or(u32::MAX) - self.free.len()
     }
 
-    /// Names what is in `slot`, or was last.
+    /// Returns the ticket of the current or last transfer in `slot`.
     pub(in crate::scheme) fn ticket(&self, slot: u32) -> Ticket {
         Ticket { slot, generation: self.get(slot).generation }
     }
 
-    /// Takes a transfer of `messages` messages in; `None` if there is no room.
+    /// Adds a transfer of `messages` messages; `None` without a free slot.
     pub(in crate::scheme) fn add(
         &mut self,
         now: Nanos,
@@ -179,7 +179,7 @@ impl Transfers {
         Some(Ticket { slot, generation })
     }
 
-    /// The transfer in `slot`, if there is one that has not ended.
+    /// Returns the transfer in `slot`, if it has not ended.
     pub(in crate::scheme) fn live(&self, slot: u32) -> Option<&Transfer> {
         let record = self.records.get(index(slot))?;
         matches!(record.stage, Stage::Waiting | Stage::Started).then_some(record)
@@ -193,13 +193,13 @@ impl Transfers {
         &mut self.records[index(slot)]
     }
 
-    /// The live transfer that a ticket names.
+    /// Returns the slot of the live transfer that a ticket names.
     pub(in crate::scheme) fn find(&self, ticket: Ticket) -> Option<u32> {
         let record = self.live(ticket.slot)?;
         (record.generation == ticket.generation).then_some(ticket.slot)
     }
 
-    /// The first in the queue that `suits`.
+    /// Returns the first transfer in the queue for which `suits` returns true.
     pub(in crate::scheme) fn first(&self, mut suits: impl FnMut(&Transfer) -> bool) -> Option<u32> {
         let mut slot = self.queue.head();
         while let Some(at) = slot {
@@ -211,7 +211,7 @@ impl Transfers {
         None
     }
 
-    /// One more of its messages has begun.
+    /// Records that one more of its messages has begun.
     pub(in crate::scheme) fn begin_message(&mut self, slot: u32) {
         let record = &mut self.records[index(slot)];
         record.begun += 1;
@@ -221,7 +221,7 @@ impl Transfers {
         }
     }
 
-    /// All of its messages are somebody else's now.
+    /// Records that all of its messages are handed over.
     pub(in crate::scheme) fn begin_all(&mut self, slot: u32) {
         let record = &mut self.records[index(slot)];
         record.begun = record.messages;

@@ -1,15 +1,19 @@
-//! A node has one life at a time: what a packet of a former one can do.
+//! Incarnations of sending nodes: a node has one incarnation at a time, and this module decides which one.
 //!
-//! A message's key holds the life of its sender, so a sender that was started anew begins messages beside those of its former life, and
-//! late packets of that would be written over what the new one has sent since. So a node's messages are taken of one life alone.
-//! Of two lives, neither their numbers nor the order of their first packets tell which is the newer one. But of the older one
-//! nothing arrives any more when a packet lifetime has passed since the newer one was first heard of. Hence:
+//! A message's key contains the incarnation of its sender. A restarted sender therefore begins messages beside those of
+//! its earlier incarnation, and late packets of the earlier one would overwrite the data that the new one has sent
+//! since. For this reason a receiver accepts the messages of one incarnation of a node only.
 //!
-//! * A life of a node that is known by another one is refused as by a busy receiver for a packet lifetime, which is not silence to it.
-//!   Whoever is heard after that is alive: it takes the other's place, and what that had under way is given up.
-//! * A life is known while it has a message under way, and for longer than a packet wanders after that. A node that is not known has
-//!   either never sent, or no packet of a life before the last one is on its way.
-//! * One other life at a time waits for its place; it keeps its turn while it is heard.
+//! Neither the numbers of two incarnations nor the order of their first packets shows which one is newer. But no packet
+//! of the older one arrives later than one packet lifetime after the newer one was first received from. Hence:
+//!
+//! * An incarnation of a node that is known by another one is refused as busy for one packet lifetime, which keeps the
+//!   sender trying. An incarnation that still sends after that is the live one. It replaces the other, whose messages
+//!   in progress are given up.
+//! * An incarnation is known while it has a message in progress, and for longer than the packet lifetime after that.
+//!   For a node that is not known, no packet of an incarnation before the last one is in flight, or the node has never
+//!   sent.
+//! * One other incarnation at a time waits to replace the known one; it keeps its turn while packets of it arrive.
 
 use alloc::boxed::Box;
 
@@ -18,16 +22,16 @@ use fpga_firmware::ids::{Incarnation, NodeId};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
-/// Places that are looked at for one node.
+/// Maximum number of slots that are searched for one node.
 const PROBES: usize = 64;
-/// Most places: more nodes do not send to one at a time.
+/// Maximum number of slots: not more nodes than this send to one node at a time.
 const MAX_NODES: u32 = 1024;
 
-/// A life that waits until packets of the node's other one have died out.
+/// Incarnation that waits until no packet of the node's other one can be in flight.
 #[derive(Clone, Copy, Debug)]
 struct PendingIncarnation {
     incarnation: Incarnation,
-    /// When it may begin messages.
+    /// Time from which it may begin messages.
     admitted: Nanos,
     last_heard: Nanos,
 }
@@ -35,27 +39,27 @@ struct PendingIncarnation {
 #[derive(Clone, Copy, Debug)]
 struct NodeRecord {
     node: NodeId,
-    /// The one whose messages are taken.
+    /// Incarnation whose messages are accepted.
     life: Incarnation,
-    /// Messages of it that are under way.
+    /// Number of its messages in progress.
     messages: u32,
-    /// When the last of them began or ended.
+    /// Time at which the last of them began or ended.
     touched: Nanos,
     waiting: Option<PendingIncarnation>,
 }
 
-/// Whether messages of a life may begin.
+/// Whether messages of an incarnation may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// They may; the node's place.
+    /// They may; index of the node's record.
     Admitted(usize),
-    /// They may from now on, and the node's former life is over.
+    /// They may from now on, and the node's earlier incarnation has ended.
     Succeeds(usize),
-    /// Later, perhaps.
+    /// Not yet.
     Refused,
 }
 
-/// The nodes that have sent messages: a hash table without removal, as that of their contexts.
+/// Nodes that have sent messages: a hash table without removal, like that of their contexts.
 #[derive(Clone, Debug)]
 pub(super) struct NodeTable {
     places: Box<[Option<NodeRecord>]>,
@@ -65,7 +69,7 @@ impl NodeTable {
     /// Bytes of state of one node.
     pub(super) const BYTES: usize = size_of::<Option<NodeRecord>>();
 
-    /// For a receiver that remembers so many contexts of senders.
+    /// Creates the table for a receiver that records `peers` contexts of senders.
     pub(super) fn new(peers: u32) -> Self {
         Self { places: alloc::vec![None; index(peers.min(MAX_NODES))].into_boxed_slice() }
     }
@@ -81,8 +85,8 @@ impl NodeTable {
         (0..PROBES.min(size)).map(move |step| (first + step) % size)
     }
 
-    /// A message of this life would begin. A packet wanders for `lifetime` at most; nodes whose messages ended before `rested`, which is
-    /// at least as long ago, need not be known any more.
+    /// Decides whether a message of this incarnation may begin. `lifetime`: packet lifetime. Nodes whose messages ended
+    /// before `rested`, which is at least one lifetime ago, may be forgotten.
     pub(super) fn admit(
         &mut self,
         now: Nanos,
@@ -101,7 +105,7 @@ impl NodeTable {
                 }
                 Some(Some(known)) if free.is_none() && is_over(known) => free = Some(at),
                 Some(Some(_)) => {}
-                // Nothing is ever removed: what comes later was never put past a free place.
+                // Records are never removed: no later record was placed beyond a free slot.
                 Some(None) | None => {
                     free = free.or(Some(at));
                     break;
@@ -142,7 +146,7 @@ impl NodeTable {
         Admission::Succeeds(at)
     }
 
-    /// A message of the node at this place has begun.
+    /// Records that a message of the node at this index has begun.
     pub(super) fn begin(&mut self, at: usize, now: Nanos) {
         if let Some(Some(known)) = self.places.get_mut(at) {
             known.messages += 1;
@@ -150,7 +154,7 @@ impl NodeTable {
         }
     }
 
-    /// A message of this life has ended. Those of a former one are not counted.
+    /// Records that a message of this incarnation has ended. Those of an earlier one are not counted.
     pub(super) fn end(&mut self, (node, life): (NodeId, Incarnation), now: Nanos) {
         for at in self.probes(node) {
             if let Some(Some(known)) = self.places.get_mut(at)

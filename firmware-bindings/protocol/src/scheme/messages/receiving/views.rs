@@ -1,4 +1,4 @@
-//! What a receiving side shows of itself.
+//! Counters and views of a receiver.
 
 use super::super::peers::PeerRecord;
 use super::Receiver;
@@ -6,42 +6,42 @@ use crate::receiver::EntryView;
 use crate::time::Nanos;
 use fpga_firmware::wire::Announcement;
 
-/// Running counts of a receiving side.
+/// Running counts of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverCounters {
-    /// Packets taken, requests included.
+    /// Packets processed, requests included.
     pub packets: u64,
     /// Packets written.
     pub written: u64,
-    /// Packets that were here already.
+    /// Packets received before.
     pub duplicates: u64,
-    /// Packets that a window had no room for, or of a round that was given up.
+    /// Packets beyond a window, or of a round that was given up.
     pub dropped: u64,
-    /// Packets of messages that have ended, by their number or context.
+    /// Delayed duplicates: packets of messages that have ended, by their number or context.
     pub zombies: u64,
     /// Packets that contradict their message, or are for another node or scheme.
     pub bad_packets: u64,
-    /// Packets that no memory window allows, or that memory refused.
+    /// Packets that no memory window allows, or that memory refuses.
     pub violations: u64,
-    /// Messages that got no context.
+    /// Messages refused because no context was free.
     pub busy: u64,
-    /// Last messages of a transfer that got no context because its notice had no slot in the host's event ring.
+    /// Last messages of a transfer refused because its notification had no slot in the host's event ring.
     pub not_ready: u64,
     /// Messages begun.
     pub begun: u64,
     /// Messages complete.
     pub complete: u64,
-    /// Messages whose sender went on to another one, or fell silent.
+    /// Messages given up because their sender moved on to another one, or sent nothing for the silence timeout.
     pub abandoned: u64,
     /// Transfers complete.
     pub notices: u64,
-    /// Packets lost because what had been said before was not fetched.
+    /// Packets dropped because the caller had not polled the outputs.
     pub unpolled: u64,
 }
 
 impl Receiver {
-    /// What context `slot` holds, as a register window shows it; `None` beyond the last.
+    /// Returns the content of context `slot`, as a register window shows it; `None` beyond the last.
     #[must_use]
     pub fn entry(&self, slot: u16, now: Nanos) -> Option<EntryView> {
         let context = self.contexts.get(usize::from(slot))?;

@@ -1,4 +1,4 @@
-//! What answers, and time that passes without any, do to contexts and transfers.
+//! Effects of answers and timeouts on contexts and transfers.
 
 use fpga_firmware::wire::{AnswerBody, MessageAnswer, NackReason};
 
@@ -8,7 +8,7 @@ use crate::sender::{Command, TransferError};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
-/// When a message that was refused begins again: before its receiver's silence would count against it.
+/// Returns the time at which a refused message begins again: before its receiver's silence timeout.
 fn held_until(now: Nanos, config: &SenderConfig, tries: u8) -> Nanos {
     let wait = config.ask.saturating_mul(1 << tries.min(MAX_DOUBLINGS));
     now.saturating_add(wait.min(Nanos::new(config.give_up.get() / 4)))
@@ -31,7 +31,7 @@ impl Sender {
         let transfer = self.contexts[index(slot)].transfer;
         let life = answer.common.incarnation;
         if *self.transfers.get_mut(transfer).incarnation.get_or_insert(life) != life {
-            // What another life was sent is gone, whatever it has acknowledged.
+            // The state of the other incarnation is lost, including acknowledged packets.
             let error = self.refused(slot, NackReason::Unknown);
             self.fail(now, transfer, error);
             return;
@@ -49,7 +49,7 @@ impl Sender {
             }
             AnswerBody::Refused(NackReason::Busy | NackReason::EscapeFull) => {
                 self.counters.busy += 1;
-                // Some packet may have been taken since: then there is a context.
+                // A packet may have been accepted since: then there is a context.
                 if context.peer_limit.is_none() && !matches!(context.stage, Stage::BackedOff(_)) {
                     context.tries = context.tries.saturating_add(1);
                     context.stage = Stage::BackedOff(held_until(now, &self.config, context.tries));
@@ -87,7 +87,7 @@ impl Sender {
                     context.peer_limit = answer.context;
                 }
                 if let (Stage::BackedOff(_), false) = (context.stage, context.end.requests_context()) {
-                    // It was taken after all.
+                    // It was accepted after the refusal.
                     context.stage = Stage::Sending;
                 }
                 if let (Stage::Sending, Some(said)) = (context.stage, super::super::from_wire(&answer.body)) {
@@ -118,7 +118,7 @@ impl Sender {
         }
     }
 
-    /// Makes a context free for the next message.
+    /// Frees a context for the next message.
     pub(super) fn release(&mut self, now: Nanos, slot: u32) {
         let part = self.part(self.contexts[index(slot)].number);
         let context = &mut self.contexts[index(slot)];
@@ -198,7 +198,7 @@ impl Sender {
         let Command { node, destination: address, .. } = transfer.command;
         let acknowledged = transfer.acknowledged;
         let live = || self.contexts.iter().filter(|context| context.stage != Stage::Idle);
-        // One that has not begun waits for others that the receiver is not ready for.
+        // A transfer that has not begun waits for others that the receiver is not ready for.
         let waits = || {
             transfer.needs_slot()
                 && live().any(|context| {

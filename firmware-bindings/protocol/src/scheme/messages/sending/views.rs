@@ -1,4 +1,4 @@
-//! What a sending side shows of itself.
+//! Counters and views of a sender.
 
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{MessageId, NodeId, TransferId};
@@ -7,82 +7,83 @@ use fpga_firmware::wire::Announcement;
 use crate::sender::Ticket;
 use crate::time::Nanos;
 
-/// Running counts of a sending side.
+/// Running counts of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderCounters {
     /// Packets sent for the first time.
     pub packets: u64,
-    /// Packets sent again.
+    /// Packets retransmitted.
     pub retransmits: u64,
     /// Requests for a context, repeated ones included.
     pub requests: u64,
-    /// Waits for an answer that were in vain: to a request, to a packet, or to all of a message, as the scheme has its timers.
+    /// Waits for an answer that timed out: to a request, to a packet, or to a whole message, depending on the timers of
+    /// the scheme.
     pub timeouts: u64,
-    /// Answers "busy".
+    /// "Busy" answers.
     pub busy: u64,
-    /// Answers "receiver not ready".
+    /// "Receiver not ready" answers.
     pub not_ready: u64,
-    /// Answers to no message that is under way.
+    /// Stale answers: their message is not in progress.
     pub stale: u64,
-    /// Messages that ended well.
+    /// Messages completed.
     pub messages: u64,
-    /// Transfers that ended well, and others.
+    /// Transfers that succeeded.
     pub completed: u64,
     /// Transfers that failed.
     pub failed: u64,
 }
 
-/// A message on its way, for a display.
+/// View of a message in progress, for a display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ContextView {
-    /// By which rules it is sent.
+    /// Scheme of the message.
     pub scheme: Scheme,
-    /// The receiver was asked for a context and has not answered.
+    /// Whether a context was requested from the receiver, without an answer so far.
     pub asking: bool,
-    /// The receiver had no room.
+    /// Whether the receiver refused the message because it had no free context.
     pub held: bool,
-    /// The receiver.
+    /// Receiving node.
     pub node: NodeId,
-    /// The message.
+    /// Message id.
     pub message: MessageId,
-    /// The receiver's context, if it is known.
+    /// Context of the receiver, if it is known.
     pub peer_limit: Option<u32>,
-    /// The transfer that it belongs to, as `submit` named it.
+    /// Ticket of its transfer.
     pub ticket: Ticket,
-    /// What was announced of it.
+    /// Announcement of the message.
     pub announcement: Announcement,
-    /// Its packets.
+    /// Number of packets.
     pub packets: u32,
-    /// The first that was never sent.
+    /// First packet that was never sent.
     pub fresh: u32,
-    /// The first that is not known to have arrived; 0 where the scheme does not tell.
+    /// First packet that is not known to be received; 0 where the scheme does not report it.
     pub base: u32,
-    /// Packets sent, repeated ones included.
+    /// Packets sent, retransmissions included.
     pub sent: u64,
-    /// Requests, or beginnings, in a row.
+    /// Consecutive requests, or starts of the message.
     pub tries: u8,
-    /// Time since the receiver was last heard.
+    /// Time since the last answer of the receiver.
     pub age: Nanos,
 }
 
-/// How far a transfer is of which one more message is complete, and others are not.
+/// Progress of a transfer of which one more message is complete, and others are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The transfer, as `submit` named it.
+    /// Ticket of the transfer.
     pub ticket: Ticket,
-    /// As the wire names it.
+    /// Id of the transfer on the wire.
     pub transfer: TransferId,
-    /// The receiver.
+    /// Receiving node.
     pub node: NodeId,
-    /// Messages that are complete.
+    /// Number of complete messages.
     pub messages: u32,
-    /// Packets of these.
+    /// Number of packets of the complete messages.
     pub acknowledged: u64,
     /// Packets sent for the first time.
     pub packets: u64,
-    /// Packets sent again.
+    /// Packets retransmitted.
     pub retransmits: u64,
 }
