@@ -1,11 +1,11 @@
-//! Little-endian integers at fixed places of fixed-size arrays.
+//! Little-endian integers at fixed offsets of fixed-size arrays.
 //!
-//! The place is a constant and is checked against the array's length when the call is compiled: there is no bounds check
-//! at run time, and none can fail.
+//! The offset is a constant and is checked against the array's length at compile time: there is no bounds check at run time that could
+//! fail.
 //!
-//! [`ByteImage`] puts a structure together in words before it is stored. Bytes that are read back at once, as a checksum does
-//! eight at a time, have to come out of one store: a processor cannot forward a load from several stores that are still
-//! under way, and waits until all of them have reached its cache.
+//! [`ByteImage`] assembles a structure in words before it is stored. Bytes that are read back at once, as a checksum does eight at a time,
+//! must come from a single store: a processor cannot forward a load from several stores that are still pending, and waits until all of
+//! them have reached its cache.
 
 #![warn(clippy::indexing_slicing)]
 
@@ -41,10 +41,10 @@ integer!(u16, u16_at, put_u16, 2);
 integer!(u32, u32_at, put_u32, 4);
 integer!(u64, u64_at, put_u64, 8);
 
-/// Words of the longest [`ByteImage`].
+/// Number of words of the longest [`ByteImage`].
 const WORDS: usize = 11;
 
-/// A structure of `LENGTH` bytes, zero but for what was put in it.
+/// Structure of `LENGTH` bytes, zero except for the integers written to it.
 pub(crate) struct ByteImage<const LENGTH: usize>([u64; WORDS]);
 
 impl<const LENGTH: usize> ByteImage<LENGTH> {
@@ -54,7 +54,7 @@ impl<const LENGTH: usize> ByteImage<LENGTH> {
         Self([0; WORDS])
     }
 
-    /// Puts the integer at byte `AT`, where nothing was put before. It lies within one word.
+    /// Writes the integer at byte `AT`, which must not have been written before. It lies within one word.
     #[inline]
     pub(crate) fn put<const AT: usize, T: Into<u64>>(&mut self, value: T) {
         const { assert!(AT + size_of::<T>() <= LENGTH && AT % 8 + size_of::<T>() <= 8) };

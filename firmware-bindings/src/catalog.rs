@@ -1,8 +1,7 @@
-//! Registers as data: names, places, access kinds and fields, for listings, dumps and the simulated card.
+//! Registers as data: names, offsets, access kinds and fields, for listings, dumps and the simulated card.
 //!
-//! The data is [`crate::generated::BLOCKS`], of registers as [`fpga_registers`] describes those of the Xilinx cores; here are the
-//! ways to search it. Names are lower case, blocks
-//! and registers are joined by a point: `ni.node_id`, `registry.mask_3`.
+//! The data is [`crate::generated::BLOCKS`], of registers as [`fpga_registers`] describes those of the Xilinx cores. This module searches
+//! it. Names are lower case, blocks and registers are joined by a point: `ni.node_id`, `registry.mask_3`.
 
 use core::fmt;
 
@@ -14,23 +13,23 @@ use crate::generated::{BLOCKS, BlockType};
 /// One block of the user BAR.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockInfo {
-    /// What the block table calls it.
+    /// Type in the block table.
     pub block_type: BlockType,
     /// Name, lower case.
     pub name: &'static str,
     /// Version that this package knows.
     pub version: u16,
-    /// Usual place in the user BAR, in bytes. The block table of the card has the last word.
+    /// Default offset in the user BAR, in bytes. The card's block table overrides it.
     pub default_offset: u32,
-    /// Usual size in bytes.
+    /// Default size in bytes.
     pub size: u32,
-    /// What it is for.
+    /// Purpose of the block.
     pub doc: &'static str,
-    /// Its registers, in ascending order of offset.
+    /// Registers of the block, in ascending order of offset.
     pub registers: &'static [RegisterSpec],
 }
 
-/// A number that an enum of the contract does not have.
+/// Number that is not a value of an enum of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{value:#x} is no {of}: damaged data, or a newer contract than this software knows")]
 pub struct UnknownValue {
@@ -41,7 +40,7 @@ pub struct UnknownValue {
 }
 
 impl BlockInfo {
-    /// Bytes from the block's start to the end of its last register: the least that a card may claim.
+    /// Bytes from the block's start to the end of its last register: the minimum size in a block table.
     #[must_use]
     pub fn span(&self) -> u32 {
         self.registers.last().map_or(0, |last| last.offset() + 4)
@@ -55,13 +54,13 @@ impl BlockInfo {
     }
 }
 
-/// The block of this type.
+/// Returns the block of this type.
 #[must_use]
 pub fn block(block_type: BlockType) -> Option<&'static BlockInfo> {
     BLOCKS.iter().find(|block| block.block_type == block_type)
 }
 
-/// The register of this name: `ni.node_id`, in any case.
+/// Returns the register of this name, in any case: `ni.node_id`.
 #[must_use]
 pub fn find(name: &str) -> Option<(&'static BlockInfo, &'static RegisterSpec)> {
     let (block, register) = name.split_once('.')?;
@@ -70,17 +69,17 @@ pub fn find(name: &str) -> Option<(&'static BlockInfo, &'static RegisterSpec)> {
     Some((block, register))
 }
 
-/// Every register with its block.
+/// Iterates over all registers with their blocks.
 pub fn registers() -> impl Iterator<Item = (&'static BlockInfo, &'static RegisterSpec)> {
     BLOCKS.iter().flat_map(|block| block.registers.iter().map(move |register| (block, register)))
 }
 
-/// The bits `high` to `low` of a register; both are at most 31.
+/// Mask of the bits `high` to `low` of a register; both are at most 31.
 pub(crate) const fn mask(high: u8, low: u8) -> u32 {
     (u32::MAX >> (31 - high)) & (u32::MAX << low)
 }
 
-/// Writes the names of the set bits, joined by `|`; bits without a name as one number; `-` for none.
+/// Writes the names of the set bits, joined by `|`; bits without a name as one number; `-` if no bit is set.
 pub(crate) fn write_bits(
     f: &mut fmt::Formatter<'_>,
     bits: u32,

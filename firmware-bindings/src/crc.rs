@@ -1,18 +1,17 @@
-//! CRC-32C (Castagnoli): every packet ends in one, and the contract's checksum is one.
+//! CRC-32C (Castagnoli), used at the end of every packet and as the contract's checksum.
 //!
-//! Polynomial 0x1EDC6F41, reflected (0x82F63B78), start value and final exclusive or all ones: CRC-32/ISCSI of the
-//! usual catalogues; `"123456789"` gives 0xE3069283. It finds every burst of up to 32 bits and every error of up to three
-//! bits in any packet of this protocol (Hamming distance 4 up to 2^31 - 1 bits). It is no protection against intent.
+//! Polynomial 0x1EDC6F41, reflected (0x82F63B78), start value and final exclusive or all ones: CRC-32/ISCSI of the usual catalogues;
+//! `"123456789"` gives 0xE3069283. It detects every burst of up to 32 bits and every error of up to three bits in any packet of this
+//! protocol (Hamming distance 4 up to 2^31 - 1 bits). It does not protect against intentional changes.
 //!
-//! With the feature `std` the `crc-fast` package does it: carry-less multiplication where the processor has it, its CRC
-//! instruction for what is short or left over. For the 568 bytes of a usual packet, on a core with AVX-512 and VPCLMULQDQ
-//! (Zen 4): 22 ns; 53 ns by the instruction alone in one chain, which is what the `crc32c` package does below 768 bytes.
-//! Without those extensions `crc-fast` is about as fast as the instruction alone (on Cascade Lake 64 ns against 51). Cutting
-//! a message into pieces whose checksums are then combined does not make it faster, because the pieces' chains fill the
-//! processor's scheduler one after the other; it is done where header and payload lie apart. Without `std` tables do it, in
-//! about 335 ns.
+//! With the feature `std` the `crc-fast` package computes it: carry-less multiplication where the processor supports it, its CRC
+//! instruction for short inputs and remainders. Time for the 568 bytes of a usual packet on a core with AVX-512 and VPCLMULQDQ (Zen 4): 22
+//! ns; with the instruction alone in one chain, as the `crc32c` package does below 768 bytes, 53 ns. Without those extensions `crc-fast`
+//! is about as fast as the instruction alone (on Cascade Lake 64 ns against 51). Splitting a message into parts and combining their
+//! checksums is not faster, because the parts' chains fill the processor's scheduler one after the other; it is used where header and
+//! payload are not contiguous. Without `std` tables are used, which takes about 335 ns.
 
-/// CRC-32C of `bytes`.
+/// Returns the CRC-32C of `bytes`.
 #[must_use]
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
@@ -26,26 +25,26 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     }
 }
 
-/// CRC-32C of a message that is known by its own (`crc`) followed by `bytes`, where these are as many as a full packet's
-/// payload, from 512 on; `None` for other lengths.
+/// Returns the CRC-32C of a message with checksum `crc` followed by `bytes`. Supports the payload lengths of full packets, from 512 bytes
+/// on; returns `None` for other lengths.
 #[inline]
 pub(crate) fn crc32c_after(crc: u32, bytes: &[u8]) -> Option<u32> {
     Some(append::zeros(crc, bytes.len())? ^ crc32c(bytes))
 }
 
-/// What becomes of a checksum when zeros follow: remainders are linear, so it is looked up by nibbles.
+/// Effect of trailing zeros on a checksum: remainders are linear, so it is looked up by nibbles.
 mod append {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     const SHORTEST_LOG2: u32 = 9;
     const LENGTHS: usize = 4;
 
-    /// `TABLES[l][k][n]`: what nibble `k` of a checksum, being `n`, becomes when 512 << `l` zeros follow.
+    /// `TABLES[l][k][n]`: effect of nibble `k` of a checksum with value `n` when 512 << `l` zeros follow.
     #[expect(
         clippy::indexing_slicing,
         reason = "evaluated at compile time: an index out of range cannot compile"
     )]
     static TABLES: [[[u32; 16]; 8]; LENGTHS] = {
-        // What each bit becomes: after one zero byte, then after twice as many, and so on.
+        // Effect of each bit: after one zero byte, then after twice as many, and so on.
         let mut bits = [0; 32];
         let mut bit = 0;
         while bit < 32 {
@@ -116,12 +115,12 @@ mod append {
     }
 }
 
-/// Eight bytes per step through eight tables of 1 KiB, for builds that cannot ask the processor what it can do.
+/// Eight bytes per step with eight tables of 1 KiB, for builds that cannot query the processor's features.
 #[cfg(any(test, not(feature = "std")))]
 mod table {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-    /// `TABLES[k][b]`: what byte `b` does to the remainder when `k` more bytes follow it.
+    /// `TABLES[k][b]`: effect of byte `b` on the remainder when `k` more bytes follow it.
     #[expect(
         clippy::indexing_slicing,
         reason = "evaluated at compile time: an index out of range cannot compile"
@@ -183,7 +182,7 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    /// One bit at a time, straight from the definition.
+    /// One bit at a time, directly from the definition.
     fn bitwise(bytes: &[u8]) -> u32 {
         !bytes.iter().fold(u32::MAX, |crc, byte| bitwise_step(crc, *byte))
     }
@@ -211,8 +210,8 @@ mod tests {
         }
     }
 
-    /// Every length up to 2000 bytes, from every place within a cache line: a fast implementation aligns itself first, then
-    /// takes whole blocks, then what is left in steps of eight bytes and of one.
+    /// Every length up to 2000 bytes, at every offset within a cache line: a fast implementation aligns itself first, then processes whole
+    /// blocks, then the rest in steps of eight bytes and of one.
     #[test]
     fn crc_every_length_and_offset_matches_definition() {
         const MAX_INPUT: usize = 2000;

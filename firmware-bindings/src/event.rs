@@ -1,8 +1,8 @@
-//! Entries of the event ring: what the NI tells the host.
+//! Entries of the event ring, with which the NI reports to the host.
 //!
-//! An event is 64 bytes. Its sequence number is the last word, so that a reader that sees the number it waits for also
-//! sees the rest (the reader still needs its read barrier between the two). Numbers count 1, 2, 3, ... and wrap past 0:
-//! 0 marks an entry that was never written.
+//! An event is 64 bytes. Its sequence number is the last word, so that a reader that sees the expected number also sees the rest (the
+//! reader still needs its read barrier between the two). Numbers count 1, 2, 3, ... and wrap past 0: 0 marks an entry that was never
+//! written.
 
 #![warn(clippy::indexing_slicing)]
 
@@ -17,10 +17,10 @@ use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 /// Bytes of an event.
 pub const SIZE: usize = at::LAYOUT_SIZE;
 
-/// One event. Which fields a kind uses is said at [`EventKind`]; the others are 0.
+/// One event. [`EventKind`] documents which fields a kind uses; the others are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// What it reports.
+    /// Kind of the event.
     pub kind: EventKind,
     /// A [`NackReason`], [`FaultReason`] or [`Outcome`] as a number, by `kind`; see [`Event::nack_reason`],
     /// [`Event::fault_reason`], [`Event::outcome`].
@@ -31,48 +31,47 @@ pub struct Event {
     pub node: NodeId,
     /// Incarnation of the transfer's sender.
     pub incarnation: Incarnation,
-    /// The transfer.
+    /// Number of the transfer.
     pub transfer: TransferId,
-    /// The segment within it.
+    /// Index of the segment within the transfer.
     pub segment: SegmentIndex,
-    /// The op number of a packet; of a registration, the segments of its transfer.
+    /// The op number of a packet; for a registration, the number of segments of its transfer.
     pub op: OpNumber,
     /// A count; its meaning depends on `kind`.
     pub count: u32,
-    /// Generation of the registry entry; for answers, the incarnation of the node that answers.
+    /// Generation of the registry entry; for answers, the incarnation of the answering node.
     pub generation: u32,
     /// A card address.
     pub address: CardAddr,
-    /// Bytes from there.
+    /// Length of the range at `address`, in bytes.
     pub length: u64,
     /// Nanoseconds since the card's reset.
     pub time: u64,
-    /// Try count that the receiver echoed; of a registration, what [`Registration`] says.
+    /// Try count that the receiver echoed; for a registration, the byte of [`Registration`].
     pub tries: u8,
-    /// Running number of the event, never 0.
+    /// Sequence number of the event, never 0.
     pub sequence: u32,
 }
 
-/// Where the scheme begins in the byte that a registration's event says it in.
+/// Position of the scheme in the byte of a registration event.
 const SCHEME_SHIFT: u32 = 4;
-/// Bits of a scheme there: as many as the registry window has for it.
+/// Bits of the scheme in that byte: as many as the registry window has for it.
 const SCHEME_MASK: u8 = 7;
 
-/// What the event of a registration says beside places and counts, in one byte: how the segment is received.
+/// Reception parameters in a registration event, in one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Registration {
-    /// Of its packets' flags, those that stay with the entry: [`Flags::SILENT`], [`Flags::NOTIFY_RECEIVER`] and
-    /// [`Flags::NO_NOTICE`].
+    /// Packet flags that the entry keeps: [`Flags::SILENT`], [`Flags::NOTIFY_RECEIVER`] and [`Flags::NO_NOTICE`].
     pub flags: Flags,
-    /// By which rules; `None`: a number that this software does not know.
+    /// Scheme; `None` for a number that this software does not know.
     pub scheme: Option<Scheme>,
 }
 
 impl Registration {
-    /// The flags that are told.
+    /// Flags that are reported.
     const TOLD: u8 = low_byte(Flags::SILENT.with(Flags::NOTIFY_RECEIVER).with(Flags::NO_NOTICE));
 
-    /// The byte for a segment that is received by `scheme`, of packets with these flags.
+    /// Returns the byte for a segment that is received with `scheme`, of packets with these flags.
     #[must_use]
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "there are fewer schemes than bits have values")]
@@ -93,14 +92,14 @@ const fn low_byte(flags: Flags) -> u8 {
     flags.bits() as u8
 }
 
-/// Why 64 bytes are not an event.
+/// Reason why 64 bytes are not a valid event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
     /// The entry was never written.
     #[error("the event ring's entry was not written yet: wait for its sequence number")]
     Empty,
-    /// Every bit is set: nothing answers any more.
+    /// All bits are set: the card does not answer.
     #[error("the event reads as all ones: the card is gone, reopen it")]
     AllOnes,
     /// The kind is unknown.
@@ -108,7 +107,7 @@ pub enum EventError {
     UnknownKind {
         /// Number found.
         found: u8,
-        /// Which event.
+        /// Sequence number of the event.
         sequence: u32,
     },
     /// The reason is not one of the kind's.
@@ -120,7 +119,7 @@ pub enum EventError {
         found: u8,
         /// Kind of the event.
         kind: EventKind,
-        /// Which event.
+        /// Sequence number of the event.
         sequence: u32,
     },
     /// A reserved byte is not 0.
@@ -128,12 +127,12 @@ pub enum EventError {
     Reserved {
         /// Kind of the event.
         kind: EventKind,
-        /// Which event.
+        /// Sequence number of the event.
         sequence: u32,
     },
 }
 
-/// The sequence number after `sequence`: 0 is left out.
+/// Returns the sequence number after `sequence`, skipping 0.
 #[must_use]
 #[inline]
 pub const fn next_sequence(sequence: u32) -> u32 {
@@ -143,7 +142,7 @@ pub const fn next_sequence(sequence: u32) -> u32 {
     }
 }
 
-/// The sequence number of an entry, whatever else it holds: what a poll looks at first. 0 = never written.
+/// Returns the sequence number of an entry, whether or not it is valid. A poll reads it first. 0 = never written.
 #[must_use]
 #[inline]
 pub const fn sequence_of(bytes: &[u8; SIZE]) -> u32 {
@@ -151,7 +150,7 @@ pub const fn sequence_of(bytes: &[u8; SIZE]) -> u32 {
 }
 
 impl Event {
-    /// An event of this kind with every other field 0. Its sequence number must be set before it is written.
+    /// Creates an event of this kind with every other field 0. Set its sequence number before it is written.
     #[must_use]
     pub const fn new(kind: EventKind) -> Self {
         Self {
@@ -173,31 +172,31 @@ impl Event {
         }
     }
 
-    /// The reason of a [`EventKind::Nack`] event.
+    /// Reason of a [`EventKind::Nack`] event.
     #[must_use]
     pub fn nack_reason(&self) -> Option<NackReason> {
         if self.kind == EventKind::Nack { NackReason::try_from(self.reason).ok() } else { None }
     }
 
-    /// The reason of a [`EventKind::Fault`] event.
+    /// Reason of a [`EventKind::Fault`] event.
     #[must_use]
     pub fn fault_reason(&self) -> Option<FaultReason> {
         if self.kind == EventKind::Fault { FaultReason::try_from(self.reason).ok() } else { None }
     }
 
-    /// What a [`EventKind::Sent`] event says of its transfer.
+    /// Outcome of the transfer in a [`EventKind::Sent`] event.
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
         if self.kind == EventKind::Sent { Outcome::try_from(self.reason).ok() } else { None }
     }
 
-    /// What a [`EventKind::Registered`] event says of how its segment is received.
+    /// Reception parameters in a [`EventKind::Registered`] event.
     #[must_use]
     pub fn registration(&self) -> Option<Registration> {
         (self.kind == EventKind::Registered).then(|| Registration::of(self.tries))
     }
 
-    /// The bytes of the event.
+    /// Encodes the event.
     #[must_use]
     pub const fn encode(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
@@ -219,11 +218,11 @@ impl Event {
         bytes
     }
 
-    /// The event in these bytes.
+    /// Decodes an event.
     ///
     /// # Errors
     ///
-    /// [`EventError::Empty`] for an entry that was never written; the others for bytes that no NI writes.
+    /// [`EventError::Empty`] for an entry that was never written; the other variants for bytes that no NI writes.
     pub fn decode(bytes: &[u8; SIZE]) -> Result<Self, EventError> {
         let sequence = sequence_of(bytes);
         if sequence == 0 {

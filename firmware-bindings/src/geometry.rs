@@ -1,4 +1,4 @@
-//! How a segment is cut into packets and how it lies in its transfer: rules that a start packet and a window header share.
+//! Division of a segment into packets and its position in its transfer: rules that a start packet and a window header share.
 
 use fpga_registers::CardAddr;
 
@@ -10,23 +10,23 @@ use crate::ids::SegmentIndex;
 pub struct Geometry {
     /// Payload bytes of a full packet, as a power of two.
     pub packet_size_log2: u8,
-    /// Packets of the segment.
+    /// Number of packets of the segment.
     pub packets: u16,
     /// Index of the segment.
     pub segment: SegmentIndex,
-    /// Segments of the transfer.
+    /// Number of segments of the transfer.
     pub segment_count: u32,
     /// First byte of the segment.
     pub base: CardAddr,
-    /// Bytes of the segment.
+    /// Length of the segment in bytes.
     pub segment_length: u32,
     /// First byte of the transfer.
     pub transfer_base: CardAddr,
-    /// Bytes of the transfer.
+    /// Length of the transfer in bytes.
     pub transfer_length: u64,
 }
 
-/// A contradiction within a segment's description.
+/// Contradiction within a segment's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeometryError {
@@ -52,7 +52,7 @@ pub enum GeometryError {
         /// Bytes of a full packet.
         packet_size: u32,
     },
-    /// The packet count is not what length and packet size give.
+    /// The packet count does not match length and packet size.
     #[error("{found} packets announced where the segment's length gives {expected}")]
     PacketCount {
         /// Count found.
@@ -80,7 +80,7 @@ pub enum GeometryError {
         /// Bytes of the transfer.
         transfer_length: u64,
     },
-    /// The first segment does not start with the transfer, or another one does; or the same with the last one and the end.
+    /// The first segment does not start with the transfer, or another one does; or the same for the last segment and the end.
     #[error(
         "segment {segment} of {count} is not where its index says: segments follow each other without a gap"
     )]
@@ -92,7 +92,7 @@ pub enum GeometryError {
     },
 }
 
-/// Bytes of a full packet.
+/// Returns the payload bytes of a full packet.
 ///
 /// # Errors
 ///
@@ -111,17 +111,17 @@ pub(crate) const fn check_index(segment: SegmentIndex, count: u32) -> Result<(),
     if segment < count { Ok(()) } else { Err(GeometryError::SegmentIndex { segment, count }) }
 }
 
-/// The end of a range, exclusive. The address space's last byte cannot be part of a range: its end would not be an address.
+/// Exclusive end of a range. The address space's last byte cannot be part of a range: its end would not be an address.
 #[inline]
 pub(crate) fn range_end(address: CardAddr, length: u64) -> Result<CardAddr, GeometryError> {
     address.checked_add(length).ok_or(GeometryError::AddressRange { address, length })
 }
 
-/// Packets that hold `length` bytes.
+/// Returns the number of packets that hold `length` bytes.
 ///
 /// # Errors
 ///
-/// [`GeometryError::SegmentLength`] if that is none or more than 256, [`GeometryError::PacketSize`].
+/// [`GeometryError::SegmentLength`] if the number is 0 or more than 256, [`GeometryError::PacketSize`].
 #[inline]
 pub fn packets_of(length: u32, packet_size_log2: u8) -> Result<u16, GeometryError> {
     let packet_size = packet_size(packet_size_log2)?;
@@ -132,7 +132,7 @@ pub fn packets_of(length: u32, packet_size_log2: u8) -> Result<u16, GeometryErro
 }
 
 impl Geometry {
-    /// Checks that the description agrees with itself.
+    /// Checks that the description is consistent.
     ///
     /// # Errors
     ///

@@ -1,12 +1,11 @@
-//! Is this card ours, does it speak our contract, and where are its blocks?
+//! Identification of a card: contract, contract version, and the offsets of its blocks.
 //!
-//! The identity block is at offset 0 of the user BAR. [`Identity::read`] reads and checks it, [`check`] checks words that
-//! were read already. Whoever holds an [`Identity`] can rely on it: the contract is this package's own, every block lies in
-//! the BAR, on a word boundary, apart from the others, and is large enough for its registers, and the blocks that the NI
-//! cannot work without are there.
+//! The identity block is at offset 0 of the user BAR. [`Identity::read`] reads and checks it, [`check`] checks words that were read
+//! already. An [`Identity`] guarantees that the contract is this package's, that every block lies in the BAR, on a word boundary, apart
+//! from the others, and is large enough for its registers, and that the blocks that the NI needs exist.
 //!
-//! Read it only on a card that is known to carry this contract (by its PCI subsystem id, or because the user says so): a
-//! read of offset 0 may do anything on another design.
+//! Read it only on a card that is known to implement this contract (by its PCI subsystem id, or because the user says so): a read of
+//! offset 0 may do anything on another design.
 
 #![warn(clippy::indexing_slicing)]
 
@@ -27,8 +26,7 @@ pub const HEAD_WORDS: usize = at::BLOCK_TABLE as usize / 4;
 /// 32-bit words of one entry of the block table.
 pub const ENTRY_WORDS: usize = block_entry::LAYOUT_SIZE / 4;
 
-/// Blocks without which the NI cannot work. The fault log and the sending block are optional (capabilities
-/// FAULT_LOG and COMMANDS).
+/// Blocks that the NI needs. The fault log and the sending block are optional (capabilities FAULT_LOG and COMMANDS).
 pub const REQUIRED: [BlockType; 7] = [
     BlockType::Identity,
     BlockType::Cdma,
@@ -50,21 +48,21 @@ pub struct Identity {
 /// One block of the user BAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// Its type as a number: a newer card of the same contract may have types that this software does not know.
+    /// Type as a number: a newer card of the same contract may have types that this software does not know.
     pub type_number: u16,
     /// Version of the block.
     pub version: u16,
     /// First byte in the user BAR.
     pub offset: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
 }
 
-/// Why a card is refused.
+/// Reason for refusing a card.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// Every bit is set.
+    /// The first word is all ones.
     #[error(
         "the identity block reads as all ones: the card does not answer (removed, in reset, or memory decoding is off); \
          reset or reseat it and open it again"
@@ -79,7 +77,7 @@ pub enum IdentityError {
         /// First word found.
         found: u32,
     },
-    /// Another contract version.
+    /// The contract version is not supported.
     #[error(
         "the bitstream speaks contract {}.{}, this software {}.{}: {}",
         found >> 16, found & 0xffff, supported >> 16, supported & 0xffff,
@@ -91,7 +89,7 @@ pub enum IdentityError {
         /// CONTRACT_VERSION of this package.
         supported: u32,
     },
-    /// The version is right but the map that the bitstream was built from is not ours.
+    /// The version matches, but the bitstream was built from a different map.
     #[error(
         "the bitstream was built from a map with checksum {found:#010x}, this software from {supported:#010x}, both as \
          the same contract version: build both from the same map/ni.yaml"
@@ -110,7 +108,7 @@ pub enum IdentityError {
         /// BLOCK_COUNT found.
         count: u32,
     },
-    /// Fewer words than head and block table have.
+    /// The given words do not cover head and block table.
     #[error("{given} words are too few for the identity block, which has {needed}: read the whole block")]
     TooShort {
         /// Words given.
@@ -118,13 +116,13 @@ pub enum IdentityError {
         /// Words of head and table.
         needed: usize,
     },
-    /// A block is empty, or does not lie on word boundaries.
+    /// A block is empty, or not on word boundaries.
     #[error("block {block} is empty or not on word boundaries: the bitstream is damaged")]
     MisplacedBlock {
         /// The block.
         block: Block,
     },
-    /// A block goes beyond the end of the BAR.
+    /// A block extends beyond the end of the BAR.
     #[error(
         "block {block} lies beyond the user BAR's {bar_size:#x} bytes: the bitstream needs a larger user BAR"
     )]
@@ -137,9 +135,9 @@ pub enum IdentityError {
     /// Two blocks overlap.
     #[error("block {first} and block {second} overlap: the bitstream's block table is wrong")]
     Overlap {
-        /// The one that starts first.
+        /// The block that starts first.
         first: Block,
-        /// The other.
+        /// The other block.
         second: Block,
     },
     /// A block is too small for its registers.
@@ -152,7 +150,7 @@ pub enum IdentityError {
         /// Bytes to the end of the last register.
         needed: u32,
     },
-    /// A block of another version.
+    /// A block has an unsupported version.
     #[error(
         "block {block}: this software knows version {supported} of it; use the software that belongs to the bitstream"
     )]
@@ -162,7 +160,7 @@ pub enum IdentityError {
         /// Version that this package knows.
         supported: u16,
     },
-    /// A block that there is one of appears twice.
+    /// A block that may exist only once appears twice.
     #[error("there are two {block_type} blocks where one is expected: the bitstream's block table is wrong")]
     Duplicate {
         /// The block's type.
@@ -178,16 +176,16 @@ pub enum IdentityError {
     },
 }
 
-/// Why an identity block could not be read.
+/// Error of reading an identity block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError<E> {
     /// A register could not be read.
     #[error("cannot read the identity block at {at}: {error}")]
     Access {
-        /// Where.
+        /// Register offset.
         at: BarOffset,
-        /// What the backend says.
+        /// Error of the backend.
         error: E,
     },
     /// The card is refused.
@@ -206,7 +204,7 @@ impl core::fmt::Display for Block {
 }
 
 impl Block {
-    /// The block of the map, at its usual place.
+    /// Creates the block of the map, at its default offset.
     #[must_use]
     pub const fn usual(info: &BlockInfo) -> Self {
         Self {
@@ -217,19 +215,19 @@ impl Block {
         }
     }
 
-    /// Its type, if this software knows it.
+    /// Type, if this software knows it.
     #[must_use]
     pub fn block_type(&self) -> Option<BlockType> {
         BlockType::try_from(self.type_number).ok()
     }
 
-    /// Its first byte.
+    /// Offset of the first byte.
     #[must_use]
     pub fn base(&self) -> BarOffset {
         BarOffset::new(self.offset.into())
     }
 
-    /// Place of the register at `register` bytes from the block's start (a constant of [`crate::generated`]).
+    /// Offset of the register at `register` bytes from the block's start (a constant of [`crate::generated`]).
     #[must_use]
     pub fn at(&self, register: u32) -> BarOffset {
         BarOffset::new(u64::from(self.offset) + u64::from(register))
@@ -254,10 +252,10 @@ impl Block {
     }
 }
 
-/// The words of an identity block of this contract: what a card with these blocks shows.
+/// Returns the words of an identity block of this contract, as a card with these blocks shows them.
 #[must_use]
 pub fn encode(build: u32, capabilities: Capabilities, blocks: &[Block]) -> Vec<u32> {
-    // More blocks than fit are a count that every reader refuses, not a wrong number of them.
+    // More blocks than fit give a count that every reader refuses, not a wrong number of them.
     let count = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
     let mut words =
         Vec::from([IDENTITY_MAGIC, CONTRACT_VERSION, CONTRACT_CHECKSUM, build, capabilities.bits(), count]);
@@ -265,13 +263,13 @@ pub fn encode(build: u32, capabilities: Capabilities, blocks: &[Block]) -> Vec<u
     words
 }
 
-/// Every block of the contract at its usual place.
+/// Returns every block of the contract at its default offset.
 #[must_use]
 pub fn usual_blocks() -> Vec<Block> {
     BLOCKS.iter().map(Block::usual).collect()
 }
 
-/// Checks the words of an identity block in a user BAR of `bar_size` bytes. Words after the block table are not looked at.
+/// Checks the words of an identity block in a user BAR of `bar_size` bytes. Words after the block table are ignored.
 ///
 /// # Errors
 ///
@@ -279,7 +277,7 @@ pub fn usual_blocks() -> Vec<Block> {
 pub fn check(words: &[u32], bar_size: u64) -> Result<Identity, IdentityError> {
     let too_short = |needed| IdentityError::TooShort { given: words.len(), needed };
     let Some((head, table)) = words.split_first_chunk::<HEAD_WORDS>() else {
-        // What little there is may tell more than that it is little.
+        // The first words may give a more specific error than their number.
         return Err(words
             .first()
             .map_or(Ok(()), |magic| check_magic(*magic))
@@ -331,7 +329,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// [`ReadError::Access`] if the backend cannot read, [`ReadError::Refused`] for a card that is not usable.
+    /// [`ReadError::Access`] if the backend cannot read, [`ReadError::Refused`] for an unusable card.
     pub fn read<I: RegisterIo + ?Sized>(io: &I, bar_size: u64) -> Result<Self, ReadError<I::Error>> {
         let read = |index: u64| {
             let at = BarOffset::new(4 * index);
@@ -340,13 +338,13 @@ impl Identity {
         let mut words = Vec::with_capacity(HEAD_WORDS);
         for index in 0..HEAD_WORDS as u64 {
             words.push(read(index)?);
-            // The first word alone decides whether the others may be read at all.
+            // The first word decides whether the others may be read at all.
             if index == 0 {
                 words.iter().try_for_each(|magic| check_magic(*magic))?;
             }
         }
         if let [magic, version, checksum, _, _, count] = *words {
-            // Before the count is believed.
+            // Check before the count is used.
             check_head(magic, version, checksum, count)?;
             let table = HEAD_WORDS as u64..HEAD_WORDS as u64 + ENTRY_WORDS as u64 * u64::from(count);
             for index in table {
@@ -370,7 +368,7 @@ impl Identity {
             }
         }
         for block_type in BlockType::ALL.iter().copied() {
-            // A card may have several CDMA engines, and one of everything else.
+            // A card may have several CDMA engines, but only one of every other block.
             if block_type != BlockType::Cdma && self.blocks_of(block_type).count() > 1 {
                 return Err(IdentityError::Duplicate { block_type });
             }
@@ -390,7 +388,7 @@ impl Identity {
         self.build
     }
 
-    /// What the build can do.
+    /// Capabilities of the build.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
         self.capabilities
@@ -407,7 +405,7 @@ impl Identity {
         self.blocks.iter().copied().filter(move |block| block.type_number == block_type.value())
     }
 
-    /// The block of this type, the first one if there are several. Never fails for the types in [`REQUIRED`].
+    /// Returns the block of this type, the first one if there are several. Never fails for the types in [`REQUIRED`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Numbers that name things on the network, as types that cannot be mixed up.
+//! Network identifiers as distinct types.
 
 use core::fmt;
 
@@ -12,7 +12,7 @@ macro_rules! id {
         pub struct $name(u32);
 
         impl $name {
-            /// The id with this number.
+            /// Creates the id with this number.
             #[must_use]
             #[inline]
             pub const fn new(value: u32) -> Self {
@@ -48,31 +48,31 @@ macro_rules! id {
 }
 
 id!(
-    /// One card with its network interface and its host. Any number but [`NodeId::ANY`].
+    /// One card with its network interface and its host. Any number except [`NodeId::ANY`].
     NodeId,
     "{}"
 );
 id!(
-    /// What a user asked for. A sender counts its transfers up; the number wraps.
+    /// Number of a transfer. A sender numbers its transfers in ascending order; the number wraps.
     TransferId,
     "{}"
 );
 id!(
-    /// Random number of one life of a sender: part of every key, so that a restarted sender is never taken for its
-    /// predecessor.
+    /// Random number of one incarnation of a sender. It is part of every key, so that a restarted sender is never confused with its
+    /// earlier incarnation.
     Incarnation,
     "{:#010x}"
 );
 id!(
-    /// Names one packet in flight: slot of the sender's op table in bits 15:0, generation of that slot in bits 31:16
-    /// (erratum E1-13: the number is not used again while an answer to it may still be under way).
+    /// Number of one packet in flight: slot of the sender's op table in bits 15:0, generation of that slot in bits 31:16 (erratum E1-13:
+    /// the number is not reused while an answer to it may still be in flight).
     OpNumber,
     "{:#010x}"
 );
 
 id!(
-    /// Names one message of a sender's: its context in bits 31:20, a running number there (MSGID) in bits 19:0. Also names one
-    /// read of the node that asks, by slot and number.
+    /// Number of one message of a sender: its context in bits 31:20, a running number of the context (MSGID) in bits 19:0. Also the number
+    /// of one read of the requesting node, by slot and number.
     MessageId,
     "{:#010x}"
 );
@@ -81,19 +81,18 @@ id!(
 pub type SegmentIndex = u32;
 
 impl NodeId {
-    /// No node has this id. In a memory window it stands for every node.
+    /// Id that no node has. In a memory window it stands for every node.
     pub const ANY: Self = Self(NODE_ANY);
 }
 
 impl TransferId {
-    /// The transfer after this one.
+    /// Returns the number of the next transfer.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Whether this transfer was started before `other`, at the same sender. Right as long as less than 2^31 transfers
-    /// lie between the two.
+    /// Whether this transfer was started before `other`, at the same sender. Valid if less than 2^31 transfers lie between the two.
     #[must_use]
     #[inline]
     pub const fn is_older_than(self, other: Self) -> bool {
@@ -103,7 +102,7 @@ impl TransferId {
 }
 
 impl OpNumber {
-    /// The number of `slot` in its `generation`.
+    /// Returns the op number of `slot` in its `generation`.
     #[must_use]
     pub const fn from_parts(slot: u16, generation: u16) -> Self {
         // No From in a const fn; both casts widen.
@@ -119,7 +118,7 @@ impl OpNumber {
         slot
     }
 
-    /// How often the slot was used before, modulo 2^16.
+    /// Number of earlier uses of the slot, modulo 2^16.
     #[must_use]
     #[inline]
     pub const fn generation(self) -> u16 {
@@ -127,14 +126,14 @@ impl OpNumber {
     }
 }
 
-/// Bits of a running number (MSGID).
+/// Number of bits of a running number (MSGID).
 const MESSAGE_BITS: u32 = 20;
 
 impl MessageId {
-    /// Contexts that can be told apart.
+    /// Number of distinct contexts.
     pub const CONTEXTS: u32 = 1 << (32 - MESSAGE_BITS);
 
-    /// Message `number` of `context`; the numbers wrap.
+    /// Returns the id of message `number` of `context`; the numbers wrap.
     #[must_use]
     pub const fn from_parts(context: u16, number: u32) -> Self {
         Self((context as u32) << MESSAGE_BITS | number & ((1 << MESSAGE_BITS) - 1))
@@ -152,8 +151,8 @@ impl MessageId {
         self.0 & ((1 << MESSAGE_BITS) - 1)
     }
 
-    /// Whether this message came before `other` of the same context, among numbers of `bits` bits. Right as long as less than
-    /// half of all numbers lie between the two.
+    /// Whether this message came before `other` of the same context, for numbers of `bits` bits. Valid if less than half of all numbers
+    /// lie between the two.
     #[must_use]
     pub const fn is_older_than(self, other: Self, bits: u32) -> bool {
         let mask = (1_u32 << if bits < MESSAGE_BITS { bits } else { MESSAGE_BITS }) - 1;

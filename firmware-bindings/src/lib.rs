@@ -1,31 +1,30 @@
-//! The contract of the bitstream: network interface registers, wire formats, identity.
+//! Contract of the bitstream: network interface registers, wire formats, identity.
 //!
-//! What a bitstream with our network interface (NI) promises to software, and nothing of how either side behaves:
+//! It defines what software may rely on in a bitstream with this project's network interface (NI), not the behaviour of either side:
 //!
-//! | Module | What |
-//! |---|---|
-//! | [`generated`] | register offsets, enums, layouts and register catalogue, written from `map/ni.yaml` |
-//! | [`identity`] | is this card ours, does it speak our contract version, and where are its blocks |
+//! | Module | Contents |
+//! ---|---|
+//! | [`generated`] | register offsets, enums, layouts and register catalogue, generated from `map/ni.yaml` |
+//! | [`identity`] | identification of a card: contract version and block offsets |
 //! | [`wire`] | packet formats, with their CRC-32C |
 //! | [`window`] | the header block of a transmit window |
 //! | [`event`] | the entries of the event ring |
 //! | [`ids`] | node, transfer, message, incarnation and op number as types |
-//! | [`time`] | nanoseconds, in which every time-out is stated |
+//! | [`time`] | nanoseconds, the unit of all timeouts |
 //! | [`catalog`] | registers as data, for listings and dumps |
 //!
-//! `map/ni.yaml` is the single source; `map/ni.md` is the manual made from it. After a change of the map run
-//! `cargo xtask generate`.
+//! `map/ni.yaml` is the single source; `map/ni.md` is the manual generated from it. After a change of the map run `cargo xtask generate`.
 //!
 //! # No panic on any input
 //!
-//! Packets come from a network, headers and events from memory that somebody else writes. Every decoder here takes any
-//! bytes of any length and answers with a value or a typed error; what it returns can be used without further checks of
-//! its own consistency. It can still be a lie: addresses, keys and op numbers are the receiver's to judge.
+//! Packets come from a network, headers and events from memory that others write. Every decoder here accepts any bytes of any length and
+//! returns a value or a typed error. A returned value is consistent in itself and needs no further checks of that. It can still be wrong:
+//! the receiver must check addresses, keys and op numbers.
 //!
 //! # Features
 //!
-//! `std` (default): hardware-accelerated checksums. The package itself is `no_std + alloc`; this
-//! is its one dependency that needs the standard library.
+//! `std` (default): hardware-accelerated checksums. The package itself is `no_std + alloc`; this is its only dependency that needs the
+//! standard library.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

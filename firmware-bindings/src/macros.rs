@@ -1,9 +1,9 @@
-//! Macros in which [`generated`](crate::generated) states the contract.
+//! Macros with which [`generated`](crate::generated) declares the contract.
 //!
-//! `cargo xtask generate` writes one statement per item of `map/ni.yaml`. The macros derive everything else from that
-//! statement, so that each number and each doc text stands in the generated file once:
+//! `cargo xtask generate` writes one declaration per item of `map/ni.yaml`. The macros derive everything else from it, so that each number
+//! and each doc text appears once in the generated file:
 //!
-//! | Macro | States | Derives |
+//! | Macro | Declares | Derives |
 //! |---|---|---|
 //! | `contract_enums!` | number and name of each value | the enum, its lists of values, conversions, `Display` |
 //! | `contract_bits!` | number and name of each bit | the bit set, its operations, `Display` |

@@ -1,4 +1,4 @@
-//! Time as the protocol counts it: nanoseconds since an arbitrary start that the caller chooses.
+//! Time of the protocol: nanoseconds since an arbitrary start that the caller chooses.
 //!
 //! State machines have no clock. Every `handle_*` and `poll_*` that needs the time takes `now`, so that the same
 //! code runs on a monotonic clock, on the virtual time of a simulation, and in a test that jumps from one
@@ -6,17 +6,17 @@
 
 use core::fmt;
 
-/// A point in time, or a span of it, in nanoseconds. 64 bits last 584 years.
+/// A point in time, or a duration, in nanoseconds. 64 bits last 584 years.
 ///
-/// All arithmetic saturates or is checked: a caller's clock that stands still or jumps far ahead can make a
-/// timer fire early or late, never panic.
+/// All arithmetic saturates or is checked: a caller's clock that stands still or jumps far ahead can make a timer fire early or late, but
+/// never causes a panic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(u64);
 
 impl Nanos {
-    /// The start of time, and the empty span.
+    /// The start of time, and the duration zero.
     pub const ZERO: Self = Self(0);
-    /// Later than everything: the deadline of a timer that is not set.
+    /// The end of time: the deadline of a timer that is not set.
     pub const MAX: Self = Self(u64::MAX);
 
     /// `nanoseconds` since the caller's start.
@@ -43,7 +43,7 @@ impl Nanos {
         Self(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// The count of nanoseconds.
+    /// Number of nanoseconds.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -61,8 +61,7 @@ impl Nanos {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// `self - span`, at least [`Nanos::ZERO`]: the age of something whose start may lie in the future of a
-    /// clock that went backwards.
+    /// `self - span`, at least [`Nanos::ZERO`]. For the age of an item whose start may lie in the future because the clock went backwards.
     #[must_use]
     pub const fn saturating_sub(self, span: Self) -> Self {
         Self(self.0.saturating_sub(span.0))
@@ -74,7 +73,7 @@ impl Nanos {
         Self(self.0.saturating_mul(factor))
     }
 
-    /// `self + span`, or `None` past the end of time.
+    /// `self + span`, or `None` on overflow.
     #[must_use]
     pub const fn checked_add(self, span: Self) -> Option<Self> {
         match self.0.checked_add(span.0) {
@@ -92,7 +91,7 @@ impl Nanos {
         }
     }
 
-    /// The deadline of a timer: `None` for [`Self::MAX`], one that is not set.
+    /// Deadline of a timer; `None` for [`Self::MAX`], which is a timer that is not set.
     #[must_use]
     pub const fn as_timer(self) -> Option<Self> {
         if self.0 == u64::MAX { None } else { Some(self) }

@@ -1,9 +1,9 @@
-//! Header block of a transmit window: what the NI is to send, and in which packets.
+//! Header block of a transmit window: what the NI sends, and in which packets.
 //!
-//! A window is RAM in the card's address space: this header at its start, the op numbers of its packets after it, the
-//! payload at WINDOW_PAYLOAD_OFFSET, the commit word at WINDOW_COMMIT_OFFSET. Writing a nonzero commit word starts the
-//! transmission; the NI takes the header only if its sequence equals the commit word, so that a stale or half written
-//! header shows. A retransmission is a window with one packet.
+//! A window is RAM in the card's address space: this header at its start, the op numbers of its packets after it, the payload at
+//! WINDOW_PAYLOAD_OFFSET, the commit word at WINDOW_COMMIT_OFFSET. Writing a nonzero commit word starts the transmission. The NI accepts
+//! the header only if its sequence equals the commit word, so that a stale or half-written header is detected. A retransmission is a
+//! window with one packet.
 
 #![warn(clippy::indexing_slicing)]
 
@@ -19,78 +19,78 @@ use crate::geometry::{Geometry, GeometryError, range_end};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 use crate::wire::{Arrived, Common, DataHeader, StartFields};
 
-/// Bytes of the header before the op numbers.
+/// Length of the header in bytes, without the op numbers.
 pub const HEADER_LENGTH: usize = at::LAYOUT_SIZE;
 
-/// Bytes of the longest header block: with 256 op numbers.
+/// Maximum length of a header block in bytes: with 256 op numbers.
 pub const MAX_HEADER_BLOCK: usize = HEADER_LENGTH + 4 * SEGMENT_PACKETS_MAX as usize;
 
 /// Header of a transmit window, without the op numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WindowHeader {
-    /// Nonzero; the commit word must equal it.
+    /// Sequence number, nonzero; the commit word must equal it.
     pub sequence: u32,
-    /// Flags for the packets.
+    /// Flags of the packets.
     pub flags: Flags,
     /// Destination node.
     pub destination: NodeId,
-    /// The transfer.
+    /// Number of the transfer.
     pub transfer: TransferId,
-    /// The sender's oldest transfer that is not complete.
+    /// Number of the sender's oldest transfer that is not complete.
     pub oldest_live: TransferId,
     /// Index of the segment.
     pub segment: SegmentIndex,
-    /// Segments of the transfer.
+    /// Number of segments of the transfer.
     pub segment_count: u32,
-    /// Bytes of the whole segment.
+    /// Length of the whole segment in bytes.
     pub segment_length: u32,
-    /// First byte of the segment at the destination; of a [`WindowKind::Command`], of the source.
+    /// First byte of the segment at the destination; for a [`WindowKind::Command`], of the source.
     pub base: CardAddr,
     /// Key of the destination's memory window.
     pub key: u64,
     /// First byte of the transfer at the destination.
     pub transfer_base: CardAddr,
-    /// Bytes of the transfer.
+    /// Length of the transfer in bytes.
     pub transfer_length: u64,
     /// Index within the segment of the window's first packet, whose first byte is the payload's first byte.
     pub first_packet: u16,
-    /// Packets to send from this window, each with its op number. 0 for all kinds but [`WindowKind::Data`].
+    /// Number of packets to send from this window, each with its op number. 0 for all kinds except [`WindowKind::Data`].
     pub packet_count: u16,
     /// Payload bytes of a full packet, as a power of two.
     pub packet_size_log2: u8,
     /// Packets of a segment, a notice of arrival, or a whole transfer.
     pub kind: WindowKind,
-    /// Packets of the whole segment.
+    /// Number of packets of the whole segment.
     pub segment_packets: u16,
-    /// Try count that the packets carry.
+    /// Try count of the packets.
     pub tries: u8,
-    /// What only a [`WindowKind::Command`] has; for other kinds, [`CommandFields::NONE`].
+    /// Fields that only a [`WindowKind::Command`] has; for other kinds, [`CommandFields::NONE`].
     pub command: CommandFields,
 }
 
-/// What a window of the kind [`WindowKind::Command`] says beside source, destination and length.
+/// Fields of a [`WindowKind::Command`] besides source, destination and length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct CommandFields {
-    /// Comes back in the events about the transfer.
+    /// Number that the events about the transfer repeat.
     pub number: u32,
-    /// Goes before waiting ones of a lower number.
+    /// Priority: served before waiting commands of a lower number.
     pub priority: u8,
-    /// Nanoseconds after which the transfer is given up whatever the progress; 0: none.
+    /// Nanoseconds after which the transfer is given up regardless of its progress; 0: no limit.
     pub timeout_ns: u64,
-    /// By which rules it goes, never the registry's; `None`: by the interface's default.
+    /// Scheme of the transfer, never the registry; `None`: the interface's default.
     pub scheme: Option<Scheme>,
 }
 
 impl CommandFields {
-    /// Of a window of another kind.
+    /// Value for windows of other kinds.
     pub const NONE: Self = Self { number: 0, priority: 0, timeout_ns: 0, scheme: None };
 }
 
-/// Why a header block cannot be sent from.
+/// Reason why a header block cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WindowError {
-    /// Header or op numbers do not fit the bytes.
+    /// Header or op numbers do not fit into the buffer.
     #[error("the header block needs {needed} bytes and {available} are there: provide MAX_HEADER_BLOCK")]
     TooShort {
         /// Bytes needed.
@@ -111,7 +111,7 @@ pub enum WindowError {
         /// Sequence of the header.
         sequence: u32,
     },
-    /// A flag that the map does not name.
+    /// A flag is not in the map.
     #[error(
         "window flags {found:#x}: leave reserved bits 0, and set one of NOTIFY_RECEIVER and NO_NOTICE at most"
     )]
@@ -119,13 +119,13 @@ pub enum WindowError {
         /// All flags found.
         found: u32,
     },
-    /// Not a window kind.
+    /// Unknown window kind.
     #[error("unknown window kind {found}: 0 is data, 1 a notice of arrival, 2 a command")]
     Kind {
         /// Number found.
         found: u8,
     },
-    /// A command by a scheme of which the interface makes no transfers.
+    /// A command names a scheme for which the interface executes no transfers.
     #[error(
         "a command by the scheme {found}: 1 to 5 are those whose transfers the interface makes, 0 its default"
     )]
@@ -133,13 +133,13 @@ pub enum WindowError {
         /// Number found.
         found: u8,
     },
-    /// The destination is no node.
+    /// The destination is not a node.
     #[error("the window's destination is 0xffffffff, which is no node")]
     Destination,
     /// A reserved byte is set.
     #[error("the window header has reserved bytes set: clear the block before filling it")]
     Reserved,
-    /// The window's packets are not packets of the segment.
+    /// The window's packets are not packets of its segment.
     #[error(
         "window of {count} packets from packet {first} of a segment of {segment_packets}: take at least one, and none beyond"
     )]
@@ -151,7 +151,7 @@ pub enum WindowError {
         /// Packets of the segment.
         segment_packets: u16,
     },
-    /// The number of op numbers given is not the header's packet count.
+    /// The number of op numbers differs from the header's packet count.
     #[error("{given} op numbers for {count} packets: give each packet one")]
     OpCount {
         /// Op numbers given.
@@ -169,7 +169,7 @@ pub enum WindowError {
         /// Oldest live transfer.
         oldest_live: TransferId,
     },
-    /// A notice of arrival about no bytes, or a command to send none.
+    /// A notice of arrival or a command for an empty transfer.
     #[error("window for an empty transfer: those send no packets")]
     EmptyTransfer,
     /// The segment contradicts itself or its transfer.
@@ -184,43 +184,43 @@ pub struct OpNumbers<'a> {
 }
 
 impl OpNumbers<'_> {
-    /// How many there are: the header's packet count.
+    /// Number of op numbers: the header's packet count.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there is none: a notice of arrival.
+    /// Whether there are no op numbers, as in a notice of arrival.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The op number of the window's packet `index`.
+    /// Op number of the window's packet `index`.
     #[must_use]
     pub fn get(&self, index: u16) -> Option<OpNumber> {
         self.bytes.get(usize::from(index)).map(|bytes| OpNumber::new(u32::from_le_bytes(*bytes)))
     }
 
-    /// All of them.
+    /// Iterates over the op numbers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = OpNumber> + '_ {
         self.bytes.iter().map(|bytes| OpNumber::new(u32::from_le_bytes(*bytes)))
     }
 }
 
-/// 0 is the default, which costs nothing: by the registry's rules there are no commands.
+/// Number of the scheme; 0, which is never a valid scheme of a command (registry), stands for the default.
 fn scheme_byte(scheme: Option<Scheme>) -> u8 {
     scheme.and_then(|scheme| u8::try_from(scheme.value()).ok()).unwrap_or(0)
 }
 
 impl WindowHeader {
-    /// Bytes of the header with its op numbers: what has to be written before the commit.
+    /// Length in bytes of the header with its op numbers, which must be written before the commit.
     #[must_use]
     pub const fn block_length(&self) -> usize {
         HEADER_LENGTH + 4 * self.packet_count as usize
     }
 
-    /// The commit word that starts this window.
+    /// Commit word that starts this window.
     #[must_use]
     pub const fn commit_word(&self) -> [u8; 4] {
         self.sequence.to_le_bytes()
@@ -280,7 +280,7 @@ impl WindowHeader {
         Ok(())
     }
 
-    /// A notice or a command is about the transfer alone: what describes a segment or packets is not looked at.
+    /// Checks a notice or a command, which concerns the transfer only: segment and packet fields are ignored.
     fn check_transfer(&self) -> Result<(), WindowError> {
         if self.packet_count != 0 {
             return Err(self.packet_range());
@@ -303,12 +303,11 @@ impl WindowHeader {
         }
     }
 
-    /// Writes header and op numbers to the start of `buffer`. Returns the bytes written, [`WindowHeader::block_length`].
+    /// Writes header and op numbers to the start of `buffer`. Returns the number of bytes written, [`WindowHeader::block_length`].
     ///
     /// # Errors
     ///
-    /// What [`WindowHeader::decode`] would refuse, a buffer that is too short, and [`WindowError::OpCount`]; nothing is
-    /// written then.
+    /// The errors of [`WindowHeader::decode`], a buffer that is too short, and [`WindowError::OpCount`]. Nothing is written on an error.
     pub fn encode(&self, ops: &[OpNumber], buffer: &mut [u8]) -> Result<usize, WindowError> {
         self.check()?;
         if ops.len() != usize::from(self.packet_count) {
@@ -354,11 +353,11 @@ impl WindowHeader {
         bytes
     }
 
-    /// The header and op numbers at the start of `bytes`; what follows them is not looked at.
+    /// Decodes the header and op numbers at the start of `bytes`; the following bytes are ignored.
     ///
     /// # Errors
     ///
-    /// The first broken rule. The commit word is checked apart, by [`WindowHeader::check_commit`].
+    /// The first broken rule. [`WindowHeader::check_commit`] checks the commit word separately.
     pub fn decode(bytes: &[u8]) -> Result<(Self, OpNumbers<'_>), WindowError> {
         let available = bytes.len();
         let Some((head, rest)) = bytes.split_first_chunk::<HEADER_LENGTH>() else {
@@ -411,8 +410,7 @@ impl WindowHeader {
         Ok((header, OpNumbers { bytes: ops }))
     }
 
-    /// Where the payload of the window's packet `index` lies, in bytes from the payload's start. `None` beyond the last
-    /// packet.
+    /// Byte range of the window's packet `index`, relative to the payload's start. `None` beyond the last packet.
     #[must_use]
     pub fn payload_range(&self, index: u16) -> Option<Range<u32>> {
         if index >= self.packet_count {
@@ -425,7 +423,7 @@ impl WindowHeader {
         Some(start..start.checked_add(rest.min(size))?)
     }
 
-    /// Payload bytes in the window. 0 for a notice of arrival or a command, or for a header that was not checked and contradicts itself.
+    /// Payload bytes in the window. 0 for a notice of arrival, a command, or an unchecked header that is inconsistent.
     #[must_use]
     pub fn payload_length(&self) -> u32 {
         self.packet_count
@@ -434,8 +432,8 @@ impl WindowHeader {
             .map_or(0, |range| range.end)
     }
 
-    /// Header of the window's packet `index`: what the NI puts before the payload. Packet 0 of a segment is a START packet.
-    /// `None` beyond the last packet.
+    /// Header that the NI puts before the payload of the window's packet `index`. Packet 0 of a segment is a START packet. `None` beyond
+    /// the last packet.
     #[must_use]
     pub fn packet(
         &self,
@@ -469,7 +467,7 @@ impl WindowHeader {
         })
     }
 
-    /// The ARRIVED packet of a notice of arrival. `None` for a window of data.
+    /// ARRIVED packet of a notice of arrival. `None` for other kinds of window.
     #[must_use]
     pub fn arrival(&self, source: NodeId, incarnation: Incarnation) -> Option<Arrived> {
         (self.kind == WindowKind::Arrival).then(|| Arrived {

@@ -1,16 +1,16 @@
-//! How accesses of any width become accesses to registers.
+//! Conversion of accesses of any width to register accesses.
 //!
-//! The DMA BAR knows aligned dwords only, the user BAR is AXI4-Lite (dwords, of which a write may strobe single bytes), the bypass BAR
-//! takes anything. Firmware and kernels probe with every width, so nothing here may cause a side effect that the access did not ask
-//! for: a narrow or crooked read sees the bytes but clears nothing; a narrow or crooked write is dropped and noted, unless it goes to
-//! registers of the user BAR that do nothing but hold what is written.
+//! The DMA BAR accepts aligned dwords only. The user BAR is AXI4-Lite: dwords, with byte strobes for writes. The bypass BAR accepts any
+//! access. Firmware and kernels probe with every width, so an access must not cause a side effect that it did not ask for. A narrow or
+//! misaligned read returns the bytes but clears nothing. A narrow or misaligned write is dropped and logged, unless it goes to registers
+//! of the user BAR that only hold what is written.
 //! An aligned access of several dwords is carried out dword by dword, low address first, as a bridge would split it.
 
-/// What an access does to one dword.
+/// Effect of an access on one dword.
 pub(crate) enum DwordAccess {
-    /// Aligned and whole: side effects included.
+    /// Aligned access to a whole dword, with side effects.
     Whole,
-    /// Part of a dword: no side effects.
+    /// Access to part of a dword, without side effects.
     Peek,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn read_dwords(offset: u64, into: &mut [u8], mut read: impl FnMut(u64
     }
 }
 
-/// Splits a write into dword writes; `false` if it is not made of whole dwords (nothing is written then).
+/// Splits a write into dword writes. Returns `false` and writes nothing if the access does not consist of whole dwords.
 pub(crate) fn write_dwords(offset: u64, from: &[u8], mut write: impl FnMut(u64, u32)) -> bool {
     if !is_whole(offset, from.len()) {
         return false;
@@ -54,10 +54,9 @@ pub(crate) fn write_dwords(offset: u64, from: &[u8], mut write: impl FnMut(u64, 
     true
 }
 
-/// A write that is not made of whole dwords, as AXI4-Lite carries it: dword by dword, with strobes for the bytes that it has.
-/// `write` gets the address, the bytes in their places and a mask of them. All dwords have to be `plain` (a slave without byte
-/// strobes would take the other bytes for written, and a register with effects would have them); otherwise the answer is `false`,
-/// and nothing is written.
+/// Splits a write that does not consist of whole dwords into dword writes with byte strobes, as AXI4-Lite carries it. `write` gets the
+/// address, the bytes at their positions and the strobe mask. Returns `false` and writes nothing unless all dwords are `plain`: a slave
+/// without byte strobes would write the other bytes too, and in a register with side effects that would have an effect.
 pub(crate) fn write_strobed(
     offset: u64,
     from: &[u8],

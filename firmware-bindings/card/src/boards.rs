@@ -1,8 +1,8 @@
-//! Card descriptions that are built in: the simulated card itself, and the shapes of boards that exist.
+//! Built-in card descriptions: the simulated card itself, and models of real boards.
 //!
-//! What makes a shape is what software has to find out: ids, BARs and their order, channels, data width, vectors, link
-//! and memory. A board with a user BAR carries this project's logic behind it (its subsystem id says so); the others
-//! are as the vendor's example design leaves them. `cards/README.md` lists them side by side.
+//! A model fixes what software has to discover: ids, BARs and their order, channels, data width, vectors, link and memory. A board with a
+//! user BAR contains this project's logic (its subsystem id says so). The others have the vendor's example design. `cards/README.md` lists
+//! them side by side.
 
 use crate::description::{CardDescription, DEFAULT_CARD_FILE, DescriptionError};
 use std::path::Path;
@@ -11,9 +11,9 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Builtin {
-    /// What [`CardDescription::builtin`] knows it by.
+    /// Name for [`CardDescription::builtin`].
     pub name: &'static str,
-    /// What it is, in a line.
+    /// One-line description.
     pub about: &'static str,
     /// The card file.
     pub file: &'static str,
@@ -45,15 +45,15 @@ const BOARDS: &[Builtin] = boards! {
 };
 
 impl CardDescription {
-    /// The names that [`Self::builtin`] knows, the simulated card first.
+    /// Built-in descriptions that [`Self::builtin`] accepts, the simulated card first.
     pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
         std::iter::once(&DEFAULT).chain(BOARDS)
     }
 
-    /// The built-in description `name`.
+    /// Returns the built-in description `name`.
     ///
     /// # Errors
-    /// [`DescriptionError::UnknownName`] lists the names that there are.
+    /// [`DescriptionError::UnknownName`] lists the available names.
     pub fn builtin(name: &str) -> Result<Self, DescriptionError> {
         let Some(found) = Self::builtins().find(|builtin| builtin.name == name) else {
             let known = Self::builtins().map(|builtin| builtin.name).collect::<Vec<_>>().join(", ");

@@ -23,12 +23,11 @@ use fpga_protocol::receiver::ReceiverConfigError;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 
-/// One simulated card, without a thread of its own: time is given, work is done by [`Card::step`] and [`Card::work`]
-/// alone.
+/// One simulated card, without a thread of its own. The caller supplies the time; only [`Card::step`] and [`Card::work`] do work.
 ///
-/// Accesses of software ([`Self::bar_write`]) only latch registers. Every engine then works in `step`, one bounded
-/// unit per call, in a fixed round: H2C channels, C2H channels, CDMA, NI. The same calls give the same results.
-/// `work` does many units per call, and is what a card with a thread of its own is driven by.
+/// Accesses of software ([`Self::bar_write`]) only latch registers. Every engine then works in `step`, one bounded unit per call, in a
+/// fixed round: H2C channels, C2H channels, CDMA, NI. The same calls give the same results. `work` does many units per call; a card with
+/// its own thread uses it.
 #[derive(Debug)]
 pub struct Card {
     pub(crate) description: CardDescription,
@@ -46,11 +45,11 @@ pub struct Card {
     pub(crate) pace: LinkPacer,
     /// Quirk: the next read of the DMA BAR fails.
     read_fails: bool,
-    /// Lines of `usr_irq_req` that somebody outside holds up.
+    /// Lines of `usr_irq_req` that user logic outside the model holds high.
     user_lines: u32,
-    /// Lines that fall when they are acknowledged.
+    /// Lines that fall when their interrupt is acknowledged.
     user_pulses: u32,
-    /// What is to go wrong.
+    /// Faults to inject.
     pub(crate) plan: Plan,
     pub(crate) presence: Liveness,
 }
@@ -86,7 +85,7 @@ impl Card {
         })
     }
 
-    /// What the card was built from.
+    /// Description that the card was built from.
     #[must_use]
     pub const fn description(&self) -> &CardDescription {
         &self.description
@@ -98,7 +97,7 @@ impl Card {
         self.config.bars()
     }
 
-    /// The configuration space, for questions without side effects.
+    /// Configuration space, for queries without side effects.
     #[must_use]
     pub const fn config(&self) -> &ConfigSpace {
         &self.config
@@ -127,8 +126,8 @@ impl Card {
         self.sample_interrupts();
     }
 
-    /// Reads `into.len()` bytes at `offset` of BAR `bar`. A BAR that does not exist, an offset beyond it, or memory
-    /// decoding switched off read as all ones (nobody answers on the bus).
+    /// Reads `into.len()` bytes at `offset` of BAR `bar`. Reads as all ones if the BAR does not exist, the offset is beyond it, or memory
+    /// decoding is off (no function answers on the bus).
     pub fn bar_read(&mut self, bar: u8, offset: u64, into: &mut [u8]) {
         self.counters.mmio_reads += access_count(into.len());
         self.record_access_opportunity();
@@ -136,14 +135,14 @@ impl Card {
             None => into.fill(0xFF),
             Some(role) => {
                 self.read_role(role, offset, into, false);
-                // A read that clears may drop an interrupt line.
+                // A read with clear-on-read may lower an interrupt line.
                 self.sample_interrupts();
             }
         }
         self.record(AccessTarget::Bar(bar), offset, into, false);
     }
 
-    /// Reads as [`Self::bar_read`] does, but changes nothing and counts nothing: for tests and diagnosis.
+    /// Reads like [`Self::bar_read`], but changes nothing and counts nothing. For tests and diagnosis.
     pub fn bar_peek(&mut self, bar: u8, offset: u64, into: &mut [u8]) {
         match self.decode(bar, offset, into.len()) {
             None => into.fill(0xFF),
@@ -151,8 +150,8 @@ impl Card {
         }
     }
 
-    /// Writes `from` at `offset` of BAR `bar`: a posted write, which only latches. Work is done by [`Self::step`];
-    /// an interrupt that the write itself causes (a mask bit whose source is asserted) is delivered at once.
+    /// Writes `from` at `offset` of BAR `bar`. This is a posted write, which only latches; [`Self::step`] does the work. An interrupt that
+    /// the write itself causes (a mask bit whose source is asserted) is delivered at once.
     pub fn bar_write(&mut self, bar: u8, offset: u64, from: &[u8], host: &mut dyn HostPort) {
         self.counters.mmio_writes += access_count(from.len());
         self.record(AccessTarget::Bar(bar), offset, from, true);
@@ -172,7 +171,7 @@ impl Card {
                     turns.awake |= xdma.write(at, value, config, *now, faults);
                 }
             }),
-            // Posted: nobody learns that there is no answer.
+            // Posted: the missing answer stays unnoticed.
             BarRole::User if silent_user => true,
             BarRole::User => {
                 turns.awake |= beyond_channels;
@@ -206,7 +205,7 @@ impl Card {
                 u32::try_from(from.len()).unwrap_or(u32::MAX),
             );
         }
-        // A doorbell is not to wait for what it cannot have changed.
+        // A doorbell skips the interrupt sampling that it cannot affect.
         if role != BarRole::Dma
             || lines != self.xdma.interrupt_lines()
             || !Xdma::is_of_channels(offset, from.len())
@@ -216,7 +215,7 @@ impl Card {
         self.deliver(host);
     }
 
-    /// The next time at which a timer of the card will have something to do by itself.
+    /// Returns the next time at which a timer of the card has work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let deadlines =
@@ -224,7 +223,7 @@ impl Card {
         deadlines.into_iter().flatten().chain(self.pace_deadline()).min()
     }
 
-    /// The next deadline after `time`. One that lies before it may have brought no work, and hides no later one of another part here.
+    /// Returns the next deadline after `time`. A deadline that has passed without work does not hide a later one of another unit.
     #[must_use]
     pub fn next_deadline_after(&self, time: Nanos) -> Option<Nanos> {
         let deadlines =
@@ -232,44 +231,44 @@ impl Card {
         deadlines.into_iter().flatten().filter(|deadline| *deadline > time).min()
     }
 
-    /// The node id that the NI has now.
+    /// Current node id of the NI.
     #[must_use]
     pub const fn node_id(&self) -> u32 {
         self.ni.node_id()
     }
 
-    /// The next frame that the card sends into the network. Give its memory back with [`Self::recycle_frame`].
+    /// Takes the next frame that the card sends into the network. Return its buffer with [`Self::recycle_frame`].
     pub fn take_frame(&mut self) -> Option<Vec<u8>> {
         let frame = self.ni.take_frame()?;
-        // The transmitter may have waited for room.
+        // The transmitter may have waited for space.
         self.turns.awake |= self.beyond_channels();
         Some(frame)
     }
 
-    /// A buffer for a copy of one of the card's frames; to be given back as those.
+    /// Returns a buffer for a copy of one of the card's frames. Return it with [`Self::recycle_frame`].
     pub fn spare_frame(&mut self) -> Vec<u8> {
         self.ni.spare_frame()
     }
 
-    /// Hands the buffer of a frame that was taken back to the card, so that sending allocates nothing.
+    /// Returns the buffer of a frame to the card, so that sending does not allocate.
     pub fn recycle_frame(&mut self, frame: Vec<u8>) {
         self.ni.recycle_frame(frame);
     }
 
-    /// Whether [`Self::expect_frame`] is of any use.
+    /// Whether [`Self::expect_frame`] has an effect.
     #[must_use]
     pub fn expects_frames(&self) -> bool {
         self.ni.prefetches()
     }
 
-    /// Says that a frame is among the next to arrive: of a burst, said of each before the first is received, so that what
-    /// their packets need of a large receive registry is fetched together. Changes nothing.
+    /// Announces a frame that is about to arrive. Call it for each frame of a burst before the first one is received: the card then
+    /// prefetches the receive registry entries of all these packets together. Changes no state.
     pub fn expect_frame(&self, frame: &[u8]) {
         self.ni.expect(frame);
     }
 
-    /// A frame arrived from the network. It is processed at once; replies and events wait for [`Self::step`].
-    /// A broken frame is counted and dropped.
+    /// Receives a frame from the network. It is processed at once; replies and events wait for [`Self::step`]. A broken frame is counted
+    /// and dropped.
     pub fn receive_frame(&mut self, now: Nanos, frame: &[u8]) {
         self.set_now(now);
         self.turns.awake |= self.beyond_channels();
@@ -277,10 +276,10 @@ impl Card {
         self.counters.frames_sent += self.ni.receive(self.now, frame, &mut self.space, &mut self.faults);
     }
 
-    /// Conventional reset (hot reset): every register and configuration space go back to their power-on values,
-    /// engines stop, the NI forgets. Card memory keeps its content.
+    /// Conventional reset (hot reset): every register and configuration space return to their power-on values, engines stop, and the NI
+    /// loses its state. Card memory keeps its content.
     ///
-    /// A card that reads as all ones answers again; one that was pulled out does not notice.
+    /// A card that reads as all ones answers again. A removed card ignores the reset.
     pub fn reset(&mut self) {
         if self.is_removed() {
             return;
@@ -289,8 +288,8 @@ impl Card {
         self.reset_logic();
     }
 
-    /// Function-level reset, as software initiates it in the PCI Express capability of a card that has it
-    /// (`pci.flr`): like [`Self::reset`], but what the other end of the link relies on stays.
+    /// Function-level reset, which software initiates in the PCI Express capability of a card that supports it (`pci.flr`). Like
+    /// [`Self::reset`], but keeps the settings that the link partner relies on.
     fn function_reset(&mut self) {
         self.config.function_reset();
         self.reset_logic();
@@ -307,12 +306,12 @@ impl Card {
         self.turns = EngineScheduler::new();
         self.pace.reset();
         self.read_fails = false;
-        // User logic's lines are as they were.
+        // User logic's lines keep their levels.
         self.sample_interrupts();
     }
 
-    /// The FPGA is loaded again while the host is running: like [`Self::reset`], and card memory is lost too. Nothing
-    /// restores BAR addresses and the command register; until somebody does, the BARs read as all ones.
+    /// Reloads the FPGA while the host is running. Like [`Self::reset`], and card memory is lost too. Nothing restores the BAR addresses
+    /// and the command register; until software writes them, the BARs read as all ones.
     pub fn reprogram(&mut self) {
         (self.user_lines, self.user_pulses) = (0, 0);
         self.reset();
@@ -320,44 +319,44 @@ impl Card {
         self.space.clear_memory();
     }
 
-    /// What the host's kernel does when a driver asks for `count` interrupt vectors: enables MSI-X in its capability
-    /// and unmasks the first `count` entries. Not counted as accesses.
+    /// Does what the host's kernel does when a driver requests `count` interrupt vectors: enables MSI-X in its capability and unmasks the
+    /// first `count` entries. Not counted as accesses.
     pub fn enable_msix(&mut self, count: u16) {
         self.config.set_msix(true);
         self.set_msix_masked(0, count, false);
     }
 
-    /// Masks or unmasks `count` entries of the MSI-X table from `first` on, where it is not the guest's writes but the
-    /// host's kernel (or a virtual machine's monitor) that keeps the table. Not counted as accesses. Messages that this
-    /// unmasks leave with the next [`Self::step`].
+    /// Masks or unmasks `count` entries of the MSI-X table, starting at `first`. For setups in which the host's kernel or a virtual
+    /// machine monitor, not the guest, owns the table. Not counted as accesses. Messages that this unmasks leave with the next
+    /// [`Self::step`].
     pub fn set_msix_masked(&mut self, first: u16, count: u16, masked: bool) {
         self.xdma.messages.msix.set_masked(first, count, masked);
         self.sample_interrupts();
     }
 
-    /// The reverse of [`Self::enable_msix`].
+    /// Reverses [`Self::enable_msix`].
     pub fn disable_msix(&mut self) {
         self.config.set_msix(false);
         self.set_msix_masked(0, u16::MAX, true);
     }
 
-    /// What the host's kernel does with a card that a driver gives back: no DMA and no interrupts, awake, and decoding memory for the
-    /// next one, whatever the last one did in configuration space. Not counted as accesses.
+    /// Does what the host's kernel does with a card that a driver releases: no DMA, no interrupts, power state D0, memory decoding on,
+    /// regardless of the earlier configuration space settings. Not counted as accesses.
     pub fn hand_back(&mut self) {
         self.config.hand_back();
         self.set_msix_masked(0, u16::MAX, true);
     }
 
-    /// The legacy interrupt line as it is now: what [`crate::Interrupt::Line`] reports when it changes. Who stands
-    /// between the card and a level-triggered input asks this when the input is unmasked.
+    /// Current level of the legacy interrupt line; [`crate::Interrupt::Line`] reports its changes. Code that emulates a level-triggered
+    /// input reads it when the input is unmasked.
     #[must_use]
     pub const fn line_asserted(&self) -> bool {
         self.xdma.messages.line_asserted(&self.config)
     }
 
-    /// Raises or lowers line `line` of `usr_irq_req` (0 to 15), as user logic would: a level, which holds beside what the card's own
-    /// blocks have on the same line, and which user logic holds until it is served (PG195, "User Interrupts"). It outlives resets of
-    /// the card, not [`Self::reprogram`]. An interrupt that comes of it is delivered at once. `false`: there is no such line.
+    /// Raises or lowers line `line` of `usr_irq_req` (0 to 15), as user logic would. The line is a level that user logic holds until it is
+    /// served (PG195, "User Interrupts"), ORed with the level of the card's own blocks on the same line. It survives resets of the card,
+    /// but not [`Self::reprogram`]. A resulting interrupt is delivered at once. Returns `false` if the line does not exist.
     pub fn set_user_interrupt(&mut self, line: u8, asserted: bool, host: &mut dyn HostPort) -> bool {
         if line >= USER_INTERRUPTS {
             return false;
@@ -369,9 +368,11 @@ impl Card {
         true
     }
 
-    /// Raises line `line` of `usr_irq_req` and lowers it when its interrupt is acknowledged (`usr_irq_ack`), as user logic does whose cause needs
-    /// no service. With messages that is when the message leaves, with the legacy line when the host masks the line. Whether it has been
-    /// by now: a line that is masked stays high until the host enables it. `None`: there is no such line.
+    /// Raises line `line` of `usr_irq_req` and lowers it when its interrupt is acknowledged (`usr_irq_ack`), as user logic does whose
+    /// cause needs no service. The acknowledgement comes when the message leaves or, with the legacy line, when the host masks the line.
+    ///
+    /// Returns whether the line was acknowledged already: a masked line stays high until the host enables it. Returns `None` if the line
+    /// does not exist.
     pub fn pulse_user_interrupt(&mut self, line: u8, host: &mut dyn HostPort) -> Option<bool> {
         if line >= USER_INTERRUPTS {
             return None;
@@ -382,46 +383,46 @@ impl Card {
         Some(self.user_pulses & 1 << line == 0)
     }
 
-    /// Reads the expansion ROM: empty, so all ones, as is everything where there is none or its decoder is off.
+    /// Reads the expansion ROM. Always all ones: the ROM is empty, missing, or its decoder is off.
     pub fn rom_read(&mut self, offset: u64, into: &mut [u8]) {
         self.counters.mmio_reads += access_count(into.len());
         into.fill(0xFF);
         self.record(AccessTarget::Rom, offset, into, false);
     }
 
-    /// Switches memory decoding and bus mastering, as the host's kernel does when a device is opened. Not counted.
+    /// Sets memory decoding and bus mastering, as the host's kernel does when it opens a device. Not counted.
     pub fn set_command(&mut self, memory: bool, bus_master: bool) {
         self.config.set_command(memory, bus_master);
     }
 
-    /// Reads card memory behind the card's back.
+    /// Reads card memory directly, without an access by software.
     ///
     /// # Errors
-    /// [`NoSuchAddress`] names the first address that nothing answers.
+    /// [`NoSuchAddress`] names the first address without memory.
     pub fn peek(&self, at: CardAddr, into: &mut [u8]) -> Result<(), NoSuchAddress> {
         self.space.read(at, into).map_err(|(_, at)| NoSuchAddress { at })
     }
 
-    /// Writes card memory behind the card's back (a commit word counts as one, however it is written).
+    /// Writes card memory directly, without an access by software. A write to a commit word still starts the transmission.
     ///
     /// # Errors
-    /// [`NoSuchAddress`] names the first address that nothing answers; what lies before it is written.
+    /// [`NoSuchAddress`] names the first address without memory; the bytes before it are written.
     pub fn poke(&mut self, at: CardAddr, from: &[u8]) -> Result<(), NoSuchAddress> {
         self.space.write(at, from).map_err(|(_, at)| NoSuchAddress { at })
     }
 
-    /// What the card counted.
+    /// Counters of the card.
     #[must_use]
     pub const fn counters(&self) -> &CardCounters {
         &self.counters
     }
 
-    /// Starts counting from zero.
+    /// Sets all counters to zero.
     pub fn clear_counters(&mut self) {
         self.counters = CardCounters::default();
     }
 
-    /// Pages of 64 KiB of card memory that were written at least once.
+    /// Number of 64 KiB pages of card memory that were written at least once.
     #[must_use]
     pub const fn resident_pages(&self) -> usize {
         self.space.resident_pages()
@@ -433,7 +434,7 @@ impl Card {
         &self.faults
     }
 
-    /// Records accesses from now on; returns what was recorded before.
+    /// Replaces the access log; returns the old one.
     pub fn set_access_log(&mut self, log: AccessLog) -> AccessLog {
         std::mem::replace(&mut self.log, log)
     }
@@ -444,39 +445,39 @@ impl Card {
         &self.log
     }
 
-    /// Fault hook: `length` bytes of card address space at `at` answer SLVERR from now on; 0 ends it.
+    /// Fault hook: `length` bytes of card address space at `at` answer SLVERR from now on. A length of 0 ends it.
     pub fn poison(&mut self, at: CardAddr, length: u64) {
         self.space.poison(at, length);
     }
 
-    /// Fault hook: `length` bytes of card address space at `at` never answer from now on; 0 ends it. An engine that
-    /// asks hangs, and stays busy until the card is reset, whatever software does and whether the range answers later
-    /// or not. The bypass BAR reads all ones there.
+    /// Fault hook: `length` bytes of card address space at `at` never answer from now on. A length of 0 ends it. An engine that accesses
+    /// them hangs. It stays busy until the card is reset, whatever software does and even if the range answers again. The bypass BAR reads
+    /// all ones there.
     pub fn silence(&mut self, at: CardAddr, length: u64) {
         self.space.silence(at, length);
     }
 
-    /// Fault hook: every completed-descriptor count that the card reports (register and write-back) is this value,
-    /// to see what software does about an impossible one. `None` ends it.
+    /// Fault hook: every completed-descriptor count that the card reports (register and write-back) has this value. Tests how software
+    /// handles an impossible count. `None` ends it.
     pub fn override_completed_count(&mut self, count: Option<u32>) {
         self.plan.override_count(count);
     }
 
-    /// Fault hook: whether the stream port behind H2C channel `channel` takes anything (TREADY). While it does not, the channel
-    /// stalls, and stays busy whatever software does.
+    /// Fault hook: sets whether the stream port behind H2C channel `channel` accepts data (TREADY). While it does not, the channel stalls
+    /// and stays busy whatever software does.
     pub fn set_stream_ready(&mut self, channel: u8, ready: bool) {
         self.streams.set_ready(channel, ready);
         self.turns.awake |= self.all_channels();
     }
 
-    /// Puts `bytes` into the stream port of C2H channel `channel`, as user logic would; with `end`, the last of them ends its
-    /// packet. Returns how many there was room for (0 on a memory-mapped build); the packet ends only if it was all of them.
+    /// Puts `bytes` into the stream port of C2H channel `channel`, as user logic would. With `end`, the last byte ends its packet. Returns
+    /// the number of bytes that were accepted (0 on a memory-mapped build). The packet ends only if all bytes were accepted.
     pub fn push_stream(&mut self, channel: u8, bytes: &[u8], end: bool) -> usize {
         self.turns.awake |= self.all_channels();
         self.streams.push(channel.into(), bytes, end)
     }
 
-    /// Fault hook: what C2H stream channels write back as metadata from now on. `None` ends it.
+    /// Fault hook: sets the fault in the metadata that C2H stream channels write back from now on. `None` ends it.
     pub fn break_stream_writeback(&mut self, fault: Option<StreamWritebackFault>) {
         self.plan.break_metadata(fault);
     }
@@ -495,7 +496,7 @@ impl Card {
             BarRole::Dma => read_dwords(offset, into, |at, access| {
                 if quirks.every_second_read_fails && !peek {
                     *read_fails = !*read_fails;
-                    // Such a read does not reach the register: it clears nothing.
+                    // Such a read does not reach the register, so it clears nothing.
                     if !*read_fails {
                         return u32::MAX;
                     }
@@ -508,7 +509,7 @@ impl Card {
                     _ => word,
                 }
             }),
-            // What the root complex makes of a completion that never comes.
+            // A completion timeout: the root complex returns all ones.
             BarRole::User if quirks.silent_user_bar => into.fill(0xFF),
             BarRole::User => read_dwords(offset, into, |at, _| match u32::try_from(at) {
                 Ok(at) if in_block(at, contract::cdma::BLOCK_OFFSET, contract::cdma::BLOCK_SIZE) => {
@@ -521,7 +522,7 @@ impl Card {
                 let base = description.bars.bypass.as_ref().map_or(0, |bar| bar.card_address);
                 let at = crate::space::advance(CardAddr::new(base), offset);
                 if space.read(at, into).is_err() {
-                    // The root complex makes all ones of an error completion.
+                    // The root complex turns an error completion into all ones.
                     into.fill(0xFF);
                 }
             }
@@ -547,7 +548,7 @@ impl Card {
         }
     }
 
-    /// Sends the interrupts that wait and may go.
+    /// Sends the pending interrupts that may be sent.
     #[inline]
     pub(crate) fn deliver(&mut self, host: &mut dyn HostPort) -> bool {
         let Self { config, counters, plan, faults, now, .. } = self;
@@ -562,21 +563,21 @@ impl Card {
     }
 }
 
-/// A card that cannot be built.
+/// Error of building a card.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CardError {
-    /// A value of the description.
+    /// A value of the description is invalid.
     #[error("key `{}`: {_0}", _0.key())]
     Description(#[from] Problem),
-    /// The operating system does not map that much card memory.
+    /// The operating system refuses to map card memory of this size.
     #[error(
         "key `memory.size`: {size:#x} bytes cannot be mapped ({reason}); make it smaller, or allow this process more address space"
     )]
     Memory {
-        /// Bytes asked for.
+        /// Bytes requested.
         size: u64,
-        /// What the operating system said.
+        /// Error of the operating system.
         reason: std::io::ErrorKind,
     },
     /// The receiver cannot be built with these sizes.
@@ -584,7 +585,7 @@ pub enum CardError {
     Receiver(#[from] ReceiverConfigError),
 }
 
-/// A card address that nothing answers.
+/// Card address without memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("card address {at} is outside card memory and the transmit windows; see the card description")]
 pub struct NoSuchAddress {
@@ -604,7 +605,7 @@ fn in_block(at: u32, offset: u32, size: u32) -> bool {
     (offset..offset.saturating_add(size)).contains(&at)
 }
 
-/// One per started 8 bytes: the widest single access of a CPU.
+/// Number of accesses of `length` bytes: one per started 8 bytes, the widest single access of a CPU.
 fn access_count(length: usize) -> u64 {
     (length as u64).div_ceil(8).max(1)
 }

@@ -1,4 +1,4 @@
-//! What the card counts, and the log of accesses.
+//! Counters of the card, and the access log.
 
 use crate::irq::USER_INTERRUPTS;
 use fpga_protocol::time::Nanos;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 pub struct CardCounters {
     /// MMIO read requests on any BAR; a block access counts once per 8 bytes.
     pub mmio_reads: u64,
-    /// MMIO write requests on any BAR, counted likewise.
+    /// MMIO write requests on any BAR; a block access counts once per 8 bytes.
     pub mmio_writes: u64,
     /// Configuration-space reads.
     pub config_reads: u64,
@@ -18,7 +18,7 @@ pub struct CardCounters {
     pub config_writes: u64,
     /// Messages sent (MSI-X, MSI) and rises of the legacy line.
     pub interrupts: u64,
-    /// Interrupts that each line of `usr_irq_req` has asked for: rises of the line while it is enabled.
+    /// Interrupts requested by each line of `usr_irq_req`: rises of the line while it is enabled.
     pub user_interrupts: [u64; USER_INTERRUPTS as usize],
     /// Descriptor fetches (read requests, not descriptors).
     pub descriptor_fetches: u64,
@@ -32,24 +32,24 @@ pub struct CardCounters {
     pub writebacks: u64,
     /// Metadata write-backs of C2H stream channels.
     pub stream_writebacks: u64,
-    /// Packets that stream ports took from H2C channels.
+    /// Packets that stream ports accepted from H2C channels.
     pub packets_taken: u64,
-    /// Packets that stream ports gave to C2H channels.
+    /// Packets that stream ports delivered to C2H channels.
     pub packets_given: u64,
-    /// How often the port behind an H2C stream channel held it back (TREADY low), once for each time that it stood still.
+    /// Number of times that the port behind an H2C stream channel deasserted TREADY, once per stall.
     pub stream_holds: u64,
-    /// H2C stream descriptors that ended in a partial beat in the middle of a packet (PG195, `invalid_length`): logic that counts beats
-    /// and not bytes (TKEEP) would see a hole there.
+    /// H2C stream descriptors that ended in a partial beat in the middle of a packet (PG195, `invalid_length`). Logic that counts beats
+    /// instead of bytes (TKEEP) would see a hole there.
     pub partial_beats: u64,
-    /// C2H stream descriptors that are no multiple of 64 bytes, as PG195 ("Length Granularity") wants them.
+    /// C2H stream descriptors whose length is not a multiple of 64 bytes, as PG195 ("Length Granularity") requires.
     pub odd_stream_buffers: u64,
     /// CDMA transfers or descriptors finished.
     pub cdma_descriptors: u64,
     /// Bytes copied by CDMA.
     pub cdma_bytes: u64,
-    /// Frames handed to the network.
+    /// Frames sent to the network.
     pub frames_sent: u64,
-    /// Frames taken from the network.
+    /// Frames received from the network.
     pub frames_received: u64,
     /// Events written into the event ring.
     pub events: u64,
@@ -61,19 +61,19 @@ pub struct CardCounters {
 pub struct Access {
     /// Card time.
     pub time: Nanos,
-    /// Where.
+    /// Address space of the access.
     pub target: AccessTarget,
     /// Byte offset.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// A write.
+    /// The access was a write.
     pub write: bool,
     /// The first (up to 8) bytes read or written, little-endian.
     pub value: u64,
 }
 
-/// The space an access went to.
+/// Address space of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AccessTarget {
@@ -85,10 +85,10 @@ pub enum AccessTarget {
     Rom,
 }
 
-/// Where accesses are recorded.
+/// Destination of recorded accesses.
 #[non_exhaustive]
 pub enum AccessLog {
-    /// Nowhere.
+    /// No recording.
     Off,
     /// The last `capacity` accesses.
     Bounded {
@@ -97,7 +97,7 @@ pub enum AccessLog {
         /// The entries, oldest first.
         entries: VecDeque<Access>,
     },
-    /// Handed to a closure one by one.
+    /// Each access is passed to a closure.
     Sink(Box<dyn FnMut(&Access) + Send>),
 }
 
@@ -138,7 +138,7 @@ impl AccessLog {
     }
 }
 
-/// Up to eight bytes as a little-endian number.
+/// First bytes, up to eight, as a little-endian number.
 pub(crate) fn leading_value(bytes: &[u8]) -> u64 {
     bytes.iter().take(8).rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }

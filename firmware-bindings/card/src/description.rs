@@ -1,7 +1,7 @@
-//! What a card is built from: the YAML card file.
+//! Card description: the YAML card file.
 //!
-//! A file states `schema_version: 3` and any of the sections below; a missing key takes the built-in value, an unknown
-//! key is an error (a misspelt key must not silently build another card). `cards/default.yaml` lists them all.
+//! A file states `schema_version: 3` and any of the sections below. A missing key takes the built-in value. An unknown key is an error,
+//! because a misspelt key must not silently build another card. `cards/default.yaml` lists all keys.
 
 use crate::fault_plan::FaultsDescription;
 use crate::locate::{key_on_line, locate_key};
@@ -11,16 +11,16 @@ use fpga_input::FileKind;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// Version of the card file's schema. Older ones are read too: version 1 has no section `quirks`, neither has what
-/// version 3 brought (`faults`, `stream`, and the keys of `pci`, `bars`, `interrupts` and `link` that say so).
+/// Version of the card file's schema. Older ones are read too: version 1 has no section `quirks`; versions 1 and 2 have no `faults`, no
+/// `stream`, and not the keys of `pci`, `bars`, `interrupts` and `link` that are marked "since version 3".
 pub const SCHEMA_VERSION: u32 = 3;
-/// The oldest version that is read.
+/// Oldest version that is read.
 pub const OLDEST_SCHEMA_VERSION: u32 = 1;
 
-/// The built-in card file, which is also the list of all keys.
+/// Built-in card file, which lists all keys.
 pub const DEFAULT_CARD_FILE: &str = include_str!("../cards/default.yaml");
 
-/// Everything that is decided when a card (its bitstream) is built.
+/// Properties that are fixed when a card (its bitstream) is built.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -33,7 +33,7 @@ pub struct CardDescription {
     /// Identity in PCI configuration space.
     #[serde(default)]
     pub pci: PciDescription,
-    /// Which BARs the card has, how large and how wide.
+    /// BARs of the card, with size and width.
     #[serde(default)]
     pub bars: BarsDescription,
     /// The DMA engine between host and card.
@@ -54,13 +54,13 @@ pub struct CardDescription {
     /// The network interface.
     #[serde(default)]
     pub ni: NiDescription,
-    /// What lies behind AXI4-Stream channels (since version 3).
+    /// Logic behind the AXI4-Stream channels (since version 3).
     #[serde(default)]
     pub stream: StreamDescription,
-    /// Faults of real cards that this one has too (since version 2).
+    /// Permanent faults of real cards that this card has too (since version 2).
     #[serde(default)]
     pub quirks: QuirksDescription,
-    /// Faults that come and go while the card works (since version 3).
+    /// Intermittent faults (since version 3).
     #[serde(default)]
     pub faults: FaultsDescription,
 }
@@ -80,25 +80,25 @@ pub struct PciDescription {
     pub device: u16,
     /// Subsystem vendor id.
     pub subsystem_vendor: u16,
-    /// Subsystem device id; tells software that the user BAR starts with our identity block.
+    /// Subsystem device id; tells software that the user BAR starts with this project's identity block.
     pub subsystem_device: u16,
     /// Class code, 24 bits: base class, sub-class, programming interface.
     pub class: u32,
     /// Revision id.
     pub revision: u8,
-    /// Largest payload that the function can take, in bytes: 128 to 4096, a power of two (since version 3).
+    /// Maximum payload of the function in bytes: 128 to 4096, a power of two (since version 3).
     pub max_payload: u16,
-    /// Function-level reset. Public XDMA cards report that they have none (since version 3).
+    /// Function-level reset. Public XDMA cards report that they do not support it (since version 3).
     pub flr: bool,
     /// Advanced error reporting capability (since version 3).
     pub aer: bool,
-    /// Says that it can wake the system (PME#) from D0, D1, D2 and D3hot, as listings of 7-series cards have it; it never does (since
+    /// Reports that the card can wake the system (PME#) from D0, D1, D2 and D3hot, as listings of 7-series cards do. It never does (since
     /// version 3).
     pub pme: bool,
-    /// What the DMA core's register 0x3004 shows: bus 15:8, device 7:3, function 2:0. A real function learns them from the requests
-    /// that reach it, of which a served card sees nothing; so a card that is to show its place is told it (since version 3).
+    /// Value of the DMA core's register 0x3004: bus 15:8, device 7:3, function 2:0. A real function learns it from the requests that reach
+    /// it. A served card does not see these requests, so the file supplies the value (since version 3).
     pub bus_device_function: u16,
-    /// Device serial number; `null` leaves the capability out (since version 3).
+    /// Device serial number; `null` omits the capability (since version 3).
     pub serial: Option<u64>,
 }
 
@@ -116,7 +116,7 @@ impl Default for PciDescription {
             aer: true,
             pme: false,
             bus_device_function: 0,
-            // What the vendor's core has where nobody chose a number.
+            // Default of the vendor's core.
             serial: Some(0x0000_0001_0100_0A35),
         }
     }
@@ -129,14 +129,14 @@ impl Default for PciDescription {
 pub struct BarsDescription {
     /// AXI4-Lite master: identity block, CDMA and NI registers. Absent: `null`.
     pub user: Option<BarDescription>,
-    /// XDMA registers. `null` builds a card without one (to test software's search for it).
+    /// XDMA registers. `null` builds a card without this BAR, to test how software searches for it.
     pub dma: Option<BarDescription>,
     /// Bypass window onto card memory.
     pub bypass: Option<BarDescription>,
-    /// In which order the BARs that there are take BAR registers. PG195 ("Target Bridge") has user, DMA, bypass, the
-    /// vendor's newer cores put DMA first (PG344) (since version 3).
+    /// Order in which the existing BARs take BAR registers. PG195 ("Target Bridge") has user, DMA, bypass; the vendor's newer cores put
+    /// DMA first (PG344) (since version 3).
     pub order: [BarName; 3],
-    /// Expansion ROM, empty: it reads as ones (since version 3).
+    /// Expansion ROM, which is empty and reads as ones (since version 3).
     pub rom: Option<RomDescription>,
 }
 
@@ -170,7 +170,7 @@ pub enum BarName {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RomDescription {
-    /// Bytes: a power of two, 2 KiB to 16 MiB (PCI 6.2.5.2).
+    /// Size in bytes: a power of two, 2 KiB to 16 MiB (PCI 6.2.5.2).
     pub size: u64,
 }
 
@@ -179,21 +179,21 @@ pub struct RomDescription {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct BarDescription {
-    /// Bytes; a power of two, at least 128 (PG195).
+    /// Size in bytes: a power of two, at least 128 (PG195).
     pub size: u64,
     /// Address bits, 32 or 64; a 64-bit BAR takes two BAR registers.
     #[serde(default = "default_bar_width")]
     pub width: u8,
-    /// Where on the card offset 0 of the BAR lands (bypass BAR only; PCIe to AXI translation).
+    /// Card address of offset 0 of the BAR (bypass BAR only; PCIe to AXI translation).
     #[serde(default)]
     pub card_address: u64,
-    /// Prefetchable; not stated: a bypass BAR with 64 bits is, the others are not (since version 3).
+    /// Prefetchable. If not stated, a 64-bit bypass BAR is prefetchable and the others are not (since version 3).
     #[serde(default)]
     pub prefetchable: Option<bool>,
 }
 
 impl BarDescription {
-    /// A BAR of `size` bytes with a 32-bit address.
+    /// Creates a BAR of `size` bytes with a 32-bit address.
     #[must_use]
     pub const fn new(size: u64) -> Self {
         Self { size, width: 32, card_address: 0, prefetchable: None }
@@ -217,12 +217,12 @@ pub struct XdmaDescription {
     pub data_width: u16,
     /// Version byte of the identifier registers (PG195: 6 is 2017.1 and later).
     pub ip_version: u8,
-    /// AXI4-Stream build: all channels are streams, and [`StreamDescription`] says what is behind them.
+    /// AXI4-Stream build: all channels are streams, and [`StreamDescription`] describes the logic behind them.
     pub stream: bool,
-    /// What triggers the poll-mode write-back.
+    /// Trigger of the poll-mode write-back.
     pub completed_writeback: WritebackRule,
-    /// Reproduces the reported fault with descriptors above 4 KiB and more than one adjacent block: the second
-    /// such block of a run ends in a magic error.
+    /// Reproduces the reported fault with descriptors above 4 KiB and more than one adjacent block: the second such block of a run ends in
+    /// a magic error.
     pub long_descriptor_quirk: bool,
 }
 
@@ -240,12 +240,12 @@ impl Default for XdmaDescription {
     }
 }
 
-/// What triggers the poll-mode write-back; PG195 and the field disagree.
+/// Trigger of the poll-mode write-back. PG195 and observed cards differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WritebackRule {
-    /// Control bit 26 and the descriptor's Completed flag: what the vendor's driver relies on.
+    /// Control bit 26 and the descriptor's Completed flag, as the vendor's driver assumes.
     Flag,
     /// As `Flag`, and control bit 2 (`ie_descriptor_completed`) too, as PG195 documents.
     FlagAndEnable,
@@ -281,7 +281,7 @@ impl Default for CdmaDescription {
 pub struct MemoryDescription {
     /// First card address.
     pub base: u64,
-    /// Bytes; a multiple of 64 KiB.
+    /// Size in bytes; a multiple of 64 KiB.
     pub size: u64,
 }
 
@@ -296,15 +296,15 @@ impl Default for MemoryDescription {
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct InterruptDescription {
-    /// MSI-X table entries, up to 32; 0 leaves the capability out.
+    /// MSI-X table entries, up to 32; 0 omits the capability.
     pub msix_vectors: u16,
-    /// MSI messages: a power of two, up to 32; 0 leaves the capability out (since version 3).
+    /// MSI messages: a power of two, up to 32; 0 omits the capability (since version 3).
     pub msi_vectors: u16,
     /// Mask and pending bits of MSI (since version 3).
     pub msi_masking: bool,
     /// Pin of the legacy interrupt: 1 (INTA) to 4 (INTD), 0 if there is none (since version 3).
     pub pin: u8,
-    /// User interrupt line of the CDMA's `cdma_introut`, 0 to 15. (The NI's line is chosen by software.)
+    /// User interrupt line of the CDMA's `cdma_introut`, 0 to 15. (Software selects the NI's line.)
     pub cdma_user_irq: u8,
 }
 
@@ -323,7 +323,7 @@ pub struct LinkDescription {
     pub speed: u8,
     /// Lanes: 1, 2, 4, 8 or 16.
     pub width: u8,
-    /// How fast DMA moves data (since version 3).
+    /// Rate at which DMA moves data (since version 3).
     pub rate: LinkRate,
 }
 
@@ -334,10 +334,10 @@ impl Default for LinkDescription {
 }
 
 impl LinkDescription {
-    /// Bytes per microsecond and direction after the line code, packet headers included.
+    /// Bytes per microsecond and direction after line coding, packet headers included.
     #[must_use]
     pub fn bytes_per_microsecond(&self) -> u64 {
-        // Mega-transfers per second; a bit each. 8b/10b up to 5 GT/s, 128b/130b above.
+        // Mega-transfers per second, one bit each. 8b/10b up to 5 GT/s, 128b/130b above.
         let (transfers, data, coded) = match self.speed {
             1 => (2500, 8, 10),
             2 => (5000, 8, 10),
@@ -349,16 +349,16 @@ impl LinkDescription {
     }
 }
 
-/// How fast DMA moves data.
+/// Rate at which DMA moves data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LinkRate {
-    /// As fast as the machine that simulates it; a descriptor takes no time.
+    /// As fast as the simulating machine; a descriptor takes no time.
     #[default]
     Unlimited,
-    /// No faster than the described link, and than the data path (`xdma.data_width` at 250 MHz), in each direction: in the card's time, which
-    /// is the clock's where the card works by itself or is served.
+    /// At most the rate of the described link and of the data path (`xdma.data_width` at 250 MHz), in each direction. Measured in card
+    /// time, which is real time if the card runs its own thread or is served.
     Described,
 }
 
@@ -373,7 +373,7 @@ pub struct NiDescription {
     pub packet_size: u32,
     /// Bits of a registry mask: 1 to 256.
     pub mask_bits: u16,
-    /// Registry entries.
+    /// Slots of the escape channel (buffer for early packets).
     pub registry_entries: u16,
     /// Escape slots.
     pub escape_slots: u16,
@@ -383,15 +383,15 @@ pub struct NiDescription {
     pub windows: u8,
     /// Card address of transmit window 0; outside card memory, a multiple of 64 KiB.
     pub window_base: u64,
-    /// Messages that the interface can send at once by the schemes other than the registry's: 1 to 4096 (since version 3). It
-    /// receives as many as it has registry entries.
+    /// Messages that the interface can send at the same time with the message schemes (all except `registry`): 1 to 4096 (since version
+    /// 3). It receives as many as it has registry entries.
     pub sending_contexts: u16,
-    /// Transfers that the interface can have by itself: up to 4096; 0: it cannot make any, and knows no scheme but the registry's
+    /// Transfers that the interface itself can execute: up to 4096. 0 means that it executes none and supports the scheme `registry` only
     /// (since version 3).
     pub commands: u16,
     /// Events are pushed into a host ring through the reserved C2H channel; otherwise the ring lies in card memory.
     pub event_push: bool,
-    /// Overrides the contract version word of the identity block (tests of software's refusal).
+    /// Overrides the contract version word of the identity block, to test that software refuses it.
     pub version_override: Option<u32>,
     /// Overrides the contract checksum of the identity block.
     pub checksum_override: Option<u32>,
@@ -417,26 +417,25 @@ impl Default for NiDescription {
     }
 }
 
-/// Faults of real cards; all off unless a file says otherwise. Two more are build options of the XDMA core:
+/// Permanent faults of real cards; all off by default. Two more are build options of the XDMA core:
 /// [`XdmaDescription::long_descriptor_quirk`] and [`XdmaDescription::completed_writeback`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct QuirksDescription {
-    /// Every second read of the DMA BAR answers all ones and does not reach the register, as users of cores generated
-    /// in 2018 report.
+    /// Every second read of the DMA BAR returns all ones and does not reach the register, as users of cores generated in 2018 report.
     pub every_second_read_fails: bool,
     /// The first status read after an error still shows busy; the vendor's driver reads twice because of it.
     pub busy_after_error: bool,
-    /// Writes to the MSI-X table are lost while MSI-X is not enabled in configuration space (PG195 asks for that order).
+    /// Writes to the MSI-X table are lost while MSI-X is not enabled in configuration space (PG195 requires that order).
     pub early_msix_writes_lost: bool,
-    /// The AXI4-Lite slave behind the user BAR never answers: reads time out as all ones, writes vanish.
+    /// The AXI4-Lite slave behind the user BAR never answers: reads time out as all ones, writes are lost.
     pub silent_user_bar: bool,
-    /// A range of card addresses whose AXI slave never answers: an engine that asks it stays busy until a reset of the
-    /// card. The same as [`crate::Card::silence`].
+    /// Range of card addresses whose AXI slave never answers: an engine that accesses it stays busy until the card is reset. The same as
+    /// [`crate::Card::silence`].
     pub silent_memory: Option<RangeDescription>,
-    /// The legacy line does not heed the command register's bit that disables it (the vendor's driver works around that)
-    /// (since version 3).
+    /// The legacy line ignores the interrupt-disable bit of the command register (the vendor's driver works around that) (since version
+    /// 3).
     pub intx_disable_ignored: bool,
 }
 
@@ -447,12 +446,12 @@ pub struct QuirksDescription {
 pub struct RangeDescription {
     /// First address.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
 }
 
 impl RangeDescription {
-    /// `size` bytes at `base`.
+    /// Creates the range of `size` bytes at `base`.
     #[must_use]
     pub const fn new(base: u64, size: u64) -> Self {
         Self { base, size }
@@ -489,7 +488,7 @@ impl CardDescription {
         Self::parse(path, &text)
     }
 
-    /// Checks a card file's `text`; `file` is only named in errors.
+    /// Parses and checks a card file's `text`; `file` is only used in errors.
     ///
     /// # Errors
     /// [`DescriptionError::Syntax`] for YAML and unknown keys, [`DescriptionError::Invalid`] for values out of range.
@@ -517,7 +516,7 @@ impl CardDescription {
         Ok(description)
     }
 
-    /// Checks every value, as [`Self::parse`] does; for descriptions that were changed in a program.
+    /// Checks every value, as [`Self::parse`] does. For descriptions that a program changed.
     ///
     /// # Errors
     /// The first [`Problem`] in the order of the file's sections.
@@ -526,7 +525,7 @@ impl CardDescription {
     }
 }
 
-/// Why a card file was refused.
+/// Error of reading a card file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DescriptionError {
@@ -538,7 +537,7 @@ pub enum DescriptionError {
     UnknownName {
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The available names.
         known: String,
     },
     /// Not YAML, an unknown key, a wrong type or a number out of its type's range.
@@ -566,7 +565,7 @@ pub enum DescriptionError {
         column: usize,
         /// Dotted key.
         key: String,
-        /// What is wrong and what is allowed.
+        /// The invalid value and the allowed ones.
         problem: Problem,
     },
 }

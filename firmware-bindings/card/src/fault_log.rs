@@ -1,16 +1,16 @@
-//! What went wrong inside the card, including what no status bit shows.
+//! Log of the faults inside the card, including those that no status bit shows.
 //!
-//! A C2H write that the IOMMU refuses is a lost posted write: the engine goes on and reports success. Real hardware
-//! shows it in AER and in the IOMMU's log only; this log is the simulated card's equivalent.
+//! A C2H write that the IOMMU refuses is a lost posted write: the engine continues and reports success. On real hardware only AER and the
+//! IOMMU's log show it; this log is the simulated card's equivalent.
 
 use crate::config_space::BadCompletion;
 use fpga_protocol::time::Nanos;
 use std::collections::VecDeque;
 
-/// Entries kept; older ones are counted and forgotten.
+/// Maximum number of kept entries; older ones are counted and dropped.
 pub const FAULT_LOG_ENTRIES: usize = 64;
 
-/// What happened.
+/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -25,9 +25,9 @@ pub enum FaultKind {
     BusMasterOff = 4,
     /// A fetched XDMA descriptor had no magic number.
     BadMagic = 5,
-    /// A block of descriptors was asked for that crosses a 4 KiB boundary.
+    /// A requested block of descriptors crosses a 4 KiB boundary.
     BlockCrossesPage = 6,
-    /// AXI decode error: nothing at that card address.
+    /// AXI decode error: no slave at that card address.
     AxiDecode = 7,
     /// AXI slave error.
     AxiSlave = 8,
@@ -41,17 +41,17 @@ pub enum FaultKind {
     CdmaBusy = 12,
     /// A CDMA error halted the engine; detail is the status word.
     CdmaHalted = 13,
-    /// The NI noted a fault of its own; detail is the contract's `FaultReason`.
+    /// The NI logged a fault of its own; detail is the contract's `FaultReason`.
     Network = 14,
-    /// An AXI slave never answers; the engine that asked it hangs until the card is reset.
+    /// An AXI slave never answers; the requesting engine hangs until the card is reset.
     AxiSilent = 15,
-    /// A fault of the fault plan struck; the address is the number of its opportunity, detail its place in the plan.
+    /// A fault of the fault plan was injected; the address is the number of its opportunity, detail its index in the plan.
     Injected = 16,
-    /// An H2C stream descriptor ends its packet and has no data: the last beat would have no valid byte. The engine stopped; the address
-    /// is the descriptor's source.
+    /// An H2C stream descriptor ends its packet but has no data, so the last beat would have no valid byte. The engine stopped; the
+    /// address is the descriptor's source.
     EmptyPacket = 17,
-    /// A descriptor for a fixed card address is not whole beats, in length, source or destination. The engine stopped; the address is the
-    /// card's, detail the length.
+    /// A descriptor for a fixed card address has a length, source or destination that is not a multiple of the beat. The engine stopped;
+    /// the address is the card address, detail the length.
     Misaligned = 18,
 }
 
@@ -61,13 +61,13 @@ pub enum FaultKind {
 pub struct Fault {
     /// Card time.
     pub time: Nanos,
-    /// What happened.
+    /// Kind of fault.
     pub kind: FaultKind,
-    /// Which unit: [`Unit`].
+    /// Unit that saw the fault.
     pub unit: Unit,
     /// The address in question: IOVA, card address or BAR offset by kind.
     pub address: u64,
-    /// More, by kind.
+    /// Further information, by kind.
     pub detail: u32,
 }
 
@@ -104,15 +104,15 @@ impl Unit {
     }
 }
 
-/// The last [`FAULT_LOG_ENTRIES`] faults since the card was made, whatever resets there were.
+/// Last [`FAULT_LOG_ENTRIES`] faults since the card was created; resets do not clear them.
 #[derive(Debug)]
 pub struct FaultLog {
     entries: VecDeque<Fault>,
     total: u32,
-    /// As `total`, but no reset takes it back.
+    /// As `total`, but not cleared by a reset.
     ever: u64,
     now: Nanos,
-    /// Completions that configuration space has yet to note, a bit per kind.
+    /// Completions that configuration space has not noted yet, one bit per kind.
     completions: u8,
 }
 
@@ -127,12 +127,12 @@ impl FaultLog {
         }
     }
 
-    /// A request of the card's was answered by `completion`, which the PCI status register is to show.
+    /// Notes that a request of the card was answered by `completion`, for the PCI status register.
     pub(crate) const fn note_completion(&mut self, completion: BadCompletion) {
         self.completions |= 1 << completion as u8;
     }
 
-    /// What was answered since this was last asked.
+    /// Takes the completions noted since the last call.
     #[inline]
     pub(crate) fn take_completions(&mut self) -> impl Iterator<Item = BadCompletion> + use<> {
         let seen = std::mem::take(&mut self.completions);
@@ -168,7 +168,7 @@ impl FaultLog {
         self.total
     }
 
-    /// Faults since the card was made.
+    /// Faults since the card was created.
     #[must_use]
     pub const fn ever(&self) -> u64 {
         self.ever
@@ -179,27 +179,27 @@ impl FaultLog {
         self.entries.iter()
     }
 
-    /// The `index`-th kept entry, 0 the oldest.
+    /// Kept entry number `index`; 0 is the oldest.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&Fault> {
         self.entries.get(index)
     }
 
-    /// Kept entries.
+    /// Number of kept entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// No fault is kept.
+    /// Whether no entry is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// A reset of the card: counting starts anew, and what configuration space has yet to note is lost with it. The entries stay.
-    /// They are the simulation's own notes, which no register shows, and whoever looks for what went wrong mostly looks after a
-    /// reset: vfio-pci makes one when an owner goes.
+    /// Handles a reset of the card: the count starts again, and completions that configuration space has not noted are lost. The entries
+    /// stay. They are notes of the simulation that no register shows, and they are mostly read after a reset: vfio-pci resets the card
+    /// when its owner closes it.
     pub(crate) const fn note_reset(&mut self) {
         self.total = 0;
         self.completions = 0;

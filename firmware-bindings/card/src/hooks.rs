@@ -1,4 +1,4 @@
-//! What can go wrong on the card's AXI bus, and the hooks that make it.
+//! Error responses of the card's AXI bus, and the fault hooks that cause them.
 
 use fpga_registers::CardAddr;
 
@@ -9,11 +9,11 @@ pub(crate) enum AxiError {
     Decode,
     /// SLVERR: the slave refused (fault hooks).
     Slave,
-    /// No response, ever (fault hooks): whoever asked hangs.
+    /// No response, ever (fault hooks): the requesting engine hangs.
     Silent,
 }
 
-/// Fault hooks: ranges, first and last address, that answer in other ways than the memory behind them.
+/// Fault hooks: ranges (first and last address) that answer with errors instead of the memory behind them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hooks {
     pub(crate) poisoned: Option<(u64, u64)>,
@@ -38,7 +38,7 @@ impl Hooks {
         }
     }
 
-    /// Bytes of `most` until the next such range begins, so that an access stops exactly at it.
+    /// Bytes, at most `most`, until the next such range begins, so that an access stops exactly at it.
     pub(crate) fn until_next(&self, at: u64, most: usize) -> usize {
         [self.poisoned, self.silent]
             .into_iter()
@@ -48,7 +48,7 @@ impl Hooks {
     }
 }
 
-/// The range of `length` bytes at `at`; `None` if there is nothing in it.
+/// Range of `length` bytes at `at`; `None` if it is empty.
 pub(crate) fn range(at: CardAddr, length: u64) -> Option<(u64, u64)> {
     (length > 0).then(|| (at.get(), at.get().saturating_add(length - 1)))
 }

@@ -1,29 +1,29 @@
-//! What the card reaches of its host: memory by IOVA, interrupts, error messages.
+//! Host interface of the card: memory by IOVA, interrupts, error messages.
 
 use fpga_registers::Iova;
 
 /// Host memory as the card reaches it through the IOMMU.
 ///
-/// Every access goes through the live map: an implementation looks the address up each time, walks neighbouring
-/// mappings (one access may span many), checks permissions, and refuses what is not mapped.
+/// Every access uses the current mappings. An implementation looks the address up each time, walks adjacent mappings (one access may span
+/// many), checks permissions, and refuses unmapped addresses.
 pub trait DmaSpace {
     /// Copies host memory at `at` into `into`: a memory read request.
     ///
     /// # Errors
-    /// [`DmaFault`] at the first byte that the card may not read; the bytes before it have arrived.
+    /// [`DmaFault`] at the first byte that the card may not read; the bytes before it were copied.
     fn read(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault>;
 
     /// Copies `from` into host memory at `at`: a memory write request.
     ///
     /// # Errors
-    /// [`DmaFault`] at the first byte that the card may not write; bytes before it are written.
+    /// [`DmaFault`] at the first byte that the card may not write; the bytes before it were written.
     fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault>;
 
-    /// [`read`](Self::read) of every part, in order: data of kilobytes, of which an implementation may know how to move much
-    /// at a time. Parts outside of `memory` have no bytes there.
+    /// [`read`](Self::read) of every part, in order. For kilobytes of data, which an implementation may be able to move in bulk. Parts
+    /// outside `memory` have no bytes there.
     ///
     /// # Errors
-    /// The number of the first part that fails, and how; those before it have arrived, those after it were not tried.
+    /// The index of the first part that fails, and its fault. The parts before it were copied, those after it were not tried.
     fn read_parts(&mut self, parts: &[DmaPart], memory: &mut [u8]) -> Result<(), (usize, DmaFault)> {
         parts.iter().enumerate().try_for_each(|(index, part)| {
             let into = memory.get_mut(part.range()).unwrap_or_default();
@@ -31,10 +31,10 @@ pub trait DmaSpace {
         })
     }
 
-    /// [`write`](Self::write) of every part, in order; as [`read_parts`](Self::read_parts).
+    /// [`write`](Self::write) of every part, in order; see [`read_parts`](Self::read_parts).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`read_parts`](Self::read_parts).
     fn write_parts(&mut self, parts: &[DmaPart], memory: &[u8]) -> Result<(), (usize, DmaFault)> {
         parts.iter().enumerate().try_for_each(|(index, part)| {
             let from = memory.get(part.range()).unwrap_or_default();
@@ -43,39 +43,39 @@ pub trait DmaSpace {
     }
 }
 
-/// One of many accesses in a row: where in host memory, and which bytes of the other memory.
+/// One of many accesses in a row: an address in host memory and a range of the other memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmaPart {
     /// First byte in host memory.
     pub at: Iova,
     /// First byte in the other memory.
     pub offset: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
 impl DmaPart {
-    /// Its bytes in the other memory, as an index.
+    /// Range of the part in the other memory, as an index.
     #[must_use]
     pub fn range(&self) -> std::ops::Range<usize> {
         self.offset..self.offset.saturating_add(self.length)
     }
 }
 
-/// An interrupt on its way to the host, by the method that software has enabled.
+/// Interrupt to the host, by the method that software has enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Interrupt {
-    /// The MSI-X message of this entry of the table.
+    /// MSI-X message of this table entry.
     Msix(u16),
-    /// This MSI message; below the number of messages that software has enabled.
+    /// MSI message with this number, below the number of messages that software has enabled.
     Msi(u16),
-    /// The legacy line of the pin that configuration space names rises (`true`) or falls: a level, reported when it
-    /// changes ([`crate::Card::line_asserted`] says what it is).
+    /// The legacy line of the pin in configuration space rises (`true`) or falls. The line is a level; its changes are reported
+    /// ([`crate::Card::line_asserted`] returns the level).
     Line(bool),
 }
 
-/// An error message to the root complex (PCIe 6.2), which on a host becomes an AER event.
+/// Error message to the root complex (PCIe 6.2), which becomes an AER event on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ErrorMessage {
@@ -83,7 +83,7 @@ pub enum ErrorMessage {
     Correctable,
     /// ERR_NONFATAL.
     NonFatal,
-    /// ERR_FATAL: the link is not to be trusted any more.
+    /// ERR_FATAL: the link is no longer reliable.
     Fatal,
 }
 
@@ -92,13 +92,13 @@ pub trait HostPort: DmaSpace {
     /// Delivers an interrupt.
     fn interrupt(&mut self, interrupt: Interrupt);
 
-    /// Delivers an error message. A host without error reporting lets it pass.
+    /// Delivers an error message. The default, for a host without error reporting, ignores it.
     fn error(&mut self, message: ErrorMessage) {
         let _ = message;
     }
 }
 
-// A reference is as good as what it refers to: `&mut dyn HostPort` can be given where a type is asked for.
+// A reference implements the trait too, so that `&mut dyn HostPort` fits a type parameter.
 impl<T: DmaSpace + ?Sized> DmaSpace for &mut T {
     fn read(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
         (**self).read(at, into)
@@ -127,7 +127,7 @@ impl<T: HostPort + ?Sized> HostPort for &mut T {
     }
 }
 
-/// An access that the IOMMU refused.
+/// Access that the IOMMU refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("the card may not {} host memory at {at}", if *write { "write" } else { "read" })]
 pub struct DmaFault {
@@ -137,7 +137,7 @@ pub struct DmaFault {
     pub write: bool,
 }
 
-/// A host without any mapping; interrupts vanish. For tests of registers alone.
+/// Host without mappings that drops interrupts. For tests of registers alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHost;
 

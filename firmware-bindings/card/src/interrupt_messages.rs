@@ -1,4 +1,4 @@
-//! How interrupts leave the card: MSI-X table and pending bits, MSI messages, the legacy line.
+//! Delivery of interrupts: MSI-X table and pending bits, MSI messages, the legacy line.
 
 use crate::config_space::{ConfigSpace, InterruptMethod};
 use crate::counters::CardCounters;
@@ -8,28 +8,28 @@ use crate::host::{ErrorMessage, HostPort, Interrupt};
 use crate::msix::Msix;
 use fpga_protocol::time::Nanos;
 
-/// What waits to be sent, and the line as the host knows it.
+/// Pending interrupts, and the level of the line that the host knows.
 #[derive(Debug)]
 pub(crate) struct InterruptMessages {
     pub(crate) msix: Msix,
-    /// MSI messages that wait, one bit each.
+    /// Pending MSI messages, one bit each.
     msi: u32,
-    /// The same bits as configuration space shows them.
+    /// Pending bits that configuration space shows.
     msi_shown: u32,
     /// A request of this function's pin is pending while the line is the method.
     line: bool,
-    /// What the host was told of the line.
+    /// Level of the line that was reported to the host.
     reported: bool,
-    /// Interrupts that the fault plan sends at a time of its own.
+    /// Interrupts that the fault plan delays or adds, with their time.
     held: Vec<(Nanos, Interrupt)>,
     errors: Vec<ErrorMessage>,
-    /// The card was pulled out: nothing leaves any more.
+    /// The card was removed: no interrupt is sent.
     gone: bool,
-    /// There may be something to send. Looked at all the time, so it is one word.
+    /// There may be something to send. Checked very often, so it is one word.
     waiting: bool,
 }
 
-/// What sending needs of the rest of the card.
+/// Parts of the card that sending needs.
 pub(crate) struct DeliveryContext<'a> {
     pub(crate) config: &'a mut ConfigSpace,
     pub(crate) counters: &'a mut CardCounters,
@@ -53,31 +53,31 @@ impl InterruptMessages {
         }
     }
 
-    /// What the host was told of the line stays true until it is told otherwise.
+    /// Resets the state. The level that was reported to the host stays valid until the next report.
     pub(crate) fn reset(&mut self) {
         self.msix.reset();
         (self.msi, self.msi_shown, self.line) = (0, 0, false);
         self.held.clear();
         self.gone = false;
-        // The host has yet to learn that the line fell.
+        // The fall of the line is not yet reported to the host.
         self.waiting = true;
     }
 
-    /// Everything on its way is lost, the card with it; what its engines still hold raises nothing until it is back.
+    /// Drops everything that is pending after a removal. Requests that the engines still hold raise no interrupt until the card is back.
     pub(crate) fn remove(&mut self) {
         self.reset();
         self.errors.clear();
         self.gone = true;
     }
 
-    /// Drops what waits: the method has changed.
+    /// Drops pending messages after a change of the method.
     pub(crate) const fn drop_pending(&mut self) {
         self.msix.drop_pending();
         self.msi = 0;
         self.waiting = true;
     }
 
-    /// Asks for the message of `vector` by the method in force.
+    /// Requests the message of `vector` by the method in force.
     pub(crate) fn raise(&mut self, vector: u8, config: &ConfigSpace, faults: &mut FaultLog) {
         self.waiting = true;
         if config.interrupt_method() == InterruptMethod::Msi {
@@ -87,7 +87,7 @@ impl InterruptMessages {
         }
     }
 
-    /// The level of the line as its sources have it.
+    /// Sets the level of the line from its sources.
     #[inline]
     pub(crate) fn set_line(&mut self, asserted: bool, config: &mut ConfigSpace) {
         if asserted != self.line {
@@ -97,29 +97,29 @@ impl InterruptMessages {
         }
     }
 
-    /// The line as it is on the bus.
+    /// Level of the line on the bus.
     pub(crate) const fn line_asserted(&self, config: &ConfigSpace) -> bool {
         self.line && config.line_allowed()
     }
 
-    /// An interrupt that nothing has asked for.
+    /// Sends an interrupt without a cause (fault plan).
     pub(crate) fn send_without_cause(&mut self, interrupt: Interrupt) {
         self.held.push((Nanos::ZERO, interrupt));
         self.waiting = true;
     }
 
-    /// A message to the root.
+    /// Queues an error message to the root.
     pub(crate) fn report(&mut self, message: ErrorMessage) {
         self.errors.push(message);
         self.waiting = true;
     }
 
-    /// When something that is held back is due.
+    /// Time at which the next delayed interrupt is due.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.held.iter().map(|(due, _)| *due).min()
     }
 
-    /// Sends what is pending and allowed.
+    /// Sends the pending interrupts that are allowed.
     #[inline]
     pub(crate) fn deliver(&mut self, way: DeliveryContext<'_>, host: &mut dyn HostPort) -> bool {
         self.waiting && self.send(way, host)
@@ -129,7 +129,7 @@ impl InterruptMessages {
     fn send(&mut self, mut way: DeliveryContext<'_>, host: &mut dyn HostPort) -> bool {
         if self.gone {
             self.waiting = false;
-            // The port above the card takes its line back when the link goes down (PCIe base specification, 2.2.8.1).
+            // The port above the card deasserts the line when the link goes down (PCIe base specification, 2.2.8.1).
             if std::mem::take(&mut self.reported) {
                 host.interrupt(Interrupt::Line(false));
                 return true;
@@ -140,13 +140,13 @@ impl InterruptMessages {
         for message in self.errors.drain(..) {
             host.error(message);
         }
-        // The line's messages are no memory writes: they need no bus mastering.
+        // INTx messages are not memory writes, so they do not need bus mastering.
         let line = self.line_asserted(way.config);
         if line != self.reported {
             self.reported = line;
             sent |= self.pass(Interrupt::Line(line), 0, &mut way, host);
         }
-        // A message is a memory write: without bus mastering it stays pending.
+        // An MSI or MSI-X message is a memory write: without bus mastering it stays pending.
         if way.config.bus_master() {
             let unmasked = way.config.msix_enabled() && !way.config.msix_function_masked();
             for vector in bits(if unmasked { self.msix.sendable() } else { 0 }) {
@@ -165,14 +165,14 @@ impl InterruptMessages {
             self.msi_shown = self.msi;
             way.config.set_msi_pending(self.msi);
         }
-        // What is masked waits for a change that nobody reports here, and so does a line that is high.
+        // Masked messages and an asserted line need further checks: changes of their masks are not signalled here.
         let left = self.msix.pending() | self.msi != 0;
         self.waiting = left || self.line || self.reported || !self.held.is_empty();
         sent
     }
 
-    /// Lets `interrupt` through, unless the fault plan has other ideas. A fall of the line always passes: what is held
-    /// back or lost is the news of an interrupt, not its end.
+    /// Passes `interrupt` on, unless the fault plan delays or drops it. The fall of the line always passes: only the start of an interrupt
+    /// can be delayed or lost.
     fn pass(
         &mut self,
         interrupt: Interrupt,
@@ -199,7 +199,7 @@ impl InterruptMessages {
         }
     }
 
-    /// Sends what was held back long enough, in the order in which it came.
+    /// Sends delayed interrupts whose time has come, in the order of their arrival.
     fn release(&mut self, way: &mut DeliveryContext<'_>, host: &mut dyn HostPort) -> bool {
         let mut sent = false;
         let (config, now, reported) = (&*way.config, way.now, self.reported);
@@ -209,7 +209,7 @@ impl InterruptMessages {
                 return true;
             }
             let possible = match interrupt {
-                // A line that has fallen meanwhile needs no news.
+                // A line that has fallen in the meantime is not reported.
                 Interrupt::Line(_) => reported,
                 _ => config.bus_master(),
             };
@@ -224,7 +224,7 @@ impl InterruptMessages {
     }
 }
 
-/// The numbers of the bits that are set.
+/// Iterates over the numbers of the set bits.
 fn bits(mut set: u32) -> impl Iterator<Item = u16> {
     std::iter::from_fn(move || {
         let lowest = set.trailing_zeros();

@@ -1,8 +1,8 @@
 //! XDMA IRQ block (PG195 target 2): masks, requests, pending lines and vectors.
 //!
-//! A message is sent at every rising edge of (source AND mask), so enabling a mask bit whose source is asserted sends
-//! one too. A change of the method starts from requests that count as low: enabling MSI-X later loses nothing. The
-//! legacy line is a level: high while a request of its pin is.
+//! A message is sent at every rising edge of (source AND mask), so enabling a mask bit whose source is asserted sends one too. After a
+//! change of the method all requests count as low: enabling MSI-X late loses no interrupt. The legacy line is a level: high while a
+//! request of its pin is pending.
 
 use crate::config_space::{ConfigSpace, InterruptMethod};
 use crate::fault_log::FaultLog;
@@ -28,18 +28,18 @@ pub(crate) struct IrqBlock {
     channels: u32,
     /// The pin in configuration space: 1 (INTA) to 4, 0 for none.
     pin: u8,
-    /// The method when the lines were last looked at.
+    /// Method at the last sample of the lines.
     method: InterruptMethod,
 }
 
-/// What became of the lines of `usr_irq_req`, a bit each.
+/// Result of sampling the lines of `usr_irq_req`, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sampled {
-    /// They ask for an interrupt anew.
+    /// Lines with a new interrupt request.
     pub(crate) raised: u32,
-    /// User logic that lowers its line as soon as it may has nothing more to wait for: its message was asked for, or, with the legacy line,
-    /// the host has masked it. (`usr_irq_ack`; of the legacy line's two acknowledgements it is the second one, before which the
-    /// host would not find out whose interrupt it was.)
+    /// Lines that are acknowledged (`usr_irq_ack`), so that user logic may lower them: the message was requested or, with the legacy line,
+    /// the host has masked it. With the legacy line this is the second of the two acknowledgements; before it, the host could not find out
+    /// which line caused the interrupt.
     pub(crate) acknowledged: u32,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Sampled {
 const VECTOR_FIELDS: u32 = 0x1F1F_1F1F;
 
 impl IrqBlock {
-    /// `channels` = implemented channels of both directions; they take that many low bits.
+    /// `channels` is the number of implemented channels of both directions; they take the low bits.
     pub(crate) fn new(channels: u32, pin: u8) -> Self {
         Self { channels, pin, ..Self::default() }
     }
@@ -64,7 +64,7 @@ impl IrqBlock {
         (1 << if self.channels < CHANNEL_LINES { self.channels } else { CHANNEL_LINES }) - 1
     }
 
-    /// Register at `offset` (identifier excluded).
+    /// Reads the register at `offset` (identifier excluded).
     pub(crate) fn read(&self, offset: u32) -> u32 {
         match offset {
             at::USER_ENABLE => self.user_enable,
@@ -101,7 +101,7 @@ impl IrqBlock {
         }
     }
 
-    /// Takes the lines as they are now: asks for a message per new request, or sets the level of the legacy line.
+    /// Samples the lines: requests a message per new request, or sets the level of the legacy line.
     pub(crate) fn sample(
         &mut self,
         user: u32,
@@ -142,8 +142,8 @@ impl IrqBlock {
         sampled
     }
 
-    /// A request is there for the pin that configuration space names: of a vector, the two low bits count (PG195),
-    /// INTA to INTD. A request for another pin goes to a wire that the function does not have.
+    /// Whether a request is pending for the pin in configuration space. The two low bits of a vector select the pin, INTA to INTD (PG195).
+    /// A request for another pin has no effect, because the function does not have that pin.
     fn pin_requested(&self, user: u32, channel: u32) -> bool {
         if user | channel == 0 {
             return false;
@@ -167,7 +167,7 @@ fn set_word(words: &mut [u32], offset: u32, value: u32) {
     }
 }
 
-/// The 5-bit field of `line`, four per word at 4:0, 12:8, 20:16, 28:24.
+/// Returns the 5-bit field of `line`, four per word at 4:0, 12:8, 20:16, 28:24.
 fn vector(words: &[u32], line: u32) -> u8 {
     let field = word(words, line & !3) >> (8 * (line & 3)) & 0x1F;
     u8::try_from(field).unwrap_or(0)

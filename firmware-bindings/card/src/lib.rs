@@ -1,22 +1,21 @@
-//! The simulated card: XDMA (PG195), AXI CDMA (PG034), card memory, a network interface, and the PCI function around
-//! them.
+//! Simulated card: XDMA (PG195), AXI CDMA (PG034), card memory, a network interface, and the PCI function around them.
 //!
-//! One [`Card`] is a value without threads, clocks or sockets. Software reaches it through configuration space and
-//! BARs ([`Card::config_read`], [`Card::bar_write`], ...); the card reaches its host through [`HostPort`] and the
-//! network through frames. [`Card::step`] does the work, one bounded unit at a time, so a run is a sequence of calls
-//! that can be repeated exactly; [`Card::work`] does the same work in bursts, at the speed of the machine. The
-//! in-process backend, the vfio-user server and the tests all drive this one model.
+//! One [`Card`] is a value without threads, clocks or sockets. Software reaches it through configuration space and BARs
+//! ([`Card::config_read`], [`Card::bar_write`], ...). The card reaches its host through [`HostPort`] and the network through frames.
+//! [`Card::step`] does one bounded unit of work per call, so a run is a sequence of calls that can be repeated exactly. [`Card::work`]
+//! does the same work in bursts, at the speed of the machine. The in-process backend, the vfio-user server and the tests all drive this
+//! model.
 //!
-//! | Module | What |
-//! |---|---|
-//! | [`description`] | the YAML card file; [`CardDescription::builtins`]: shapes of real boards |
+//! | Module | Contents |
+//! ---|---|
+//! | [`description`] | the YAML card file; [`CardDescription::builtins`]: models of real boards |
 //! | [`config_space`] | type-0 header, BAR sizing, capabilities: power, MSI, MSI-X, PCI Express, error reporting |
 //! | [`host`] | the traits through which the card reaches its host |
-//! | [`fault_plan`] | what is to go wrong, as data |
-//! | [`fault_log`] | what went wrong, including what no status bit shows |
+//! | [`fault_plan`] | faults to inject, as data |
+//! | [`fault_log`] | faults that happened, including those that no status bit shows |
 //! | [`counters`] | access counters and access log |
 //!
-//! Nothing that software writes to a register, puts into a descriptor or sends as a packet makes the card panic.
+//! No register write, descriptor or packet makes the card panic.
 
 #![forbid(unsafe_code)]
 

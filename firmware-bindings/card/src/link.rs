@@ -1,4 +1,4 @@
-//! The card's PCIe side as its engines see it: host memory behind the bus-master switch, with accounting.
+//! PCIe side of the card as its engines see it: host memory behind the bus-master switch, with accounting.
 
 use crate::counters::CardCounters;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
@@ -9,7 +9,7 @@ use crate::stream::Streams;
 use fpga_protocol::time::Nanos;
 use fpga_registers::Iova;
 
-/// What a turn of an engine may touch.
+/// Parts of the card that an engine may access in its turn.
 pub(crate) struct EngineContext<'a, H: HostPort + ?Sized + 'a> {
     pub(crate) upstream: Upstream<'a, H>,
     pub(crate) space: &'a mut CardSpace,
@@ -17,9 +17,9 @@ pub(crate) struct EngineContext<'a, H: HostPort + ?Sized + 'a> {
     pub(crate) now: Nanos,
 }
 
-/// The way to the host, and the card's books.
+/// Access to the host, with the card's counters and logs.
 ///
-/// `H` is the host's own type where its accesses are worth compiling in (XDMA channels), `dyn HostPort` elsewhere.
+/// `H` is the concrete host type where inlining its accesses pays off (XDMA channels), and `dyn HostPort` elsewhere.
 pub(crate) struct Upstream<'a, H: HostPort + ?Sized + 'a> {
     pub(crate) host: &'a mut H,
     pub(crate) bus_master: bool,
@@ -31,12 +31,12 @@ pub(crate) struct Upstream<'a, H: HostPort + ?Sized + 'a> {
 /// A non-posted request failed: the completer answered "unsupported request".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unsupported {
-    /// Bytes that had arrived until then: a long read is several requests.
+    /// Bytes that had arrived before the failure: a long read is several requests.
     pub(crate) arrived: usize,
 }
 
-/// Data of at least this many bytes moves by the host's calls for parts, which may go past its caches; shorter data would not
-/// make up for what such a call costs.
+/// Minimum size in bytes of data that moves by the host's calls for parts. They may bypass its caches; shorter data would not recover the
+/// cost of such a call.
 pub(crate) const BULK: usize = 2048;
 
 impl<H: HostPort + ?Sized> Upstream<'_, H> {
@@ -65,7 +65,7 @@ impl<H: HostPort + ?Sized> Upstream<'_, H> {
         })
     }
 
-    /// Posted memory write: never fails as far as the sender can tell.
+    /// Posted memory write: the sender never sees a failure.
     #[inline]
     pub(crate) fn post(&mut self, unit: Unit, at: Iova, from: &[u8]) {
         if !self.bus_master {
@@ -79,7 +79,7 @@ impl<H: HostPort + ?Sized> Upstream<'_, H> {
         }
     }
 
-    /// Posted memory writes in a row, out of `memory`. The card is bus master.
+    /// Posted memory writes in a row, from `memory`. The card must be bus master.
     #[inline(never)]
     pub(crate) fn post_parts(&mut self, unit: Unit, parts: &[DmaPart], memory: &[u8]) {
         let mut rest = parts;

@@ -1,14 +1,14 @@
-//! Where in a card file a key stands, for errors that the parser does not find.
+//! Location of a key in a card file, for errors that the parser does not find.
 
-/// The key before the colon on 1-based `line`.
+/// Returns the key before the colon on 1-based `line`.
 pub(crate) fn key_on_line(text: &str, line: usize) -> Option<String> {
     let content = text.lines().nth(line.checked_sub(1)?)?;
     let (key, _) = content.split_once(':')?;
     Some(key.trim_start_matches(['-', ' ', '{']).trim_end().to_owned())
 }
 
-/// Finds the dotted key `path` in block-style YAML (flow mappings: the line of the enclosing key). A part of the path may
-/// name an item of a list: `list[2]`.
+/// Finds the dotted key `path` in block-style YAML (for flow mappings: the line of the enclosing key). A part of the path may name an item
+/// of a list: `list[2]`.
 pub(crate) fn locate_key(text: &str, path: &str) -> Option<(usize, usize)> {
     let mut parts = path.split('.');
     let mut wanted = KeyPart::new(parts.next()?);
@@ -20,7 +20,7 @@ pub(crate) fn locate_key(text: &str, path: &str) -> Option<(usize, usize)> {
         if content.is_empty() || content.starts_with('#') {
             continue;
         }
-        // An item may stand as far left as the key of its list.
+        // A list item may have the same indent as the key of its list.
         if indent < least_indent && !(content.starts_with('-') && indent + 1 == least_indent) {
             break;
         }
@@ -57,12 +57,12 @@ pub(crate) fn locate_key(text: &str, path: &str) -> Option<(usize, usize)> {
     found
 }
 
-/// A part of a dotted key.
+/// One part of a dotted key.
 struct KeyPart<'a> {
     key: &'a str,
-    /// The item that is wanted, if the key is that of a list.
+    /// Index of the wanted item if the key is that of a list.
     item: Option<usize>,
-    /// Items that come before it; set once the key was found.
+    /// Number of items before it; set once the key is found.
     items: Option<usize>,
     item_indent: Option<usize>,
 }
@@ -80,7 +80,7 @@ impl<'a> KeyPart<'a> {
         line.strip_prefix(self.key).is_some_and(|rest| rest.trim_start().starts_with(':'))
     }
 
-    /// The key stands in a mapping that is written on one line.
+    /// The key is in a flow mapping on one line.
     fn in_flow(&self, line: &str) -> bool {
         line.starts_with('{') && line.contains(self.key)
     }

@@ -1,7 +1,7 @@
 //! Card memory: one flat mapping, backed on demand.
 //!
-//! A card has gigabytes; a test touches a little of them. The whole range is mapped at once without any claim on memory
-//! or swap, so what was never written costs nothing and reads as zeros, and an address is an offset.
+//! A card has gigabytes; a test uses little of them. The whole range is mapped at once without reserving memory or swap. Unwritten memory
+//! costs nothing and reads as zeros, and an address is an offset.
 
 use memmap2::{Advice, MmapMut, MmapOptions};
 use std::fmt;
@@ -15,11 +15,11 @@ pub(crate) struct FlatMemory {
     written: Written,
 }
 
-/// Which pages were written, one bit each.
+/// Bitmap of the pages that were written.
 pub(crate) struct Written {
     bits: Vec<u64>,
     pages: usize,
-    /// The page written last: most writes go there again.
+    /// Page written last; most writes go to the same page again.
     last: usize,
 }
 
@@ -41,7 +41,7 @@ impl Written {
     }
 }
 
-// By hand, here and below: gigabytes of content are no help in a message.
+// Manual implementations, here and below: gigabytes of content do not belong in a message.
 impl fmt::Debug for FlatMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FlatMemory")
@@ -52,14 +52,14 @@ impl fmt::Debug for FlatMemory {
 }
 
 impl FlatMemory {
-    /// Memory of `size` bytes; `size` is a multiple of [`PAGE`] (the description is checked).
+    /// Creates memory of `size` bytes; `size` is a multiple of [`PAGE`] (the description is checked).
     ///
     /// # Errors
-    /// What the operating system says if it does not give that much address space.
+    /// The error of the operating system if it does not provide the address space.
     pub(crate) fn new(size: u64) -> std::io::Result<Self> {
         let length = usize::try_from(size).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
         let bytes = MmapOptions::new().len(length).no_reserve_swap().map_anon()?;
-        // Larger pages make long copies a fifth faster. A kernel without them is no reason to have no card.
+        // Huge pages make long copies a fifth faster. A kernel without them is not an error.
         let _ = bytes.advise(Advice::HugePage);
         let bits = vec![0; length.div_ceil(PAGE).div_ceil(64)];
         Ok(Self { bytes, written: Written { bits, pages: 0, last: usize::MAX } })
@@ -82,7 +82,7 @@ impl FlatMemory {
         self.bytes.get(start..end)
     }
 
-    /// As [`Self::slice`], to be written.
+    /// Mutable variant of [`Self::slice`].
     #[inline]
     pub(crate) fn slice_mut(&mut self, offset: u64, most: usize) -> Option<&mut [u8]> {
         let (start, end) = self.within_page(offset, most)?;
@@ -90,13 +90,13 @@ impl FlatMemory {
         self.bytes.get_mut(start..end)
     }
 
-    /// All of it, page by page, with the marks that a write has to leave.
+    /// All pages, and the bitmap that a write has to update.
     #[inline]
     pub(crate) fn pages(&mut self) -> (&mut [[u8; PAGE]], &mut Written) {
         (self.bytes.as_chunks_mut().0, &mut self.written)
     }
 
-    /// Copies `count` bytes within memory as if through a buffer; `None` if either range ends behind memory.
+    /// Copies `count` bytes within memory as if through a buffer; `None` if either range exceeds memory.
     pub(crate) fn copy(&mut self, from: u64, to: u64, count: usize) -> Option<()> {
         let from = usize::try_from(from).ok()?;
         let to = usize::try_from(to).ok()?;
@@ -111,7 +111,7 @@ impl FlatMemory {
         Some(())
     }
 
-    /// Zeros, as if nothing had ever been written.
+    /// Zeroes the memory and marks all pages as unwritten.
     pub(crate) fn clear(&mut self) {
         let pages = self.bytes.as_chunks_mut::<PAGE>().0;
         for (index, word) in self.written.bits.iter_mut().enumerate() {

@@ -1,12 +1,12 @@
-//! MSI-X table and pending bits (PG195: fixed places 0x8000 and 0x8FE0 in the DMA BAR).
+//! MSI-X table and pending bits (PG195: fixed offsets 0x8000 and 0x8FE0 in the DMA BAR).
 
-/// Entries of the table; the capability may advertise fewer (the table stays this long in hardware).
+/// Entries of the table. The capability may advertise fewer; the hardware table has this length anyway.
 const ENTRIES: usize = 32;
 /// Words of an entry: address low, high, data, control.
 const ENTRY_WORDS: usize = 4;
 const CONTROL_MASKED: u32 = 1;
 
-/// The table.
+/// MSI-X table and pending bits.
 #[derive(Debug)]
 pub(crate) struct Msix {
     words: [u32; ENTRIES * ENTRY_WORDS],
@@ -40,12 +40,12 @@ impl Msix {
         }
     }
 
-    /// The first word of the pending bit array; the second is 0 with at most 32 entries.
+    /// First word of the pending bit array; the second is 0 with at most 32 entries.
     pub(crate) const fn pending(&self) -> u32 {
         self.pending
     }
 
-    /// Masks or unmasks `count` entries from `first` on, as the host's kernel does.
+    /// Masks or unmasks `count` entries, starting at `first`, as the host's kernel does.
     pub(crate) fn set_masked(&mut self, first: u16, count: u16, masked: bool) {
         for entry in self.words.chunks_exact_mut(ENTRY_WORDS).skip(first.into()).take(count.into()) {
             if let Some(control) = entry.last_mut() {
@@ -54,7 +54,7 @@ impl Msix {
         }
     }
 
-    /// Makes message `vector` pending; `false` if there is no such entry.
+    /// Makes message `vector` pending. Returns `false` if the entry does not exist.
     pub(crate) const fn raise(&mut self, vector: u8) -> bool {
         let exists = (vector as u16) < self.vectors;
         if exists {
@@ -74,7 +74,7 @@ impl Msix {
         self.pending & !masked.fold(0, |mask, (number, _)| mask | 1 << number)
     }
 
-    /// Message `vector` was sent.
+    /// Clears the pending bit of message `vector` after it was sent.
     pub(crate) const fn sent(&mut self, vector: u16) {
         self.pending &= !(1 << (vector & 31));
     }

@@ -1,4 +1,4 @@
-//! Register offsets as the vendor documents place them, in a form that a `match` can use.
+//! Register offsets of the vendor documents as constants that a `match` can use.
 
 macro_rules! offsets {
     ($(#[$doc:meta])* $module:ident of $block:path: $($name:ident)*) => {

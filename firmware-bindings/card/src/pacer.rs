@@ -1,21 +1,21 @@
-//! DMA at the rate of the described link, where the description asks for it (`link.rate: described`).
+//! Pacing of DMA to the rate of the described link (`link.rate: described`).
 //!
-//! Without it data moves in no time at all, and an engine does as many descriptors as it has in one turn: a ring of descriptors that runs
-//! for ever (cyclic) completes in bursts of 64. With it an engine takes one unit at a time (a descriptor, or 64 KiB of a long one), and its
-//! direction of the link is busy for as long as the unit's packets take.
+//! Without it, data moves in zero time and an engine executes all its descriptors in one turn; a circular ring then completes in bursts of
+//! 64. With it, an engine executes one unit at a time (a descriptor, or 64 KiB of a long one), and its direction of the link is busy for
+//! the duration of the unit's packets.
 
 use crate::description::{CardDescription, LinkRate};
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 
-/// What a packet costs beside its payload: framing, sequence number, header with a 64-bit address, LCRC (PCIe 3.0, 2.2 and 3.5).
+/// Bytes of a packet beside its payload: framing, sequence number, header with a 64-bit address, LCRC (PCIe 3.0, 2.2 and 3.5).
 const OVERHEAD: u64 = 24;
-/// AXI clock of the model, 250 MHz: the data path moves its width at each.
+/// AXI clock of the model, 250 MHz: the data path moves its width in each cycle.
 const CLOCKS_PER_MICROSECOND: u64 = 250;
-/// Time is kept in picoseconds: 64 bytes take 4 ns on the widest link.
+/// Picoseconds per nanosecond. Time is kept in picoseconds: 64 bytes take 4 ns on the widest link.
 const PICOS: u64 = 1000;
 
-/// When the link is free, per direction.
+/// Time at which the link becomes free, per direction.
 #[derive(Debug)]
 pub(crate) struct LinkPacer {
     /// Bytes per microsecond; `None`: no limit.
@@ -25,9 +25,9 @@ pub(crate) struct LinkPacer {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct DirectionPacer {
-    /// In picoseconds.
+    /// Time at which the direction becomes free, in picoseconds.
     free: u64,
-    /// Somebody has waited for it: what comes next begins when it is free, however late that is looked at.
+    /// A unit has waited for the direction: the next one begins when the link becomes free, even if that is noticed later.
     wanted: bool,
 }
 
@@ -58,7 +58,7 @@ impl LinkPacer {
         self.rate.is_some()
     }
 
-    /// Whether the next unit can begin; if not, the direction is wanted from now on.
+    /// Whether the next unit can begin. If not, the direction is marked as wanted.
     pub(crate) fn is_free(&mut self, direction: Direction, now: Nanos) -> bool {
         let Some(way) = self.ways.get_mut(place(direction)) else { return true };
         let free = way.free <= now.get().saturating_mul(PICOS);
@@ -66,29 +66,29 @@ impl LinkPacer {
         free
     }
 
-    /// Nobody of those who may use it has anything to do: what comes next begins when it comes.
+    /// Marks the direction as unused: none of its engines has work, so the next unit begins when it is submitted.
     pub(crate) fn unused(&mut self, direction: Direction) {
         if let Some(way) = self.ways.get_mut(place(direction)) {
             way.wanted = false;
         }
     }
 
-    /// A unit has moved so many bytes, in packets of at most `payload`.
+    /// Accounts for a unit of `bytes` in packets of at most `payload` bytes.
     pub(crate) fn moved(&mut self, direction: Direction, bytes: u64, payload: u64, now: Nanos) {
         let (Some(rate), Some(way)) = (self.rate, self.ways.get_mut(place(direction))) else { return };
         if bytes == 0 {
-            // A fetch of descriptors, say.
+            // No data, for example a fetch of descriptors.
             return;
         }
         let on_the_link = bytes + bytes.div_ceil(payload.max(1)) * OVERHEAD;
         let took = on_the_link.saturating_mul(1000 * PICOS) / rate;
         let began = if way.wanted { way.free } else { way.free.max(now.get().saturating_mul(PICOS)) };
         let free = began.saturating_add(took);
-        // Whoever comes next could have begun by now, too.
+        // The next unit could have begun by now, too.
         *way = DirectionPacer { free, wanted: way.wanted && free <= now.get().saturating_mul(PICOS) };
     }
 
-    /// When a direction that is wanted will be free.
+    /// Earliest time at which a wanted direction becomes free.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let wanted = self.ways.iter().filter(|way| way.wanted);
         wanted.map(|way| Nanos::new(way.free.div_ceil(PICOS))).min()

@@ -1,4 +1,4 @@
-//! The order in which the engines of a card work.
+//! Scheduling of the engines of a card.
 
 use crate::card::Card;
 use crate::host::HostPort;
@@ -8,44 +8,44 @@ use crate::xdma::StepResult;
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 
-/// Units of work that one engine does in a row before the next one has its turn.
+/// Maximum number of units of work that one engine does in a row before the next one is served.
 const BURST: u32 = 64;
 
-/// Whose turn it is, and who need not be asked.
+/// Scheduling state: the next engine, and the engines that have no work.
 #[derive(Debug)]
 pub(crate) struct EngineScheduler {
-    /// The engine whose turn it is.
+    /// Engine to be served next.
     next: u32,
-    /// Engines that may have work, one bit each: H2C channels, C2H channels, CDMA, and the parts of the NI. What is not
-    /// in it was asked, had nothing to do, and nothing has happened since that could have changed this.
+    /// Engines that may have work, one bit each: H2C channels, C2H channels, CDMA, and the engines of the NI. A cleared bit means that the
+    /// engine had nothing to do and that nothing has happened since that could have changed this.
     pub(crate) awake: u32,
-    /// When the clock will give a stream channel, the CDMA or the NI something to do.
+    /// Time at which a timer gives work to a stream channel, the CDMA or the NI.
     alarm: Nanos,
     /// Channels that wait for the link, one bit each.
     paced: u32,
-    /// With a rate: the turn at which each engine worked last.
+    /// With a rate limit: the turn at which each engine worked last.
     worked: [u64; ENGINES],
     turn: u64,
 }
 
-/// Engines of a card, at most: eight channels, the CDMA, the parts of the NI.
+/// Maximum number of engines of a card: eight channels, the CDMA, the engines of the NI.
 const ENGINES: usize = 8 + 1 + Ni::ENGINES as usize;
 
 impl EngineScheduler {
-    /// Everybody is asleep.
+    /// State in which no engine has work.
     pub(crate) const fn new() -> Self {
         Self { next: 0, awake: 0, alarm: Nanos::MAX, paced: 0, worked: [0; ENGINES], turn: 0 }
     }
 }
 
 impl EngineScheduler {
-    /// The next engine in the round that is awake. Some engine is.
+    /// Next engine in the round that is awake. At least one engine must be awake.
     const fn following(&self) -> u32 {
         let ahead = self.awake >> self.next << self.next;
         if ahead != 0 { ahead } else { self.awake }.trailing_zeros()
     }
 
-    /// The engine among those awake that has not worked for longest: channels that wait for the link do not come round in order.
+    /// Awake engine that has not worked for longest: channels that wait for the link do not follow the round.
     fn least_recently_run(&self) -> u32 {
         let awake = (0..).zip(self.worked).filter(|(engine, _)| self.awake & 1 << engine != 0);
         awake.min_by_key(|(_, worked)| *worked).map_or_else(|| self.following(), |(engine, _)| engine)
@@ -60,8 +60,8 @@ impl EngineScheduler {
 }
 
 impl Card {
-    /// Lets the next engine that has something to do take one unit of work at time `now`: a descriptor fetch, a page
-    /// of a descriptor's data, a packet, a timer. Returns whether there was any.
+    /// Lets the next engine with work do one unit at time `now`: a descriptor fetch, a page of a descriptor's data, a packet, a timer.
+    /// Returns whether there was any work.
     pub fn step<H: HostPort>(&mut self, now: Nanos, host: &mut H) -> bool {
         self.set_now(now);
         if self.is_removed() {
@@ -71,14 +71,13 @@ impl Card {
         self.take_turn(host, 1) > 0 || delivered
     }
 
-    /// Does up to `units` units of work at time `now`, and returns how many; 0 means that nothing is left to do.
+    /// Does up to `units` units of work at time `now`, and returns their number. 0 means that no work remains.
     ///
-    /// The engines have their turns in the order of [`Self::step`], but each does a burst of units before the next one: at
-    /// most 64, and fewer once 64 KiB were moved, so a turn takes some microseconds. Every engine does what it would have
-    /// done unit by unit.
-    /// What differs is what several engines do to the same memory at the same time, and interrupts: a line is looked at
-    /// after a burst, so what a burst raised more than once is one message. Where a fault plan has something befall the whole
-    /// card at a descriptor, a burst is one unit: nothing is done after the descriptor at which it strikes.
+    /// The engines are served in the order of [`Self::step`], but each does a burst of units before the next one: at most 64, and fewer
+    /// once 64 KiB were moved, so a turn takes some microseconds. Every engine does what it would have done unit by unit.
+    /// Two things differ: the interleaving of several engines that access the same memory, and interrupts. A line is sampled after a
+    /// burst, so several requests within one burst become one message. If the fault plan has a fault of the whole card at a descriptor, a
+    /// burst is one unit: no work is done after the descriptor at which the fault happens.
     pub fn work<H: HostPort>(&mut self, now: Nanos, host: &mut H, units: u32) -> u32 {
         self.set_now(now);
         self.deliver(host);
@@ -98,18 +97,17 @@ impl Card {
         self.faults.set_time(self.now);
     }
 
-    /// The engine bits of CDMA and NI.
+    /// Engine bits of CDMA and NI.
     pub(crate) fn beyond_channels(&self) -> u32 {
         ((1 << (1 + Ni::ENGINES)) - 1) << self.xdma.channels()
     }
 
-    /// The engine bits of the channels.
+    /// Engine bits of the channels.
     pub(crate) fn all_channels(&self) -> u32 {
         (1 << self.xdma.channels()) - 1
     }
 
-    /// Gives the engines their turn until one has done something, at most `most` units, and sends the interrupts that
-    /// come of it. Returns the units.
+    /// Serves the engines until one has done work, at most `most` units, and sends the resulting interrupts. Returns the number of units.
     fn take_turn<H: HostPort>(&mut self, host: &mut H, most: u32) -> u32 {
         if self.turns.alarm <= self.now || self.space.has_committed() {
             self.turns.awake |= self.beyond_channels();
@@ -158,7 +156,7 @@ impl Card {
         0
     }
 
-    /// Work of a channel at the rate of the link: a unit at a time. `None`: the link is busy.
+    /// Lets a channel do one unit of work at the rate of the link. Returns `None` if the link is busy.
     #[inline(never)]
     fn rate_limited_work<H: HostPort>(&mut self, engine: u32, host: &mut H) -> Option<StepResult> {
         let to_card = engine < u32::from(self.description.xdma.h2c_channels);
@@ -180,7 +178,7 @@ impl Card {
         Some(turn)
     }
 
-    /// When the link will be free for a channel that waits for it.
+    /// Time at which the link becomes free for a channel that waits for it.
     pub(crate) fn pace_deadline(&self) -> Option<Nanos> {
         self.pace.deadline().filter(|_| self.turns.paced != 0)
     }
@@ -189,7 +187,7 @@ impl Card {
         self.xdma.channels() + 1 + Ni::ENGINES
     }
 
-    /// Up to `most` units of engine number `engine`.
+    /// Does up to `most` units of work of engine number `engine`.
     #[inline]
     fn engine_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> StepResult {
         let channels = self.xdma.channels();
@@ -200,7 +198,7 @@ impl Card {
             let mut lanes = EngineContext { upstream, space, streams, now };
             let turn = xdma.work(engine, &mut lanes, most);
             if self.description.xdma.stream {
-                // Channels give each other work, and the clock does.
+                // Channels create work for each other, and so do timers.
                 if turn.units > 0 {
                     self.turns.awake |= self.all_channels();
                 }
@@ -223,7 +221,7 @@ impl Card {
         let part = engine - channels - 1;
         let turn = times(most, || self.ni.step(part, &mut lanes));
         if turn.units > 0 {
-            // The parts give each other work.
+            // The engines of the NI and the CDMA create work for each other.
             self.turns.awake |= self.beyond_channels();
         }
         if turn.waiting {
@@ -233,7 +231,7 @@ impl Card {
     }
 }
 
-/// Does `unit` until it says that there was nothing to do, at most `most` times.
+/// Calls `unit` until it reports that there was nothing to do, at most `most` times.
 fn times(most: u32, mut unit: impl FnMut() -> bool) -> StepResult {
     match (0..most).find(|_| !unit()) {
         Some(units) => StepResult { units, waiting: true },

@@ -1,6 +1,6 @@
 //! The card's AXI address space: card memory and the NI's transmit windows.
 //!
-//! XDMA, CDMA, the bypass BAR and the NI all reach memory through here. What lies in neither range is a decode error.
+//! XDMA, CDMA, the bypass BAR and the NI all access memory through this module. An address in neither range is a decode error.
 
 use crate::description::CardDescription;
 use crate::hooks::{AxiError, Hooks, range};
@@ -10,44 +10,43 @@ use std::fmt;
 
 /// Offset of the commit word within a transmit window.
 pub(crate) const COMMIT_OFFSET: u64 = 0x0FC0;
-/// Its last byte, as an index into the window's RAM.
+/// Last byte of the commit word, as an index into the window's RAM.
 const COMMIT_LAST: usize = 0x0FC3;
 /// Offset of the payload within a transmit window.
 pub(crate) const PAYLOAD_OFFSET: u64 = 0x1000;
 
-/// Distance between two transmit windows: header block, then a whole segment, rounded to a power of two so that the
-/// window number is a shift of the address.
+/// Distance between two transmit windows: header block, then a whole segment, rounded up to a power of two so that the window number is a
+/// shift of the address.
 pub(crate) const fn window_stride(packet_size: u32, mask_bits: u16) -> u64 {
     (PAYLOAD_OFFSET + payload_size(packet_size, mask_bits)).next_power_of_two()
 }
 
-/// Payload bytes of a window: one segment.
+/// Payload bytes of a window, which are one segment.
 pub(crate) const fn payload_size(packet_size: u32, mask_bits: u16) -> u64 {
     packet_size as u64 * mask_bits as u64
 }
 
-/// Which RAM an address lies in, and where.
+/// RAM that an address belongs to, and the offset in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MemoryLocation {
     Memory { offset: u64 },
     Window { index: usize, offset: usize },
 }
 
-/// Memory and windows.
+/// Card memory and transmit windows.
 pub(crate) struct CardSpace {
     base: u64,
     memory: FlatMemory,
     window_base: u64,
     stride: u64,
     windows: Vec<Vec<u8>>,
-    /// Windows whose commit word was written since the NI last looked.
+    /// Windows whose commit word was written since the NI last read this set.
     committed: u32,
     hooks: Hooks,
     scratch: Vec<u8>,
 }
 
-/// Card memory as most descriptors use it: whole ranges within one page. What it does not answer takes the long way
-/// round, through [`CardSpace::slice`] and [`CardSpace::fill`].
+/// Card memory as most descriptors use it: ranges within one page. Other accesses use [`CardSpace::slice`] and [`CardSpace::fill`].
 pub(crate) struct FastPathMemory<'a> {
     base: u64,
     pages: &'a mut [[u8; PAGE]],
@@ -55,14 +54,14 @@ pub(crate) struct FastPathMemory<'a> {
 }
 
 impl FastPathMemory<'_> {
-    /// The `length` bytes at card address `at`, to be read.
+    /// The `length` bytes at card address `at`, for reading.
     #[inline]
     pub(crate) fn source(&self, at: u64, length: usize) -> Option<&[u8]> {
         let (page, start) = self.place(at)?;
         self.pages.get(page)?.get(start..start.checked_add(length)?)
     }
 
-    /// The `length` bytes at card address `at`, to be written.
+    /// The `length` bytes at card address `at`, for writing.
     #[inline]
     pub(crate) fn target(&mut self, at: u64, length: usize) -> Option<&mut [u8]> {
         let (page, start) = self.place(at)?;
@@ -71,27 +70,27 @@ impl FastPathMemory<'_> {
         Some(bytes)
     }
 
-    /// Where in [`Self::bytes`] the `length` bytes at card address `at` are that will be written.
+    /// Index in [`Self::bytes`] of the `length` bytes at card address `at`, which will be written.
     #[inline]
     pub(crate) fn mark(&mut self, at: u64, length: usize) -> Option<usize> {
         self.target(at, length)?;
         usize::try_from(at.wrapping_sub(self.base)).ok()
     }
 
-    /// Where in [`Self::bytes`] the `length` bytes at card address `at` are.
+    /// Index in [`Self::bytes`] of the `length` bytes at card address `at`.
     #[inline]
     pub(crate) fn find(&self, at: u64, length: usize) -> Option<usize> {
         self.source(at, length)?;
         usize::try_from(at.wrapping_sub(self.base)).ok()
     }
 
-    /// All of it.
+    /// All of card memory.
     #[inline]
     pub(crate) const fn bytes(&mut self) -> &mut [u8] {
         self.pages.as_flattened_mut()
     }
 
-    /// Page and offset in it; an address below the base is one far beyond the end.
+    /// Page, and offset in it. An address below the base wraps to one far beyond the end.
     #[inline]
     fn place(&self, at: u64) -> Option<(usize, usize)> {
         let offset = usize::try_from(at.wrapping_sub(self.base)).ok()?;
@@ -111,7 +110,7 @@ impl fmt::Debug for CardSpace {
 
 impl CardSpace {
     /// # Errors
-    /// What the operating system says if it does not map that much card memory.
+    /// The error of the operating system if it does not map that much card memory.
     pub(crate) fn new(description: &CardDescription) -> std::io::Result<Self> {
         let ni = &description.ni;
         let stride = window_stride(ni.packet_size, ni.mask_bits);
@@ -139,12 +138,12 @@ impl CardSpace {
         self.memory.resident_pages()
     }
 
-    /// Makes `length` bytes at `at` answer SLVERR from now on; a length of 0 ends that.
+    /// Makes `length` bytes at `at` answer SLVERR from now on. A length of 0 ends it.
     pub(crate) fn poison(&mut self, at: CardAddr, length: u64) {
         self.hooks.poisoned = range(at, length);
     }
 
-    /// Makes `length` bytes at `at` never answer from now on; a length of 0 ends that.
+    /// Makes `length` bytes at `at` never answer from now on. A length of 0 ends it.
     pub(crate) fn silence(&mut self, at: CardAddr, length: u64) {
         self.hooks.silent = range(at, length);
     }
@@ -164,7 +163,7 @@ impl CardSpace {
         self.windows.get(index).map(Vec::as_slice)
     }
 
-    /// The whole range lies in card memory (not in a transmit window).
+    /// Whether the whole range is in card memory (not in a transmit window).
     pub(crate) fn is_memory(&self, at: CardAddr, length: u64) -> bool {
         match at.get().checked_sub(self.base) {
             Some(offset) => offset <= self.memory.size() && length <= self.memory.size() - offset,
@@ -172,7 +171,7 @@ impl CardSpace {
         }
     }
 
-    /// Memory as after power-on: zeros that nobody wrote.
+    /// Clears card memory to its power-on state: unwritten zeros.
     pub(crate) fn clear_memory(&mut self) {
         self.memory.clear();
     }
@@ -200,7 +199,7 @@ impl CardSpace {
         Ok(MemoryLocation::Window { index, offset })
     }
 
-    /// Card memory for accesses without anything special about them; `None` while a fault hook is set.
+    /// Card memory for ordinary accesses; `None` while a fault hook is set.
     #[inline]
     pub(crate) fn plain(&mut self) -> Option<FastPathMemory<'_>> {
         if !self.hooks.none() {
@@ -210,7 +209,7 @@ impl CardSpace {
         Some(FastPathMemory { base: self.base, pages, written })
     }
 
-    /// The readable bytes from `at` on that lie together, at least one and at most `most`.
+    /// Contiguous readable bytes from `at`: at least one, at most `most`.
     pub(crate) fn slice(&self, at: CardAddr, most: usize) -> Result<&[u8], AxiError> {
         let most = self.hooks.until_next(at.get(), most);
         match self.place(at.get())? {
@@ -223,8 +222,8 @@ impl CardSpace {
         .ok_or(AxiError::Decode)
     }
 
-    /// Lets `fill` write the bytes from `at` on that lie together, at most `most`; returns how many it was given.
-    /// Notes a commit word among them, whatever `fill` returns: those bytes were driven onto the bus.
+    /// Lets `fill` write the contiguous bytes from `at`, at most `most`. Returns the number of bytes passed to `fill`. Notes a commit word
+    /// among them even if `fill` fails: those bytes were driven onto the bus.
     pub(crate) fn fill<E>(
         &mut self,
         at: CardAddr,
@@ -244,7 +243,7 @@ impl CardSpace {
                 let into = ram.get_mut(offset..end).ok_or(AxiError::Decode)?;
                 let count = into.len();
                 let result = fill(into).map(|()| count);
-                // The last byte of the word counts: a word written in pieces commits once.
+                // The last byte of the word counts: a word written in parts commits once.
                 if result.is_ok() && offset <= COMMIT_LAST && COMMIT_LAST < end {
                     self.committed |= 1_u32.checked_shl(u32::try_from(index).unwrap_or(32)).unwrap_or(0);
                 }
@@ -253,7 +252,7 @@ impl CardSpace {
         }
     }
 
-    /// Reads `into.len()` bytes at `at`; on an error the address of the first refused byte.
+    /// Reads `into.len()` bytes at `at`. The error has the address of the first refused byte.
     pub(crate) fn read(&self, at: CardAddr, into: &mut [u8]) -> Result<(), (AxiError, CardAddr)> {
         let mut rest = into;
         let mut at = at;
@@ -268,7 +267,7 @@ impl CardSpace {
         Ok(())
     }
 
-    /// Writes `from` at `at`; on an error the address of the first refused byte (earlier bytes are written).
+    /// Writes `from` at `at`. The error has the address of the first refused byte; earlier bytes are written.
     pub(crate) fn write(&mut self, at: CardAddr, from: &[u8]) -> Result<(), (AxiError, CardAddr)> {
         let mut rest = from;
         let mut at = at;
@@ -285,8 +284,8 @@ impl CardSpace {
         Ok(())
     }
 
-    /// Copies at most `most` bytes (never more than a page) within the space, forwards; returns how many were copied.
-    /// The error says whether reading or writing failed: `Err((error, true))` is the write.
+    /// Copies at most `most` bytes (never more than a page) within the space, forwards. Returns the number of bytes copied. The error
+    /// tells whether reading or writing failed: `Err((error, true))` is the write.
     pub(crate) fn copy(
         &mut self,
         from: CardAddr,
@@ -301,8 +300,8 @@ impl CardSpace {
         {
             let page = PAGE as u64;
             let same_page = source / page == target / page;
-            // Between pages a unit of work ends at the end of either page; within one, the whole of it is read before
-            // any of it is written, because the ranges may overlap.
+            // Between pages, a unit of work ends at the end of either page. Within one page, all bytes are read before any is written,
+            // because the ranges may overlap.
             let room = if same_page { count } else { usize::try_from(page - target % page).unwrap_or(count) };
             let count = count.min(room);
             let clear = self.hooks.until_next(to.get(), count);
@@ -325,7 +324,7 @@ impl CardSpace {
     }
 }
 
-/// `at + count`; addresses wrap at 64 bits like the bus does (the next access then fails to decode or not).
+/// Returns `at + count`. Addresses wrap at 64 bits like on the bus; the next access then decodes or fails.
 pub(crate) const fn advance(at: CardAddr, count: u64) -> CardAddr {
     CardAddr::new(at.get().wrapping_add(count))
 }

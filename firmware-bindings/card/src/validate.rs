@@ -1,4 +1,4 @@
-//! Which descriptions can be built.
+//! Checks of card descriptions.
 
 use crate::description::{
     BarDescription, BarName, CardDescription, OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, StreamDescription,
@@ -8,18 +8,18 @@ use fpga_firmware::ids::MessageId;
 use fpga_protocol::scheme::commands::MAX_COMMANDS;
 use std::borrow::Cow;
 
-/// Largest card memory: it is mapped in one piece, and this is beyond any card.
+/// Maximum card memory size: it is one mapping, and this size exceeds any card's.
 const MAX_MEMORY: u64 = 1 << 44;
-/// Largest FIFO between stream ports, and longest generated packet.
+/// Maximum size of the FIFO between stream ports, and maximum length of a generated packet.
 const MAX_STREAM: u64 = 16 << 20;
-/// Memory and window granularity.
+/// Granularity of memory and windows.
 const GRANULE: u64 = 64 * 1024;
 
-/// A value that no card can be built with.
+/// Invalid value of a description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// Another schema.
+    /// Unknown schema version.
     #[error("schema version {found} is not known; write schema_version: {SCHEMA_VERSION}")]
     SchemaVersion {
         /// The version in the file.
@@ -35,7 +35,7 @@ pub enum Problem {
         /// The first version that has the key.
         since: u32,
     },
-    /// A number outside its range.
+    /// A number is outside its range.
     #[error("{found} is out of range; allowed: {least} to {most}")]
     OutOfRange {
         /// Dotted key.
@@ -47,7 +47,7 @@ pub enum Problem {
         /// Largest allowed.
         most: u64,
     },
-    /// A number that must be one of a few.
+    /// A number is not one of the few allowed ones.
     #[error("{found} is not possible; allowed: {allowed:?}")]
     NotOneOf {
         /// Dotted key.
@@ -57,7 +57,7 @@ pub enum Problem {
         /// The allowed values.
         allowed: &'static [u64],
     },
-    /// A size that must be a power of two, or an address that must be aligned.
+    /// A size is not a power of two, or an address is not aligned.
     #[error("{found:#x} must be a {rule}")]
     Misaligned {
         /// Dotted key.
@@ -67,35 +67,35 @@ pub enum Problem {
         /// The rule in words.
         rule: &'static str,
     },
-    /// More BAR registers than a type-0 header has.
+    /// The BARs need more BAR registers than a type-0 header has.
     #[error("the BARs take {registers} BAR registers; a function has 6 (a 64-bit BAR takes two)")]
     TooManyBars {
         /// Registers needed.
         registers: u8,
     },
-    /// The order of the BARs names one twice, and another not at all.
+    /// The order of the BARs names one twice and omits another.
     #[error("name each of user, dma and bypass once, whether or not the card has it")]
     BarOrder,
-    /// Card memory and transmit windows share addresses.
+    /// Card memory and transmit windows overlap.
     #[error("the transmit windows at {base:#x} overlap card memory; place window_base above it")]
     WindowsOverlapMemory {
         /// The window base.
         base: u64,
     },
-    /// A fault of the plan.
+    /// A fault of the plan is invalid.
     #[error("{problem}")]
     Fault {
-        /// Its place in `faults.list`.
+        /// Index in `faults.list`.
         index: usize,
-        /// What is wrong with it.
+        /// Error in the entry.
         problem: FaultProblem,
     },
-    /// Something that the model does not do.
+    /// The model does not implement this.
     #[error("not modelled; set it to {instead}")]
     NotModelled {
         /// Dotted key.
         key: &'static str,
-        /// What to write instead.
+        /// Value to write instead.
         instead: &'static str,
     },
 }
@@ -105,7 +105,7 @@ impl Problem {
         Self::Fault { index, problem }
     }
 
-    /// The dotted key that the problem is about.
+    /// Dotted key of the invalid value.
     #[must_use]
     pub fn key(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
@@ -149,7 +149,7 @@ fn bar(
 ) -> Result<u8, Problem> {
     let Some(bar) = bar else { return Ok(0) };
     one_of(width_key, bar.width.into(), &[32, 64])?;
-    // PG195: 128 bytes up to 2 GiB (32 bit); the 64-bit limit is what card memory can need.
+    // PG195: 128 bytes up to 2 GiB (32 bit); the 64-bit limit is the maximum card memory size.
     range(size_key, bar.size, 128, if bar.width == 32 { 1 << 31 } else { MAX_MEMORY })?;
     if !bar.size.is_power_of_two() {
         return Err(Problem::Misaligned { key: size_key, found: bar.size, rule: "power of two" });
@@ -217,7 +217,7 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What the stated version does not have must have the value that it stood for then.
+/// Checks that keys which the stated version lacks have the value that this version implied.
 fn newer(description: &CardDescription, found: u32) -> Result<(), Problem> {
     let refuse = |key, since| Err(Problem::Newer { key, found, since });
     let default = CardDescription::default();
@@ -284,7 +284,7 @@ fn network(description: &CardDescription) -> Result<(), Problem> {
     range("ni.commands", ni.commands.into(), 0, MAX_COMMANDS.into())?;
     aligned("ni.window_base", ni.window_base, GRANULE, "multiple of 64 KiB")?;
     range("ni.window_base", ni.window_base, 0, u64::MAX - MAX_MEMORY)?;
-    // A window's payload is one descriptor of the chain that fills it.
+    // One descriptor of the chain that fills a window moves its whole payload.
     let payload = crate::space::payload_size(ni.packet_size, ni.mask_bits);
     range(
         "cdma.max_length_bits",

@@ -1,7 +1,7 @@
-//! Answers of which any field says anything: what a broken or hostile node could answer.
+//! Answers with arbitrary field values, as a defective or hostile node could send them.
 //!
-//! Whatever it is, the sender does not panic, ends each transfer once and holds nothing afterwards. What the answer cannot be about is
-//! counted as stale and changes nothing; a transfer fails only where the answer says a thing that only its receiver could know.
+//! For every answer, the sender does not panic, ends each transfer once and holds nothing afterwards. An answer that matches no packet in
+//! flight is counted as stale and changes nothing. A transfer fails only if the answer contains values that only its receiver can know.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 use fpga_firmware::event::NackReason;
@@ -59,7 +59,7 @@ fn answer(transmit: &Transmit, packet: usize) -> Answer {
     Answer { node, incarnation: INCARNATION, op, transfer, segment, tries, peer_incarnation: PEER }
 }
 
-/// One transfer of two segments of 4 packets, which is under way, and the packets of it that were sent: all, if there are 8 op numbers.
+/// One transfer of two segments of 4 packets, in progress, and its packets that were sent: all of them with 8 op numbers or more.
 fn under_way(op_entries: u32) -> (Sender, Vec<Transmit>) {
     let mut config = SenderConfig::default();
     config.packet_size_log2 = 6;
@@ -82,7 +82,7 @@ fn under_way(op_entries: u32) -> (Sender, Vec<Transmit>) {
     (sender, sent)
 }
 
-/// The receiver answers everything from here on. Returns how the transfer ends.
+/// The receiver answers every packet from here on. Returns the results of the transfer.
 fn finish(sender: &mut Sender, sent: Vec<Transmit>) -> Vec<Result<(), TransferError>> {
     let mut now = Nanos::from_micros(10);
     let mut ends = Vec::new();
@@ -112,7 +112,7 @@ fn finish(sender: &mut Sender, sent: Vec<Transmit>) -> Vec<Result<(), TransferEr
 fn sender_answer_with_one_wrong_field_keeps_invariants() {
     let values = [0, 1, 2, 3, 4, 5, 6, 7, 9, 0x1_0000, 0x1_0003, 0xFFFF, u32::MAX - 1, u32::MAX];
     let mut stale = 0;
-    // Before the receiver has answered anything, and when it has the first packet.
+    // Before the receiver has answered anything, and after it has acknowledged the first packet.
     for known in [false, true] {
         for kind in KINDS {
             for field in FIELDS {
@@ -156,8 +156,8 @@ fn sender_answer_with_one_wrong_field_keeps_invariants() {
                     }
                     let ends = finish(&mut sender, sent);
                     let [end] = ends.as_slice() else { panic!("{what}: {ends:?}") };
-                    // A node that says that it is another life has lost what its former one had acknowledged, and the other way round;
-                    // and a final word of its own about a packet of ours counts.
+                    // A node that reports another incarnation has lost what the earlier one had acknowledged, and vice versa. A final
+                    // refusal of one of the transfer's packets also counts.
                     let is_other =
                         field == Field::PeerIncarnation && wrong.peer_incarnation != PEER && value != 0;
                     let is_lost = is_other && (known || matches!(kind, Kind::Ack | Kind::Done));
@@ -170,7 +170,7 @@ fn sender_answer_with_one_wrong_field_keeps_invariants() {
                                 | NackReason::Scheme
                         )
                     );
-                    // Of a packet that left before the first one was known to be there, a refusal proves nothing.
+                    // A refusal of a packet that was sent before the first one was acknowledged proves nothing.
                     assert_eq!(end.is_ok(), !(is_ours && is_final || is_lost), "{what}: {end:?}");
                 }
             }
@@ -179,7 +179,7 @@ fn sender_answer_with_one_wrong_field_keeps_invariants() {
     assert!(stale > 100, "{stale}");
 }
 
-/// A word about a segment of which something was never sent: whoever says it cannot have it.
+/// An answer about a segment with unsent packets: no receiver can have it completely.
 #[test]
 fn segment_done_for_unsent_segment_is_ignored() {
     let (mut sender, sent) = under_way(3);

@@ -1,8 +1,8 @@
-//! Packets of which any field says anything: what a broken or hostile sender could send under a good checksum.
+//! Packets with arbitrary field values, as a defective or hostile sender could send them with a good checksum.
 //!
-//! Whatever it is, the receiver neither panics nor writes outside what is open; a packet that is not written is counted by its cause; and
-//! when its senders have been silent for long enough, no entry, slot, record or timer is left. What is under way at the same time does
-//! not suffer, but for what nobody could tell from the sender's own word: how far it has got, and which place bytes belong to.
+//! For every packet, the receiver neither panics nor writes outside the open window. A packet that is not written is counted by its cause.
+//! After its senders have sent nothing for long enough, no entry, slot, record or timer remains. Concurrent operations are not affected,
+//! except by values that only the sender can vouch for: its progress, and the position of its bytes.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 mod common;
@@ -17,12 +17,12 @@ use fpga_registers::CardAddr;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// The window that is open, as bytes.
+/// Address range of the open window.
 const OPEN: core::ops::Range<u64> = 0x1_0000..0x11_0000;
 
 type Packet = (DataHeader, Vec<u8>);
 
-/// Everything that a packet says.
+/// Fields of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Source,
@@ -70,7 +70,7 @@ const FIELDS: [Field; 20] = [
     Field::Payload,
 ];
 
-/// What a field says instead: something near what is right, or this.
+/// Wrong value of a field: close to the right one, or this value.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Near(i64),
@@ -142,7 +142,7 @@ fn change((header, payload): &mut Packet, field: Field, value: Value) {
     }
 }
 
-/// Packets by what kept them from being written.
+/// Number of packets that were not written, over all causes.
 fn causes(rig: &Rig) -> u64 {
     let counters = rig.receiver.counters();
     counters.duplicates
@@ -154,7 +154,7 @@ fn causes(rig: &Rig) -> u64 {
         + counters.tombstone_hits
 }
 
-/// What each answer and event is counted as.
+/// Counters of answers and events.
 fn counts(rig: &Rig) -> [u64; 7] {
     let counters = rig.receiver.counters();
     [
@@ -168,17 +168,17 @@ fn counts(rig: &Rig) -> [u64; 7] {
     ]
 }
 
-/// Packets that are not for this node are counted, and nothing is said of them.
+/// Packets that are not for this node are counted, but neither answered nor reported.
 fn silent((header, _): &Packet) -> u64 {
     u64::from(header.common.destination != common::RECEIVER || header.common.source == NodeId::ANY)
 }
 
-/// Hands a packet over, and holds what comes of it against what must hold of any.
+/// Delivers a packet and checks its outputs against the invariants of all packets.
 fn deliver(rig: &mut Rig, packet: &Packet) -> Vec<Output> {
     let before = (causes(rig), rig.memory.writes.len());
     let counted = counts(rig);
     let outputs = rig.deliver(packet);
-    // What is said is what is counted.
+    // Outputs match the counters.
     let told = |kind| events(&outputs, kind).len() as u64;
     let said = [
         acks(&outputs).len() as u64,
@@ -197,13 +197,13 @@ fn deliver(rig: &mut Rig, packet: &Packet) -> Vec<Output> {
         let end = at.checked_add(bytes.len() as u64).unwrap();
         assert!(OPEN.contains(at) && end <= OPEN.end, "{} bytes at {at:#x}", bytes.len());
     }
-    // Nothing is said of what was never sent: an answer to the packet, and one to each that had waited for it.
+    // Only sent packets are answered: at most one answer to the packet, and one to each escaped packet that was released.
     let released = events(&outputs, EventKind::EscapeReleased).len();
     assert!(acks(&outputs).len() + nacks(&outputs).len() <= 1 + released);
     outputs
 }
 
-/// Everybody is silent from here on.
+/// Checks that all state is released when no more packets arrive. Returns the number of notices.
 fn assert_forgets(rig: &mut Rig) -> usize {
     let mut told = 0;
     for _ in 0..64 {
@@ -225,8 +225,8 @@ fn notices(outputs: &[Output], transfer: u32) -> usize {
     events(outputs, EventKind::Notice).iter().filter(of_it).count()
 }
 
-/// Each field of each packet of an operation, with each value, at each moment: before anything of the operation has come, when its first
-/// packet has, when only early ones have, and when it is complete.
+/// Each field of each packet of an operation, with each value, at each stage: before any packet of the operation, after its first packet,
+/// after early packets only, and after its completion.
 #[test]
 fn receiver_packet_with_one_wrong_field_keeps_invariants() {
     let shape = Shape::single(7, 3);
@@ -243,8 +243,8 @@ fn receiver_packet_with_one_wrong_field_keeps_invariants() {
                     let mut wrong = shape.packet(index);
                     change(&mut wrong, field, value);
                     told += notices(&deliver(&mut rig, &wrong), 7);
-                    // Its sender goes on, as if nothing had been: it sends again what is not acknowledged, until a packet of another
-                    // life has died out.
+                    // The sender continues normally: it retransmits unacknowledged packets until a packet of another incarnation has
+                    // expired.
                     let mut missing = vec![0, 1, 2];
                     for _ in 0..4 {
                         missing.retain(|index| {
@@ -273,9 +273,9 @@ fn receiver_packet_with_one_wrong_field_keeps_invariants() {
                         let right = (shape.base..).zip(&memory).all(|(at, byte)| *byte == Some(pattern(at)));
                         assert!(right, "{what}");
                     }
-                    // The sender may have asked for the notice to wait for its word; then silence ends the wait.
+                    // The wrong flags may make the notice wait for the sender's ARRIVED; then the timeout ends the wait.
                     told += if field == Field::Flags { assert_forgets(&mut rig) } else { 0 };
-                    // Or for nobody to be told.
+                    // The wrong flags may also request no notice.
                     let may_be_untold = field == Field::Flags;
                     assert!(
                         its_own_word || told == 1 || may_be_untold && told == 0,
@@ -301,7 +301,7 @@ fn any_value() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, rng_seed: RngSeed::Fixed(5), ..ProptestConfig::default() })]
 
-    /// Packets of a few operations that overlap, up to three fields of each of them wrong, in any order, at any time.
+    /// Packets of a few overlapping operations, each with up to three wrong fields, in any order, at any time.
     #[test]
     fn receiver_random_fields_at_any_time_keep_invariants(
         packets in prop::collection::vec(
@@ -328,7 +328,7 @@ proptest! {
             }
         }
         assert_forgets(&mut rig);
-        // And whoever comes then is served.
+        // A later transfer succeeds.
         let shape = Shape::single(0, 4);
         let outputs: Vec<_> = [3, 2, 1, 0].into_iter().flat_map(|index| deliver(&mut rig, &shape.packet(index))).collect();
         prop_assert_eq!((acks(&outputs).len(), notices(&outputs, 0)), (4, 1));

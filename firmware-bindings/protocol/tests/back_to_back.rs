@@ -1,4 +1,4 @@
-//! Sender and receiver wired to each other through a network that reorders, and in some tests loses and duplicates.
+//! Sender and receiver connected by a network that reorders packets and, in some tests, loses and duplicates them.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,7 +25,7 @@ const WINDOW: u64 = 0x100_0000;
 
 struct Bytes {
     bytes: Vec<u8>,
-    /// What a whole transfer's notice has been posted for: nothing may be written there again.
+    /// Ranges of transfers whose notice has been posted: they must not be written again.
     closed: Vec<std::ops::Range<u64>>,
 }
 
@@ -44,7 +44,7 @@ impl ReceiveMemory for Bytes {
 
 #[derive(Clone, Copy, Default)]
 struct Faults {
-    /// Of 256 frames.
+    /// Probability of loss, in units of 1/256.
     lost: u32,
     doubled: u32,
 }
@@ -126,7 +126,7 @@ impl Testbed {
         self.sender.submit(self.now, command).unwrap();
     }
 
-    /// What the NI makes of a transmit window.
+    /// Packets that the NI makes of a transmit window.
     fn transmit(&mut self, transmit: &Transmit) {
         let common = Common {
             source: SENDER,
@@ -278,7 +278,7 @@ impl Testbed {
         panic!("no end: {:?}", self.sender.counters());
     }
 
-    /// Everything arrived, once, and nothing is left behind.
+    /// Checks that everything arrived exactly once and that no state remains.
     fn check(&self, offset: u64, length: u64) {
         for at in offset..offset + length {
             assert_eq!(self.memory.bytes[usize::try_from(at).unwrap()], pattern(WINDOW + at), "byte {at}");
@@ -352,8 +352,7 @@ fn back_to_back_small_tables_with_loss_and_copies_deliver_all() {
         network.run();
         assert_eq!(network.completions.len(), total);
         assert!(network.completions.iter().all(|c| c.result == Ok(())));
-        // Arrival notices of the sender are not acknowledged; one that was not followed by other traffic is told when the
-        // record runs out.
+        // Arrival notices of the sender are not acknowledged. A lost one without later traffic is reported when the record expires.
         network.now = network.now.saturating_add(Nanos::from_secs(1));
         network.receiver.handle_timeout(network.now);
         network.outputs();

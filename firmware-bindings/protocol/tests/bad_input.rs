@@ -1,20 +1,20 @@
-//! What a receiver does with packets that no sender of this project sends, and both sides with tables of one entry.
+//! Receiver behaviour for packets that no sender of this project sends, and both ends with tables of one entry.
 //!
-//! | a packet | is | answer | counted as |
-//! |---|---|---|---|
-//! | for another node, or from the node that means "any" | dropped | none | bad packet |
+//! | packet | effect | answer | counter |
+//! ---|---|---|---|
+//! | for another node, or from the node id that means "any" | dropped | none | bad packet |
 //! | of another packet size, without payload, or with more than a packet's | dropped | "bad packet" | bad packet |
 //! | of a segment of 0 packets, or of more than the mask has bits | dropped | "bad packet" | bad packet |
-//! | whose segment contradicts itself or its transfer, or leaves the address space | dropped | "bad packet" | bad packet |
-//! | of a registered segment, and contradicts what that one's first packet said | dropped | "bad packet" | bad packet |
-//! | of a sender that no window was opened for, with another key, to a closed or read-only window | dropped | "violation" | violation |
+//! | whose segment contradicts itself or its transfer, or exceeds the address space | dropped | "bad packet" | bad packet |
+//! | of a registered segment, and contradicts its first packet | dropped | "bad packet" | bad packet |
+//! | of a sender without an open window, with another key, to a closed or read-only window | dropped | "violation" | violation |
 //! | whose segment reaches beyond the window | dropped | "violation" | violation |
 //!
-//! Each is told to the host as a fault, except those that are not for this node. Frames with a wrong version, a wrong length or a
-//! wrong checksum do not come so far: `fpga_firmware::wire` refuses them, and the card counts them as malformed or damaged (its
-//! tests of the network show that). A transfer of no bytes sends nothing; one to the own node must not overlap its source, because a
-//! resend reads it again (`SendError::Overlap` of the driver); these, and what a host may ask of an endpoint that no card could do,
-//! are in the whole-stack tests of endpoints.
+//! Each is reported to the host as a fault, except those that are not for this node. Frames with a wrong version, length or checksum do
+//! not reach the receiver: `fpga_firmware::wire` refuses them, and the card counts them as malformed or damaged (its network tests cover
+//! that). A transfer of no bytes sends nothing. A transfer to the own node must not overlap its source, because a retransmission reads it
+//! again (`SendError::Overlap` of the driver). These, and requests to an endpoint that no card can execute, are in the whole-stack tests
+//! of endpoints.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 mod common;
@@ -34,7 +34,7 @@ fn start(header: &mut DataHeader, change: impl FnOnce(&mut StartFields)) {
     change(header.start.as_mut().unwrap());
 }
 
-/// Delivers the first packet of a segment of three, changed, and holds everything against the table.
+/// Delivers the first packet of a segment of three, changed, and checks the result against the table.
 fn refused(name: &str, answer: Option<NackReason>, change: Change) {
     let mut rig = Rig::new(config());
     let (mut header, mut payload) = Shape::single(0, 3).packet(0);
@@ -47,10 +47,10 @@ fn refused(name: &str, answer: Option<NackReason>, change: Change) {
     let counters = *rig.receiver.counters();
     let violation = u64::from(answer == Some(NackReason::Violation));
     assert_eq!((counters.bad_packets, counters.violations), (1 - violation, violation), "{name}");
-    // Nothing was entered, and nothing has to run out.
+    // Nothing was registered, and no timer is set.
     assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.escape_occupancy()), (0, 0), "{name}");
     assert_eq!((rig.receiver.transfers_in_progress(), rig.receiver.poll_timeout()), (0, None), "{name}");
-    // And the same place takes a good one afterwards.
+    // A valid packet to the same address is accepted afterwards.
     assert_eq!(acks(&rig.send(&Shape::single(1, 1), 0)).len(), 1, "{name}");
 }
 
@@ -100,7 +100,7 @@ fn receiver_contradictory_header_is_refused() {
     }
 }
 
-/// Of an operation that is registered: what its first packet said holds for all, for copies of that one, too.
+/// The first packet of a registered operation determines the values of all others, including its own copies.
 #[test]
 fn receiver_packet_contradicting_registration_is_refused() {
     let cases: [(&str, u16, Change); 14] = [
@@ -132,13 +132,13 @@ fn receiver_packet_contradicting_registration_is_refused() {
         assert!(acks(&outputs).is_empty(), "{name}");
         assert_eq!(events(&outputs, EventKind::Fault).len(), 1, "{name}");
         assert_eq!((rig.memory.writes.len(), rig.receiver.counters().bad_packets), (1, 1), "{name}");
-        // What is registered goes on.
+        // The registered operation continues.
         let outputs: Vec<_> = [1, 2].into_iter().flat_map(|index| rig.send(&shape, index)).collect();
         assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (2, 1), "{name}");
     }
 }
 
-/// Every segment says how long its transfer is and where it begins: they agree, or one of them is no segment of it.
+/// Every segment carries the length and start of its transfer: segments that disagree with the first one are refused.
 #[test]
 fn receiver_segment_contradicting_transfer_is_refused() {
     let first = Shape { segment_count: 3, length: 64, transfer_length: 130, ..Shape::single(0, 1) };
@@ -150,7 +150,7 @@ fn receiver_segment_contradicting_transfer_is_refused() {
     ];
     for (name, other) in others {
         let mut rig = Rig::new(config());
-        // By itself it is sound.
+        // The segment is valid in a transfer of its own.
         assert_eq!(acks(&rig.send(&Shape { transfer: 1, ..other }, 0)).len(), 1, "{name}");
         rig.send(&first, 0);
         assert_eq!(nacks(&rig.send(&other, 0)), [NackReason::BadPacket], "{name}");
@@ -162,7 +162,7 @@ fn receiver_segment_contradicting_transfer_is_refused() {
 #[test]
 fn receiver_write_outside_windows_is_refused() {
     let cases: [(&str, Change); 8] = [
-        // Not the first packet of its segment: it would have to wait for that one, and is not even kept.
+        // Not the first packet of its segment: it would have to wait for that one, but is not even kept.
         ("early, from an unknown node", |header, _| {
             (header.start, header.common.source) = (None, NodeId::new(77));
         }),
@@ -192,7 +192,7 @@ fn receiver_write_outside_windows_is_refused() {
     }
 }
 
-/// Memory that refuses writes from `at` on.
+/// Memory that refuses writes from address `at` on.
 struct FailingMemory {
     at: u64,
     writes: usize,
@@ -208,7 +208,7 @@ impl ReceiveMemory for FailingMemory {
     }
 }
 
-/// Where a window was opened over what is no memory: refused as a violation, and nothing counts as there that is not.
+/// A window over addresses without memory: writes are refused as a violation, and refused packets do not count as received.
 #[test]
 fn receiver_memory_fault_neither_marks_nor_acknowledges() {
     let shape = Shape::single(0, 3);
@@ -220,7 +220,7 @@ fn receiver_memory_fault_neither_marks_nor_acknowledges() {
             rig.receiver.handle_packet(rig.now, &header, &payload, &mut memory);
             let outputs = rig.drain();
             let refused = index >= good;
-            // Without its first packet the operation does not begin, and the others wait.
+            // Without its first packet the operation does not begin, and the other packets wait.
             let waits = good == 0 && index > 0;
             assert_eq!(acks(&outputs).len(), usize::from(!refused));
             assert_eq!(nacks(&outputs).len(), usize::from(refused && !waits));
@@ -230,7 +230,7 @@ fn receiver_memory_fault_neither_marks_nor_acknowledges() {
         let refused = if good == 0 { 1 } else { 3 - u64::from(good) };
         assert_eq!((rig.receiver.counters().violations, memory.writes), (refused, usize::from(good)));
         assert_eq!(rig.receiver.registry_occupancy(), u32::from(good > 0));
-        // There is memory now: what was refused is not taken for a copy.
+        // With memory present, a refused packet is not treated as a duplicate.
         let outputs: Vec<_> = (0..3).flat_map(|index| rig.send(&shape, index)).collect();
         assert_eq!(rig.memory.writes.len(), 3 - usize::from(good));
         assert_eq!(events(&outputs, EventKind::Notice).len(), 1);
@@ -260,7 +260,7 @@ fn receiver_closed_or_read_only_window_refuses_start_and_early_packets() {
     assert_eq!(rig.receiver.counters().notices, 1);
 }
 
-/// A sender's word that everything has arrived, about what never came, by whom nobody knows, or for another node.
+/// ARRIVED for a transfer that never came, from an unknown sender, or for another node.
 #[test]
 fn receiver_arrived_for_unknown_transfer_changes_nothing() {
     let mut rig = Rig::new(config());
@@ -306,7 +306,7 @@ fn receiver_frame_of_other_version_or_length_is_refused_by_parser() {
         assert!(matches!(error, WireError::Version { .. }), "{error}");
         assert!(!error.is_damage(), "not a damaged frame: a node of another version");
     }
-    // Shorter or longer, with a checksum that fits.
+    // Shorter or longer, with a matching checksum.
     for wrong in (0..length).chain(length + 1..256) {
         let mut other = frame;
         if let Some(body) = wrong.checked_sub(4) {
@@ -328,14 +328,14 @@ fn receiver_single_entry_tables_take_transfers_in_turn() {
         assert_eq!(acks(&rig.send(&shape, 0)).len(), 1, "a copy");
     }
     assert_eq!((rig.receiver.counters().notices, rig.memory.writes.len()), (50, 50));
-    // Another sender, or another life of this one, has to wait until this one is forgotten.
+    // Another sender, or another incarnation of this one, has to wait until this one is forgotten.
     let mut other = Shape::single(0, 1).packet(0);
     other.0.common.incarnation = Incarnation::new(1);
     assert_eq!(nacks(&rig.deliver(&other)), [NackReason::Busy]);
     rig.advance(Nanos::from_secs(3));
     assert_eq!(acks(&rig.deliver(&other)).len(), 1);
 
-    // Two packets: the second has no place to wait, and more than the mask has bits is refused.
+    // Two packets: the second has no slot to wait in, and a segment with more packets than mask bits is refused.
     let mut two = config();
     (two.registry_entries, two.transfers, two.escape_slots, two.mask_bits) = (1, 1, 0, 2);
     let mut rig = Rig::new(two);

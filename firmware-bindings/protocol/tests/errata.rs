@@ -1,5 +1,5 @@
 //! One test per erratum of the registry scheme (E1-8, E1-9 and E1-10 end to end are in `back_to_back`, E1-13 in `op_table`, E2-2 in
-//! `timeouts`; the documents' own words, which fail, in `literal`).
+//! `timeouts`; the literal rules of the documents, which fail, are in `literal`).
 
 mod common;
 
@@ -72,7 +72,7 @@ fn e1_3_repeated_start_of_live_operation_is_duplicate() {
     assert_eq!((acks(&outputs).len(), outputs.len()), (1, 1));
     assert_eq!(rig.receiver.entry(0, rig.now).unwrap(), before, "the mask is not cleared");
     assert_eq!(rig.receiver.counters().duplicates, 1);
-    // One of another shape contradicts the first.
+    // A start packet of a different shape contradicts the first one.
     let outputs = rig.send(&Shape { length: 100, transfer_length: 100, ..shape }, 0);
     assert_eq!(nacks(&outputs), [NackReason::BadPacket]);
 }
@@ -82,7 +82,7 @@ fn e1_4_late_start_is_neither_registered_nor_written() {
     let mut rig = Rig::new(config());
     let shape = Shape::single(0, 1);
     rig.send(&shape, 0);
-    // Long after the packet lifetime: the sender may have missed the acknowledgement and still ask.
+    // Long after the packet lifetime: the sender may have missed the acknowledgement and still retransmit.
     rig.advance(Nanos::from_millis(500));
     let outputs = rig.send(&shape, 0);
     assert_eq!((acks(&outputs).len(), outputs.len()), (1, 1));
@@ -96,7 +96,7 @@ fn e1_4_given_up_operation_cannot_write_into_successor() {
     let mut rig = Rig::new(config());
     let old = Shape::single(0, 3);
     rig.send(&old, 0);
-    // The sender gave transfer 0 up and sends transfer 1 to the same place.
+    // The sender gave transfer 0 up and sends transfer 1 to the same address.
     let new = Shape { oldest_live: 1, ..Shape::single(1, 3) };
     for index in 0..3 {
         rig.send(&new, index);
@@ -148,23 +148,23 @@ fn incarnation_new_waits_one_packet_lifetime() {
         packet
     };
     assert_eq!(acks(&rig.deliver(&life(1, 0))).len(), 1);
-    // Both might be the newer one. The former life's packets count, as long as they come.
+    // Either could be the newer one. The earlier incarnation's packets count while they arrive.
     assert_eq!(nacks(&rig.deliver(&life(2, 0))), [NackReason::Busy]);
     assert_eq!(acks(&rig.deliver(&life(1, 1))).len(), 1);
     rig.advance(rig.receiver.config().packet_lifetime.saturating_sub(Nanos::new(1)));
     assert_eq!(nacks(&rig.deliver(&life(2, 0))), [NackReason::Busy]);
     assert_eq!(rig.memory.writes.len(), 2);
-    // A packet lifetime after it was first heard of, only one that is alive can be heard.
+    // One packet lifetime after its first packet, an incarnation whose packets still arrive must be the current one.
     rig.advance(Nanos::new(1));
     assert_eq!(acks(&rig.deliver(&life(2, 0))).len(), 1);
     assert_eq!(rig.receiver.counters().registry_full, 2, "refused twice");
-    // Another node, and this one when it has been forgotten, are taken at once.
+    // Another node is accepted at once, and so is this one after it was forgotten.
     rig.advance(Nanos::from_secs(5));
     assert_eq!(rig.receiver.poll_timeout(), None);
     assert_eq!(acks(&rig.deliver(&life(3, 0))).len(), 1);
 }
 
-/// The only entry is the former life's, and so is the only record of a second sender: a packet lifetime is all that the new life waits.
+/// The earlier incarnation holds the only entry and the only sender record: the new incarnation waits only one packet lifetime.
 #[test]
 fn incarnation_new_takes_over_records_of_former_one() {
     let mut small = config();
@@ -186,7 +186,7 @@ fn incarnation_new_takes_over_records_of_former_one() {
         assert_eq!(acks(&outputs).len(), 1);
         assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (1, 1));
     }
-    // Nothing of a life that was forgotten is taken for this one's.
+    // State of a forgotten incarnation is not used for the current one.
     let writes = rig.memory.writes.len();
     assert_eq!(nacks(&rig.deliver(&life(3, 0))), [NackReason::Busy]);
     assert!(acks(&rig.deliver(&life(3, 1))).is_empty());
@@ -195,7 +195,7 @@ fn incarnation_new_takes_over_records_of_former_one() {
     assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 1));
 }
 
-/// A transfer that only waits for its sender's word is complete, whether the sender comes to it or not.
+/// A transfer that only waits for ARRIVED is complete, even if its sender never sends it.
 #[test]
 fn incarnation_former_transfer_awaiting_arrived_is_notified() {
     let mut rig = Rig::new(config());
@@ -225,14 +225,14 @@ fn e1_6_escaped_packet_is_acknowledged_only_when_written() {
     assert!(acks(&outputs).is_empty());
     assert_eq!(events(&outputs, EventKind::EscapeReleased)[0].count, 0);
     assert_eq!(rig.receiver.counters().escape_dropped, 2);
-    // Dropped, not lost: the sender's resend completes the operation.
+    // Dropped, not lost: the sender's retransmission completes the operation.
     for index in 0..3 {
         rig.send(&shape, index);
     }
     assert_eq!(rig.receiver.counters().notices, 1);
 }
 
-/// A packet that waits is answered as it was sent last, and each has its own time.
+/// A waiting packet is answered with its latest try count, and each has its own timeout.
 #[test]
 fn e1_6_escaped_packet_answers_latest_try_and_has_own_timeout() {
     let mut rig = Rig::new(config());
@@ -271,7 +271,7 @@ fn e1_7_duplicate_is_acknowledged_with_own_try() {
     );
 }
 
-/// Every order of `rest`, after what is in `order`.
+/// Visits every order of `rest` after the prefix `order`.
 fn orders(rest: &[u16], order: &mut Vec<u16>, visit: &mut impl FnMut(&[u16])) {
     if rest.is_empty() {
         visit(order);
@@ -290,7 +290,7 @@ fn e1_14_escape_channel_any_order_completes() {
     let (mut ascending, mut as_they_came) = (0, 0);
     orders(&[1, 2, 3, 4], &mut Vec::new(), &mut |order| {
         let mut rig = Rig::new(config());
-        // Slots 0 and 1 are another operation's, and one of them is free again when the last two packets come.
+        // Another operation has slots 0 and 1, and one of them is free again when the last two packets arrive.
         let other = Shape { base: BASE + 4096, transfer_base: BASE + 4096, ..Shape::single(1, 3) };
         rig.send(&other, 1);
         rig.send(&other, 2);
@@ -308,13 +308,13 @@ fn e1_14_escape_channel_any_order_completes() {
         let came: Vec<_> = [0].iter().chain(order).map(|packet| u64::from(*packet)).collect();
         ascending += u32::from(written.is_sorted());
         as_they_came += u32::from(written == came);
-        // The same bytes, whatever the order.
+        // The same bytes in every order.
         rig.memory.writes.sort_unstable();
         let all: Vec<_> = (0..5).map(|index| shape.packet(index)).collect();
         let expected = all.iter().map(|(header, payload)| (header.address.get(), payload.clone()));
         assert!(expected.eq(rig.memory.writes));
     });
-    // Neither the packets' order nor that of their arrival: whichever slot comes first.
+    // Written in slot order, which is neither the packets' order nor that of their arrival.
     assert_eq!((ascending, as_they_came), (1, 0));
 }
 
@@ -359,7 +359,7 @@ fn e1_11_arrived_notifies_once_and_only_for_complete_transfer() {
     assert_eq!(notices[0].length, shape.transfer_length, "from the registration, not from the notice");
     rig.receiver.handle_arrived(rig.now, &arrived);
     assert!(rig.drain().is_empty());
-    // Lost, and overtaken by later traffic: told then.
+    // Lost, and overtaken by later traffic: reported then.
     let second = Shape { notify: false, ..Shape::single(1, 1) };
     assert!(events(&rig.send(&second, 0), EventKind::Notice).is_empty());
     let third = Shape { oldest_live: 2, ..Shape::single(2, 2) };
@@ -379,7 +379,7 @@ fn e1_12_registry_full_refuses_then_accepts() {
     assert_eq!(rig.receiver.counters().registry_high_water, 2);
 }
 
-/// Whoever is silent is remembered for as long as a packet that left just before may wander.
+/// A sender that sends nothing is remembered for one more packet lifetime, in which a last packet may still be in flight.
 #[test]
 fn e1_4_silent_sender_is_forgotten_one_packet_lifetime_after_operations() {
     let shape = Shape::single(0, 1);
@@ -394,7 +394,7 @@ fn e1_4_silent_sender_is_forgotten_one_packet_lifetime_after_operations() {
     }
 }
 
-/// A transfer of which the receiver has a part, and that its sender has given up, makes room for the next one.
+/// A partly received transfer that its sender has given up is released for the next one.
 #[test]
 fn e1_4_given_up_transfer_record_is_reused() {
     let mut config = config();
@@ -409,7 +409,7 @@ fn e1_4_given_up_transfer_record_is_reused() {
     assert_eq!(rig.receiver.transfers_in_progress(), 0);
 }
 
-/// What is complete of a transfer is remembered while its sender asks for the rest, however long that is refused.
+/// The completed part of a transfer is remembered while its sender retransmits the rest, even if that is refused for long.
 #[test]
 fn e1_4_transfer_with_refused_next_segment_is_kept() {
     let mut config = config();
@@ -437,7 +437,7 @@ fn e1_4_transfer_with_refused_next_segment_is_kept() {
     assert_eq!(events(&rig.send(&segment(1), 0), EventKind::Notice).len(), 1);
 }
 
-/// What its sender has given up makes room at once, not when the registry timeout is over.
+/// A transfer that its sender has given up is released at once, not after the registry timeout.
 #[test]
 fn e1_12_registry_full_releases_entries_sender_gave_up() {
     let mut rig = Rig::new(config());
@@ -449,7 +449,7 @@ fn e1_12_registry_full_releases_entries_sender_gave_up() {
     assert_eq!(acks(&outputs).len(), 1);
     let expired = events(&outputs, EventKind::Expired);
     assert_eq!(expired.iter().map(|event| event.transfer.get()).collect::<Vec<_>>(), [0]);
-    // The other one is under way.
+    // The other one is in progress.
     assert_eq!(nacks(&rig.send(&Shape { transfer: 3, ..third }, 0)), [NackReason::Busy]);
     assert_eq!(acks(&rig.send(&Shape { oldest_live: 1, ..Shape::single(1, 2) }, 1)).len(), 1);
     assert_eq!(rig.receiver.counters().completions, 1);
@@ -468,7 +468,7 @@ fn silent_sender_expires_and_is_reported() {
     assert_eq!(rig.receiver.poll_timeout(), None, "nothing is remembered of it");
 }
 
-/// What is complete is remembered from the latest word of its sender on, not from its first.
+/// A completed transfer is remembered from the latest packet of its sender on, not from its first.
 #[test]
 fn e1_4_active_sender_is_kept() {
     let mut rig = Rig::new(config());
@@ -484,7 +484,7 @@ fn e1_4_active_sender_is_kept() {
     assert_eq!(rig.receiver.counters().tombstone_hits, 1);
 }
 
-/// A host that makes a timeout shorter does not wait for the former one.
+/// A shorter timeout takes effect at once, without waiting for the old one.
 #[test]
 fn timeout_shortened_takes_effect_immediately() {
     let mut rig = Rig::new(config());
@@ -495,7 +495,7 @@ fn timeout_shortened_takes_effect_immediately() {
     assert_eq!(events(&rig.advance(silence), EventKind::Expired).len(), 1);
 }
 
-/// A new packet is a word of its sender, and so is a copy: whoever sends again has not fallen silent.
+/// New packets and copies both count as signs of life of the sender and restart the registry timeout.
 #[test]
 fn operation_with_arriving_packets_or_copies_is_kept() {
     let mut rig = Rig::new(config());
@@ -531,7 +531,7 @@ fn write_outside_windows_is_refused_and_not_made() {
     };
     rig.receiver.access_mut().install(0, end).unwrap();
     assert_eq!(nacks(&rig.send(&shape, 0)), [NackReason::Violation]);
-    // Closed while an operation is in progress.
+    // The window is closed while an operation is in progress.
     rig.receiver.access_mut().install(0, MemoryWindow { length: 1 << 20, ..end }).unwrap();
     rig.send(&shape, 0);
     rig.receiver.access_mut().remove(0).unwrap();
@@ -558,7 +558,7 @@ fn packet_of_other_node_or_packet_size_is_refused() {
 #[test]
 fn tombstones_bounded_and_oldest_transfer_always_admitted() {
     let mut rig = Rig::new(config());
-    // Every other transfer completes: each is a range of its own until the gaps fill.
+    // Every other transfer completes: each is a separate range until the gaps fill.
     for n in [1, 3, 5] {
         assert_eq!(dones(&rig.send(&Shape::single(n, 1), 0)), 1);
     }

@@ -1,4 +1,4 @@
-//! Events of a receiver, field by field, and inputs that it drops because its outputs were not polled.
+//! Events of a receiver, field by field, and packets that it drops because its outputs were not polled.
 
 mod common;
 
@@ -11,7 +11,7 @@ use fpga_protocol::Nanos;
 use fpga_protocol::receiver::Receiver;
 use fpga_registers::CardAddr;
 
-/// An event about a segment of the transfer, as all of them begin.
+/// Common fields of all events about a segment of the transfer.
 fn about(kind: EventKind, time: u64, transfer: u32) -> Event {
     Event {
         node: SENDER,
@@ -104,11 +104,11 @@ fn outputs_not_polled_inputs_dropped_and_counted() {
     };
     rig.receiver.handle_arrived(rig.now, &arrived);
     assert_eq!(rig.receiver.counters().unpolled, 2);
-    // Long after the entry's time is up.
+    // Long after the entry's timeout.
     rig.receiver.handle_timeout(Nanos::from_secs(100));
     assert_eq!((rig.receiver.counters().unpolled, rig.receiver.registry_occupancy()), (3, 1));
     assert_eq!(acks(&rig.drain()).len() as u64, taken);
-    // With room for outputs everything is taken again.
+    // With space for outputs, packets are accepted again.
     assert_eq!(acks(&rig.send(&Shape::single(0, 2), 0)).len(), 1);
     assert_eq!(events(&rig.advance(Nanos::from_secs(100)), EventKind::Expired).len(), 1);
     assert_eq!(rig.receiver.counters().unpolled, 3);

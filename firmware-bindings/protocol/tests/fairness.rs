@@ -1,9 +1,9 @@
-//! A big transfer delays a regular command by at most one segment (spec 2.1.1), whatever the size of the op table.
+//! A big transfer delays a regular command by at most one segment (spec 2.1.1), for every size of the op table.
 //!
-//! Counted are big segments whose first packet leaves between a regular command's arrival and its own first packet, while the
-//! regular one's destination takes packets: one that has as many in flight as one destination may have, that is silent, or of which
-//! another regular command is half sent, delays its commands itself. So does a receiver that refuses where op numbers are short: each packet that has to give its number back
-//! lets one more segment pass.
+//! The tests count big segments whose first packet leaves between a regular command's arrival and its own first packet, while the regular
+//! command's destination accepts packets. A destination delays its commands itself if it has its maximum number of packets in flight, does
+//! not answer, or has another regular command partly sent. So does a receiver that refuses packets while op numbers are short: each packet
+//! that has to give its number back lets one more segment pass.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 use std::collections::BTreeSet;
@@ -25,24 +25,24 @@ impl TestRng {
     }
 }
 
-/// A regular command that has not had its first packet yet.
+/// A regular command whose first packet was not sent yet.
 struct Waiting {
     ticket: Ticket,
     node: NodeId,
-    /// Big segments begun since it arrived.
+    /// Number of big segments begun since it arrived.
     passed: u64,
-    /// Packets that the sender had taken back, and for which a transfer that had begun has had its turn.
+    /// Number of packets that had given their number back, each of which let a big transfer that had begun send one segment.
     yielded: u64,
 }
 
-/// What the load is like.
+/// Parameters of the load.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     entries: u32,
-    /// Packets in flight to one destination; 0: as the sender has it.
+    /// Maximum number of packets in flight to one destination; 0: the sender's default.
     share: u32,
     segment: u32,
-    /// One answer in so many to a segment's first packet is "busy"; 0: none.
+    /// One of this many answers to a segment's first packet is "busy"; 0: none.
     busy: u64,
     seed: u64,
 }
@@ -72,21 +72,21 @@ fn submit(sender: &mut Sender, dice: &mut TestRng, length: u64) -> (Ticket, Node
     (sender.submit(Nanos::ZERO, command).unwrap(), node)
 }
 
-/// Whom big segments pass.
+/// Counts the big segments that pass regular commands.
 #[derive(Default)]
 struct PassCounter {
     segment: u64,
     waiting: Vec<Waiting>,
-    /// Destinations of which a regular command is half sent.
+    /// Destinations with a partly sent regular command.
     half: BTreeSet<NodeId>,
-    /// Packets that the sender had taken back when a big segment last began.
+    /// Number of packets that had given their number back when a big segment last began.
     settled: u64,
     regulars: u32,
     most: u64,
 }
 
 impl PassCounter {
-    /// A window leaves while the destinations in `taking` take packets.
+    /// Records a window that leaves while the destinations in `taking` accept packets.
     fn see(&mut self, transmit: &Transmit, taking: &[NodeId], yielded: u64) {
         let Self { waiting, half, .. } = self;
         if transmit.transfer_length <= self.segment {
@@ -110,10 +110,10 @@ impl PassCounter {
     }
 }
 
-/// A packet that was sent: to whom, which try, its op number, whether it is its segment's first, and which segment that is.
+/// A sent packet: destination, try count, op number, whether it is the first of its segment, and its segment.
 type Sent = (NodeId, u8, OpNumber, bool, (TransferId, SegmentIndex));
 
-/// Serves random commands until some hundred segments have arrived; returns the most big segments that went before a regular
+/// Serves random commands until some hundred segments have arrived. Returns the maximum number of big segments that went before a regular
 /// command.
 fn max_passed(load: Load) -> u64 {
     let mut dice = TestRng(load.seed);
@@ -192,7 +192,7 @@ fn fairness_regular_command_waits_for_at_most_one_big_segment() {
             for seed in 1..=3 {
                 let load = Load { entries, share, segment, busy, seed };
                 let most = max_passed(load);
-                // Where op numbers had to be given back, the one that they were given back for may not be the first to take one.
+                // Where op numbers had to be given back, the transfer that they were given back for may not be the first to take one.
                 let bound = if busy == 0 { 1 } else { 2 };
                 assert!(most <= bound, "{most} big segments went first: {load:?}");
             }

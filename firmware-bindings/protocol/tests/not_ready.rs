@@ -1,4 +1,4 @@
-//! A sender towards a receiver whose host is not ready for notifications: retries, order of transfers, time to give up.
+//! A sender whose receiver's host is not ready for notifications: retries, order of transfers, give-up time.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 use fpga_firmware::event::NackReason;
@@ -18,7 +18,7 @@ fn sender() -> Sender {
     Sender::new(SenderConfig::default(), INCARNATION).unwrap()
 }
 
-/// A transfer of one packet.
+/// Submits a transfer of one packet.
 fn submit(sender: &mut Sender, now: Nanos, notify: Notify) -> Ticket {
     let command = Command {
         source: CardAddr::new(0x1000),
@@ -110,7 +110,7 @@ fn submitted_transfers_without_notice_go_first_until_host_ready() {
     let third = submit(&mut sender, at(1), Notify::None);
     let passed = sent(&mut sender, at(1));
     assert_eq!(tickets(&passed), [third, second]);
-    // The host is ready: in the order of submission again.
+    // The host is ready: in submission order again.
     for transmit in std::iter::once(&waiting).chain(&passed) {
         sender.handle_ack(at(2), answer(transmit));
     }

@@ -1,5 +1,5 @@
-//! A host that does not look at its event ring: it holds back the notifications that it is to get, and nothing else. Once it looks, those
-//! come, each once.
+//! A host that does not read its event ring delays its own notifications and nothing else. When it reads the ring, each of them arrives
+//! once.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,7 +22,7 @@ use fpga_registers::CardAddr;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// Who tells of a transfer, by turns.
+/// Notification modes, used in turn.
 const KINDS: [Flags; 3] = [Flags::NO_NOTICE, Flags::NOTIFY_RECEIVER, Flags::NONE];
 
 type Packet = (DataHeader, Vec<u8>);
@@ -31,15 +31,15 @@ fn notifies(packet: &Packet) -> bool {
     !packet.0.common.flags.contains(Flags::NO_NOTICE)
 }
 
-/// A receiver whose host has a ring for `slots` notices, and what its senders have not been told to have arrived.
+/// A receiver whose host has a ring for `slots` notices, and the packets that its senders have no acknowledgement for.
 #[derive(Clone)]
 struct State {
     rig: Rig,
     slots: u32,
-    /// Notices that the host has not taken.
+    /// Number of notices that the host has not read.
     untaken: u32,
     pending: Vec<bool>,
-    /// Notices of each transfer.
+    /// Number of notices of each transfer.
     notices: Vec<u32>,
 }
 
@@ -50,14 +50,14 @@ impl State {
         Self { rig: Rig::new(config), slots, untaken: 0, pending, notices }
     }
 
-    /// Returns how often the packet, or one that waited for it, was refused as "receiver not ready".
+    /// Returns the number of refusals as "receiver not ready", of the packet or of one that waited for it.
     fn deliver(&mut self, packets: &[Packet], at: usize) -> usize {
         self.rig.receiver.set_notice_slots(self.slots - self.untaken);
         let outputs = self.rig.deliver(&packets[at]);
         self.take(packets, &outputs)
     }
 
-    /// The sender of a transfer that is acknowledged says that it has arrived.
+    /// The sender of an acknowledged transfer sends ARRIVED.
     fn announce(&mut self, packets: &[Packet], transfer: u32) {
         let first = packets.iter().find(|packet| packet.0.transfer.get() == transfer).unwrap();
         let start = first.0.start.unwrap();
@@ -99,8 +99,8 @@ impl State {
         nacks(outputs).iter().filter(|reason| **reason == NackReason::NotReady).count()
     }
 
-    /// Everything is sent again until nothing changes, in the order that is worst: starts come last, and the latest of them first. No
-    /// timer runs out, so what is in the escape buffer stays there until it is asked for.
+    /// Retransmits everything until nothing changes, in the worst order: start packets come last, the latest of them first. No timer
+    /// expires, so packets stay in the escape buffer until they are requested.
     fn retry(&mut self, packets: &[Packet]) {
         let mut order: Vec<_> = (0..packets.len()).rev().collect();
         order.sort_by_key(|&at| packets[at].0.start.is_some());
@@ -117,8 +117,8 @@ impl State {
         }
     }
 
-    /// Without the host: all that does not notify is complete, nothing holds a registry entry, and each transfer that notifies lacks its
-    /// acknowledgement or was told. With the host: all is complete, and told once.
+    /// Without the host: all transfers without notification are complete, no registry entry is held, and each transfer with notification
+    /// was notified or lacks its acknowledgement. With the host: all transfers are complete, and each was notified once.
     fn assert_drains(mut self, packets: &[Packet]) {
         self.retry(packets);
         for (packet, pending) in packets.iter().zip(&self.pending) {
@@ -158,7 +158,7 @@ impl State {
     }
 }
 
-/// Transfers of so many segments of so many packets each, of all kinds by turns.
+/// Transfers with this number of segments and of packets per segment, with all notification modes in turn.
 fn packets(transfers: u32, segments: u32, count: u16, turn: usize) -> Vec<Packet> {
     let segment_bytes = u64::from(count) * 64;
     let shape = |transfer: u32, segment: u32| {
@@ -178,7 +178,7 @@ fn packets(transfers: u32, segments: u32, count: u16, turn: usize) -> Vec<Packet
     let mut packets: Vec<_> = shapes
         .flat_map(|shape| (0..count).map(move |index| shape.packet(index)).collect::<Vec<_>>())
         .collect();
-    // A number for each.
+    // Each packet gets its own op number.
     for (number, (header, _)) in (0..).zip(&mut packets) {
         header.op = OpNumber::new(number);
         header.common.flags = KINDS[(header.transfer.get() as usize + turn) % KINDS.len()];
@@ -186,8 +186,8 @@ fn packets(transfers: u32, segments: u32, count: u16, turn: usize) -> Vec<Packet
     packets
 }
 
-/// Through every state that deliveries in any order, and looks of the host at any time, lead to: from each of them everything
-/// completes that does not need the host, and then, when it looks, the rest.
+/// Searches every state that deliveries in any order, and reads by the host at any time, lead to. From each of them all transfers that do
+/// not need the host complete, and then, when it reads the ring, the rest.
 fn search(config: ReceiverConfig, slots: u32, packets: &[Packet]) -> usize {
     let first = State::new(config, slots, packets);
     let mut seen = HashSet::from([first.fingerprint()]);
@@ -240,7 +240,7 @@ fn one_sided_transfers_without_host_complete_from_every_state() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, rng_seed: RngSeed::Fixed(9), ..ProptestConfig::default() })]
 
-    /// Many entries, transfers and early packets, few slots, and a host that looks now and then.
+    /// Many entries, transfers and early packets, few slots, and a host that reads its ring occasionally.
     #[test]
     fn one_sided_transfers_with_large_tables_complete(
         packet_events in any::<bool>(),
@@ -264,7 +264,7 @@ proptest! {
         let mut state = State::new(config, slots, &packets);
         for _ in 0..4 * packets.len() {
             let at = usize::try_from(roll(packets.len() as u64)).unwrap();
-            // Also such as have arrived: copies.
+            // Also packets that have arrived already: copies.
             state.deliver(&packets, at);
             if roll(looks) == 0 {
                 state.untaken = 0;
@@ -278,7 +278,7 @@ proptest! {
     }
 }
 
-/// A rig without slots, and with some.
+/// A rig without notice slots.
 fn without_slots() -> Rig {
     let mut rig = Rig::new(config());
     rig.receiver.set_notice_slots(0);
@@ -299,7 +299,7 @@ fn notice_no_slot_refuses_completing_packet_as_not_ready() {
     }
     let outputs = rig.send(&shape, 1);
     assert!(not_ready(&outputs));
-    // Its data is there and its entry is free: only the transfer's record waits.
+    // Its data is in memory and its entry is free: only the transfer's record waits.
     assert_eq!(events(&outputs, EventKind::Completed).len(), 1);
     assert_eq!(rig.memory.writes.len(), 3);
     assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 1));
@@ -308,7 +308,7 @@ fn notice_no_slot_refuses_completing_packet_as_not_ready() {
     let outputs = rig.send(&shape, 1);
     assert_eq!((acks(&outputs).len(), dones(&outputs)), (1, 1));
     assert_eq!(events(&outputs, EventKind::Notice).len(), 1);
-    // Told once: what comes now is late.
+    // Notified once: later packets are duplicates.
     let outputs = rig.send(&shape, 1);
     assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 0));
     assert_eq!(rig.receiver.counters().not_ready, 2);
@@ -341,11 +341,11 @@ fn notice_not_requested_completes_without_slot() {
     assert_eq!((rig.receiver.transfers_in_progress(), rig.receiver.counters().notices), (0, 0));
 }
 
-/// Half of the records are for transfers that need nothing of the host.
+/// Half of the records are for transfers that do not need the host.
 #[test]
 fn notice_waiting_transfers_hold_at_most_half_of_records() {
     let mut rig = without_slots();
-    // Four records.
+    // There are four records.
     for transfer in 0..2 {
         let shape = Shape::single(transfer, 2);
         assert_eq!(acks(&rig.send(&shape, 0)).len(), 1);
@@ -375,7 +375,7 @@ fn notice_waiting_transfer_given_up_is_released_without_notice() {
         assert!(not_ready(&rig.send(&shape, 1)));
     }
     rig.receiver.set_notice_slots(8);
-    // Both are over, says the sender; there are no other records.
+    // The sender has given both up; there are no other records.
     let mut notices = 0;
     for transfer in 2..8 {
         let shape = Shape { oldest_live: 2, ..Shape::single(transfer, 1) };
@@ -394,7 +394,7 @@ fn notice_of_sender_has_reserved_slot() {
     rig.receiver.set_notice_slots(1);
     assert_eq!(acks(&rig.send(&told_by_sender, 0)).len(), 1);
     assert_eq!(rig.receiver.reserved_notices(), 1);
-    // The slot is spoken for.
+    // The slot is reserved.
     assert!(not_ready(&rig.send(&Shape::single(1, 1), 0)));
     let arrived = Arrived {
         common: Common {
@@ -413,7 +413,7 @@ fn notice_of_sender_has_reserved_slot() {
     assert_eq!(rig.receiver.reserved_notices(), 0);
 }
 
-/// A sender that has moved past a transfer has sent its notice, or will not.
+/// A sender that has moved past a transfer has already sent its ARRIVED, or never will.
 #[test]
 fn notice_overtaken_is_given_for_announced_transfers_of_sender_only() {
     let mut rig = Rig::new(config());
@@ -431,7 +431,7 @@ fn notice_overtaken_is_given_for_announced_transfers_of_sender_only() {
     header.common.source = other;
     rig.deliver(&(header, payload));
     rig.send(&announced, 0);
-    // Of this one, half is there.
+    // Half of this transfer has arrived.
     rig.send(&Shape::single(1, 2), 0);
     assert_eq!(rig.receiver.reserved_notices(), 2);
     let outputs = rig.send(&Shape { oldest_live: 2, ..Shape::single(2, 1) }, 0);

@@ -1,4 +1,4 @@
-//! The op table against a map, with time that passes at random.
+//! The op table compared with a map, with random time steps.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use fpga_protocol::Nanos;
 use fpga_protocol::op_table::{OpState, OpTable, OpTableConfig, OpTableError};
 use proptest::prelude::*;
 
-/// A number rests for twice this: a packet wanders, and so does its answer.
+/// The reuse delay of a number is twice this: the lifetime of a packet, and that of its answer.
 const PACKET_LIFETIME: u64 = 100;
 const REUSE_DELAY: u64 = 2 * PACKET_LIFETIME;
 
@@ -175,7 +175,7 @@ fn e1_13_op_table_slot_reused_immediately_number_after_delay() {
 
 #[test]
 fn op_table_16_generation_bits_never_wait_at_link_rate() {
-    // 256 entries in turn, one packet every 10 ns: far beyond any link, and no slot ever rests.
+    // 256 entries in turn, one packet every 10 ns: far beyond any link, and no slot is ever in its reuse delay.
     let mut config = OpTableConfig::default();
     config.packet_lifetime = Nanos::from_millis(10);
     let mut table = OpTable::new(config).unwrap();
@@ -197,7 +197,7 @@ fn op_table_invalid_sizes_are_refused() {
     assert_eq!(OpTable::new(config).unwrap_err(), OpTableError::GenerationBits { found: 17 });
 }
 
-/// Each number rests after its second use: with one bit, a release crosses into the other half of the generations.
+/// Each number has its reuse delay after its second use: with one bit, a release crosses into the other half of the generations.
 #[test]
 fn op_table_next_reusable_is_earliest() {
     let mut table = table(2, 1);
@@ -240,7 +240,7 @@ fn hash_tables_with_different_entries_differ() {
     }
 }
 
-/// The former content of a free entry is not part of the state.
+/// The earlier content of a free entry is not part of the state.
 #[test]
 fn hash_former_content_of_free_entries_ignored() {
     let emptied = |segment| {

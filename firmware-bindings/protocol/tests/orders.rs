@@ -1,7 +1,7 @@
-//! Every arrival order of one operation's packets, each delivered once or twice, the start anywhere.
+//! Every arrival order of one operation's packets, each delivered once or twice, with the start packet at any position.
 //!
-//! Twice over: all sequences one by one where they are few, and a search over reachable states, which covers every sequence
-//! up to 14 packets long because two sequences that lead to the same state have the same future.
+//! Two methods: all sequences one by one where they are few, and a search over reachable states. The search covers every sequence up to 14
+//! packets long, because two sequences that lead to the same state have the same future.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,8 +16,8 @@ use common::{Memory, Rig, Shape, acks, config, dones, events, nacks, pattern};
 use fpga_firmware::event::EventKind;
 use fpga_protocol::receiver::{Output, Receiver};
 
-/// What an obviously correct receiver would have done so far: a packet is due in memory once it and the start have arrived; it
-/// may be acknowledged from then on; the operation is complete when nothing is missing.
+/// State of an obviously correct receiver: a packet must be in memory when it and the start packet have arrived; it may be acknowledged
+/// from then on; the operation is complete when no packet is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Oracle {
     arrived: u8,
@@ -43,7 +43,7 @@ impl State {
         }
     }
 
-    /// Delivers packet `index` and checks everything that can be said after it.
+    /// Delivers packet `index` and checks all invariants.
     fn deliver(&self, shape: &Shape, index: u8) -> Self {
         let mut next = self.clone();
         let n = u8::try_from(shape.packets()).unwrap();
@@ -73,7 +73,7 @@ impl State {
         }
         assert_eq!(next.oracle.acknowledged, next.written, "in memory but never acknowledged");
         assert!(nacks(&outputs).is_empty());
-        // A copy is acknowledged again, unless it waits for its start [E1-7].
+        // A copy is acknowledged again, unless it waits for its start packet [E1-7].
         assert_eq!(acks(&outputs).iter().any(|op| op.slot() == u16::from(index)), due & 1 << index != 0);
         let completed = u8::try_from(events(&outputs, EventKind::Completed).len()).unwrap();
         assert_eq!(usize::from(completed), events(&outputs, EventKind::Notice).len());
@@ -93,7 +93,7 @@ impl State {
     }
 }
 
-/// All orders of the packets still to be delivered; returns how many there were.
+/// Delivers the remaining packets in all orders; returns the number of orders.
 fn every_order(state: &State, shape: &Shape, left: &mut [u8; 7]) -> u64 {
     if left.iter().all(|&count| count == 0) {
         assert_eq!(state.oracle.completions, 1);

@@ -1,5 +1,5 @@
-//! A sender's host that stands still for longer than its receiver remembers: stopped by a signal, or with its machine. The card
-//! goes on meanwhile, and what it has answered is there when the host wakes up.
+//! A sender's host that pauses for longer than its receiver remembers: stopped by a signal, or with its machine suspended. The card keeps
+//! running, and its answers are there when the host resumes.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 mod common;
@@ -18,13 +18,13 @@ use proptest::prelude::*;
 
 type Packet = (DataHeader, Vec<u8>);
 
-/// A sender and a receiver, what the receiving application was told, and answers that the sender's host has not looked at.
+/// A sender and a receiver, the notifications of the receiving application, and answers that the sender's host has not read.
 struct Pair {
     sender: Sender,
     rig: Rig,
     notices: usize,
     waiting: Vec<Control>,
-    /// Bytes that were written after their transfer was told.
+    /// Number of writes after the transfer's notification.
     late: usize,
 }
 
@@ -53,13 +53,13 @@ impl Pair {
         self.sender.submit(self.rig.now, command).unwrap();
     }
 
-    /// Everything that the sender has to send now.
+    /// All packets that the sender can send now.
     fn packets(&mut self) -> Vec<Packet> {
         let now = self.rig.now;
         std::iter::from_fn(|| self.sender.poll_transmit(now)).flat_map(|t| packets(&t)).collect()
     }
 
-    /// Packets arrive; the answers wait for the sender's host.
+    /// Delivers packets; the answers wait for the sender's host.
     fn deliver(&mut self, packets: &[Packet]) {
         for packet in packets {
             let before = self.rig.memory.writes.len();
@@ -78,7 +78,7 @@ impl Pair {
         }));
     }
 
-    /// The receiver's card goes on.
+    /// The receiver's card keeps running.
     fn pause(&mut self, span: Nanos) {
         let end = self.rig.now.saturating_add(span);
         while let Some(next) = self.rig.receiver.poll_timeout().filter(|next| *next <= end) {
@@ -89,7 +89,7 @@ impl Pair {
         self.take(&outputs);
     }
 
-    /// The sender's host looks at what has come: first at the answers, then at its timers.
+    /// The sender's host resumes: it reads the answers first, then serves its timers.
     fn wake(&mut self) {
         let now = self.rig.now;
         for control in std::mem::take(&mut self.waiting) {
@@ -121,7 +121,7 @@ impl Pair {
         self.sender.handle_timeout(now);
     }
 
-    /// Nothing is lost any more: goes on to the end.
+    /// Runs to the end without further losses.
     fn settle(&mut self) -> Completion {
         for _ in 0..10_000 {
             self.wake();
@@ -192,8 +192,8 @@ const PAUSE: Nanos = Nanos::from_secs(3);
 
 #[test]
 fn pause_expired_operation_is_not_restarted() {
-    // The first packet's acknowledgement is lost, and so is the last packet. Begun anew, the operation would wait for the two
-    // packets in between, which the sender has heard of.
+    // The first packet's acknowledgement and the last packet are lost. A restarted operation would wait for the two packets in between,
+    // which the sender has acknowledgements for.
     let mut pair = Pair::new(config(), |_| {});
     pair.submit(4 * 64);
     let packets = pair.packets();
@@ -209,8 +209,8 @@ fn pause_expired_operation_is_not_restarted() {
 
 #[test]
 fn pause_forgotten_complete_operation_is_not_restarted() {
-    // Everything arrived and was told; the first packet's acknowledgement is lost, and so is the word that all is there. The
-    // receiver has forgotten even the sender.
+    // Everything arrived and was notified. The first packet's acknowledgement and the SEGMENT_DONE are lost. The receiver has forgotten
+    // even the sender.
     let mut pair = Pair::new(config(), |_| {});
     pair.submit(4 * 64);
     let packets = pair.packets();
@@ -228,7 +228,7 @@ fn pause_forgotten_complete_operation_is_not_restarted() {
 
 #[test]
 fn pause_forgotten_first_segments_end_transfer() {
-    // Three segments and room for one at a time: nothing is lost, and no answer is missing.
+    // Three segments and op numbers for one at a time: nothing is lost, and no answer is missing.
     let mut pair = Pair::new(config(), |c| c.op_entries = 5);
     pair.submit(12 * 64);
     let packets = pair.packets();
@@ -247,7 +247,7 @@ fn pause_first_packet_without_window_too_long_is_not_retransmitted() {
     pair.deliver(&packets[..3]);
     pair.waiting.retain(|control| !is_start(control, packets[0].0.op));
     pair.pause(Nanos::from_millis(500));
-    // Its timer runs out, but no transmit window is free: nobody asks what to send.
+    // Its timer expires, but no transmit window is free, so the sender is not polled for packets.
     pair.wake();
     pair.pause(PAUSE);
     let packets = pair.packets();
@@ -258,8 +258,8 @@ fn pause_first_packet_without_window_too_long_is_not_retransmitted() {
 
 #[test]
 fn pause_refused_first_packet_ages_from_refusal() {
-    // Refused for want of an entry; a copy of it comes later, finds room, and completes a transfer of one packet. The host hears
-    // of the refusal when the receiver has forgotten everything.
+    // Refused because no entry is free; a later copy gets an entry and completes a transfer of one packet. The host reads the refusal
+    // after the receiver has forgotten everything.
     let mut small = config();
     small.registry_entries = 1;
     let mut pair = Pair::new(small, |_| {});
@@ -322,8 +322,8 @@ fn pause_first_packet_may_be_refused_longer_than_give_up_time() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
-    /// Any packets and answers lost, any pauses: what ended well was told once, nothing is told twice, and nothing is written
-    /// afterwards.
+    /// Any packets and answers lost, any pauses: a transfer that succeeded was notified once, none is notified twice, and nothing is
+    /// written afterwards.
     #[test]
     fn pause_any_losses_deliver_exactly_once(
         length in 1u64..20 * 64,

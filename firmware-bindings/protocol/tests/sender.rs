@@ -1,4 +1,4 @@
-//! The sender alone: queues, fairness, retries, and how transfers end.
+//! The sender alone: queues, fairness, retries, and results of transfers.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -101,7 +101,7 @@ fn sender_big_transfer_head_is_cut_in_place() {
         assert_eq!(transmit.silent, transmit.segment < 2, "all but the last are silent");
         assert_eq!(transmit.source.get() - 0x1000, transmit.segment_base.get() - 0x8000);
         bases.push((transmit.segment, transmit.segment_base.get() - 0x8000, transmit.segment_length));
-        // The last first: no premature completion [E1-8].
+        // The last segment first: no premature completion [E1-8].
         if transmit.segment == 2 {
             acknowledge(&mut sender, at(1), &transmit);
             assert_eq!(sender.poll_completion(), None);
@@ -115,7 +115,7 @@ fn sender_partial_window_is_filled_with_available_packets() {
     let mut sender = sender(|c| c.op_entries = 8);
     submit(&mut sender, 1, 5000);
     let first = sender.poll_transmit(at(0)).unwrap();
-    // Three quarters of the table go to one destination.
+    // Three quarters of the table are available to one destination.
     assert_eq!((first.first_packet, first.ops.len(), first.segment_packets), (0, 6, 10));
     assert_eq!(first.payload_length, 6 * 512);
     assert_eq!(sender.poll_transmit(at(0)), None, "back-pressure");
@@ -143,7 +143,7 @@ fn sender_big_queues_round_robin_and_regular_sees_one_big_segment() {
     }
     let nodes: Vec<_> = (0..6).map(|_| sender.poll_transmit(at(0)).unwrap().node.get()).collect();
     assert_eq!(nodes, [1, 2, 3, 1, 2, 3], "round robin");
-    // A steady stream of regular commands: each waits for at most one big segment, and the big ones still advance.
+    // A steady stream of regular commands: each waits for at most one big segment, and the big ones still progress.
     let mut waiting: Vec<(Ticket, u32)> = Vec::new();
     let mut big = 0;
     for round in 0..100 {
@@ -168,7 +168,7 @@ fn sender_big_queues_round_robin_and_regular_sees_one_big_segment() {
     assert!(big >= 20, "the big ones starve: {big}");
 }
 
-/// There is never a moment without regular commands that wait: a big segment goes whenever those that the last one passed have gone.
+/// There are always waiting regular commands: a big segment goes whenever those that the last one passed have gone.
 #[test]
 fn sender_steady_regular_commands_do_not_starve_big_transfers() {
     for waiting in 1..6 {
@@ -191,7 +191,7 @@ fn sender_steady_regular_commands_do_not_starve_big_transfers() {
     }
 }
 
-/// As many as its receiver has records for: of segments of a transfer above the oldest that is not complete, and of transfers at once.
+/// At most as many as its receiver has records for: segments of a transfer above the oldest incomplete one, and concurrent transfers.
 #[test]
 fn sender_starts_no_more_than_receiver_has_records() {
     let mut sender = sender(|c| {
@@ -234,7 +234,7 @@ fn sender_priority_goes_first_and_started_transfer_finishes() {
     let first = sender.poll_transmit(at(0)).unwrap();
     assert_eq!((first.ticket, first.ops.len()), (low, 12));
     let order = [(1, 3), (2, 5), (1, 7), (1, 3), (2, 0)].map(|(node, p)| queue(&mut sender, node, 100, p));
-    // Node 1 may have twelve packets in flight: its half-sent transfer comes before the urgent one behind it.
+    // Node 1 may have twelve packets in flight: its partly sent transfer comes before the urgent one behind it.
     let mut sent = Vec::new();
     let mut transmits = vec![first];
     while let Some(transmit) = transmits.pop() {
@@ -252,7 +252,7 @@ fn sender_priority_goes_first_and_started_transfer_finishes() {
     assert_eq!(of(&[low, order[0], order[2], order[3]]), [low, order[2], order[0], order[3]]);
     assert_eq!(of(&[order[1], order[4]]), [order[1], order[4]]);
 
-    // Between destinations the big queue's turn goes by priority too; equals take turns.
+    // Between destinations the big queue is served by priority too; equal priorities take turns.
     let mut sender = self::sender(|c| c.op_entries = 4096);
     for (node, priority) in [(1, 0), (2, 9), (3, 9)] {
         queue(&mut sender, node, 40_000, priority);
@@ -283,7 +283,7 @@ fn an_unreachable_node_blocks_nobody() {
         submit(&mut sender, 1, 100);
     }
     while sender.poll_transmit(at(0)).is_some() {}
-    // Everything towards node 1 goes unanswered; node 2 is served all the while.
+    // Node 1 does not answer; node 2 is served all the time.
     let (mut now, mut served, mut failed) = (at(0), 0, 0);
     while failed < 40 {
         submit(&mut sender, 2, 100);
@@ -329,7 +329,7 @@ fn sender_retransmission_is_single_packet_with_same_op_number() {
     assert_eq!(again.ops.as_slice(), [first.ops.as_slice()[2]]);
     assert_eq!(again.source.get(), 0x1000 + 1024);
     assert_eq!(sender.poll_transmit(timeout), None);
-    // The answer to the first try is as good.
+    // The answer to the first try is equally valid.
     sender.handle_ack(timeout, answer(&first, first.ops.as_slice()[2]));
     assert_eq!(sender.poll_completion().unwrap().retransmits, 1);
     let counters = sender.counters();
@@ -417,12 +417,12 @@ fn sender_new_receiver_incarnation_ends_started_transfers() {
     };
     sender.handle_ack(at(1), in_life(7, &first, 0));
     sender.handle_ack(at(1), in_life(50, &elsewhere, 0));
-    // It answers in another life: what it had of the first transfer is gone; of the second it had nothing.
+    // It answers as another incarnation: its part of the first transfer is lost; it had none of the second.
     sender.handle_ack(at(2), in_life(8, &first, 1));
     let completion = sender.poll_completion().unwrap();
     assert_eq!(completion.ticket, begun);
     assert!(matches!(completion.result, Err(TransferError::Forgotten { acknowledged: 1, .. })));
-    // A late answer of the former life does not count, nor does it bring that life back.
+    // A late answer of the earlier incarnation is ignored and does not make that incarnation current again.
     sender.handle_ack(at(3), in_life(7, &second, 0));
     assert_eq!(sender.poll_completion(), None);
     sender.handle_ack(at(4), in_life(8, &second, 0));
@@ -527,7 +527,7 @@ fn sender_transfer_ids_per_node_are_consecutive() {
         submit(&mut sender, node, 10);
         let transmit = sender.poll_transmit(at(0)).unwrap();
         let place = &mut next[node as usize];
-        // After its record was given to another node, numbering goes on above.
+        // After its record was given to another node, numbering continues above.
         assert!(transmit.transfer.get() >= *place);
         assert_eq!(transmit.oldest_live, transmit.transfer);
         *place = transmit.transfer.get() + 1;
@@ -580,10 +580,10 @@ fn counters_plus_sums_every_field() {
     assert_eq!(doubled.merged(&SenderCounters::default()), doubled);
 }
 
-/// Searches through all states of a sender tell them apart by their hashes.
+/// State searches distinguish the states of a sender by their hashes.
 #[test]
 fn hash_segments_with_different_knowledge_differ() {
-    // Two packets are acknowledged, the first one at another time: nothing else differs afterwards.
+    // Two packets are acknowledged, the first one at a different time: nothing else differs afterwards.
     let hash_of = |first: u64| {
         let mut sender =
             sender(|c| c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(1000), max_tries: 8 });

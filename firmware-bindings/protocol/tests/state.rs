@@ -1,4 +1,4 @@
-//! The numbers on the page of `fpga_protocol::state`, typed a second time.
+//! Independently typed numbers of the documentation of `fpga_protocol::state`.
 #![cfg(target_pointer_width = "64")]
 
 use fpga_firmware::ids::{Incarnation, NodeId};
@@ -37,7 +37,7 @@ fn state_bits_match_documented_table() {
     let found = mirror.state().map(|table| (table.name, table.entries, table.bytes));
     assert_eq!(found, [("mirror of the registry", 64, 112), ("mirror of the escape channel", 32, 48)]);
     assert_eq!(Timers::BYTES_PER_TIMER, 21);
-    // Where each has a sheet, and where there are many.
+    // Each timer has its own chunk, and many timers share chunks.
     for (timers, sheets) in [(1, 1), (754, 754), (755, 754), (15_000, 1_704)] {
         assert_eq!(Timers::new(timers).memory(), u64::from(timers) * 16 + sheets * 64 + 704 * 16);
     }

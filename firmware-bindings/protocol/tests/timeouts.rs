@@ -1,4 +1,4 @@
-//! Time at the sender: what it learns of the round trip, when it sends again, and when it gives up.
+//! Timing of the sender: round trip estimate, retransmissions, and give-up time.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 use fpga_firmware::event::NackReason;
@@ -54,7 +54,7 @@ fn trip(sender: &Sender) -> RoundTrip {
     sender.queues().next().unwrap().round_trip
 }
 
-/// Lets time pass until something is sent again; returns when and what.
+/// Lets time pass until a packet is retransmitted; returns the time and the packet.
 fn next_try(sender: &mut Sender) -> (Nanos, Transmit) {
     loop {
         let now = sender.poll_timeout().unwrap();
@@ -84,7 +84,7 @@ fn timeout_first_is_initial_then_adapts() {
     assert_eq!(trip(&sender), RoundTrip { samples: 1, mean: at(20), deviation: at(10), max_sample: at(20) });
     submit(&mut sender, at(2000), 100);
     let _ = sender.poll_transmit(at(2000)).unwrap();
-    // Eight times the only one so far.
+    // Eight times the only sample so far.
     assert_eq!(next_try(&mut sender).0, at(2160));
 }
 
@@ -123,7 +123,7 @@ fn timeout_is_at_least_two_round_trips_and_minimum() {
     assert!(learnt.deviation < Nanos::new(100), "{learnt:?}");
     assert_eq!(learnt.timeout(), Some(learnt.mean.saturating_mul(2)));
     let mut close = sender;
-    // The long ones fade.
+    // Long samples lose their weight.
     for n in 0..3000 {
         round(&mut close, at(100_000 + n * 100), Nanos::new(300));
     }
@@ -141,13 +141,13 @@ fn e2_2_answer_to_earlier_try_gives_no_sample() {
     let first = sender.poll_transmit(at(100)).unwrap();
     let (again, second) = next_try(&mut sender);
     assert_eq!(second.tries, 2);
-    // The first copy's answer comes one microsecond after the second was sent: not a round trip of one microsecond.
+    // The first copy's answer arrives one microsecond after the second was sent: not a round trip of one microsecond.
     sender.handle_ack(again.saturating_add(at(1)), answer(&first, 0));
     assert!(sender.poll_completion().unwrap().result.is_ok());
     assert_eq!(trip(&sender), before);
 }
 
-/// The count of tries ends at 255: an answer to that may be to any later one.
+/// The try count saturates at 255: an answer with that count may be to any later try.
 #[test]
 fn e2_2_try_count_at_limit_gives_no_sample() {
     let mut sender = sender(|c| {
@@ -166,7 +166,7 @@ fn e2_2_try_count_at_limit_gives_no_sample() {
     assert_eq!(trip(&sender).samples, 0);
 }
 
-/// A receiver that is busy is asked again ever more rarely, up to a limit, and at once as often as at first after another answer.
+/// A busy receiver is asked again at growing intervals, up to a limit. After another answer the interval is the initial one again.
 #[test]
 fn busy_refusals_in_row_double_wait_to_limit() {
     let mut sender = sender(|c| {
@@ -185,12 +185,12 @@ fn busy_refusals_in_row_double_wait_to_limit() {
             waits.push(now.saturating_sub(refused).get() / 1000);
         }
         assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000, 1000]);
-        // Silence in between: whoever is asked then may have room again.
+        // A timeout in between: the receiver may have space by the next request.
         (now, transmit) = next_try(&mut sender);
     }
 }
 
-/// A limit of tries counts those in a row that nothing was heard of: a refusal is a word.
+/// The limit of tries counts consecutive tries without any answer: a refusal is an answer.
 #[test]
 fn busy_refusal_resets_silent_try_count() {
     let mut sender = sender(|c| c.retry.timeout = TimeoutPolicy::Fixed { timeout: at(1_000), max_tries: 3 });
@@ -271,7 +271,7 @@ fn e2_5_silence_doubles_wait_and_gives_up_after_one_second() {
     for (n, found) in (1u32..).zip(&waits[1..]) {
         assert_eq!(*found, wait.saturating_mul(1 << n).min(Nanos::from_millis(100)));
     }
-    // A second after the acknowledgement, and not a moment later.
+    // One second after the acknowledgement, and not later.
     assert_eq!(now, at(1_001_020));
     let Err(TransferError::Unanswered { node, address, acknowledged, tries }) = completion.result else {
         panic!("{completion:?}")
@@ -281,8 +281,8 @@ fn e2_5_silence_doubles_wait_and_gives_up_after_one_second() {
     assert!(sender.is_idle());
 }
 
-/// Nothing of it is in flight, because all op numbers rest: its receiver hears nothing for as long as of any silent sender, and may have
-/// forgotten it when a number is free again.
+/// No packet is in flight, because all op numbers are in their reuse delay. To its receiver it is a sender that sends nothing, and may be
+/// forgotten before a number is free again.
 #[test]
 fn transfer_without_op_number_is_given_up_in_time() {
     let mut sender = sender(|c| {
@@ -311,7 +311,7 @@ fn any_answer_counts_as_progress() {
     let mut sender = sender(|c| c.retry.give_up = at(3_000));
     submit(&mut sender, at(0), 100);
     let mut transmit = sender.poll_transmit(at(0)).unwrap();
-    // Refused every two milliseconds for a second: busy, not silent.
+    // Refused every two milliseconds for a second: the receiver is busy but answers.
     let mut now = at(0);
     for _ in 0..500 {
         now = now.saturating_add(at(2_000));
@@ -336,11 +336,11 @@ fn forgotten_operation_is_detected_immediately() {
     let mut sender = sender(|_| {});
     submit(&mut sender, at(0), 1000);
     let first = sender.poll_transmit(at(0)).unwrap();
-    // Sent before the first packet was acknowledged: it may have waited for it in vain, which proves nothing.
+    // Sent before the first packet was acknowledged: it may have waited for it without result, which proves nothing.
     sender.handle_ack(at(10), answer(&first, 0));
     sender.handle_nack(at(11), answer(&first, 1), NackReason::Busy);
     assert_eq!(sender.poll_completion(), None);
-    // Sent afterwards: the receiver had registered the operation, and would have acknowledged it had it completed.
+    // Sent afterwards: the receiver had registered the operation, and would have acknowledged the packet if it had completed.
     let (now, second) = next_try(&mut sender);
     assert_eq!((second.first_packet, second.tries), (1, 2));
     sender.handle_nack(now, answer(&second, 0), NackReason::EscapeFull);
@@ -401,8 +401,8 @@ fn fixed_timeout_without_try_limit_ends_at_give_up_time() {
 }
 
 proptest! {
-    /// Whatever the samples: the estimate stays between the least and the greatest of them, and the timeout is at least twice
-    /// the mean, so that nothing overflows or runs away.
+    /// For all samples: the estimate stays between their minimum and maximum, and the timeout is at least twice the mean, so that nothing
+    /// overflows or diverges.
     #[test]
     fn round_trip_estimate_stays_within_samples(spans in prop::collection::vec(1u64..1 << 40, 1..200)) {
         let mut sender = sender(|c| c.retry.give_up = Nanos::MAX);

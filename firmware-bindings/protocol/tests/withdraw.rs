@@ -1,6 +1,6 @@
-//! The first packet of a regular command that was refused and gave its op number back, and a copy of it that is registered all the
-//! same: the receiver's only entry waits for the command then, and the sender's only op number is with a big transfer, whose next
-//! segment the receiver refuses for want of an entry. Each has its turn, and nobody is given up.
+//! The first packet of a regular command was refused and gave its op number back, but a copy of it is registered. The receiver's only
+//! entry then waits for the command, while the sender's only op number belongs to a big transfer, whose next segment the receiver refuses
+//! because no entry is free. Both are served in turn, and neither is given up.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,7 +29,7 @@ struct RunOutcome {
 }
 
 impl RunOutcome {
-    /// Every table of the sender with one entry, and a receiver with one for operations of two packets.
+    /// Every table of the sender has one entry, and the receiver has one for operations of two packets.
     fn new() -> Self {
         let mut sending = SenderConfig::default();
         (sending.packet_size_log2, sending.mask_bits) = (6, 2);
@@ -58,7 +58,7 @@ impl RunOutcome {
         self.sender.submit(self.rig.now, command).unwrap();
     }
 
-    /// The next packet, if one is to be sent: there is one op number.
+    /// Next packet, if one can be sent: there is one op number.
     fn next(&mut self) -> Option<Packet> {
         self.sender.poll_transmit(self.rig.now).map(|transmit| packet(&transmit))
     }
@@ -99,7 +99,7 @@ impl RunOutcome {
         self.completions.extend(std::iter::from_fn(|| self.sender.poll_completion()));
     }
 
-    /// Delivers what is sent, at once, and lets time pass where nothing is, until the sender has nothing left to do.
+    /// Delivers packets as they are sent, and lets time pass when there are none, until the sender is idle.
     fn settle(&mut self) {
         loop {
             while let Some(packet) = self.next() {
@@ -174,7 +174,7 @@ fn withdrawn_packet_registered_late_fails_no_transfer() {
     let refused = ends.next().unwrap();
     assert_eq!((refused.0.segment_count, refused.0.segment), (3, 1));
     ends.deliver(&refused);
-    // The other one is done, and the copy of the regular command's first packet comes.
+    // The other one is done, and the copy of the regular command's first packet arrives.
     ends.rig.deliver(&other(1));
     assert_eq!(ends.rig.receiver.registry_occupancy(), 0);
     ends.deliver(&regular);
@@ -190,7 +190,7 @@ fn at(micros: u64) -> Nanos {
     Nanos::from_micros(micros)
 }
 
-/// One packet in flight to each node, segments of two packets, and op numbers for more.
+/// Sender with one packet in flight to each node, segments of two packets, and op numbers for more.
 fn one_in_flight() -> Sender {
     let mut config = SenderConfig::default();
     (config.packet_size_log2, config.mask_bits) = (6, 2);
@@ -225,7 +225,7 @@ fn answer(transmit: &Transmit) -> Answer {
     }
 }
 
-/// A regular command that a big segment has passed takes the only place of a big transfer that has begun, and gives it back.
+/// A regular command that a big segment has passed takes the only slot of a big transfer that has begun, and gives it back.
 #[test]
 fn busy_regular_command_yields_place_to_begun_transfer_and_goes_next() {
     let mut sender = one_in_flight();

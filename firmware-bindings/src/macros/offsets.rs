@@ -1,16 +1,16 @@
 //! Register blocks and layouts: constants for offsets and masks, and the catalogue of registers.
 
-/// Declares register blocks, and `BLOCKS`, the catalogue of them in the order of the statement.
+/// Declares register blocks, and `BLOCKS`, their catalogue in declaration order.
 ///
-/// A register is stated as `access NAME: word;`, where a word is `offset "name" = reset`, without `= reset` where the
-/// contract fixes none. The name in the catalogue is stated, too, because a macro cannot change the case of an identifier.
+/// A register is declared as `access NAME: word;`, where a word is `offset "name" = reset`, without `= reset` where the contract fixes
+/// none. The name in the catalogue is given too, because a macro cannot change the case of an identifier.
 /// More forms:
 ///
 /// * `access LOW_NAME HIGH_NAME: word, word;` is a 64-bit register, lower half first;
 /// * `access NAME[COUNT_NAME = count]: word, word, ...;` is an array; only the offset of its first word is a constant;
 /// * a word ends with `values Enum` if it holds a value of that enum;
-/// * a word ends with `fields module { ... }` if it has fields, each stated as `[high:low] NAME "name";`. A field of
-///   several bits has the name of its shift constant after `NAME`.
+/// * a word ends with `fields module { ... }` if it has fields, each declared as `[high:low] NAME "name";`. A field of several bits has
+///   the name of its shift constant after `NAME`.
 ///
 /// `BlockType` and the enums are those of the module that invokes the macro.
 macro_rules! contract_blocks {
@@ -38,13 +38,13 @@ macro_rules! contract_blocks {
             pub mod $block {
                 use super::BlockType;
 
-                /// The block's type in the block table.
+                /// Type of the block in the block table.
                 pub const BLOCK_TYPE: BlockType = BlockType::$block_type;
                 /// Version of the block.
                 pub const BLOCK_VERSION: u16 = $version;
-                /// Its default place in the user BAR, in bytes; the block table has the last word.
+                /// Default offset in the user BAR, in bytes; the block table overrides it.
                 pub const BLOCK_OFFSET: u32 = $start;
-                /// Its size in bytes.
+                /// Size of the block in bytes.
                 pub const BLOCK_SIZE: u32 = $size;
 
                 $(
@@ -92,12 +92,12 @@ macro_rules! contract_blocks {
             }
         )*
 
-        /// Every block of the contract with its registers, in address order of the default places.
+        /// Every block of the contract with its registers, in address order of the default offsets.
         pub static BLOCKS: &[$crate::catalog::BlockInfo] = &[$( $block::BLOCK_INFO, )*];
     };
 }
 
-/// The offset constants of one register, given its documentation, access, names and the offsets of its words.
+/// Offset constants of one register, from its documentation, access, names and word offsets.
 macro_rules! register_offset {
     ($doc:literal, $access:ident, $register:ident : $offset:literal) => {
         #[doc = concat!($doc, " (", access_text!($access), ")")]
@@ -120,7 +120,7 @@ macro_rules! register_offset {
     };
 }
 
-/// The access kind of a register.
+/// Access kind of a register.
 macro_rules! access_kind {
     (ro) => {
         $crate::catalog::AccessKind::ReadOnly
@@ -133,7 +133,7 @@ macro_rules! access_kind {
     };
 }
 
-/// The access kind of a register, as its documentation names it.
+/// Access kind of a register as text for its documentation.
 macro_rules! access_text {
     (ro) => {
         "read only"
@@ -146,7 +146,7 @@ macro_rules! access_text {
     };
 }
 
-/// A reset value that the contract fixes, or none.
+/// Reset value that the contract fixes, or none.
 macro_rules! reset_value {
     () => {
         None
@@ -159,9 +159,9 @@ macro_rules! reset_value {
 /// Declares layouts, as one module each: `type NAME: offset;` per member, where the type is `u8` to `u64` or
 /// `bytes[length]`.
 ///
-/// A layout `child: parent` starts with all members of `parent`, which must precede it; its size includes them. The module of
-/// the child has constants for them, too: each layout also becomes a macro of its name, which declares the constants of
-/// all its members and which the modules of the layout and of its children invoke.
+/// A layout `child: parent` starts with all members of `parent`, which must precede it; its size includes them. The child's module has
+/// constants for them, too: each layout also becomes a macro of its name that declares the constants of all its members. The modules of
+/// the layout and of its children invoke it.
 macro_rules! contract_layouts {
     ($(
         $(#[$doc:meta])*

@@ -1,4 +1,4 @@
-//! What the macros derive, shown on statements that are in no map.
+//! Tests of the macros, with declarations that are in no map.
 
 #![expect(dead_code, unreachable_pub, reason = "the macros declare public items, of which tests use some")]
 

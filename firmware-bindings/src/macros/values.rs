@@ -1,9 +1,9 @@
-//! Enums and bit sets: numbers that have names.
+//! Enums and bit sets: named numbers.
 
 /// Declares enums: `Name = value,` per variant.
 ///
-/// The enum is `non_exhaustive` and has the stated representation. `name`, `Display` and `VALUES` give the name of the
-/// variant as it is written here; lists keep the order of the statement. Other numbers are refused by `TryFrom`.
+/// The enum is `non_exhaustive` and has the given representation. `name`, `Display` and `VALUES` use the name of the variant as written;
+/// lists keep the declaration order. `TryFrom` refuses other numbers.
 macro_rules! contract_enums {
     ($(
         $(#[$doc:meta])*
@@ -23,10 +23,10 @@ macro_rules! contract_enums {
             /// Every value, in map order.
             pub const ALL: &'static [Self] = &[$( Self::$variant, )*];
 
-            /// The number and the name of every value.
+            /// Number and name of every value.
             pub const VALUES: &'static [(u32, &'static str)] = &[$( ($value, stringify!($variant)), )*];
 
-            /// The number that stands for the value.
+            /// Number of the value.
             #[must_use]
             pub const fn value(self) -> $repr {
                 self as $repr
@@ -63,8 +63,8 @@ macro_rules! contract_enums {
 
 /// Declares bit sets: `[number] NAME;` per bit.
 ///
-/// A set keeps bits without a name. `Display` writes the names of the bits in the order of the statement, joined by `|`,
-/// and the bits without a name as one number.
+/// A set keeps bits without a name. `Display` writes the names of the bits in declaration order, joined by `|`, and the bits without a
+/// name as one number.
 macro_rules! contract_bits {
     ($(
         $(#[$doc:meta])*
@@ -85,7 +85,7 @@ macro_rules! contract_bits {
             /// Every bit that the map names, with its name.
             pub const NAMES: &'static [(Self, &'static str)] = &[$( (Self::$bit, stringify!($bit)), )*];
 
-            /// The set of these bits; bits that the map does not name are kept.
+            /// Creates the set of these bits, including bits that the map does not name.
             #[must_use]
             #[inline]
             pub const fn from_bits(bits: $repr) -> Self {
@@ -106,14 +106,14 @@ macro_rules! contract_bits {
                 self.0 & other.0 == other.0
             }
 
-            /// The bits of both.
+            /// Union of both sets.
             #[must_use]
             #[inline]
             pub const fn with(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
-            /// The bits that the map does not name.
+            /// Bits that the map does not name.
             #[must_use]
             #[inline]
             pub const fn unknown(self) -> Self {

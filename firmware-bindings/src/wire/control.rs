@@ -12,83 +12,83 @@ use crate::ids::{Incarnation, OpNumber, SegmentIndex, TransferId};
 /// ACK: the payload of one packet is in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Ack {
-    /// From the receiver of the data to its sender.
+    /// Common header: from the receiver of the data to its sender.
     pub common: Common,
     /// Op number of the packet.
     pub op: OpNumber,
-    /// Its transfer.
+    /// Transfer of the packet.
     pub transfer: TransferId,
-    /// Its segment.
+    /// Segment of the packet.
     pub segment: SegmentIndex,
-    /// Incarnation that it carried.
+    /// Incarnation in the packet.
     pub peer_incarnation: Incarnation,
-    /// Try count that it carried (erratum E2-2: which of several tries an answer belongs to).
+    /// Try count in the packet (erratum E2-2: identifies the try that an answer belongs to).
     pub tries: u8,
 }
 
 /// NACK: one packet was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Nack {
-    /// From the receiver of the data to its sender.
+    /// Common header: from the receiver of the data to its sender.
     pub common: Common,
     /// Op number of the packet.
     pub op: OpNumber,
-    /// Its transfer.
+    /// Transfer of the packet.
     pub transfer: TransferId,
-    /// Its segment.
+    /// Segment of the packet.
     pub segment: SegmentIndex,
-    /// Incarnation that it carried.
+    /// Incarnation in the packet.
     pub peer_incarnation: Incarnation,
-    /// Try count that it carried.
+    /// Try count in the packet.
     pub tries: u8,
-    /// Why.
+    /// Reason of the refusal.
     pub reason: NackReason,
 }
 
 /// SEGMENT_DONE: every packet of a segment is in memory (erratum E1-11).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SegmentDone {
-    /// From the receiver of the data to its sender.
+    /// Common header: from the receiver of the data to its sender.
     pub common: Common,
     /// The transfer.
     pub transfer: TransferId,
     /// The segment.
     pub segment: SegmentIndex,
-    /// Incarnation that the segment's packets carried.
+    /// Incarnation in the segment's packets.
     pub peer_incarnation: Incarnation,
 }
 
-/// ARRIVED: the sender says that a whole transfer is in the receiver's memory (transfers with `notify = sender`).
+/// ARRIVED: the sender reports that a whole transfer is in the receiver's memory (transfers with `notify = sender`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Arrived {
-    /// From the sender of the data to its receiver.
+    /// Common header: from the sender of the data to its receiver.
     pub common: Common,
     /// The transfer.
     pub transfer: TransferId,
-    /// Its first byte at the receiver.
+    /// First byte of the transfer at the receiver.
     pub address: CardAddr,
-    /// Its bytes, not 0.
+    /// Length of the transfer in bytes, not 0.
     pub length: u64,
     /// Key of the receiver's memory window.
     pub key: u64,
 }
 
-/// HELLO and HELLO_REPLY: what the node that made the packet can do.
+/// HELLO and HELLO_REPLY: capabilities of the node that sends the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hello {
-    /// Who tells whom.
+    /// Common header.
     pub common: Common,
     /// Payload bytes of a full packet, as a power of two: 6 to 12.
     pub packet_size_log2: u8,
-    /// Newest wire version that the node speaks.
+    /// Newest wire version that the node supports.
     pub wire_version: u8,
-    /// Most packets of a segment that it can receive, 1 to 256.
+    /// Maximum number of packets of a segment that the node can receive, 1 to 256.
     pub mask_bits: u16,
-    /// What its card can do. Bits that this software does not know are kept.
+    /// Capabilities of the card. Bits that this software does not know are kept.
     pub capabilities: Capabilities,
     /// Bit n: the node supports scheme number n ([`Scheme`](crate::generated::Scheme)).
     pub schemes: u32,
-    /// How long its registry waits for a silent sender, in microseconds.
+    /// Registry timeout of the node: silence of a sender after which an entry is released, in microseconds.
     pub registry_timeout_us: u32,
 }
 
@@ -101,15 +101,15 @@ pub enum Control {
     Nack(Nack),
     /// A segment is complete.
     SegmentDone(SegmentDone),
-    /// A transfer is complete, says the sender.
+    /// A transfer is complete, reported by the sender.
     Arrived(Arrived),
-    /// What a node can do; asks for the same.
+    /// Capabilities of a node, and a request for the peer's.
     Hello(Hello),
-    /// What a node can do; the answer.
+    /// Capabilities of a node, as an answer.
     HelloReply(Hello),
 }
 
-/// What ACK and NACK share.
+/// Common fields of ACK and NACK.
 struct Answer {
     common: Common,
     op: OpNumber,
@@ -148,7 +148,7 @@ impl Answer {
     }
 }
 
-/// Writes common header, the fields that `fill` puts, and the checksum. Reserved fields are what nobody puts: 0.
+/// Writes common header, the fields that `fill` sets, and the checksum. Fields that are not set are 0, as reserved fields must be.
 #[inline]
 fn write<const LENGTH: usize>(
     common: &Common,
@@ -269,7 +269,7 @@ impl Hello {
 }
 
 impl Control {
-    /// Checks the bytes before the checksum of a packet without payload.
+    /// Parses a packet without payload, except its checksum.
     pub(super) fn parse(kind: PacketKind, body: &[u8]) -> Result<Self, WireError> {
         match kind {
             PacketKind::Ack | PacketKind::Nack => {
@@ -280,7 +280,7 @@ impl Control {
             PacketKind::Arrived => Arrived::parse(exact(kind, body)?).map(Self::Arrived),
             PacketKind::Hello => Hello::parse(exact(kind, body)?).map(Self::Hello),
             PacketKind::HelloReply => Hello::parse(exact(kind, body)?).map(Self::HelloReply),
-            // Packets with payload, and the other schemes', are parsed elsewhere.
+            // Packets with payload and packets of message schemes are parsed elsewhere.
             _ => Err(WireError::Kind { found: kind.value() }),
         }
     }
@@ -311,7 +311,7 @@ impl Control {
         }
     }
 
-    /// The common header.
+    /// Common header.
     #[must_use]
     pub const fn common(&self) -> Common {
         match self {
@@ -323,7 +323,7 @@ impl Control {
         }
     }
 
-    /// Bytes of the packet, checksum included.
+    /// Length of the packet in bytes, checksum included.
     #[must_use]
     pub const fn length(&self) -> usize {
         super::header_length(self.kind()) + CRC_LENGTH
@@ -333,7 +333,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for what [`super::Packet::parse`] would refuse.
+    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for a packet that [`super::Packet::parse`] would refuse.
     pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         let kind = self.kind();
         match *self {

@@ -19,22 +19,22 @@ pub struct Data<'a> {
     payload: &'a [u8],
 }
 
-/// What names the segment of a packet, among all segments of all senders.
+/// Key of the segment of a packet, unique among all segments of all senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SegmentName {
     /// The sending node.
     pub source: NodeId,
-    /// Its life.
+    /// Incarnation of the sending node.
     pub incarnation: Incarnation,
-    /// Its transfer.
+    /// Transfer of the sending node.
     pub transfer: TransferId,
-    /// The segment within it.
+    /// Segment within the transfer.
     pub segment: SegmentIndex,
 }
 
 impl SegmentName {
-    /// The name that stands in the bytes of a DATA or START packet, which are not checked: good for fetching early what
-    /// [`super::Packet::parse`]'s packet will need, and for nothing else. `None` for other kinds and for less than a header.
+    /// Reads the key from the bytes of a DATA or START packet without checks. Use it only to prefetch what the result of
+    /// [`super::Packet::parse`] will need. Returns `None` for other kinds and for less than a header.
     #[inline]
     #[must_use]
     pub fn peek(bytes: &[u8]) -> Option<Self> {
@@ -52,7 +52,7 @@ impl SegmentName {
 /// A DATA or START packet without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DataHeader {
-    /// Who sends to whom.
+    /// Common header, with source and destination.
     pub common: Common,
     /// The transfer.
     pub transfer: TransferId,
@@ -66,28 +66,28 @@ pub struct DataHeader {
     pub address: CardAddr,
     /// Key of the destination's memory window.
     pub key: u64,
-    /// Op number; comes back in the acknowledgement.
+    /// Op number; echoed in the acknowledgement.
     pub op: OpNumber,
-    /// Try count; comes back in the acknowledgement.
+    /// Try count; echoed in the acknowledgement.
     pub tries: u8,
     /// Payload bytes of a full packet, as a power of two: 6 to 12.
     pub packet_size_log2: u8,
-    /// What a START packet says more; `None` makes a DATA packet.
+    /// Additional fields of a START packet; `None` makes a DATA packet.
     pub start: Option<StartFields>,
 }
 
-/// What a START packet says beyond a DATA packet.
+/// Additional fields of a START packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StartFields {
     /// Destination of the segment's first byte; equals the packet's address.
     pub base: CardAddr,
-    /// Bytes of the segment.
+    /// Length of the segment in bytes.
     pub segment_length: u32,
-    /// Packets of the segment, 1 to 256.
+    /// Number of packets of the segment, 1 to 256.
     pub packets: u16,
     /// Destination of the transfer's first byte.
     pub transfer_base: CardAddr,
-    /// Bytes of the transfer.
+    /// Length of the transfer in bytes.
     pub transfer_length: u64,
 }
 
@@ -98,21 +98,21 @@ impl DataHeader {
         if self.start.is_some() { PacketKind::Start } else { PacketKind::Data }
     }
 
-    /// Bytes before the payload.
+    /// Length of the header in bytes.
     #[must_use]
     pub const fn length(&self) -> usize {
         if self.start.is_some() { START_HEADER_LENGTH } else { DATA_HEADER_LENGTH }
     }
 
-    /// Index of the packet within a segment that starts at `base`; `None` if the packet does not lie on a packet boundary
-    /// of it or starts before it.
+    /// Index of the packet within a segment that starts at `base`. `None` if the packet is not on a packet boundary of the segment or
+    /// starts before it.
     #[must_use]
     #[inline]
     pub fn packet_index(&self, base: CardAddr) -> Option<u64> {
         packet_index(self.address, base, self.packet_size_log2)
     }
 
-    /// The rules that sending and receiving share.
+    /// Checks the rules that sending and receiving share.
     #[inline(always)]
     fn check(&self, payload_length: usize) -> Result<(), WireError> {
         let packet_size = packet_size(self.packet_size_log2)?;
@@ -150,26 +150,25 @@ impl DataHeader {
     ///
     /// # Errors
     ///
-    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for what [`super::Packet::parse`] would refuse.
+    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for a packet that [`super::Packet::parse`] would refuse.
     #[inline]
     pub fn encode(&self, payload: &[u8], buffer: &mut [u8]) -> Result<usize, EncodeError> {
         let at = self.encode_header(payload.len(), buffer)?;
         let end = at + payload.len();
         let Some(place) = buffer.get_mut(at..end) else {
-            // Excluded: the first step has looked at the buffer's length.
+            // Unreachable: the first step has checked the buffer's length.
             return Err(EncodeError::BufferTooSmall { needed: end + CRC_LENGTH, available: buffer.len() });
         };
         place.copy_from_slice(payload);
         super::finish_copy(buffer, at, payload)
     }
 
-    /// First step of encoding in two steps, for a payload that something else puts (or has put) in its place: writes the
-    /// header and returns its length, which is where the payload starts. [`super::finish`] with the sum of both lengths is
-    /// the second step.
+    /// Writes the header and returns its length, which is the offset of the payload. This is the first step of two-step encoding, for a
+    /// payload that is written to its place separately. The second step is [`super::finish`] with the sum of both lengths.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::BufferTooSmall`] unless header, payload and checksum fit; [`EncodeError::Invalid`] for what
+    /// [`EncodeError::BufferTooSmall`] unless header, payload and checksum fit; [`EncodeError::Invalid`] for a packet that
     /// [`super::Packet::parse`] would refuse.
     #[inline]
     pub fn encode_header(&self, payload_length: usize, buffer: &mut [u8]) -> Result<usize, EncodeError> {
@@ -215,8 +214,7 @@ impl DataHeader {
     }
 }
 
-/// What holds for a START packet besides, whose payload has `length` bytes. Out of line: one packet
-/// of a segment is one.
+/// Checks the additional rules of a START packet with `length` payload bytes. Not inlined, because a segment has only one START packet.
 #[inline(never)]
 fn check_start(
     address: CardAddr,
@@ -242,8 +240,8 @@ fn packet_index(address: CardAddr, base: CardAddr, packet_size_log2: u8) -> Opti
 }
 
 impl<'a> Data<'a> {
-    /// Checks the bytes before the checksum.
-    // Always: by itself the compiler leaves this to a call whose result is moved through memory twice.
+    /// Parses a packet without its checksum.
+    // Inlined always: otherwise the compiler calls it and moves the result through memory twice.
     #[inline(always)]
     pub(super) fn parse(kind: PacketKind, body: &'a [u8]) -> Result<Self, WireError> {
         let wrong = |expected| WireError::Length { kind, expected, found: body.len() + CRC_LENGTH };
@@ -350,7 +348,7 @@ impl<'a> Data<'a> {
         packet_index(self.address(), base, self.packet_size_log2())
     }
 
-    /// What a START packet says more; `None` for DATA.
+    /// Additional fields of a START packet; `None` for DATA.
     #[must_use]
     #[inline]
     pub fn start(&self) -> Option<StartFields> {
@@ -363,14 +361,14 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// The payload: 1 byte to the packet size.
+    /// Payload: 1 byte to the packet size.
     #[must_use]
     #[inline]
     pub const fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Everything but the payload, as a value.
+    /// Header of the packet as a value.
     #[must_use]
     #[inline(always)]
     pub fn header(&self) -> DataHeader {

@@ -1,4 +1,4 @@
-//! Why bytes are no packet, and why a value cannot become one.
+//! Errors of parsing and encoding packets.
 
 use fpga_registers::CardAddr;
 
@@ -6,7 +6,7 @@ use super::{Flags, PacketKind};
 use crate::geometry::GeometryError;
 use crate::ids::{NodeId, SegmentIndex, TransferId};
 
-/// Why bytes are not a packet of this protocol.
+/// Reason why bytes are not a packet of this protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -18,7 +18,7 @@ pub enum WireError {
         /// Bytes of a common header and a checksum.
         needed: usize,
     },
-    /// The checksum is wrong: damaged on the way, or cut, or padded.
+    /// The checksum is wrong: the packet was damaged in transit, truncated or padded.
     #[error(
         "checksum {found:#010x} where the bytes give {computed:#010x}: damaged on the way, the sender will repeat it"
     )]
@@ -28,7 +28,7 @@ pub enum WireError {
         /// Checksum of its bytes.
         computed: u32,
     },
-    /// Another wire version.
+    /// Unsupported wire version.
     #[error("wire version {found}, this node speaks {supported}: update the older node")]
     Version {
         /// Version found.
@@ -36,23 +36,23 @@ pub enum WireError {
         /// Version of this package.
         supported: u8,
     },
-    /// No such kind.
+    /// Unknown packet kind.
     #[error("unknown packet kind {found}: the peer breaks wire version 1")]
     Kind {
         /// Number found.
         found: u8,
     },
-    /// The bytes are more or fewer than the fields say.
+    /// The length differs from the length that the fields imply.
     #[error("{kind} packet of {found} bytes where its fields give {expected}: the peer breaks the format")]
     Length {
         /// Kind of the packet.
         kind: PacketKind,
-        /// Bytes by its fields.
+        /// Length implied by the fields, in bytes.
         expected: usize,
-        /// Bytes given.
+        /// Length found, in bytes.
         found: usize,
     },
-    /// Flags that are unknown, or that this kind does not carry.
+    /// Flags that are unknown or not allowed for this kind.
     #[error("{kind} packet with flags {found}: it may carry none of these")]
     Flags {
         /// Kind of the packet.
@@ -60,7 +60,7 @@ pub enum WireError {
         /// Flags found.
         found: Flags,
     },
-    /// A node id is the one that no node has.
+    /// A node id is the reserved one.
     #[error("packet from node {from} to node {to}: 4294967295 is no node; set NODE_ID")]
     ReservedNode {
         /// Source found.
@@ -74,7 +74,7 @@ pub enum WireError {
         /// Kind of the packet.
         kind: PacketKind,
     },
-    /// The payload is empty or longer than a packet's.
+    /// The payload is empty or longer than the packet size.
     #[error("payload of {length} bytes in packets of {packet_size}: 1 to {packet_size} are possible")]
     PayloadLength {
         /// Bytes of the payload.
@@ -82,17 +82,17 @@ pub enum WireError {
         /// Bytes of a full packet's payload.
         packet_size: u32,
     },
-    /// The packet's transfer is older than the oldest that its sender calls live.
+    /// The packet's transfer is older than the oldest live one of its sender.
     #[error(
         "transfer {transfer} is older than the sender's oldest live one, {oldest_live}: the sender contradicts itself"
     )]
     OldestLive {
         /// Transfer of the packet.
         transfer: TransferId,
-        /// Oldest live transfer by the packet.
+        /// Oldest live transfer in the packet.
         oldest_live: TransferId,
     },
-    /// A START packet's payload does not start where its segment does.
+    /// A START packet's payload does not start at the segment's start.
     #[error("START packet for {address} in a segment at {base}: it has to carry packet 0")]
     StartAddress {
         /// Address of the payload.
@@ -100,7 +100,7 @@ pub enum WireError {
         /// Address of the segment.
         base: CardAddr,
     },
-    /// A START packet's payload is not what the first packet of its segment carries.
+    /// A START packet's payload is not that of the segment's first packet.
     #[error("START packet of {found} payload bytes where segment {segment}'s first packet has {expected}")]
     StartPayload {
         /// Bytes found.
@@ -121,7 +121,7 @@ pub enum WireError {
         /// Number found.
         found: u8,
     },
-    /// A scheme that carries no messages, or none at all.
+    /// The scheme does not use messages, or is unknown.
     #[error("{kind} packet of scheme {found}: it carries no messages")]
     Scheme {
         /// Kind of the packet.
@@ -129,7 +129,7 @@ pub enum WireError {
         /// Number found.
         found: u8,
     },
-    /// A message that contradicts itself or its transfer.
+    /// A message contradicts itself or its transfer.
     #[error(
         "{kind} packet of a message of {length} bytes in a transfer of {transfer_length}: 1 byte to 4096 packets, inside it"
     )]
@@ -141,15 +141,15 @@ pub enum WireError {
         /// Bytes of the transfer.
         transfer_length: u64,
     },
-    /// A packet that its message cannot have.
+    /// The packet does not fit its message.
     #[error("{kind} packet {index}: index, tail mark and payload do not agree with its message")]
     MessagePacket {
         /// Kind of the packet.
         kind: PacketKind,
-        /// Its index.
+        /// Index of the packet.
         index: u16,
     },
-    /// An answer that is none, or not of this kind of packet.
+    /// Unknown answer, or one that this kind of packet does not carry.
     #[error("{kind} packet with answer {found}: the peer breaks the format")]
     Answer {
         /// Kind of the packet.
@@ -157,10 +157,10 @@ pub enum WireError {
         /// Number found.
         found: u8,
     },
-    /// A READ_REQUEST about no bytes, or without a number.
+    /// A READ_REQUEST with length 0 or number 0.
     #[error("READ_REQUEST packet of no bytes or with number 0: those send no packets")]
     EmptyRead,
-    /// A link that does more than it can.
+    /// Load values of a link are out of range.
     #[error("link {link} with rate {rate} and queue {queue} of 1000: the hop breaks the format")]
     LinkState {
         /// The link.
@@ -170,10 +170,10 @@ pub enum WireError {
         /// Queue found.
         queue: u16,
     },
-    /// An ARRIVED packet about no bytes.
+    /// An ARRIVED packet with length 0.
     #[error("ARRIVED packet of an empty transfer: those send no packets")]
     EmptyTransfer,
-    /// A HELLO packet with a mask that no node can have, or without a wire version.
+    /// A HELLO packet with an impossible number of mask bits, or without a wire version.
     #[error(
         "HELLO packet with {mask_bits} mask bits and wire version {wire_version}: 1 to 256 bits, version 1 or later"
     )]
@@ -186,18 +186,18 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// Whether the network damaged the packet (counted as BAD_CRC); otherwise it was sent wrong (counted as BAD_PACKET).
+    /// Whether the network damaged the packet (counted as BAD_CRC); otherwise the sender made it wrong (counted as BAD_PACKET).
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         matches!(self, Self::TooShort { .. } | Self::Checksum { .. })
     }
 }
 
-/// Why a value was not encoded. The buffer's content is unspecified then.
+/// Reason why a value was not encoded. The buffer's content is unspecified on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The packet does not fit.
+    /// The packet does not fit into the buffer.
     #[error("the packet needs {needed} bytes and the buffer has {available}: provide MAX_PACKET_LENGTH")]
     BufferTooSmall {
         /// Bytes of the packet.

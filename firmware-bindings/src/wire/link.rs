@@ -1,4 +1,4 @@
-//! Packets about links (document 002): who asks how the links on a way do, and what is said of them.
+//! Link feedback packets (document 002): inquiries about the links of a path, and reports of their load.
 
 use super::{CRC_LENGTH, Common, EncodeError, PacketKind, WireError, exact, finish};
 use crate::bytes::{ByteImage, u16_at, u32_at};
@@ -8,61 +8,61 @@ use crate::generated::layout::{
 };
 use crate::ids::NodeId;
 
-/// How a link does.
+/// Load of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkLoad {
-    /// Which: a number that is the link's alone in its network.
+    /// Link number, unique in the network.
     pub link: u32,
-    /// Rate at which it takes packets away, in parts of its own: 0 to [`LINK_WHOLE`].
+    /// Rate at which the link forwards packets, as a fraction of its capacity: 0 to [`LINK_WHOLE`].
     pub rate: u16,
-    /// How full its queue is: 0 to [`LINK_WHOLE`].
+    /// Fill level of its queue: 0 to [`LINK_WHOLE`].
     pub queue: u16,
 }
 
-/// What is said.
+/// Link feedback by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkFeedback {
-    /// From a sender towards a receiver: every hop on the way that understands it answers, and passes it on.
+    /// From a sender towards a receiver: every hop on the path that supports it answers and forwards it.
     Inquiry {
-        /// Comes back in the answers.
+        /// Number that the answers repeat.
         number: u32,
     },
-    /// From a hop to the sender that asked.
+    /// From a hop to the sender of the inquiry.
     Passive {
-        /// Which inquiry it answers.
+        /// Number of the inquiry.
         number: u32,
-        /// The receiver that the inquiry was for.
+        /// Receiver that the inquiry was addressed to.
         receiver: NodeId,
-        /// The link.
+        /// Load of the link.
         state: LinkLoad,
     },
-    /// To the controller: from a hop by itself, or from a sender that has heard of a congested link.
+    /// To the controller: from a hop on its own initiative, or from a sender that learned of a congested link.
     Active {
-        /// Who sends over the link.
+        /// Node that sends over the link.
         sender: NodeId,
-        /// To whom.
+        /// Destination of that traffic.
         receiver: NodeId,
-        /// The link.
+        /// Load of the link.
         state: LinkLoad,
     },
-    /// From the controller to a sender: there is no way round.
+    /// From the controller to a sender: no alternative path exists.
     Slow {
-        /// Send less to this node.
+        /// Reduce the traffic to this node.
         receiver: NodeId,
     },
 }
 
-/// A packet about links. No payload.
+/// Link feedback packet, without payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkPacket {
-    /// From whom, to whom. A hop is no node: its words carry the receiver's as their source.
+    /// Common header. A hop is not a node: its packets have the receiver as source.
     pub common: Common,
-    /// What it says.
+    /// Content of the packet.
     pub word: LinkFeedback,
 }
 
 impl LinkFeedback {
-    /// Nodes that it names, and the state.
+    /// Returns the nodes and the load in the packet.
     const fn content(&self) -> ([Option<NodeId>; 2], Option<LinkLoad>) {
         match *self {
             Self::Inquiry { .. } => ([None; 2], None),
@@ -98,7 +98,7 @@ impl LinkPacket {
         }
     }
 
-    /// Bytes on the wire, checksum included.
+    /// Length of the packet in bytes, checksum included.
     #[must_use]
     pub const fn length(&self) -> usize {
         super::header_length(self.kind()) + CRC_LENGTH
@@ -144,10 +144,10 @@ impl LinkPacket {
         Ok(Self { common, word })
     }
 
-    /// Writes the packet to the front of `buffer`; returns its length.
+    /// Writes the packet to the start of `buffer`. Returns its length.
     ///
     /// # Errors
-    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for what [`super::Packet::parse`] would refuse.
+    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for a packet that [`super::Packet::parse`] would refuse.
     pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         self.common.check(self.kind())?;
         self.word.check(&self.common)?;

@@ -1,7 +1,7 @@
-//! Packets of the schemes that carry numbered messages: everything but the registry.
+//! Packets of the message schemes, that is all schemes except the registry.
 //!
-//! A transfer is cut into messages of up to [`MESSAGE_PACKETS_MAX`] packets. The receiver keeps a context per message; its
-//! number (CID) comes back in the answers and spares later packets the fields that began the message.
+//! A transfer is divided into messages of up to [`MESSAGE_PACKETS_MAX`] packets. The receiver keeps a context per message. The answers
+//! contain its number (CID), so that later packets need not repeat the fields of the announcement.
 
 mod answer;
 
@@ -18,93 +18,93 @@ use crate::geometry::{packet_size, range_end};
 use crate::ids::{MessageId, TransferId};
 pub use answer::{AnswerBody, MessageAnswer};
 
-/// Most packets of a message: a window's base has 13 bits (erratum E0-11).
+/// Maximum number of packets of a message: a window's base has 13 bits (erratum E0-11).
 pub const MESSAGE_PACKETS_MAX: u32 = 4096;
 
-/// "No context" in a CONTEXT field.
+/// Value of a CONTEXT field without context.
 const NO_CONTEXT: u32 = u32::MAX;
 
-/// What begins a message.
+/// Description of a message that begins it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Announcement {
-    /// Bytes of the message: 1 to [`MESSAGE_PACKETS_MAX`] packets.
+    /// Length of the message in bytes: 1 to [`MESSAGE_PACKETS_MAX`] packets.
     pub length: u32,
-    /// Its first byte at the destination.
+    /// First byte of the message at the destination.
     pub base: CardAddr,
     /// Key of the destination's memory window.
     pub key: u64,
-    /// The transfer's first byte at the destination.
+    /// First byte of the transfer at the destination.
     pub transfer_base: CardAddr,
-    /// Bytes of the transfer.
+    /// Length of the transfer in bytes.
     pub transfer_length: u64,
-    /// The transfer.
+    /// Number of the transfer.
     pub transfer: TransferId,
-    /// Number of the read that the transfer answers; 0: none.
+    /// Number of the read that the transfer answers; 0 if there is none.
     pub read: u32,
-    /// Other messages of the transfer that are not complete; 0: with this one, the transfer is.
+    /// Number of other messages of the transfer that are not complete; 0: this message completes the transfer.
     pub left: u32,
 }
 
 /// MESSAGE_REQUEST: asks for a receive context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MessageRequest {
-    /// From the sender of the data.
+    /// Common header: from the sender of the data.
     pub common: Common,
-    /// The message.
+    /// Id of the message.
     pub message: MessageId,
-    /// By which rules it will be sent.
+    /// Scheme of the message.
     pub scheme: Scheme,
     /// Payload bytes of a full packet, as a power of two: 6 to 12.
     pub packet_size_log2: u8,
-    /// What it is.
+    /// Description of the message.
     pub announcement: Announcement,
 }
 
 /// MESSAGE_DATA or MESSAGE_START without payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MessageHeader {
-    /// From the sender of the data.
+    /// Common header: from the sender of the data.
     pub common: Common,
-    /// The message.
+    /// Id of the message.
     pub message: MessageId,
-    /// The receiver's context, if it was told.
+    /// Context of the receiver, if known.
     pub context: Option<u32>,
-    /// Number of this sending of a packet.
+    /// Sequence number of this sending of a packet.
     pub sequence: u32,
     /// Index within the message.
     pub index: u16,
-    /// Which sending of the whole message.
+    /// Number of the sending of the whole message.
     pub round: u8,
-    /// The message's last packet.
+    /// Whether this is the message's last packet.
     pub tail: bool,
-    /// By which rules it is sent.
+    /// Scheme of the message.
     pub scheme: Scheme,
     /// Payload bytes of a full packet, as a power of two: 6 to 12.
     pub packet_size_log2: u8,
-    /// What lets this packet begin its message: makes it a MESSAGE_START.
+    /// Description that lets this packet begin its message; makes it a MESSAGE_START.
     pub announcement: Option<Announcement>,
 }
 
-/// READ_REQUEST: asks for a transfer to the asking node.
+/// READ_REQUEST: asks for a transfer to the requesting node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReadRequest {
-    /// From the node that wants the data.
+    /// Common header: from the node that requests the data.
     pub common: Common,
     /// Number of the read, not 0.
     pub read: MessageId,
-    /// First byte at the node that is asked.
+    /// First byte at the node that has the data.
     pub source: CardAddr,
-    /// Key of its memory window.
+    /// Key of the memory window there.
     pub source_key: u64,
-    /// First byte at the node that asks.
+    /// First byte at the requesting node.
     pub base: CardAddr,
-    /// Key of its memory window.
+    /// Key of the memory window there.
     pub key: u64,
-    /// Bytes, not 0.
+    /// Length in bytes, not 0.
     pub length: u64,
 }
 
-/// Any packet of these schemes, without payload.
+/// Any packet of the message schemes, without payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Message {
     /// MESSAGE_REQUEST.
@@ -117,7 +117,7 @@ pub enum Message {
     Read(ReadRequest),
 }
 
-/// Bytes of a packet of these schemes, checked.
+/// Checked bytes of a packet of the message schemes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageBytes<'a> {
     kind: PacketKind,
@@ -140,7 +140,7 @@ const fn context(field: u32) -> Option<u32> {
 }
 
 impl Announcement {
-    /// Packets of the message.
+    /// Number of packets of the message.
     #[must_use]
     pub const fn packets(&self, packet_size_log2: u8) -> u32 {
         match 1_u32.checked_shl(packet_size_log2 as u32) {
@@ -157,7 +157,7 @@ impl Announcement {
         }
         let end = range_end(self.base, self.length.into())?;
         let transfer_end = range_end(self.transfer_base, self.transfer_length)?;
-        // Alone, or one of several: the others' bytes are somewhere, too.
+        // The message is alone or one of several: each of the others has at least one byte in the transfer.
         let others = self.transfer_length.saturating_sub(self.length.into());
         if self.base < self.transfer_base || end > transfer_end || u64::from(self.left) > others {
             return Err(wrong);
@@ -173,7 +173,7 @@ impl MessageHeader {
         if self.announcement.is_some() { PacketKind::MessageStart } else { PacketKind::MessageData }
     }
 
-    /// Bytes before the payload.
+    /// Length of the header in bytes.
     #[must_use]
     pub const fn length(&self) -> usize {
         super::header_length(self.kind())
@@ -387,7 +387,7 @@ impl ReadRequest {
     }
 }
 
-/// A packet without payload whose own fields are in `image`.
+/// Writes a packet without payload whose own fields are in `image`.
 fn write<const LENGTH: usize>(
     common: &Common,
     kind: PacketKind,
@@ -427,7 +427,7 @@ impl Message {
         }
     }
 
-    /// Bytes of the packet with its checksum, without payload.
+    /// Length of the packet in bytes with its checksum, without payload.
     #[must_use]
     pub const fn length(&self) -> usize {
         super::header_length(self.kind()) + CRC_LENGTH
@@ -437,7 +437,7 @@ impl Message {
     /// [`super::MAX_PACKET_LENGTH`] bytes are always enough.
     ///
     /// # Errors
-    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for what [`super::Packet::parse`] would refuse.
+    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for a packet that [`super::Packet::parse`] would refuse.
     pub fn encode(&self, payload: &[u8], buffer: &mut [u8]) -> Result<usize, EncodeError> {
         match self {
             Self::Request(packet) => packet.encode(buffer),
@@ -464,7 +464,7 @@ impl Message {
 }
 
 impl<'a> MessageBytes<'a> {
-    /// Checks the bytes before the checksum.
+    /// Parses a packet without its checksum.
     pub(super) fn parse(kind: PacketKind, body: &'a [u8]) -> Result<Self, WireError> {
         Message::read(kind, body)?;
         Ok(Self { kind, body })
@@ -484,10 +484,10 @@ impl<'a> MessageBytes<'a> {
             .map_or_else(Common::default, Common::read)
     }
 
-    /// The packet as a value, and its payload.
+    /// Returns the packet as a value, and its payload.
     ///
     /// # Errors
-    /// None in what [`super::Packet::parse`] has returned.
+    /// None for packets that [`super::Packet::parse`] has returned.
     pub fn read(&self) -> Result<(Message, &'a [u8]), WireError> {
         Message::read(self.kind, self.body)
     }

@@ -1,48 +1,48 @@
 //! Packet formats.
 //!
-//! Every packet is a common header, the fields of its kind, for DATA and START the payload, and a CRC-32C over all of that.
-//! All integers are little-endian. Byte offsets are in [`crate::generated::layout`]; tables are in `map/ni.md`.
+//! Every packet consists of a common header, the fields of its kind, for DATA and START the payload, and a CRC-32C over all of that. All
+//! integers are little-endian. Byte offsets are in [`crate::generated::layout`]; tables are in `map/ni.md`.
 //!
-//! | Kind | Says | Bytes without payload |
-//! |---|---|---|
+//! | Kind | Meaning | Bytes without payload |
+//! ---|---|---|
 //! | DATA | a packet of a segment | 60 |
-//! | START | the first packet of a segment, with what the registry needs | 92 |
+//! | START | the first packet of a segment, with the fields that the registry needs | 92 |
 //! | ACK, NACK | one packet is in memory; one packet was refused | 40 |
 //! | SEGMENT_DONE | all packets of a segment are in memory | 36 |
-//! | ARRIVED | the sender says that a transfer is complete | 52 |
-//! | HELLO, HELLO_REPLY | what a node can do | 36 |
+//! | ARRIVED | the sender reports that a transfer is complete | 52 |
+//! | HELLO, HELLO_REPLY | capabilities of a node | 36 |
 //! | MESSAGE_REQUEST | asks for a receive context for a message | 76 |
-//! | MESSAGE_DATA, MESSAGE_START | a packet of a message; with all that begins it | 40, 88 |
-//! | MESSAGE_ANSWER, MESSAGE_MAP | what a message's receiver says; with all that it has | 44, 76 |
-//! | READ_REQUEST | asks a node to write a part of its memory here | 68 |
-//! | LINK_INQUIRY, LINK_SLOW | asks hops about their links; asks a sender to send less | 24 |
+//! | MESSAGE_DATA, MESSAGE_START | a packet of a message; with the description that begins it | 40, 88 |
+//! | MESSAGE_ANSWER, MESSAGE_MAP | answer of a message's receiver; with bitmaps | 44, 76 |
+//! | READ_REQUEST | asks a node to write a part of its memory to the requesting node | 68 |
+//! | LINK_INQUIRY, LINK_SLOW | asks hops for the load of their links; asks a sender to send less | 24 |
 //! | LINK_PASSIVE, LINK_ACTIVE | a hop's answer; a congested link | 36 |
 //!
-//! The rows from MESSAGE_REQUEST on are the other schemes' ([`Message`]); they only go to a node whose HELLO names the scheme. The last two
-//! are about links ([`LinkPacket`]).
+//! The rows from MESSAGE_REQUEST on belong to the message schemes ([`Message`]); these packets only go to a node whose HELLO names the
+//! scheme. The last two rows are link feedback ([`LinkPacket`]).
 //!
 //! # Two levels
 //!
-//! [`Packet::parse`] checks bytes and gives a *view* of DATA and START packets that borrows them ([`Data`]), so that a
-//! payload is never copied on its way to memory, and *values* for the small packets ([`Control`]). [`DataHeader`] is the
-//! value of a DATA or START packet without its payload. Values are encoded into the caller's buffer. Nothing allocates.
+//! [`Packet::parse`] checks bytes. It returns a *view* of DATA and START packets that borrows them ([`Data`]), so that a payload is copied
+//! only once, to its memory, and *values* for the small packets ([`Control`]). [`DataHeader`] is the value of a DATA or START packet
+//! without its payload. Values are encoded into the caller's buffer. Nothing allocates.
 //!
 //! # No panic, and what a successful parse means
 //!
-//! `parse` takes any bytes. Where it succeeds: the length is exactly the packet's, the checksum is right, every enum and
-//! flag is known, reserved fields are 0, no address range wraps, the payload fits the packet size, and a START packet's
-//! segment agrees with itself and with its transfer ([`crate::geometry`]). No accessor of a parsed packet panics or can
-//! read outside the bytes: views hold arrays whose length is part of their type, and places are checked when they compile.
-//! Not checked, because only the receiver can: keys, memory windows, whether a segment is expected, and whether a DATA
-//! packet (which does not say where its segment starts) lies in its segment.
+//! `parse` accepts any bytes. If it succeeds, the length is exactly the packet's, the checksum is right, every enum and flag is known,
+//! reserved fields are 0, no address range wraps, the payload fits the packet size, and a START packet's segment is consistent with itself
+//! and with its transfer ([`crate::geometry`]). No accessor of a parsed packet panics or can read outside the bytes: views hold arrays
+//! whose length is part of their type, and offsets are checked at compile time. Not checked, because only the receiver can: keys, memory
+//! windows, whether a segment is expected, and whether a DATA packet (which does not contain its segment's start) lies in its segment.
 //!
-//! Encoding refuses, with the same checks, whatever parsing would refuse. A packet buffer holds exactly one packet: link
-//! padding has to be cut off before.
+//! Encoding makes the same checks and refuses every packet that parsing would refuse. A packet buffer holds exactly one packet: link
+//! padding must be removed first.
 //!
 //! # Order of the checks
 //!
-//! Length, checksum, version, kind, fields: whatever fails after the checksum was *sent* that way, by a peer with another
-//! idea of the protocol; before it, the network damaged it. Receivers count the two apart ([`WireError::is_damage`]).
+//! Length, checksum, version, kind, fields. A failure after the checksum means that the packet was *sent* that way, by a peer with a
+//! different protocol; a failure up to the checksum means that the network damaged it. Receivers count the two separately
+//! ([`WireError::is_damage`]).
 
 #![warn(clippy::indexing_slicing)]
 
@@ -69,27 +69,27 @@ use crate::generated::layout::{ack, arrived, common, data as data_at, hello, seg
 use crate::generated::{PACKET_SIZE_LOG2_MAX, layout};
 use crate::ids::{Incarnation, NodeId};
 
-/// Bytes of the checksum at the end of every packet.
+/// Length of the checksum at the end of every packet, in bytes.
 pub const CRC_LENGTH: usize = 4;
 
-/// Bytes of a DATA packet before its payload.
+/// Length of a DATA packet before its payload, in bytes.
 pub const DATA_HEADER_LENGTH: usize = layout::data::LAYOUT_SIZE;
 
-/// Bytes of a START packet before its payload.
+/// Length of a START packet before its payload, in bytes.
 pub const START_HEADER_LENGTH: usize = layout::start::LAYOUT_SIZE;
 
-/// Bytes of the longest packet: a START packet with the largest payload. A buffer of this size holds any packet.
+/// Maximum length of a packet in bytes: a START packet with the largest payload. A buffer of this size holds any packet.
 pub const MAX_PACKET_LENGTH: usize = START_HEADER_LENGTH + (1 << PACKET_SIZE_LOG2_MAX) + CRC_LENGTH;
 
-/// Bytes of the longest packet without payload.
+/// Maximum length of a packet without payload, in bytes.
 pub const MAX_CONTROL_LENGTH: usize = layout::arrived::LAYOUT_SIZE + CRC_LENGTH;
 
-/// What every packet says, apart from version and kind.
+/// Common header fields, without version and kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Common {
-    /// Node that made the packet; an acknowledgement is made by the receiver of the data.
+    /// Node that sends the packet; for an acknowledgement, the receiver of the data.
     pub source: NodeId,
-    /// Node that the packet is for.
+    /// Node that the packet is addressed to.
     pub destination: NodeId,
     /// Incarnation of `source`.
     pub incarnation: Incarnation,
@@ -136,28 +136,28 @@ impl Common {
     }
 }
 
-/// Whether flags say both that the receiver tells of the transfer and that nobody does.
+/// Whether the flags ask both for a notification by the receiver and for no notification.
 pub(crate) const fn contradicts(flags: Flags) -> bool {
     flags.contains(Flags::NOTIFY_RECEIVER.with(Flags::NO_NOTICE))
 }
 
 /// A checked packet.
 ///
-/// Exhaustive on purpose: another kind means another wire version, and everybody who handles packets has to decide.
+/// Exhaustive on purpose: a further kind means another wire version, and every handler of packets must then handle it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packet<'a> {
     /// DATA or START: a view of the bytes.
     Data(Data<'a>),
     /// Any other packet of the registry scheme: a value.
     Control(Control),
-    /// A packet of another scheme. A view, and looked at again when it is read: as a value, its longest kind would make every
+    /// A packet of a message scheme. It is a view that is parsed again when it is read: the value of its longest kind would make every
     /// packet of the registry scheme move more bytes.
     Message(MessageBytes<'a>),
-    /// A packet about links: a value.
+    /// A link feedback packet: a value.
     Link(LinkPacket),
 }
 
-/// Bytes before payload and checksum.
+/// Length of header and fields, without payload and checksum.
 const fn header_length(kind: PacketKind) -> usize {
     match kind {
         PacketKind::Data => data_at::LAYOUT_SIZE,
@@ -184,7 +184,7 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     ///
-    /// The first broken rule, in the order that the [module](self) gives.
+    /// The first broken rule, in the order given in the [module](self).
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let needed = common::LAYOUT_SIZE + CRC_LENGTH;
@@ -244,7 +244,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The whole header of a packet without payload, or the error that says how long the packet is.
+/// Whole header of a packet without payload, or the error with the expected length.
 fn exact<const LENGTH: usize>(kind: PacketKind, body: &[u8]) -> Result<&[u8; LENGTH], WireError> {
     body.try_into().map_err(|_| WireError::Length {
         kind,
@@ -253,12 +253,12 @@ fn exact<const LENGTH: usize>(kind: PacketKind, body: &[u8]) -> Result<&[u8; LEN
     })
 }
 
-/// Second step of encoding in two steps: puts the checksum after the first `length` bytes of `buffer`, which are header
-/// and payload. Returns the packet's length.
+/// Second step of two-step encoding: writes the checksum after the first `length` bytes of `buffer`, which are header and payload. Returns
+/// the packet's length.
 ///
 /// # Errors
 ///
-/// [`EncodeError::BufferTooSmall`] if the checksum has no room.
+/// [`EncodeError::BufferTooSmall`] if the checksum does not fit.
 #[inline]
 pub fn finish(buffer: &mut [u8], length: usize) -> Result<usize, EncodeError> {
     let available = buffer.len();
@@ -269,8 +269,8 @@ pub fn finish(buffer: &mut [u8], length: usize) -> Result<usize, EncodeError> {
     seal(buffer, length, crc)
 }
 
-/// As [`finish`], for a body that is a header of `header_length` bytes and a copy of `payload`. The checksum of a long
-/// payload is taken from the original: the copy's stores are still under way, and a processor that loads across them waits.
+/// Like [`finish`], for a body that is a header of `header_length` bytes and a copy of `payload`. The checksum of a long payload is
+/// computed from the original: the copy's stores are still pending, and a processor that loads across them waits.
 #[inline]
 fn finish_copy(buffer: &mut [u8], header_length: usize, payload: &[u8]) -> Result<usize, EncodeError> {
     let length = header_length + payload.len();
@@ -280,7 +280,7 @@ fn finish_copy(buffer: &mut [u8], header_length: usize, payload: &[u8]) -> Resul
     }
 }
 
-/// Puts `crc` behind the first `length` bytes.
+/// Writes `crc` after the first `length` bytes.
 #[inline]
 fn seal(buffer: &mut [u8], length: usize, crc: u32) -> Result<usize, EncodeError> {
     let available = buffer.len();

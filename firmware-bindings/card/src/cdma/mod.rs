@@ -1,8 +1,7 @@
 //! AXI CDMA (PG034): registers, simple mode, interrupts. The scatter-gather engine is in `sg`.
 //!
-//! Decided here where PG034 leaves it open: without DRE a misaligned address is DMAIntErr; a descriptor that fails
-//! gets its error bit without Cmplt; writes of address registers while busy are dropped and logged; a byte count
-//! wider than the build is cut to its width.
+//! Behaviour that PG034 does not specify: without DRE a misaligned address is DMAIntErr; a descriptor that fails gets its error bit
+//! without Cmplt; writes of address registers while busy are dropped and logged; a byte count wider than the build is cut to its width.
 
 mod sg;
 
@@ -29,9 +28,9 @@ mod control {
     pub(super) const KEYHOLE_READ: u32 = C::from_bits(0).with_keyhole_read(true).into_bits();
     pub(super) const KEYHOLE_WRITE: u32 = C::from_bits(0).with_keyhole_write(true).into_bits();
     pub(super) const CYCLIC: u32 = C::from_bits(0).with_cyclic(true).into_bits();
-    /// Software-writable bits that stay: SGMode, keyholes, cyclic, interrupt enables, threshold, delay.
+    /// Software-writable bits that keep their value: SGMode, keyholes, cyclic, interrupt enables, threshold, delay.
     pub(super) const STORED: u32 = 0xFFFF_7078;
-    /// Of these, what exists only with scatter-gather.
+    /// Those of [`STORED`] that exist only with scatter-gather.
     pub(super) const SG_ONLY: u32 = 0xFFFF_2048;
     pub(super) const AFTER_RESET: u32 = 1 << 16 | TAIL_POINTER;
 }
@@ -52,7 +51,7 @@ mod status {
     pub(super) const DELAY: u32 = S::from_bits(0).with_delay_irq(true).into_bits();
     pub(super) const ERROR: u32 = S::from_bits(0).with_error_irq(true).into_bits();
     pub(super) const INTERRUPTS: u32 = S::INTERRUPTS.into_bits();
-    /// Whatever halts the engine.
+    /// Errors that halt the engine.
     pub(super) const ERRORS: u32 = S::ERRORS.into_bits();
 }
 
@@ -67,7 +66,7 @@ struct CopyInProgress {
     remaining: u32,
 }
 
-/// How a copy's step ended.
+/// Result of one step of a copy.
 enum CopyStep {
     More,
     Done,
@@ -76,11 +75,11 @@ enum CopyStep {
     Silent,
 }
 
-/// The engine.
+/// The CDMA engine.
 #[derive(Debug)]
 pub(crate) struct Cdma {
     control: u32,
-    /// Errors and interrupts only; Idle and the live counts are added when read.
+    /// Errors and interrupts only; Idle and the live counts are added by reads.
     status: u32,
     current: u64,
     tail: u64,
@@ -89,9 +88,9 @@ pub(crate) struct Cdma {
     length: u32,
     simple: Option<CopyInProgress>,
     sg: ScatterGather,
-    /// An AXI slave did not answer: neither the transfer nor a soft reset comes to an end.
+    /// An AXI slave did not answer: neither the transfer nor a soft reset ends.
     hangs: bool,
-    /// Completed descriptors still missing for IOC.
+    /// Completed descriptors until the next IOC.
     threshold_left: u32,
     delay_deadline: Option<Nanos>,
     address_mask: u64,
@@ -145,7 +144,7 @@ impl Cdma {
         self.status & self.control & status::INTERRUPTS != 0
     }
 
-    /// When the delay interrupt will fire by itself.
+    /// Time at which the delay interrupt fires.
     pub(crate) const fn deadline(&self) -> Option<Nanos> {
         self.delay_deadline
     }
@@ -162,7 +161,7 @@ impl Cdma {
         self.simple.is_none() && !self.sg.running
     }
 
-    /// Register at `offset`; reading has no side effects. High halves exist above 32 address bits only.
+    /// Reads the register at `offset`, without side effects. High halves exist above 32 address bits only.
     pub(crate) fn read(&self, offset: u32) -> u32 {
         match offset {
             at::CR => self.control,
@@ -191,7 +190,7 @@ impl Cdma {
         word
     }
 
-    /// Register at `offset`. Only latches; the engine acts in its next step.
+    /// Writes the register at `offset`. Only latches; the engine acts in its next step.
     pub(crate) fn write(&mut self, offset: u32, value: u32, faults: &mut FaultLog) {
         let wide = self.wide;
         match offset {
@@ -238,7 +237,7 @@ impl Cdma {
         }
     }
 
-    /// Descriptor addresses have no bits 5:0.
+    /// Masks a descriptor address, which has no bits 5:0.
     const fn pointer(&self, value: u64) -> u64 {
         value & self.address_mask & !0x3F
     }
@@ -249,7 +248,7 @@ impl Cdma {
 
     fn write_control(&mut self, value: u32) {
         if value & control::RESET != 0 {
-            // Self-clearing: reads as 1 until the transfer on the bus is finished, that is until the next step.
+            // Self-clearing: reads as 1 until the transfer on the bus has finished, that is until the next step.
             self.control |= control::RESET;
             return;
         }
@@ -259,7 +258,7 @@ impl Cdma {
         if !self.with_sg {
             new |= 1 << 16;
         } else if new & 0x00FF_0000 == 0 {
-            // PG034: a threshold of 0 has no meaning; the counter works as with 1.
+            // PG034: a threshold of 0 has no meaning; the counter treats it as 1.
             new |= 1 << 16;
         }
         if !self.idle() {
@@ -277,7 +276,7 @@ impl Cdma {
             self.status &= !status::DELAY;
             self.delay_deadline = None;
         } else if before & control::SG_MODE == 0 {
-            // The 0->1 toggle makes the engine take CURDESC at the next start instead of going on.
+            // The 0->1 toggle makes the engine take CURDESC at the next start instead of continuing.
             self.sg.reload = true;
         }
     }
@@ -288,7 +287,7 @@ impl Cdma {
         }
     }
 
-    /// One unit of work: a descriptor, or up to one page of data.
+    /// Does one unit of work: a descriptor, or up to one page of data.
     pub(crate) fn step(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) -> bool {
         if self.hangs {
             return false;
@@ -327,7 +326,7 @@ impl Cdma {
         lanes.upstream.faults.push(FaultKind::CdmaHalted, Unit::Cdma, address, self.status);
     }
 
-    /// An access at `address`, or to where it was to be copied, gets no answer.
+    /// Hangs the engine: an access at `address`, or at the destination of its data, gets no answer.
     fn hang(&mut self, address: u64, lanes: &mut EngineContext<'_, dyn HostPort>) {
         self.hangs = true;
         self.delay_deadline = None;
@@ -338,7 +337,7 @@ impl Cdma {
         self.control >> 16 & 0xFF
     }
 
-    /// Counts a finished descriptor towards the interrupt threshold; the delay timer covers what is left over.
+    /// Counts a finished descriptor towards the interrupt threshold. The delay timer covers an incomplete count.
     fn count_completion(&mut self, now: Nanos) {
         self.threshold_left = self.threshold_left.saturating_sub(1);
         if self.threshold_left == 0 {
@@ -373,7 +372,7 @@ impl Cdma {
         let write_fixed = self.control & control::KEYHOLE_WRITE != 0;
         let mut most = usize::try_from(copy.remaining).unwrap_or(PAGE).min(PAGE);
         if read_fixed || write_fixed {
-            // Beat by beat to or from one place; what counts is the order, so beats are copied one by one.
+            // Fixed address: the order matters, so beats are copied one by one.
             most = most.min(self.width);
         }
         let copied = lanes.space.copy(CardAddr::new(copy.source), CardAddr::new(copy.destination), most);

@@ -12,20 +12,20 @@ const FAILED_DECODE: u32 = 1 << 30;
 const FAILED_SLAVE: u32 = 1 << 29;
 const FAILED_INTERNAL: u32 = 1 << 28;
 
-/// Where the chain is.
+/// Position in the chain.
 #[derive(Debug, Default)]
 pub(super) struct ScatterGather {
     pub(super) running: bool,
     /// SGMode was toggled: the next start takes CURDESC.
     pub(super) reload: bool,
-    /// Where a later tail write goes on.
+    /// Descriptor at which a later tail write continues.
     next: u64,
     copy: Option<CopyInProgress>,
     following: u64,
 }
 
 impl ScatterGather {
-    /// TAILDESC was written. While running that only moves the stop point.
+    /// Handles a write of TAILDESC. While running, it only moves the stop point.
     pub(super) const fn start(&mut self, current: u64) {
         if self.running {
             return;
@@ -77,7 +77,7 @@ impl Cdma {
             words;
         let cyclic = self.control & control::CYCLIC != 0;
         if state & COMPLETED != 0 && !cyclic {
-            // A descriptor that software has not given back: overrun.
+            // A descriptor still marked complete by the engine: overrun.
             self.halt(status::SG_INTERNAL, self.current, lanes);
             return;
         }
@@ -103,7 +103,7 @@ impl Cdma {
                     _ => FAILED_INTERNAL,
                 };
                 let failing = self.current;
-                // The write may itself fail; the halt is already due.
+                // The status write may fail too; the engine halts anyway.
                 match self.write_state(mark, lanes) {
                     Ok(()) => self.halt(error, failing, lanes),
                     Err(second) => self.fail_sg(second, error, failing, lanes),
@@ -116,7 +116,7 @@ impl Cdma {
         }
     }
 
-    /// An access of the scatter-gather port at `address` failed, on top of `earlier` error bits.
+    /// Handles a failed access of the scatter-gather port at `address`, in addition to `earlier` error bits.
     fn fail_sg(
         &mut self,
         error: AxiError,

@@ -1,4 +1,4 @@
-//! What the function reports of errors on the link: status bits, advanced error reporting, messages to the root.
+//! Link error reporting of the function: status bits, advanced error reporting, messages to the root.
 
 use super::ConfigSpace;
 use super::layout::{COMMAND, STATUS, aer, command, express, status};
@@ -15,7 +15,7 @@ macro_rules! errors {
         pub enum $name { $($(#[$variant_doc])* $variant = $bit,)* }
 
         impl $name {
-            /// All of them, by bit.
+            /// All variants, in bit order.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             const fn bit(self) -> u32 {
@@ -26,7 +26,7 @@ macro_rules! errors {
 }
 
 errors! {
-    /// An uncorrectable error; the numbers are the bits of the AER status register (PCIe 7.8.4.2).
+    /// Uncorrectable error; the values are bit numbers of the AER status register (PCIe 7.8.4.2).
     UncorrectableError {
         /// Data link protocol error.
         DataLinkProtocol = 4,
@@ -36,17 +36,17 @@ errors! {
         PoisonedTlp = 12,
         /// Flow control protocol error.
         FlowControl = 13,
-        /// A completion did not come in time.
+        /// A completion timed out.
         CompletionTimeout = 14,
         /// The function answered with completer abort.
         CompleterAbort = 15,
-        /// A completion that nobody asked for.
+        /// A completion without an outstanding request.
         UnexpectedCompletion = 16,
-        /// More arrived than credits allowed.
+        /// More data arrived than the credits allowed.
         ReceiverOverflow = 17,
-        /// A packet that breaks the rules.
+        /// A malformed packet.
         MalformedTlp = 18,
-        /// End-to-end check sum wrong.
+        /// Wrong end-to-end check sum (ECRC).
         Ecrc = 19,
         /// A request that the function does not support.
         UnsupportedRequest = 20,
@@ -54,7 +54,7 @@ errors! {
 }
 
 errors! {
-    /// A correctable error; the numbers are the bits of the AER status register (PCIe 7.8.4.5).
+    /// Correctable error; the values are bit numbers of the AER status register (PCIe 7.8.4.5).
     CorrectableError {
         /// Error at the receiver.
         Receiver = 0,
@@ -62,11 +62,11 @@ errors! {
         BadTlp = 6,
         /// A link packet with a wrong check sum.
         BadDllp = 7,
-        /// The replay counter turned over.
+        /// The replay counter rolled over.
         ReplayRollover = 8,
-        /// The replay timer ran out.
+        /// The replay timer expired.
         ReplayTimeout = 12,
-        /// An uncorrectable error that is reported as advice.
+        /// An uncorrectable error that is reported as advisory.
         AdvisoryNonFatal = 13,
     }
 }
@@ -77,11 +77,11 @@ errors! {
 pub enum PciError {
     /// Corrected by hardware.
     Correctable(CorrectableError),
-    /// Not corrected; whether it is fatal is what the severity register says.
+    /// Not corrected; the severity register says whether it is fatal.
     Uncorrectable(UncorrectableError),
 }
 
-/// What a completion of a request of the function's own was instead of data.
+/// Completion without data to a request of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadCompletion {
     UnsupportedRequest,
@@ -146,7 +146,7 @@ impl ConfigSpace {
         (enabled || system_error).then_some(message)
     }
 
-    /// Notes in the status register what a completer made of a request of the card's (PCIe 7.5.1.1.4).
+    /// Notes in the status register a completer's error answer to a request of the card (PCIe 7.5.1.1.4).
     pub(crate) fn note_completion(&mut self, completion: BadCompletion) {
         let bit = match completion {
             BadCompletion::UnsupportedRequest => status::RECEIVED_MASTER_ABORT,
@@ -168,7 +168,7 @@ impl ConfigSpace {
         let control = self.map.word(aer::CONTROL);
         let status = self.map.dword(aer::UNCORRECTABLE_STATUS);
         if control & 0x1F != 0 && status >> (control & 0x1F) & 1 == 0 {
-            // The next one in line; 0 if none is left.
+            // Lowest remaining error; 0 if there is none.
             let next = if status == 0 { 0 } else { status.trailing_zeros() };
             self.map.set_word(aer::CONTROL, control & !0x1F | u16::try_from(next).unwrap_or(0));
         }

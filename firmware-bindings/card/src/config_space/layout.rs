@@ -1,7 +1,7 @@
-//! Where everything lies in the configuration space, what it holds after power-on, and which bits obey which rule.
+//! Layout of configuration space: offsets, power-on values, and the access rule of each bit.
 //!
-//! Sections are those of the PCI Express Base Specification 5.0 (chapter 7) and the PCI Local Bus Specification 3.0
-//! (6.2). Capabilities lie where the vendor's core puts them, as listings of public cards show.
+//! Section numbers are those of the PCI Express Base Specification 5.0 (chapter 7) and the PCI Local Bus Specification 3.0 (6.2). The
+//! capabilities have the vendor core's offsets, as listings of public cards show them.
 
 use super::{BarRole, CONFIG_SIZE};
 use crate::description::{BarName, CardDescription};
@@ -14,8 +14,8 @@ pub(super) mod command {
     pub(in crate::config_space) const MASTER: u16 = 1 << 2;
     pub(in crate::config_space) const SERR: u16 = 1 << 8;
     pub(in crate::config_space) const INTX_DISABLE: u16 = 1 << 10;
-    /// Memory, bus master, parity response, SERR, INTx disable; everything else is hard-wired to 0 (PCIe), I/O space
-    /// because there is none.
+    /// Memory, bus master, parity response, SERR, INTx disable. All other bits are hard-wired to 0 (PCIe), including I/O space, which the
+    /// card does not have.
     pub(in crate::config_space) const WRITABLE: u16 = 0x0546;
 }
 pub(super) mod status {
@@ -41,7 +41,7 @@ pub(super) const PCIE: usize = 0x70;
 /// Extended capabilities.
 pub(super) const AER: usize = 0x100;
 const SERIAL: usize = 0x150;
-/// Secondary PCI Express: listings of public UltraScale+ cards have it here.
+/// Secondary PCI Express; listings of public UltraScale+ cards have it at this offset.
 const SECONDARY: usize = 0x1C0;
 
 /// Power management control and status (7.5.2.2): bits 1:0 are the power state.
@@ -53,7 +53,7 @@ pub(super) mod msi {
 
     pub(in crate::config_space) const CONTROL: usize = MSI + 2;
     pub(in crate::config_space) const ENABLE: u16 = 1;
-    /// Messages that are enabled, as a power of two.
+    /// Number of enabled messages, as a power of two.
     pub(in crate::config_space) const MESSAGES: u16 = 7 << 4;
     pub(in crate::config_space) const MASK: usize = MSI + 0x10;
     pub(in crate::config_space) const PENDING: usize = MSI + 0x14;
@@ -106,19 +106,19 @@ pub(super) mod aer {
     pub(super) const MASKED_BY_DEFAULT: u32 = 1 << 13;
 }
 
-/// A byte per byte of configuration space.
+/// One byte for each byte of configuration space.
 pub(super) type Bytes = Box<[u8; CONFIG_SIZE]>;
 
-/// The arrays that say everything about configuration space.
+/// Arrays that define configuration space.
 #[derive(Debug, Clone)]
 pub(super) struct Map {
-    /// What it reads as.
+    /// Value that reads return.
     pub(super) value: Bytes,
     /// Bits that hold what is written.
     pub(super) writable: Bytes,
     /// Bits that a written 1 clears.
     pub(super) clears: Bytes,
-    /// Bits that survive a reset with power on ("sticky", 7.4).
+    /// Bits that survive a reset without loss of power ("sticky", 7.4).
     pub(super) sticky: Bytes,
 }
 
@@ -165,12 +165,12 @@ impl Map {
     }
 
     fn power_management(&mut self, description: &CardDescription) {
-        // Version 3; neither D1 nor D2; no soft reset on the way back from D3hot (public XDMA cards report NoSoftRst+).
+        // Version 3; neither D1 nor D2; no soft reset on the transition from D3hot (public XDMA cards report NoSoftRst+).
         self.set_bytes(PM, &[0x01, 0, 0x03, 0x00, 0x08, 0x00]);
         self.set_writable(POWER_STATE, &[0x03]);
         if description.pci.pme {
-            // Listings of a 7024 and a 7021 with XDMA agree: PME from D0, D1, D2 and D3hot, and yet no D1 or D2. PME_En holds what
-            // is written and starts at 0, because D3cold is not among them (PCI power management 3.2.4); PME_Status stays 0.
+            // Listings of a 7024 and a 7021 with XDMA agree: PME from D0, D1, D2 and D3hot, although D1 and D2 are not supported. PME_En
+            // holds the written value and starts at 0, because D3cold is not in the list (PCI power management 3.2.4). PME_Status stays 0.
             self.set_bytes(PM + 3, &[0b0111_1000]);
             self.set_writable(POWER_STATE + 1, &[0x01]);
         }
@@ -209,26 +209,26 @@ impl Map {
         let width = u32::from(link.width);
         // Capability version 2, endpoint, no slot, interrupt message 0.
         self.set_bytes(PCIE, &[0x10, 0x00, 0x02, 0x00]);
-        // Device: largest payload, extended tags, role-based error reporting, function-level reset.
+        // Device: maximum payload, extended tags, role-based error reporting, function-level reset.
         let payload = u32::from(description.pci.max_payload.max(128) / 128).ilog2();
         let flr = if description.pci.flr { express::FLR_CAPABLE } else { 0 };
         let capabilities = payload | 1 << 5 | 1 << 15 | flr;
         self.set_bytes(express::DEVICE_CAPABILITIES, &capabilities.to_le_bytes());
-        // Device control after reset: relaxed ordering, no snoop, read requests of 512 B, payload of 128 B. Phantom
-        // functions (bit 9), auxiliary power (10) are not there; initiating a reset (15) always reads as 0.
+        // Device control after reset: relaxed ordering, no snoop, read requests of 512 B, payload of 128 B. Phantom functions (bit 9) and
+        // auxiliary power (10) are not implemented; initiate reset (15) always reads as 0.
         self.field(express::DEVICE_CONTROL, 0x2810, 0x79FF);
         self.set_clears(express::DEVICE_STATUS, &0x000F_u16.to_le_bytes());
-        // Link: no power management, its "optionality" bit as version 2 asks.
+        // Link: no power management; the "optionality" bit as version 2 requires.
         let capabilities = speed | width << 4 | 1 << 22;
         self.set_bytes(PCIE + 0x0C, &capabilities.to_le_bytes());
         // ASPM control, read completion boundary, common clock, extended synch.
         self.field(express::LINK_CONTROL, 0, 0x00CB);
-        // Link status: as capable, with the slot's clock.
+        // Link status: maximum speed and width, with the slot's clock.
         self.set_word(PCIE + 0x12, low_word(speed | width << 4 | 1 << 12));
-        // Device 2: completion timeout in range B, and can be disabled.
+        // Device 2: completion timeout in range B, which software can disable.
         self.set_bytes(PCIE + 0x24, &0x0000_0012_u32.to_le_bytes());
         self.field(PCIE + 0x28, 0, 0x001F);
-        // Link 2: supported speeds; a link of 2.5 GT/s alone has the control hard-wired to 0.
+        // Link 2: supported speeds. A link that supports 2.5 GT/s only has the control register hard-wired to 0.
         let speeds = ((1_u32 << speed) - 1) << 1;
         self.set_bytes(PCIE + 0x2C, &speeds.to_le_bytes());
         if speed > 1 {
@@ -253,7 +253,7 @@ impl Map {
         }
     }
 
-    /// The extended capabilities that exist, linked. The first one is at 0x100, whichever it is.
+    /// Links the extended capabilities that exist. The first one is always at 0x100.
     fn extended(&mut self, description: &CardDescription) {
         let pci = &description.pci;
         let first = AER;
@@ -282,14 +282,14 @@ impl Map {
         }
     }
 
-    /// Secondary PCI Express (7.7.3). Link Control 3 is about requests of a downstream port and reads as 0.
+    /// Secondary PCI Express (7.7.3). Link Control 3 concerns requests of a downstream port and reads as 0.
     fn secondary_pcie_capability(&mut self, at: usize, lanes: u8) {
         self.extended_header(at, 0x0019, 1);
-        // Lane error status: a bit per lane, kept over a reset.
+        // Lane error status: one bit per lane, kept across a reset.
         let errors = u32::MAX >> (32 - u32::from(lanes.clamp(1, 32)));
         self.set_clears(at + 8, &errors.to_le_bytes());
         self.set_sticky(at + 8, &errors.to_le_bytes());
-        // Lane equalization control, a word per lane: the presets of an upstream port have their default, all ones; those of a
+        // Lane equalization control, one word per lane. The presets of an upstream port have their default, all ones; those of a
         // downstream port are reserved.
         for lane in 0..usize::from(lanes) {
             self.set_word(at + 0xC + 2 * lane, 0x7F00);
@@ -311,7 +311,7 @@ impl Map {
         self.set_sticky(AER + 4, &[0xFF; 0x2C - 4]);
     }
 
-    /// The last of the list, until another one is linked to it.
+    /// Writes the header of the last extended capability, until another one is linked to it.
     fn extended_header(&mut self, at: usize, id: u32, version: u32) {
         self.set_bytes(at, &(id | version << 16).to_le_bytes());
     }
@@ -359,14 +359,13 @@ fn put(array: &mut Bytes, at: usize, bytes: &[u8]) {
     }
 }
 
-/// The index of the BAR with the MSI-X table. A function without a DMA BAR has no table, and must not point at user
-/// logic.
+/// Returns the index of the BAR with the MSI-X table. A function without a DMA BAR has no table, and must not point at user logic.
 fn table_bar(description: &CardDescription, bars: &[super::BarLayout]) -> Option<u32> {
     let bar = bars.iter().find(|bar| bar.role == BarRole::Dma)?;
     (description.interrupts.msix_vectors > 0).then_some(bar.index.into())
 }
 
-/// A capability pointer; all capabilities but the extended ones lie below 0x100.
+/// Capability pointer; all capabilities except the extended ones are below 0x100.
 fn low_byte(at: usize) -> u8 {
     u8::try_from(at).unwrap_or(0)
 }
@@ -379,7 +378,7 @@ fn low_dword(value: u64) -> u32 {
     u32::try_from(value & 0xFFFF_FFFF).unwrap_or(0)
 }
 
-/// Places the BARs in the described order, each 64-bit one taking two registers.
+/// Lays out the BARs in the described order. A 64-bit BAR takes two registers.
 pub(super) fn bars(description: &CardDescription) -> Vec<super::BarLayout> {
     let bars = &description.bars;
     let mut index = 0;
@@ -392,7 +391,7 @@ pub(super) fn bars(description: &CardDescription) -> Vec<super::BarLayout> {
         };
         if let Some(bar) = bar {
             let wide = bar.width == 64;
-            // Prefetchable where reads have no side effects, which only card memory can promise.
+            // Prefetchable where reads have no side effects, which only card memory guarantees.
             let prefetchable = bar.prefetchable.unwrap_or(wide && role == BarRole::Bypass);
             layout.push(super::BarLayout { index, role, size: bar.size, wide, prefetchable });
             index += if wide { 2 } else { 1 };

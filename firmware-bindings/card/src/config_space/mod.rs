@@ -1,9 +1,8 @@
 //! PCI configuration space: type-0 header, the capabilities PM, MSI, MSI-X and PCI Express, and the extended ones for
 //! advanced error reporting, the serial number and (8 GT/s and faster) Secondary PCI Express.
 //!
-//! Four byte arrays say everything (`layout`): the value, which bits software may write, which bits a written 1 clears,
-//! and which survive a reset. That makes BAR sizing (write all ones, read the size back) and accesses of any width
-//! fall out by themselves.
+//! Four byte arrays define it (`layout`): the value, the bits that software may write, the bits that a written 1 clears, and the bits that
+//! survive a reset. BAR sizing (write all ones, read the size back) and accesses of any width need no further code.
 
 mod errors;
 mod layout;
@@ -16,7 +15,7 @@ use layout::{COMMAND, Map, POWER_STATE, ROM, STATUS, command, express, msi, msix
 /// Bytes of configuration space (PCI Express).
 pub const CONFIG_SIZE: usize = 4096;
 
-/// What a BAR is for.
+/// Purpose of a BAR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BarRole {
@@ -34,30 +33,30 @@ pub enum BarRole {
 pub struct BarLayout {
     /// BAR register index; a 64-bit BAR also takes the next.
     pub index: u8,
-    /// What it is for.
+    /// Purpose of the BAR.
     pub role: BarRole,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// 64-bit address.
+    /// The BAR has a 64-bit address.
     pub wide: bool,
     /// Prefetchable.
     pub prefetchable: bool,
 }
 
-/// How interrupts leave the card.
+/// Method by which the card signals interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InterruptMethod {
-    /// The legacy line, which is what is left when neither kind of message is enabled.
+    /// Legacy line (INTx), the method when neither MSI nor MSI-X is enabled.
     #[default]
     Line,
-    /// Message-signalled interrupts.
+    /// MSI.
     Msi,
-    /// Their extended form; wins where both are enabled (PG195).
+    /// MSI-X, which takes precedence where both are enabled (PG195).
     Msix,
 }
 
-/// What a write to configuration space asks of the rest of the card.
+/// Effect of a configuration space write on the rest of the card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct ConfigEffect {
@@ -80,7 +79,7 @@ pub struct ConfigSpace {
     switches: CachedFlags,
 }
 
-/// What the card asks its configuration space for at every access and every message, kept as answers.
+/// Cache of the flags that the card needs at every access and every message.
 #[derive(Clone, Copy, Debug, Default)]
 struct CachedFlags {
     memory: bool,
@@ -89,12 +88,12 @@ struct CachedFlags {
     method: InterruptMethod,
     msix_masked: bool,
     msi_mask: u32,
-    /// Messages that software has enabled, less one.
+    /// Number of enabled messages, minus one.
     msi_last: u8,
 }
 
 impl ConfigSpace {
-    /// The space of the described card, as after power-on.
+    /// Creates the configuration space of the described card, as after power-on.
     #[must_use]
     pub fn new(description: &CardDescription) -> Self {
         let bars = layout::bars(description);
@@ -126,7 +125,7 @@ impl ConfigSpace {
         self.rom_size
     }
 
-    /// The ROM answers reads: its own decoder and memory decoding are both on.
+    /// Whether the ROM answers reads: its own decoder and memory decoding are both on.
     #[must_use]
     pub fn rom_decoding(&self) -> bool {
         self.rom_size > 0 && self.memory_decoding() && self.map.word(ROM) & 1 != 0
@@ -139,7 +138,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Writes `from` at `offset` by each bit's rule; what lies past the space is ignored.
+    /// Writes `from` at `offset`, following each bit's access rule. Bytes past the space are ignored.
     pub(crate) fn write(&mut self, offset: u16, from: &[u8]) -> ConfigEffect {
         let power = self.power_state();
         let start = usize::from(offset);
@@ -152,7 +151,7 @@ impl ConfigSpace {
             };
             *value = ((*value & !writable) | (new & writable)) & !(new & clears);
         }
-        // D1 and D2 do not exist: the write is complete, the state stays (PCI power management 3.2.4).
+        // D1 and D2 do not exist: the write completes and the state does not change (PCI power management 3.2.4).
         if matches!(self.power_state(), 1 | 2) {
             let rest = self.map.word(POWER_STATE) & !3;
             self.map.set_word(POWER_STATE, rest | power);
@@ -175,7 +174,7 @@ impl ConfigSpace {
         self.map.word(POWER_STATE) & 3
     }
 
-    /// Values as after a conventional reset: BAR addresses, command and capabilities are lost; sticky bits stay.
+    /// Sets the values after a conventional reset: BAR addresses, command and capabilities are lost; sticky bits stay.
     pub(crate) fn reset(&mut self) {
         let Map { value, sticky, .. } = &mut self.map;
         for ((value, initial), sticky) in value.iter_mut().zip(self.initial.iter()).zip(sticky.iter()) {
@@ -184,7 +183,7 @@ impl ConfigSpace {
         self.read_switches();
     }
 
-    /// Values as after a function-level reset: what the link's other end relies on stays too (PCIe 6.6.2).
+    /// Sets the values after a function-level reset, which also keeps what the link partner relies on (PCIe 6.6.2).
     pub(crate) fn function_reset(&mut self) {
         let payload = self.map.word(express::DEVICE_CONTROL) & express::MAX_PAYLOAD;
         let link = self.map.word(express::LINK_CONTROL);
@@ -194,7 +193,7 @@ impl ConfigSpace {
         self.map.set_word(express::LINK_CONTROL, link);
     }
 
-    /// Values as after power-on.
+    /// Sets the values after power-on.
     pub(crate) fn power_on(&mut self) {
         self.map.value = self.initial.clone();
         self.read_switches();
@@ -212,7 +211,7 @@ impl ConfigSpace {
         } else {
             InterruptMethod::Line
         };
-        // More messages than there are: as many as there are.
+        // A larger number of messages than supported is limited to the supported number.
         let messages = (msi >> 4 & 7).min(msi >> 1 & 7);
         let masking = msi & msi::MASKING != 0;
         let disabled = command & command::INTX_DISABLE != 0 && !self.ignores_intx_disable;
@@ -227,43 +226,43 @@ impl ConfigSpace {
         };
     }
 
-    /// The card answers memory accesses: decoding is on and the function is in D0.
+    /// Whether the card answers memory accesses: decoding is on and the function is in D0.
     #[must_use]
     pub const fn memory_decoding(&self) -> bool {
         self.switches.memory
     }
 
-    /// The card may send requests of its own.
+    /// Whether the card may send requests of its own.
     #[must_use]
     pub const fn bus_master(&self) -> bool {
         self.switches.master
     }
 
-    /// How interrupts leave the card now.
+    /// Interrupt method in force.
     #[must_use]
     pub const fn interrupt_method(&self) -> InterruptMethod {
         self.switches.method
     }
 
-    /// MSI-X is enabled.
+    /// Whether MSI-X is enabled.
     #[must_use]
     pub fn msix_enabled(&self) -> bool {
         self.switches.method == InterruptMethod::Msix
     }
 
-    /// MSI is enabled, whether or not MSI-X wins.
+    /// Whether MSI is enabled, even if MSI-X takes precedence.
     #[must_use]
     pub fn msi_enabled(&self) -> bool {
         self.has_msi && self.map.word(msi::CONTROL) & msi::ENABLE != 0
     }
 
-    /// All MSI-X vectors are masked.
+    /// Whether all MSI-X vectors are masked.
     #[must_use]
     pub const fn msix_function_masked(&self) -> bool {
         self.switches.msix_masked
     }
 
-    /// The line may be asserted: it is the method, and it is not disabled.
+    /// Whether the line may be asserted: it is the method in force and is not disabled.
     pub(crate) const fn line_allowed(&self) -> bool {
         self.switches.line
     }
@@ -273,26 +272,26 @@ impl ConfigSpace {
         self.switches.msi_mask
     }
 
-    /// The MSI message that `vector` becomes: its low bits, as many as messages were enabled (a function changes only
-    /// those bits of the data).
+    /// MSI message for `vector`: its low bits, according to the number of enabled messages (a function changes only those bits of the
+    /// data).
     pub(crate) const fn msi_message(&self, vector: u8) -> u8 {
         vector & self.switches.msi_last
     }
 
-    /// The pending bits of MSI, where it has masks.
+    /// Sets the pending bits of MSI if it has masks.
     pub(crate) fn set_msi_pending(&mut self, pending: u32) {
         if self.has_msi && self.map.word(msi::CONTROL) & msi::MASKING != 0 {
             self.map.set_bytes(msi::PENDING, &pending.to_le_bytes());
         }
     }
 
-    /// The status bit of the legacy interrupt: pending inside the function, whether or not the line may say so.
+    /// Sets the interrupt status bit: an interrupt is pending inside the function, even if the line is disabled.
     pub(crate) fn set_interrupt_status(&mut self, pending: bool) {
         let rest = self.map.word(STATUS) & !status::INTERRUPT;
         self.map.set_word(STATUS, if pending { rest | status::INTERRUPT } else { rest });
     }
 
-    /// Sets the two bits that the host's kernel owns, without counting as an access.
+    /// Sets the two MSI-X bits that the host's kernel owns, without counting as an access.
     pub(crate) fn set_msix(&mut self, enabled: bool) {
         if !self.has_msix {
             return;
@@ -315,8 +314,8 @@ impl ConfigSpace {
         self.read_switches();
     }
 
-    /// What a kernel leaves of a function that nobody has open any more, as far as it matters to the next one: awake, decoding memory,
-    /// no DMA, and no way for interrupts but the line, which is not disabled (`vfio_pci_core_disable` and `_enable`).
+    /// Sets the state in which a kernel leaves a function after its last close: D0, memory decoding on, no DMA, MSI and MSI-X off, legacy
+    /// line not disabled (`vfio_pci_core_disable` and `_enable`).
     pub(crate) fn hand_back(&mut self) {
         let awake = self.map.word(POWER_STATE) & !3;
         self.map.set_word(POWER_STATE, awake);
@@ -330,14 +329,14 @@ impl ConfigSpace {
         self.set_command(true, false);
     }
 
-    /// Max payload size code in force (0 = 128 B): the smaller of what is set and what the function can do.
+    /// Max payload size code in force (0 = 128 B): the smaller of the configured one and the function's maximum.
     #[must_use]
     pub fn max_payload(&self) -> u32 {
         let capable = self.map.dword(express::DEVICE_CAPABILITIES) & 7;
         u32::from((self.map.word(express::DEVICE_CONTROL) & express::MAX_PAYLOAD) >> 5).min(capable)
     }
 
-    /// Max read request code in force (0 = 128 B); 6 and 7 are reserved and count as the largest.
+    /// Max read request code in force (0 = 128 B); the reserved codes 6 and 7 count as the largest.
     #[must_use]
     pub fn max_read_request(&self) -> u32 {
         u32::from(self.map.word(express::DEVICE_CONTROL) >> 12 & 7).min(5)

@@ -1,4 +1,4 @@
-//! What befalls the whole card, carried out.
+//! Faults that affect the whole card.
 
 use super::{CardEvent, FaultPlan, Plan};
 use crate::card::Card;
@@ -12,51 +12,51 @@ pub(crate) enum Liveness {
     Present,
     /// Registers read as all ones.
     AllOnes,
-    /// It is not there any more.
+    /// The card is not on the bus any more.
     Removed,
 }
 
 impl Card {
-    /// Replaces the plan of what is to go wrong; what has gone wrong already stays so. The plan of a card file is in force
-    /// from the start, and outlives resets.
+    /// Replaces the fault plan. Faults that have happened already keep their effect. The plan of a card file applies from the start and
+    /// survives resets.
     pub fn set_fault_plan(&mut self, plan: &FaultPlan) {
         let mut plan = Plan::new(plan);
         plan.keep_hooks(&self.plan);
         self.plan = plan;
     }
 
-    /// For each fault of the plan, how many opportunities it had and how often it struck.
+    /// For each fault of the plan: its number of opportunities, and how often it was injected.
     pub fn fault_progress(&self) -> impl Iterator<Item = (u64, u64)> {
         self.plan.progress()
     }
 
-    /// The card was pulled out.
+    /// Whether the card was removed.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         self.presence == Liveness::Removed
     }
 
-    /// Puts a removed card back: in its power-on state, memory lost.
+    /// Puts a removed card back, in its power-on state and with memory lost.
     pub fn replug(&mut self) {
         self.presence = Liveness::Present;
         self.reprogram();
     }
 
-    /// Reports an error of the link: status bits and the error-reporting capability now, the message to the root with
-    /// the next [`Self::step`], where software has enabled it.
+    /// Reports an error of the link. Status bits and the error-reporting capability change at once; the message to the root leaves with
+    /// the next [`Self::step`], if software has enabled it.
     pub fn report_error(&mut self, error: PciError) {
         if let Some(message) = self.config.report(error) {
             self.xdma.messages.report(message);
         }
     }
 
-    /// Switches error reporting in the PCI Express capability on or off, as a kernel that owns error reporting does. Not
-    /// counted as an access.
+    /// Switches error reporting in the PCI Express capability on or off, as a kernel that owns error reporting does. Not counted as an
+    /// access.
     pub fn set_error_reporting(&mut self, on: bool) {
         self.config.set_error_reporting(on);
     }
 
-    /// An access of software to a BAR is an opportunity for faults.
+    /// Counts a BAR access of software as an opportunity for faults.
     #[inline]
     pub(crate) fn record_access_opportunity(&mut self) {
         if self.plan.watches_accesses() {
@@ -65,7 +65,7 @@ impl Card {
         }
     }
 
-    /// Carries out what is due.
+    /// Carries out the events that are due.
     pub(crate) fn apply_due(&mut self) {
         while let Some(event) = self.plan.take_due() {
             tracing::debug!(?event, "planned fault");
@@ -81,7 +81,7 @@ impl Card {
                     let interrupt = match self.config.interrupt_method() {
                         InterruptMethod::Msix => Interrupt::Msix(number),
                         InterruptMethod::Msi => Interrupt::Msi(number),
-                        // A line is a level: it has no spurious messages.
+                        // The line is a level and has no spurious messages.
                         InterruptMethod::Line => continue,
                     };
                     self.xdma.messages.send_without_cause(interrupt);
@@ -92,7 +92,7 @@ impl Card {
 }
 
 impl Liveness {
-    /// A card that is gone does not come back as one that reads all ones.
+    /// A removed card does not return as one that reads all ones.
     const fn max_loss(self, other: Self) -> Self {
         match self {
             Self::Removed => Self::Removed,

@@ -1,7 +1,7 @@
 //! The section `faults` of a card file.
 //!
-//! An entry is flat: the fault's name, what this fault needs, and when it strikes. So every key has its line and column,
-//! and a key that the fault has no use for is an error.
+//! An entry is flat: the fault's name, its parameters, and when it is injected. So every key has a line and column, and a key that the
+//! fault does not use is an error.
 
 use super::{
     CdmaError, ChannelName, FaultPlan, InjectedFault, Opportunity, PlannedFault, StreamWritebackFault,
@@ -13,22 +13,22 @@ use fpga_registers::xdma::channel::ChannelError;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The section `faults`. Programs write it, too: for a card that another process serves.
+/// Section `faults`. Programs also write it, for a card that another process serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct FaultsDescription {
-    /// Start of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// The faults.
+    /// List of faults.
     pub list: Vec<FaultEntry>,
 }
 
 impl FaultsDescription {
-    /// The plan that the section describes.
+    /// Builds the plan that the section describes.
     ///
     /// # Errors
-    /// The first entry that is wrong, its key and the [`FaultProblem`].
+    /// The index of the first invalid entry, and the [`FaultProblem`].
     pub fn plan(&self) -> Result<FaultPlan, (usize, FaultProblem)> {
         let planned = self.list.iter().enumerate();
         let list = planned.map(|(index, entry)| entry.planned().map_err(|problem| (index, problem)));
@@ -36,7 +36,7 @@ impl FaultsDescription {
     }
 }
 
-/// The faults by name.
+/// Fault names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -91,42 +91,42 @@ pub enum FaultName {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultEntry {
-    /// What happens.
+    /// Name of the fault.
     pub fault: FaultName,
-    /// Channel, `h2c0` to `c2h3`; not stated: any.
+    /// Channel, `h2c0` to `c2h3`; any if not stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<ChannelName>,
-    /// Interrupt message; not stated: any.
+    /// Interrupt message; any if not stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vector: Option<u16>,
-    /// How much later an interrupt is, in nanoseconds.
+    /// Delay of an interrupt in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ns: Option<u64>,
-    /// What is added to a count.
+    /// Number that is added to a count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<i32>,
-    /// What is reported as a count.
+    /// Number that is reported as a count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// Bytes of a write-back that arrive.
+    /// Number of bytes of a write-back that arrive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u8>,
-    /// The two words that are written as metadata.
+    /// Two words that are written as metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<[u32; 2]>,
-    /// The error by name.
+    /// Name of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What counts as an opportunity, where there is a choice.
+    /// Kind of opportunity, where there is a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<Opportunity>,
-    /// Opportunities that pass first.
+    /// Number of opportunities to skip first.
     #[serde(default)]
     pub skip: u64,
-    /// How often it strikes; `null`: for ever.
+    /// How often the fault is injected; `null`: without limit.
     #[serde(default = "once")]
     pub times: Option<u64>,
-    /// It strikes at one of this many opportunities on average.
+    /// The fault is injected at one of this many opportunities on average.
     #[serde(default = "every")]
     pub one_in: u32,
 }
@@ -140,7 +140,7 @@ const fn every() -> u32 {
     1
 }
 
-/// What is wrong with an entry.
+/// Error in an entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultProblem {
@@ -150,24 +150,24 @@ pub enum FaultProblem {
         /// The key.
         key: &'static str,
     },
-    /// The fault has no use for this key.
+    /// The fault does not use this key.
     #[error("this fault has no `{key}`; leave it out")]
     Unused {
         /// The key.
         key: &'static str,
     },
-    /// No such error.
+    /// No error has this name.
     #[error("no error is called `{found}`; there are {known}")]
     UnknownError {
         /// The name.
         found: String,
-        /// The names that there are.
+        /// The available names.
         known: String,
     },
-    /// A channel of the other direction has this error.
+    /// The error belongs to channels of the other direction.
     #[error("a channel of this direction has no such error; name one of the other direction, or none")]
     OtherDirection,
-    /// A number outside its range.
+    /// A number is outside its range.
     #[error("{found} is out of range; allowed: {least} to {most}")]
     OutOfRange {
         /// The key.
@@ -182,7 +182,7 @@ pub enum FaultProblem {
 }
 
 impl FaultProblem {
-    /// The key of the entry that the problem is about; `fault` where one is missing.
+    /// Key of the entry that the problem is about; `fault` if a key is missing.
     #[must_use]
     pub const fn key(&self) -> &'static str {
         match self {
@@ -194,7 +194,7 @@ impl FaultProblem {
     }
 }
 
-/// Takes the keys that a fault needs out of an entry, so that what is left over can be refused.
+/// Takes the keys of a fault out of an entry, so that the remaining ones can be refused.
 struct Keys(FaultEntry);
 
 impl Keys {
@@ -214,7 +214,7 @@ impl Keys {
         })
     }
 
-    /// Refuses what nobody took.
+    /// Refuses keys that were not taken.
     fn finish(&self) -> Result<(), FaultProblem> {
         let entry = &self.0;
         let left = [
@@ -246,7 +246,7 @@ fn within(key: &'static str, found: u64, least: u64, most: u64) -> Result<(), Fa
 }
 
 impl FaultEntry {
-    /// `fault` at its first opportunity, once; what the fault needs is to be added.
+    /// Creates an entry that injects `fault` once, at its first opportunity. The caller adds the parameters.
     #[must_use]
     pub const fn new(fault: FaultName) -> Self {
         Self {
@@ -266,10 +266,10 @@ impl FaultEntry {
         }
     }
 
-    /// The fault that the entry describes.
+    /// Converts the entry to a planned fault.
     ///
     /// # Errors
-    /// [`FaultProblem`]: a key is missing, has no use, or holds what it cannot.
+    /// [`FaultProblem`]: a key is missing, is not used by the fault, or has an invalid value.
     pub fn planned(&self) -> Result<PlannedFault, FaultProblem> {
         let mut keys = Keys(self.clone());
         let fault = injected(self.fault, &mut keys)?;

@@ -1,12 +1,12 @@
-//! Faults as data: what is to go wrong with a card, and when.
+//! Fault injection as data: which faults a card has, and when.
 //!
-//! A [`FaultPlan`] is a list of faults. Each one has its opportunities (a message that is about to leave, a descriptor
-//! that starts, an access of software, ...), lets the first ones pass, and strikes at the following ones by chance,
-//! as often as it may. The chance is drawn from the plan's seed, and opportunities are counted, not timed: the same plan
-//! with the same accesses and the same work does the same again. A card file carries a plan in its section `faults`
-//! ([`FaultsDescription`]), a program gives one to [`crate::Card::set_fault_plan`].
+//! A [`FaultPlan`] is a list of faults. Each fault has opportunities (a message that is about to leave, a descriptor that starts, an
+//! access of software, ...). It skips the first ones, then is injected at the following ones with its probability, up to its maximum
+//! count. Random numbers come from the plan's seed, and opportunities are counted, not timed: the same plan with the same accesses and the
+//! same work gives the same faults. A card file contains a plan in its section `faults` ([`FaultsDescription`]); a program passes one to
+//! [`crate::Card::set_fault_plan`].
 //!
-//! A channel fault makes the card look at each descriptor by itself; a card without one does not pay for the plan.
+//! A channel fault makes the card process each descriptor separately. A card without channel faults has no cost from the plan.
 
 mod apply;
 mod file;
@@ -21,18 +21,18 @@ use fpga_registers::xdma::channel::ChannelError;
 pub(crate) use run::{CardEvent, CdmaFault, DescriptorFault, InterruptDisposition, Plan, WritebackFault};
 use serde::{Deserialize, Serialize};
 
-/// Faults, and what decides about their chances.
+/// List of faults, and the seed of their random numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FaultPlan {
-    /// Start of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// The faults, asked in this order; of those that strike at one opportunity, the first counts.
+    /// Faults, checked in this order. If several are due at one opportunity, the first one is injected.
     pub list: Vec<PlannedFault>,
 }
 
 impl FaultPlan {
-    /// An empty plan.
+    /// Creates an empty plan.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { seed, list: Vec::new() }
@@ -46,49 +46,49 @@ impl FaultPlan {
     }
 }
 
-/// A fault and when it strikes.
+/// Fault and the opportunities at which it is injected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannedFault {
-    /// What happens.
+    /// Fault to inject.
     pub fault: InjectedFault,
-    /// Opportunities that pass first.
+    /// Number of opportunities to skip first.
     pub skip: u64,
-    /// How often it strikes; `None` for ever.
+    /// Maximum number of injections; `None`: no limit.
     pub times: Option<u64>,
-    /// It strikes at one of this many opportunities on average; 0 and 1: at every one.
+    /// The fault is injected at one of this many opportunities on average; 0 and 1: at every one.
     pub one_in: u32,
 }
 
 impl PlannedFault {
-    /// `fault` at its first opportunity, once.
+    /// Creates a plan entry that injects `fault` once, at its first opportunity.
     #[must_use]
     pub const fn new(fault: InjectedFault) -> Self {
         Self { fault, skip: 0, times: Some(1), one_in: 1 }
     }
 
-    /// Lets `opportunities` pass first.
+    /// Skips `opportunities` first.
     #[must_use]
     pub const fn after(mut self, opportunities: u64) -> Self {
         self.skip = opportunities;
         self
     }
 
-    /// Strikes so often.
+    /// Sets the maximum number of injections.
     #[must_use]
     pub const fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Strikes for ever.
+    /// Removes the limit on the number of injections.
     #[must_use]
     pub const fn always(mut self) -> Self {
         self.times = None;
         self
     }
 
-    /// Strikes at one of `opportunities` on average.
+    /// Injects the fault at one of `opportunities` on average.
     #[must_use]
     pub const fn with_probability(mut self, opportunities: u32) -> Self {
         self.one_in = opportunities;
@@ -107,7 +107,7 @@ pub enum ChannelName {
 }
 
 impl ChannelName {
-    /// The direction.
+    /// Direction of the channel.
     #[must_use]
     pub const fn direction(self) -> Direction {
         match self {
@@ -116,7 +116,7 @@ impl ChannelName {
         }
     }
 
-    /// The channel's number in its direction.
+    /// Number of the channel in its direction.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -125,19 +125,19 @@ impl ChannelName {
     }
 }
 
-/// What counts as an opportunity of a fault that befalls the whole card.
+/// Opportunity of a fault that affects the whole card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Opportunity {
-    /// An access of software to a BAR: the fault comes before it.
+    /// An access of software to a BAR; the fault happens before it.
     #[default]
     Access,
-    /// The end of a DMA descriptor: the fault comes after it.
+    /// The end of a DMA descriptor; the fault happens after it.
     Descriptor,
 }
 
-/// An error of the CDMA.
+/// Error of the CDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CdmaError {
@@ -156,7 +156,7 @@ pub enum CdmaError {
 }
 
 impl CdmaError {
-    /// The bit in the CDMA's status register (PG034).
+    /// Bit in the CDMA's status register (PG034).
     pub(crate) const fn bit(self) -> u32 {
         match self {
             Self::Internal => 1 << 4,
@@ -173,19 +173,19 @@ impl CdmaError {
     }
 }
 
-/// What becomes of the metadata that a C2H stream channel writes back for every descriptor.
+/// Fault in the metadata that a C2H stream channel writes back for every descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamWritebackFault {
-    /// It is not written at all.
+    /// The metadata is not written.
     Missing,
-    /// Only its first word is.
+    /// Only the first word is written.
     Torn,
-    /// These two words are written.
+    /// These two words are written instead.
     Words([u32; 2]),
 }
 
-/// What can go wrong. Where a channel or a vector may be named, `None` means any.
+/// Fault that can be injected. For channels and vectors, `None` means any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InjectedFault {
@@ -194,44 +194,42 @@ pub enum InjectedFault {
         /// Message number.
         vector: Option<u16>,
     },
-    /// An interrupt arrives later. Opportunity: a message leaves.
+    /// An interrupt arrives late. Opportunity: a message leaves.
     LateInterrupt {
         /// Message number.
         vector: Option<u16>,
-        /// How much later.
+        /// Delay.
         delay: Nanos,
     },
-    /// An interrupt arrives that has no cause.
+    /// An interrupt arrives without a cause.
     SpuriousInterrupt {
         /// Message number.
         vector: u16,
-        /// What counts.
+        /// Kind of opportunity.
         on: Opportunity,
     },
-    /// A channel stops for good at the start of a descriptor: busy, until a reset of the card. Opportunity: a descriptor
-    /// starts.
+    /// A channel hangs at the start of a descriptor: it stays busy until the card is reset. Opportunity: a descriptor starts.
     Stall {
         /// Channel.
         channel: Option<ChannelName>,
     },
-    /// A count of completed descriptors is too high or too low. Opportunity: a count is reported, in the register or
-    /// by a write-back.
+    /// A completed-descriptor count is too high or too low. Opportunity: a count is reported, in the register or by a write-back.
     WrongCount {
         /// Channel.
         channel: Option<ChannelName>,
-        /// Added to the true count.
+        /// Number added to the true count.
         by: i32,
     },
-    /// A count is the one that was reported before. Opportunity: a count is reported.
+    /// A count repeats the previously reported one. Opportunity: a count is reported.
     StaleCount {
         /// Channel.
         channel: Option<ChannelName>,
     },
-    /// A count is this number, whatever happened. Opportunity: a count is reported.
+    /// A count has this fixed value. Opportunity: a count is reported.
     ImpossibleCount {
         /// Channel.
         channel: Option<ChannelName>,
-        /// The number.
+        /// Reported value.
         count: u32,
     },
     /// A write-back does not reach host memory. Opportunity: a write-back.
@@ -239,28 +237,28 @@ pub enum InjectedFault {
         /// Channel.
         channel: Option<ChannelName>,
     },
-    /// Of a write-back's four bytes, only the first ones reach host memory. Opportunity: a write-back.
+    /// Only the first bytes of a four-byte write-back reach host memory. Opportunity: a write-back.
     TornWriteback {
         /// Channel.
         channel: Option<ChannelName>,
-        /// How many, 1 to 3.
+        /// Number of bytes that arrive, 1 to 3.
         bytes: u8,
     },
     /// The metadata of a stream descriptor is wrong. Opportunity: a C2H stream channel writes metadata.
     Metadata {
         /// Channel.
         channel: Option<ChannelName>,
-        /// In which way.
+        /// Kind of metadata fault.
         fault: StreamWritebackFault,
     },
-    /// The end of a packet is lost: what follows continues it. Without end this is a stream that never ends. Opportunity: a
-    /// C2H stream channel gets the end of a packet.
+    /// The end of a packet is lost: the following data continues the packet. Without a limit this is a stream that never ends.
+    /// Opportunity: a C2H stream channel gets the end of a packet.
     LostPacketEnd {
         /// Channel.
         channel: Option<ChannelName>,
     },
-    /// A descriptor ends with an error in the channel's status. As in any other case, the error is noted and stops the
-    /// channel only where the control register says so. Opportunity: a descriptor starts on a channel that has the bit.
+    /// A descriptor ends with an error in the channel's status. As for a real error, the control register decides whether it is noted and
+    /// stops the channel. Opportunity: a descriptor starts on a channel that has the bit.
     StatusError {
         /// Channel.
         channel: Option<ChannelName>,
@@ -272,41 +270,40 @@ pub enum InjectedFault {
         /// Channel.
         channel: Option<ChannelName>,
     },
-    /// The host refuses data: an H2C channel's read fails, a C2H channel's write is lost without a trace in any register.
-    /// Opportunity: up to 64 KiB of a descriptor move.
+    /// The host refuses data: an H2C channel's read fails, a C2H channel's write is lost without a trace in any register. Opportunity: up
+    /// to 64 KiB of a descriptor move.
     RefusedData {
         /// Channel.
         channel: Option<ChannelName>,
     },
-    /// From now on every register reads as all ones and takes no writes, until a reset of the card. Configuration space
-    /// answers, engines go on.
+    /// Every register reads as all ones and ignores writes until the card is reset. Configuration space answers, and the engines continue.
     AllOnes {
-        /// What counts.
+        /// Kind of opportunity.
         on: Opportunity,
     },
-    /// The card is pulled out: configuration space reads as all ones too, nothing moves any more.
+    /// The card is removed: configuration space reads as all ones too, and no data moves.
     SurpriseRemoval {
-        /// What counts.
+        /// Kind of opportunity.
         on: Opportunity,
     },
     /// The link reports an error: status bits, error-reporting capability, message to the root.
     Pci {
-        /// Which.
+        /// Error.
         error: PciError,
-        /// What counts.
+        /// Kind of opportunity.
         on: Opportunity,
     },
-    /// The card is reset, by somebody else.
+    /// The card is reset by another party than the driver.
     Reset {
-        /// What counts.
+        /// Kind of opportunity.
         on: Opportunity,
     },
     /// The CDMA ends with an error. Opportunity: up to 64 KiB of a copy move, or a descriptor of the CDMA is fetched.
     Cdma {
-        /// Which.
+        /// Error.
         error: CdmaError,
     },
-    /// An AXI slave never answers the CDMA: its copy stays where it is, and neither it nor a soft reset comes to an end until a
-    /// reset of the card. Opportunity: up to 64 KiB of a copy move.
+    /// An AXI slave never answers the CDMA. Its copy stalls, and neither the copy nor a soft reset ends until the card is reset.
+    /// Opportunity: up to 64 KiB of a copy move.
     CdmaStall,
 }

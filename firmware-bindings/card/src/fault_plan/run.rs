@@ -1,4 +1,4 @@
-//! A plan at work: counts opportunities, draws the chances, remembers what is due.
+//! Execution of a fault plan: counts opportunities, draws random numbers, keeps events that are due.
 
 use super::{
     CdmaError, ChannelName, FaultPlan, InjectedFault, Opportunity, PlannedFault, StreamWritebackFault,
@@ -9,10 +9,10 @@ use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
 
-/// Channels of both directions, for what is remembered by channel.
+/// Number of channels of both directions, for per-channel state.
 const CHANNELS: usize = 8;
 
-/// Something that befalls the whole card.
+/// Fault that affects the whole card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CardEvent {
     AllOnes,
@@ -22,29 +22,29 @@ pub(crate) enum CardEvent {
     Spurious(u16),
 }
 
-/// What happens to a descriptor that starts.
+/// Fault of a descriptor that starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DescriptorFault {
     Stall,
     Error(ChannelError),
 }
 
-/// What happens to a copy of the CDMA.
+/// Fault of a CDMA copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CdmaFault {
     Stall,
     Error(CdmaError),
 }
 
-/// What happens to a write-back.
+/// Fault of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WritebackFault {
     Missing,
-    /// So many bytes arrive.
+    /// Only this number of bytes arrives.
     Torn(usize),
 }
 
-/// What becomes of an interrupt.
+/// Disposition of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InterruptDisposition {
     Send,
@@ -52,7 +52,7 @@ pub(crate) enum InterruptDisposition {
     Delay(Nanos),
 }
 
-/// A planned fault and how often it was its turn.
+/// Planned fault, its opportunities and its injections.
 #[derive(Debug, Clone)]
 struct Entry {
     planned: PlannedFault,
@@ -61,7 +61,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// An opportunity: whether the fault strikes.
+    /// Counts an opportunity; returns whether the fault is injected.
     fn strikes(&mut self, random: &mut u64) -> bool {
         let PlannedFault { skip, times, one_in, .. } = self.planned;
         self.opportunities = self.opportunities.saturating_add(1);
@@ -80,11 +80,11 @@ const fn draw(state: &mut u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// Which kinds of opportunity the plan has an interest in.
+/// Kinds of opportunity that the plan needs.
 #[derive(Clone, Copy, Debug, Default)]
 struct FaultInterest {
     channels: bool,
-    /// Something befalls the whole card at a descriptor.
+    /// A fault of the whole card has descriptors as its opportunity.
     descriptors: bool,
     counts: bool,
     messages: bool,
@@ -92,17 +92,17 @@ struct FaultInterest {
     cdma: bool,
 }
 
-/// The plan of one card.
+/// Fault plan of one card.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     entries: Vec<Entry>,
-    /// A count that is reported whatever the plan says ([`crate::Card::override_completed_count`]).
+    /// Count that is reported regardless of the plan ([`crate::Card::override_completed_count`]).
     count_override: Option<u32>,
     /// The same for metadata ([`crate::Card::break_stream_writeback`]).
     metadata_override: Option<StreamWritebackFault>,
     interest: FaultInterest,
     random: u64,
-    /// The count that each channel reported last.
+    /// Count that each channel reported last.
     counts: [u32; CHANNELS],
     due: Vec<CardEvent>,
 }
@@ -162,24 +162,24 @@ impl Plan {
         self.find_interest();
     }
 
-    /// Takes over from the plan before what the card's own hooks have set.
+    /// Copies the overrides set by the card's hooks from the previous plan.
     pub(crate) fn keep_hooks(&mut self, before: &Self) {
         (self.count_override, self.metadata_override) = (before.count_override, before.metadata_override);
         self.find_interest();
     }
 
-    /// How often each fault had an opportunity, and how often it struck.
+    /// Number of opportunities and of injections of each fault.
     pub(crate) fn progress(&self) -> impl Iterator<Item = (u64, u64)> {
         self.entries.iter().map(|entry| (entry.opportunities, entry.struck))
     }
 
-    /// Descriptors are to be executed one by one.
+    /// Whether descriptors have to be executed one by one.
     #[inline]
     pub(crate) const fn watches_channels(&self) -> bool {
         self.interest.channels
     }
 
-    /// The whole card is to look up after each descriptor, because something may befall it there.
+    /// Whether events have to be applied after each descriptor, because a fault of the whole card may happen there.
     #[inline]
     pub(crate) const fn watches_descriptors(&self) -> bool {
         self.interest.descriptors
@@ -205,8 +205,8 @@ impl Plan {
         self.interest.cdma
     }
 
-    /// An opportunity for the faults that `select` takes; every one of them counts it, the first that strikes is noted
-    /// in the log and is the answer.
+    /// Records an opportunity for the faults that `select` matches. Each of them counts it. The first one to be injected is logged and
+    /// returned.
     fn strike<T>(
         &mut self,
         unit: Unit,
@@ -225,12 +225,12 @@ impl Plan {
         answer
     }
 
-    /// Software is about to access a BAR.
+    /// Records that software is about to access a BAR.
     pub(crate) fn access(&mut self, faults: &mut FaultLog) {
         self.moment(Opportunity::Access, Unit::Xdma, faults);
     }
 
-    /// A descriptor of channel `unit` is done.
+    /// Records that a descriptor of channel `unit` is done.
     pub(crate) fn descriptor_done(&mut self, unit: Unit, faults: &mut FaultLog) {
         self.moment(Opportunity::Descriptor, unit, faults);
     }
@@ -254,12 +254,12 @@ impl Plan {
         !self.due.is_empty()
     }
 
-    /// The next event that is due.
+    /// Takes the next event that is due.
     pub(crate) fn take_due(&mut self) -> Option<CardEvent> {
         self.due.pop()
     }
 
-    /// A descriptor starts on channel `unit`.
+    /// Returns the fault of a descriptor that starts on channel `unit`.
     pub(crate) fn descriptor_starts(&mut self, unit: Unit, faults: &mut FaultLog) -> Option<DescriptorFault> {
         self.strike(unit, faults, |fault| match fault {
             InjectedFault::Stall { channel } if is(*channel, unit) => Some(DescriptorFault::Stall),
@@ -270,7 +270,7 @@ impl Plan {
         })
     }
 
-    /// Channel `unit` fetches a block: whether the host refuses.
+    /// Whether the host refuses a block fetch of channel `unit`.
     pub(crate) fn fetch_refused(&mut self, unit: Unit, faults: &mut FaultLog) -> bool {
         let select = |fault: &InjectedFault| match fault {
             InjectedFault::RefusedFetch { channel } if is(*channel, unit) => Some(()),
@@ -279,7 +279,7 @@ impl Plan {
         self.strike(unit, faults, select).is_some()
     }
 
-    /// Channel `unit` reads or writes host memory for its data: whether the host refuses.
+    /// Whether the host refuses a data access of channel `unit`.
     pub(crate) fn data_refused(&mut self, unit: Unit, faults: &mut FaultLog) -> bool {
         let select = |fault: &InjectedFault| match fault {
             InjectedFault::RefusedData { channel } if is(*channel, unit) => Some(()),
@@ -288,7 +288,7 @@ impl Plan {
         self.strike(unit, faults, select).is_some()
     }
 
-    /// Channel `unit` writes back.
+    /// Returns the fault of a write-back of channel `unit`.
     pub(crate) fn writeback(&mut self, unit: Unit, faults: &mut FaultLog) -> Option<WritebackFault> {
         self.strike(unit, faults, |fault| match fault {
             InjectedFault::MissingWriteback { channel } if is(*channel, unit) => {
@@ -301,7 +301,7 @@ impl Plan {
         })
     }
 
-    /// Stream channel `unit` writes metadata.
+    /// Returns the fault of a metadata write of stream channel `unit`.
     pub(crate) fn metadata(&mut self, unit: Unit, faults: &mut FaultLog) -> Option<StreamWritebackFault> {
         let planned = self.strike(unit, faults, |fault| match fault {
             InjectedFault::Metadata { channel, fault } if is(*channel, unit) => Some(*fault),
@@ -310,7 +310,7 @@ impl Plan {
         self.metadata_override.or(planned)
     }
 
-    /// Stream channel `unit` gets the end of a packet: whether it is lost.
+    /// Whether stream channel `unit` loses the end of a packet.
     pub(crate) fn packet_end_lost(&mut self, unit: Unit, faults: &mut FaultLog) -> bool {
         let select = |fault: &InjectedFault| match fault {
             InjectedFault::LostPacketEnd { channel } if is(*channel, unit) => Some(()),
@@ -319,7 +319,7 @@ impl Plan {
         self.strike(unit, faults, select).is_some()
     }
 
-    /// Channel `unit` reports `count` completed descriptors; what it says instead.
+    /// Returns the count that channel `unit` reports instead of the true `count`.
     pub(crate) fn count(&mut self, unit: Unit, count: u32, faults: &mut FaultLog) -> u32 {
         let before = channel_place(unit).and_then(|place| self.counts.get(place)).copied().unwrap_or(0);
         let select = |fault: &InjectedFault| match fault {
@@ -338,7 +338,7 @@ impl Plan {
         reported
     }
 
-    /// An interrupt is about to leave; `number` is that of the message, 0 for the line.
+    /// Returns the disposition of an interrupt that is about to leave; `number` is the message number, 0 for the line.
     pub(crate) fn message(&mut self, number: u16, now: Nanos, faults: &mut FaultLog) -> InterruptDisposition {
         let concerns = |vector: Option<u16>| vector.is_none_or(|vector| vector == number);
         let verdict = self.strike(Unit::Xdma, faults, |fault| match fault {
@@ -351,7 +351,7 @@ impl Plan {
         verdict.unwrap_or(InterruptDisposition::Send)
     }
 
-    /// The CDMA moves data.
+    /// Returns the fault of a CDMA data access.
     pub(crate) fn is_cdma_stalled(&mut self, faults: &mut FaultLog) -> Option<CdmaFault> {
         self.strike(Unit::Cdma, faults, |fault| match fault {
             InjectedFault::CdmaStall => Some(CdmaFault::Stall),
@@ -360,7 +360,7 @@ impl Plan {
         })
     }
 
-    /// The CDMA fetches a descriptor.
+    /// Returns the fault of a CDMA descriptor fetch.
     pub(crate) fn cdma_fetches(&mut self, faults: &mut FaultLog) -> Option<CdmaError> {
         self.strike(Unit::Cdma, faults, |fault| match fault {
             InjectedFault::Cdma { error } if error.of_descriptor() => Some(*error),
@@ -377,7 +377,7 @@ fn is(channel: Option<ChannelName>, unit: Unit) -> bool {
     }
 }
 
-/// A channel of the unit's direction has a bit for `error`.
+/// Whether a channel of the unit's direction has a bit for `error`.
 fn has(unit: Unit, error: ChannelError) -> bool {
     let direction = if matches!(unit, Unit::C2h(_)) { Direction::C2h } else { Direction::H2c };
     ChannelError::all(direction).contains(&error)

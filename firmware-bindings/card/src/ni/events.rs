@@ -1,13 +1,13 @@
 //! The event ring: in host memory through the reserved C2H channel, or in card memory.
 //!
-//! How far an event may fill the ring depends on what it is for (EVENT_CONSUMED in `map/ni.yaml`):
+//! The purpose of an event limits how far it may fill the ring (EVENT_CONSUMED in `map/ni.yaml`):
 //!
-//! | events | of the ring | without a free entry |
-//! |---|---|---|
-//! | of tables: registry and escape buffer | a quarter | dropped and counted, one Dropped event says so |
-//! | progress of commands | a quarter | told later, the latest count |
+//! | events | share of the ring | without a free entry |
+//! ---|---|---|
+//! | of tables: registry and escape buffer | a quarter | dropped and counted, one Dropped event reports it |
+//! | progress of commands | a quarter | reported later, with the latest count |
 //! | notices | a half | the transfer is refused as "receiver not ready" |
-//! | of the host's own packets and commands, faults, Dropped | all | none: the host has only so many under way |
+//! | of the host's own packets and commands, faults, Dropped | all | none: the host limits their number |
 
 use super::faults::Fault;
 use crate::counters::CardCounters;
@@ -21,29 +21,29 @@ use fpga_protocol::time::Nanos;
 use fpga_registers::{CardAddr, Iova};
 use std::collections::VecDeque;
 
-/// Events that wait inside the NI for their turn to be written. Beyond it they count as overflows.
+/// Maximum number of events that wait inside the NI to be written. Further events count as overflows.
 const QUEUE: usize = 4096;
-/// What notices may take of it; events of tables, half of that.
+/// Share of [`QUEUE`] for notices; events of tables may take half of it.
 const QUEUED: u32 = 2048;
-/// The sequence number is the event's last word and must land last.
+/// Bytes of an event before its last word, the sequence number, which must be written last.
 const BODY: usize = event::SIZE - 4;
 
-/// Reasons of faults, 0 among them.
+/// Number of fault reasons, including 0.
 const REASONS: usize = 1 + FaultReason::ALL.len();
 
-/// Faults of one reason: one event at a time tells of them, so that no number of them fills the ring.
+/// Reporting state of the faults of one reason. Only one event per reason is outstanding, so that faults cannot fill the ring.
 #[derive(Clone, Copy, Debug)]
 struct Reported {
-    /// The latest event's running number.
+    /// Running number of the latest event.
     event: Option<u32>,
-    /// Those since, and the last of them.
+    /// Number of faults since then, and the last of them.
     more: u32,
     last: Event,
 }
 
 const UNREPORTED: Reported = Reported { event: None, more: 0, last: Event::new(EventKind::Fault) };
 
-/// Ring registers and what waits for them.
+/// Ring registers and queued events.
 #[derive(Debug)]
 pub(super) struct EventRing {
     push: bool,
@@ -53,11 +53,11 @@ pub(super) struct EventRing {
     consumed: u32,
     produced: u32,
     overflows: u32,
-    /// Overflows since the host was last told.
+    /// Overflows since the last report to the host.
     unreported_overflows: u32,
-    /// Events of tables that were dropped.
+    /// Number of dropped events of tables.
     dropped: u32,
-    /// The running number of the Dropped event, which the host has not been seen to take: more are dropped until then.
+    /// Running number of the Dropped event that the host has not consumed yet; events are dropped until it does.
     dropping: Option<u32>,
     sequence: u32,
     interrupt: u32,
@@ -87,14 +87,14 @@ impl EventRing {
         }
     }
 
-    /// A hardware reset: settings too. Time counts from here.
+    /// Hardware reset, which clears the settings too. Event times count from here.
     pub(super) fn reset(&mut self, now: Nanos) {
         self.restart();
         (self.enabled, self.base, self.size, self.interrupt) = (false, 0, 0, 0);
         self.epoch = now;
     }
 
-    /// Forgets counts and what waits.
+    /// Clears counts and queued events.
     pub(super) fn restart(&mut self) {
         self.queue.clear();
         self.faults = [UNREPORTED; REASONS];
@@ -111,7 +111,7 @@ impl EventRing {
         now.saturating_sub(self.epoch).get()
     }
 
-    /// The user interrupt line that the ring asserts, as a bit: level, while events are not consumed.
+    /// User interrupt line that the ring asserts, as a bit. A level: high while events are not consumed.
     pub(super) const fn interrupt_lines(&self) -> u32 {
         if self.interrupt & ni::event_interrupt::ENABLE != 0 && self.produced != self.consumed {
             1 << ((self.interrupt & ni::event_interrupt::LINE) >> ni::event_interrupt::LINE_SHIFT)
@@ -135,7 +135,7 @@ impl EventRing {
         }
     }
 
-    /// Writes a ring register; `false` if the value cannot be used (the old one stays).
+    /// Writes a ring register. Returns `false` if the value is invalid; the old one stays.
     pub(super) fn write(&mut self, register: u32, value: u32) -> bool {
         match register {
             ni::EVENT_RING_BASE_LOW if value.is_multiple_of(64) && !self.enabled => {
@@ -149,7 +149,7 @@ impl EventRing {
             {
                 self.size = value;
             }
-            // The host cannot have taken more than was produced, nor fewer than it had already.
+            // EVENT_CONSUMED may neither exceed the produced count nor decrease.
             ni::EVENT_CONSUMED
                 if self.produced.wrapping_sub(value) <= self.produced.wrapping_sub(self.consumed) =>
             {
@@ -164,7 +164,7 @@ impl EventRing {
         true
     }
 
-    /// CONTROL.EVENT_ENABLE; `false` if it cannot be set because there is no ring.
+    /// Sets CONTROL.EVENT_ENABLE. Returns `false` if it cannot be set because there is no ring.
     pub(super) fn enable(&mut self, on: bool) -> bool {
         if on && !self.enabled {
             if self.size == 0 {
@@ -179,19 +179,19 @@ impl EventRing {
         true
     }
 
-    /// Events written and waiting to be.
+    /// Number of events, written or queued.
     fn posted(&self) -> u32 {
         self.produced.wrapping_add(u32::try_from(self.queue.len()).unwrap_or(u32::MAX))
     }
 
-    /// Events that the host has not taken, those among them that wait to be written, and whether the ring is divided at all.
+    /// Number of events that the host has not consumed, number of those that are queued, and whether the ring is divided into shares.
     fn held(&self) -> (u32, u32, bool) {
         let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
         let is_divided = self.enabled && self.size >= EVENT_RING_ENTRIES_MIN;
         (self.posted().wrapping_sub(self.consumed), waiting, is_divided)
     }
 
-    /// Notices that there is room for.
+    /// Number of notices that there is space for.
     pub(super) fn notice_slots(&self) -> u32 {
         match self.held() {
             (_, _, false) => UNLIMITED_SLOTS,
@@ -199,14 +199,14 @@ impl EventRing {
         }
     }
 
-    /// Whether there is room for an event that is not essential. A host says what it has taken an eighth of the ring late
-    /// (EVENT_CONSUMED), so half of this quarter is always there for one that takes everything.
+    /// Whether there is space for an event that is not essential. A host may report consumed events an eighth of the ring late
+    /// (EVENT_CONSUMED), so half of this quarter is always free for a host that consumes all events.
     pub(super) fn has_table_credit(&self) -> bool {
         let (held, waiting, is_divided) = self.held();
         !is_divided || held < self.size / 4 && waiting < QUEUED / 2
     }
 
-    /// Queues a fault's event, or counts it if the host has not taken the last one of this reason yet.
+    /// Queues the event of a fault, or only counts the fault while the host has not consumed the last event of this reason.
     pub(super) fn report(&mut self, now: Nanos, event: Event) {
         if !self.enabled {
             return;
@@ -223,7 +223,7 @@ impl EventRing {
         self.post(now, event);
     }
 
-    /// The host has taken events: faults that were only counted have their turn.
+    /// Queues events for faults that were only counted, after the host has consumed events.
     fn report_more(&mut self) {
         for reason in 0..REASONS {
             let (consumed, number) = (self.consumed, self.posted().wrapping_add(1));
@@ -242,7 +242,7 @@ impl EventRing {
         }
     }
 
-    /// Queues an event; without a ring it is nobody's business. One of a table is dropped where there is no room for it.
+    /// Queues an event; without a ring it is ignored. An event of a table is dropped if there is no space for it.
     pub(super) fn post(&mut self, now: Nanos, event: Event) {
         if !self.enabled {
             return;
@@ -260,7 +260,7 @@ impl EventRing {
         self.push(now, event);
     }
 
-    /// Whether events of tables are told: there is room, and the host knows of those that were dropped before.
+    /// Whether events of tables are reported: there is space, and the host has consumed the report of earlier drops.
     fn reports_table_events(&mut self) -> bool {
         if let Some(number) = self.dropping {
             if !is_taken(number, self.consumed) {
@@ -285,8 +285,8 @@ impl EventRing {
         self.unreported_overflows = self.unreported_overflows.saturating_add(1);
     }
 
-    /// Writes one event, or drops one that has no room. Returns `None` if there was nothing to do, else the fault
-    /// that came of it.
+    /// Writes one event, or drops it if the ring is full. Returns `None` if there was nothing to do, otherwise the resulting fault, if
+    /// any.
     pub(super) fn step(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) -> Option<Option<Fault>> {
         let has_space = self.produced.wrapping_sub(self.consumed) < self.size;
         if self.unreported_overflows > 0 && has_space {
@@ -324,7 +324,7 @@ impl EventRing {
                     ..Fault::new(FaultReason::EventWrite)
                 });
             }
-            // Posted writes: a refusal by the IOMMU is nothing that the NI could see.
+            // Posted writes: the NI cannot see that the IOMMU refuses one.
             lanes.upstream.post(Unit::Ni, Iova::new(at), body);
             lanes.upstream.post(Unit::Ni, Iova::new(at_sequence), sequence);
             return None;
@@ -341,7 +341,7 @@ impl EventRing {
     }
 }
 
-/// Whether an event only describes what the registry and escape windows show.
+/// Whether an event only repeats what the registry and escape windows show.
 const fn is_of_table(kind: EventKind) -> bool {
     matches!(
         kind,
@@ -354,7 +354,7 @@ const fn is_of_table(kind: EventKind) -> bool {
     )
 }
 
-/// Whether the event of this running number, counted from 1, is among `consumed` taken ones.
+/// Whether the event with this running number, counted from 1, is among the `consumed` first ones.
 const fn is_taken(event: u32, consumed: u32) -> bool {
     consumed.wrapping_sub(event) <= u32::MAX / 2
 }

@@ -4,10 +4,10 @@ use fpga_firmware::event::FaultReason;
 use fpga_firmware::generated::fault_log as block;
 use std::collections::VecDeque;
 
-/// Faults kept.
+/// Maximum number of kept faults.
 pub(super) const ENTRIES: usize = 64;
 
-/// One fault as the contract describes it.
+/// One fault in the contract's format.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
     pub(super) reason: FaultReason,
@@ -37,7 +37,7 @@ impl Fault {
     }
 }
 
-/// The log and the entry that INDEX latched.
+/// Fault log, and the entry that INDEX latched.
 #[derive(Debug)]
 pub(super) struct FaultBlock {
     faults: VecDeque<Fault>,
@@ -68,7 +68,7 @@ impl FaultBlock {
         self.faults.is_empty()
     }
 
-    /// Age 0 is the newest fault.
+    /// Latches the entry of age `index`; age 0 is the newest fault.
     pub(super) fn latch(&mut self, index: u32) {
         self.index = index;
         let age = usize::try_from(index).unwrap_or(usize::MAX);

@@ -1,15 +1,15 @@
-//! Frames on their way out, in buffers that are used again and again.
+//! Outgoing frames, in reused buffers.
 
 use fpga_firmware::wire::{CRC_LENGTH, Control, EncodeError, MAX_CONTROL_LENGTH, START_HEADER_LENGTH};
 use std::collections::VecDeque;
 
-/// Data packets wait while more frames than this have not been taken: back-pressure of the network port.
+/// Maximum number of frames in the queue before data packets wait: back-pressure of the network port.
 const WAITING: usize = 256;
-/// Buffers kept for reuse: a scheme without a window has as many packets on their way as the network takes, and those come back
-/// together.
+/// Maximum number of buffers kept for reuse. A scheme without a window has as many packets in flight as the network accepts, and their
+/// buffers return together.
 const MAX_SPARE_BUFFERS: usize = 8192;
 
-/// The outgoing queue and the spare buffers.
+/// Outgoing queue and spare buffers.
 #[derive(Debug)]
 pub(super) struct FrameQueue {
     queue: VecDeque<Vec<u8>>,
@@ -19,7 +19,7 @@ pub(super) struct FrameQueue {
 }
 
 impl FrameQueue {
-    /// Frames of packets with at most `packet_size` payload bytes.
+    /// Creates a queue for packets with at most `packet_size` payload bytes.
     pub(super) fn new(packet_size: usize) -> Self {
         let largest = (START_HEADER_LENGTH + packet_size + CRC_LENGTH).max(MAX_CONTROL_LENGTH);
         Self { queue: VecDeque::with_capacity(WAITING), spare: Vec::new(), largest, sent: 0 }
@@ -40,7 +40,7 @@ impl FrameQueue {
         self.queue.pop_front()
     }
 
-    /// A buffer for any frame.
+    /// Returns a buffer that fits any frame.
     pub(super) fn spare(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_else(|| Vec::with_capacity(self.largest))
     }
@@ -51,13 +51,13 @@ impl FrameQueue {
         }
     }
 
-    /// Queues the frame that `encode` writes into a buffer for any packet; nothing is queued if it fails.
+    /// Queues the frame that `encode` writes into a buffer; queues nothing if `encode` fails.
     pub(super) fn send(
         &mut self,
         encode: impl FnOnce(&mut [u8]) -> Result<usize, EncodeError>,
     ) -> Result<(), EncodeError> {
         let mut frame = self.spare();
-        // Sets to zero only what the last use of the buffer cut off.
+        // Zeroes only the bytes that the last use of the buffer truncated.
         frame.resize(self.largest, 0);
         match encode(&mut frame) {
             Ok(length) => {

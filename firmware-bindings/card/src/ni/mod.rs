@@ -1,14 +1,17 @@
-//! The network interface: what `map/ni.yaml` promises, over the receiver state machines of the core.
+//! Network interface: the contract `map/ni.yaml`, implemented with the receiver state machines of the protocol engine.
 //!
-//! Decided here where the contract leaves it open: a commit while the NI is disabled is ignored and the window stays
-//! free; a refused window is reported by a fault event and then freed like a sent one; packets smaller than this
-//! build's packet size may be sent; events wait in a queue of the NI and are dropped at the moment of writing if the
-//! ring is full, without taking a sequence number, and one `EventLost` event says how many as soon as there is room. What others send
-//! by the rules of any scheme never fills it: faults of one reason share an event, events of tables are dropped in time, a transfer whose
-//! notice has no entry is refused, and answers that are not to this life's packets or questions are dropped.
+//! Behaviour that the contract does not specify:
 //!
-//! Longer than most files: the interface's state, its step and what a write to each register begins stand together, because their order
-//! within one step is what the contract promises. Events, frames, tables, transmit windows and faults have files of their own.
+//! * A commit while the NI is disabled is ignored, and the window stays free.
+//! * A refused window is reported by a fault event and then freed like a sent one.
+//! * Packets smaller than this build's packet size may be sent.
+//! * Events wait in a queue of the NI. They are dropped at the moment of writing if the ring is full, without taking a sequence number;
+//!   one `EventLost` event reports the count as soon as there is space.
+//! * Packets of other nodes never fill the ring, in any scheme: faults of one reason share an event, events of tables are dropped in time,
+//!   a transfer whose notice has no entry is refused, and answers to packets or requests of another incarnation are dropped.
+//!
+//! The file is longer than most. It keeps the interface's state, its step and the effects of each register write together, because the
+//! contract specifies their order within one step. Events, frames, tables, transmit windows and faults have their own files.
 
 mod events;
 mod faults;
@@ -44,7 +47,7 @@ use transmit::{Transmit, TransmitStep};
 
 use registers::Settings;
 
-/// Everything that the build decides and the host reads.
+/// Build parameters that the host can read.
 #[derive(Debug)]
 struct NiBuild {
     identity: Vec<u32>,
@@ -65,7 +68,7 @@ struct NiBuild {
     capabilities: Capabilities,
 }
 
-/// The interface.
+/// The network interface.
 #[derive(Debug)]
 pub(crate) struct Ni {
     build: NiBuild,
@@ -82,9 +85,9 @@ pub(crate) struct Ni {
     received: u32,
     bad_crc: u32,
     bad_packet: u32,
-    /// Questions what another node can do that have not been answered.
+    /// Number of unanswered capability requests to other nodes.
     asked: u32,
-    /// When the receiver's timers were last served.
+    /// Time at which the receiver's timers were last served.
     timers_served: Option<Nanos>,
     now: Nanos,
 }
@@ -125,7 +128,7 @@ impl NiBuild {
         }
     }
 
-    /// Schemes that can be chosen, as bits.
+    /// Schemes that software can choose, as bits.
     fn schemes(&self) -> u32 {
         let all = Scheme::ALL.iter().fold(0, |bits, scheme| bits | 1 << scheme.value());
         if self.commands > 0 { all } else { 1 << Scheme::Registry.value() }
@@ -133,11 +136,11 @@ impl NiBuild {
 }
 
 impl Ni {
-    /// Independent units of work: transmitter, event writer, timers.
+    /// Number of independent engines: transmitter, event writer, timers.
     pub(crate) const ENGINES: u32 = 3;
 
     /// # Errors
-    /// Only for a description that was not checked.
+    /// Only for a description that was not validated.
     pub(crate) fn new(description: &CardDescription) -> Result<Self, ReceiverConfigError> {
         let build = NiBuild::new(description);
         let settings = Settings::new(build.node_id);
@@ -181,7 +184,7 @@ impl Ni {
         self.timers_served = None;
     }
 
-    /// Begins anew by the rules that the settings choose; memory windows stay if they are to be `kept`. Whether that can be.
+    /// Starts again with the schemes of the settings; memory windows stay if `kept`. Returns whether this build supports them.
     fn rebuild(&mut self, kept: bool) -> bool {
         let access = kept.then(|| self.exchange.access());
         let built = ActiveSchemes::new(&self.build, &self.settings, access);
@@ -231,13 +234,13 @@ impl Ni {
         self.frames.recycle(frame);
     }
 
-    /// Notes a fault in the NI's log and, as an event, in the ring.
+    /// Records a fault in the NI's log and, as an event, in the ring.
     fn fault(&mut self, fault: Fault, event: Option<Event>) {
         let time = self.events.since_reset(self.now);
         self.faults.push(Fault { time, ..fault });
         if matches!(fault.reason, FaultReason::EventLost | FaultReason::EventWrite) {
-            // The ring tells of lost events itself, once there is room; an event about an event that could not be
-            // written could not be written either.
+            // The ring reports lost events itself once there is space. An event about an event that could not be written could not be
+            // written either.
             return;
         }
         let event = event.unwrap_or_else(|| {
@@ -259,7 +262,7 @@ impl Ni {
         self.fault(Fault { detail: register, ..Fault::new(FaultReason::BadSetting) }, None);
     }
 
-    /// Engine `engine` does one unit of work.
+    /// Lets engine `engine` do one unit of work.
     pub(crate) fn step(&mut self, engine: u32, lanes: &mut EngineContext<'_, dyn HostPort>) -> bool {
         self.now = lanes.now;
         match engine {
@@ -294,7 +297,7 @@ impl Ni {
         let source = NodeId::new(self.settings.node_id);
         let incarnation = Incarnation::new(self.settings.incarnation);
         let before = self.frames.sent;
-        // Windows first, or messages if both have something and it is their turn.
+        // Windows first; messages first if both have packets and messages are next in turn.
         let messages_first = match &mut self.exchange {
             ActiveSchemes::Both(_, node) => std::mem::take(&mut node.has_turn),
             _ => false,
@@ -344,7 +347,7 @@ impl Ni {
         true
     }
 
-    /// The next packet of a message, if there is one.
+    /// Sends the next packet of a message, if there is one.
     fn send_message(&mut self, space: &CardSpace) -> TransmitStep {
         let Some(node) = self.exchange.messages_mut().filter(|_| self.frames.has_space()) else {
             return TransmitStep::Idle;
@@ -368,7 +371,7 @@ impl Ni {
 
     fn step_timers(&mut self, lanes: &mut EngineContext<'_, dyn HostPort>) -> bool {
         let due = self.exchange.poll_timeout().is_some_and(|deadline| deadline <= self.now);
-        // Once per point in time: a timer may be early, and must not keep the card busy.
+        // Once per point in time: a timer may fire early, and must not keep the card busy.
         if !due || self.timers_served == Some(self.now) {
             return false;
         }
@@ -376,11 +379,11 @@ impl Ni {
         self.exchange.handle_timeout(self.now);
         let outputs = self.drain();
         lanes.upstream.counters.frames_sent += outputs.frames;
-        // A timer that only looked around is no work: nobody can see a difference.
+        // A timer without visible effect does not count as work.
         outputs.any
     }
 
-    /// Sends and reports what the receiver has to say.
+    /// Sends the receiver's packets and reports its events.
     fn drain(&mut self) -> Drained {
         let before = self.frames.sent;
         let mut any = false;
@@ -403,7 +406,7 @@ impl Ni {
             any = true;
             match *output {
                 Output::Send(ref control) => {
-                    // The receiver's answers are always encodable; one that is not is as good as lost.
+                    // The receiver's answers can always be encoded; a failure counts as a lost packet.
                     let _ = self.frames.send_control(control);
                 }
                 Output::Event(event) => self.report(event),
@@ -413,7 +416,7 @@ impl Ni {
         Drained { frames: self.frames.sent.wrapping_sub(before).into(), any }
     }
 
-    /// An event of sender or receiver; one about a fault is noted as that.
+    /// Reports an event of sender or receiver; a fault event is logged as a fault.
     fn report(&mut self, event: Event) {
         match event.fault_reason() {
             Some(reason) => {
@@ -438,7 +441,7 @@ impl Ni {
         }
     }
 
-    /// A frame will come soon.
+    /// Announces a frame that will arrive soon.
     pub(crate) fn expect(&self, frame: &[u8]) {
         if let ActiveSchemes::Registry(receiver) | ActiveSchemes::Both(receiver, _) = &self.exchange
             && let Some(SegmentName { source, incarnation, transfer, segment }) = SegmentName::peek(frame)
@@ -447,7 +450,7 @@ impl Ni {
         }
     }
 
-    /// A frame from the network. Returns the frames sent in answer.
+    /// Processes a frame from the network. Returns the number of frames sent in answer.
     pub(crate) fn receive(
         &mut self,
         now: Nanos,
@@ -497,7 +500,7 @@ impl Ni {
                 return 0;
             }
             (Packet::Message(bytes), ActiveSchemes::Messages(_) | ActiveSchemes::Both(..)) => {
-                // What parses can be read.
+                // A parsed packet can always be read.
                 let Ok((message, payload)) = bytes.read() else { return 0 };
                 self.exchange.move_access_table();
                 let reserved = match &self.exchange {
@@ -515,7 +518,7 @@ impl Ni {
             (Packet::Link(packet), ActiveSchemes::Messages(node) | ActiveSchemes::Both(_, node)) => {
                 node.handle_link_packet(now, &packet);
             }
-            // The registry's host slows down by itself: nothing here could.
+            // The registry scheme's sender is the host, which reacts to link feedback itself; the NI cannot.
             (Packet::Link(_), ActiveSchemes::Registry(_)) => return 0,
             (Packet::Message(bytes), ActiveSchemes::Registry(_)) => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
@@ -539,12 +542,12 @@ impl Ni {
         self.drain().frames
     }
 
-    /// What arrives for the sending side becomes an event; a hello is answered.
+    /// Turns a packet for the sending side into an event; answers a hello.
     fn answer(&mut self, control: &Control) -> u64 {
         let Common { source: from, incarnation: life, .. } = control.common();
         let ours = Incarnation::new(self.settings.incarnation);
         let event = match control {
-            // To a packet of a former life, or to none: nobody waits for it.
+            // An answer to a packet of an earlier incarnation, or to none: no operation waits for it.
             Control::Ack(Ack { peer_incarnation, .. })
             | Control::Nack(Nack { peer_incarnation, .. })
             | Control::SegmentDone(SegmentDone { peer_incarnation, .. })
@@ -585,7 +588,7 @@ impl Ni {
                 let reply = Control::HelloReply(self.hello(from));
                 return u64::from(self.frames.send_control(&reply).is_ok());
             }
-            // Nobody has asked, or the network has doubled it.
+            // A reply without request, or a duplicate by the network.
             Control::HelloReply(_) if self.asked == 0 => return 0,
             Control::HelloReply(hello) => Event {
                 node: from,
@@ -598,7 +601,7 @@ impl Ni {
                 length: hello.registry_timeout_us.into(),
                 ..Event::new(EventKind::Hello)
             },
-            // The receiver's.
+            // Handled by the receiver.
             Control::Arrived(_) => return 0,
         };
         if event.kind == EventKind::Hello {
@@ -608,7 +611,7 @@ impl Ni {
         0
     }
 
-    /// What this node can do, for node `to`.
+    /// Capabilities of this node, addressed to node `to`.
     fn hello(&self, to: NodeId) -> Hello {
         Hello {
             common: Common {
@@ -626,8 +629,8 @@ impl Ni {
         }
     }
 
-    /// Asks a node what it can do; `false` if that cannot be asked now. A port that is not emptied loses the question, as the
-    /// network may.
+    /// Asks a node for its capabilities. Returns `false` if the request is not possible now. If the frame queue is full, the request is
+    /// lost, as it may be in the network.
     fn ask(&mut self, node: u32) -> bool {
         let node = NodeId::new(node);
         if node == NodeId::ANY || !self.enabled() {
@@ -642,13 +645,13 @@ impl Ni {
     }
 }
 
-/// What came out of the receiver.
+/// Output of the receiver.
 struct Drained {
     frames: u64,
     any: bool,
 }
 
-/// Card memory as the receiver writes it: never the transmit windows, all or nothing.
+/// Card memory for writes of the receiver: excludes the transmit windows; a write is all or nothing.
 struct ReceivePort<'a>(&'a mut CardSpace);
 
 impl ReceiveMemory for ReceivePort<'_> {

@@ -1,4 +1,4 @@
-//! Parameters of schemes that the host may choose; 0 in each of their registers is what the scheme has by itself.
+//! Scheme parameters that the host may choose; 0 in a register selects the scheme's default.
 
 use super::registers::Settings;
 use fpga_firmware::generated::{Scheme, ni};
@@ -6,10 +6,10 @@ use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::tuning::{Tuning, max_window};
 use fpga_protocol::time::Nanos;
 
-/// Schemes, which are numbered from 0.
+/// Number of schemes, which are numbered from 0.
 const SCHEMES: usize = Scheme::ALL.len();
 
-/// The registers, as they were written.
+/// Registers, as written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parameters {
     windows: [u32; SCHEMES],
@@ -18,14 +18,14 @@ pub(super) struct Parameters {
     walk_ns: u32,
 }
 
-/// Which scheme's window a register is.
+/// Returns the number of the scheme whose window `register` sets.
 fn window_of(register: u32) -> Option<usize> {
     let offset = register.checked_sub(ni::SCHEME_WINDOW)?;
     usize::try_from(offset / 4).ok().filter(|scheme| *scheme < SCHEMES)
 }
 
 impl Parameters {
-    /// Nothing chosen.
+    /// No parameter chosen.
     pub(super) const NONE: Self = Self { windows: [0; SCHEMES], receiver_window: 0, adaptive: 0, walk_ns: 0 };
 
     pub(super) fn has(register: u32) -> bool {
@@ -50,7 +50,7 @@ impl Parameters {
         })
     }
 
-    /// Whether the register takes this value, whichever schemes are on.
+    /// Whether the register accepts this value, regardless of the active schemes.
     pub(super) fn allows(register: u32, value: u32) -> bool {
         match register {
             ni::RECEIVER_WINDOW_OPTIONS => {
@@ -79,7 +79,7 @@ fn samples(options: u32) -> Option<u16> {
     given(samples).and_then(|samples| u16::try_from(samples).ok())
 }
 
-/// A scheme with the parameters that the host has chosen; `None` for the registry.
+/// Scheme configuration with the parameters that the host has chosen; `None` for the registry scheme.
 pub(super) fn rules(settings: &Settings, scheme: Scheme) -> Option<SchemeConfig> {
     let Parameters { windows, receiver_window, adaptive, walk_ns } = settings.parameters;
     let mut tuning = Tuning::default();

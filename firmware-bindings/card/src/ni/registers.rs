@@ -11,7 +11,7 @@ use fpga_firmware::generated::{
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_protocol::time::Nanos;
 
-/// What the host sets.
+/// Settings of the host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(super) node_id: u32,
@@ -50,7 +50,7 @@ impl Settings {
     }
 }
 
-/// Bits of CONTROL that stay; RESET reads 0.
+/// Bits of CONTROL that keep their value; RESET reads 0.
 const CONTROL_STORED: u32 = ni::control::ENABLE | ni::control::EVENT_ENABLE | ni::control::PACKET_EVENTS;
 
 fn within(at: u32, offset: u32, size: u32) -> Option<u32> {
@@ -58,7 +58,7 @@ fn within(at: u32, offset: u32, size: u32) -> Option<u32> {
 }
 
 impl Ni {
-    /// Dword at `at` of the user BAR (CDMA excluded). No read has a side effect.
+    /// Reads the dword at `at` of the user BAR (CDMA excluded). Reads have no side effects.
     pub(crate) fn read(&self, at: u32) -> u32 {
         if let Some(register) = within(at, identity::BLOCK_OFFSET, identity::BLOCK_SIZE) {
             let word = usize::try_from(register / 4).unwrap_or(usize::MAX);
@@ -112,7 +112,7 @@ impl Ni {
             ni::MASK_BITS => build.mask_bits.into(),
             ni::REGISTRY_ENTRIES => build.registry_entries.into(),
             ni::ESCAPE_SLOTS => build.escape_slots.into(),
-            // The op table is the driver's.
+            // The op table is in the driver.
             ni::OP_TABLE_ENTRIES => 0,
             ni::MEMORY_WINDOW_COUNT => build.memory_windows.into(),
             ni::SCHEMES => build.schemes(),
@@ -216,7 +216,7 @@ impl Ni {
         )
     }
 
-    /// `false` if the value cannot be used, or if nothing can be written there.
+    /// Writes an NI register. Returns `false` if the value is invalid or the register is not writable.
     fn write_ni(&mut self, register: u32, value: u32, space: &mut CardSpace) -> bool {
         let settings = &mut self.settings;
         match register {
@@ -244,7 +244,7 @@ impl Ni {
             ni::HELLO => return self.ask(value),
             ni::EVENT_CONSUMED => {
                 let taken = self.events.write(register, value);
-                // There may be room now for what could wait.
+                // There may be space now for delayed progress events.
                 if self.exchange.messages().is_some_and(|node| node.sender.has_progress()) {
                     self.drain();
                 }
@@ -257,7 +257,7 @@ impl Ni {
         true
     }
 
-    /// What decides by which rules the interface works, and how: only while it is at rest.
+    /// Sets a register that selects or configures schemes. Allowed only while the NI is disabled.
     fn choose(&mut self, register: u32, value: u32) -> bool {
         let known = value < 32 && self.build.schemes() >> value & 1 != 0;
         let mixed = self.build.capabilities.contains(Capabilities::MIXED);
@@ -284,7 +284,7 @@ impl Ni {
             return false;
         }
         *place = value;
-        // Of the registry's rules nothing but SCHEME and SCHEMES_ON decides.
+        // The registry scheme depends only on SCHEME and SCHEMES_ON.
         let timed = !matches!(register, ni::SCHEME | ni::SCHEMES_ON);
         if timed && on(settings) == 1 << Scheme::Registry.value() || self.rebuild(true) {
             return true;

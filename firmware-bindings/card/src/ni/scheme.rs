@@ -1,4 +1,4 @@
-//! By which rules the interface works: the registry's, whose sender is the host's, message schemes', whole, or both.
+//! Active schemes of the interface: the registry, whose sender is the host; message schemes, which the card executes completely; or both.
 
 use super::NiBuild;
 use super::faults::Fault;
@@ -23,12 +23,12 @@ use fpga_protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender
 use fpga_protocol::sender::{Command, Completion, Notify, Ticket, TransferError};
 use fpga_protocol::time::Nanos;
 
-/// The rules in use, with all that belongs to them.
+/// The active schemes with their state.
 ///
-/// Where the registry and message schemes are on together, there is one of each, and two things belong to both. The *entries*: the lower
-/// half of the indices is the registry's, the rest are contexts. And the *memory windows*: there is one table. It lies at the
-/// registry's receiver, and the node has it for as long as it takes a packet ([`ActiveSchemes::move_access_table`]); in a bitstream it is one
-/// memory that both read.
+/// Where the registry and message schemes are active together, there is one state of each, and they share two things. The *entries*: the
+/// lower half of the indices belongs to the registry, the rest are contexts. The *memory windows*: there is one table. It belongs to the
+/// registry's receiver and is lent to the node for the duration of a packet ([`ActiveSchemes::move_access_table`]). In a bitstream it is
+/// one memory that both read.
 #[derive(Debug)]
 pub(super) enum ActiveSchemes {
     Registry(Receiver),
@@ -36,20 +36,20 @@ pub(super) enum ActiveSchemes {
     Both(Receiver, Box<MessageNode>),
 }
 
-/// A node of message schemes, one or several.
+/// Node of one or several message schemes.
 #[derive(Debug)]
 pub(super) struct MessageNode {
     pub(super) sender: messages::Sender,
     pub(super) receiver: messages::Receiver,
-    /// The index of the first context as the host sees it: below are the registry's entries.
+    /// Index of the first context as the host sees it; the registry's entries are below it.
     first_entry: u16,
-    /// Packets of messages and of transmit windows leave in turn.
+    /// Messages are next: their packets and those of transmit windows leave alternately.
     pub(super) has_turn: bool,
-    /// By the sender's slots: the host's number of the command, and the sender's name for it.
+    /// By sender slot: the host's number of the command, and the sender's ticket.
     numbers: Box<[Option<(u32, Ticket)>]>,
-    /// A packet's payload on its way out.
+    /// Payload of an outgoing packet.
     payload: Box<[u8]>,
-    /// Most entries in use at once, those of the registry among them.
+    /// Maximum number of entries in use at the same time, including those of the registry.
     high_water: u32,
     positive: u32,
     negative: u32,
@@ -59,14 +59,14 @@ fn micros(value: u32) -> Nanos {
     Nanos::from_micros(value.into())
 }
 
-/// Schemes that are on, as bits.
+/// Active schemes, as bits.
 pub(super) const fn on(settings: &Settings) -> u32 {
     settings.schemes_on | 1 << settings.scheme
 }
 
 const REGISTRY: u32 = 1 << Scheme::Registry.value();
 
-/// Of which entries the registry has the first, by the schemes that are on.
+/// Number of entries that the registry has, at the lowest indices, with the schemes `on`.
 const fn registry_share(build: &NiBuild, on: u32) -> u16 {
     if on == REGISTRY {
         build.registry_entries
@@ -94,7 +94,8 @@ fn registry_receiver(
 }
 
 impl MessageNode {
-    /// Of the message schemes among those that are on, with contexts behind the registry's entries; `None` if this build cannot have it.
+    /// Creates a node for the active message schemes, with contexts behind the registry's entries. Returns `None` if this build does not
+    /// support it.
     fn new(build: &NiBuild, settings: &Settings) -> Option<Self> {
         let node = NodeId::new(settings.node_id);
         let incarnation = Incarnation::new(settings.incarnation);
@@ -105,7 +106,7 @@ impl MessageNode {
             .iter()
             .filter(|scheme| on >> scheme.value() & 1 != 0)
             .filter_map(|scheme| rules(settings, *scheme));
-        // SCHEME, unless that is the registry: then a command has to name one, and nothing depends on which is the default here.
+        // SCHEME, unless it is the registry: then every command names its scheme, and the default here has no effect.
         let default = Scheme::try_from(settings.scheme).ok().and_then(|scheme| rules(settings, scheme));
         let first = default.or_else(|| of.clone().next())?;
         let others = of.by_ref().fold(SchemeSet::NONE, SchemeSet::with);
@@ -139,8 +140,7 @@ impl MessageNode {
     fn apply(&mut self, settings: &Settings) {
         let (node, incarnation) = (NodeId::new(settings.node_id), Incarnation::new(settings.incarnation));
         let (silence, lifetime) = (micros(settings.registry_timeout_us), micros(settings.packet_lifetime_us));
-        // What a peer remembers of this node's messages is over before their numbers come again; peers are told the same
-        // times.
+        // A peer's records of this node's messages expire before their numbers are reused; peers are configured with the same times.
         let tombstone = silence.saturating_add(lifetime);
         self.sender.set_identity(node, incarnation);
         self.sender.set_times(micros(settings.give_up_us), tombstone.saturating_add(lifetime));
@@ -150,14 +150,14 @@ impl MessageNode {
 }
 
 impl ActiveSchemes {
-    /// The registry's rules.
+    /// Creates the state of the registry scheme.
     pub(super) fn registry(build: &NiBuild, settings: &Settings) -> Result<Self, ReceiverConfigError> {
         let mut exchange = Self::Registry(registry_receiver(build, settings, build.registry_entries)?);
         exchange.apply(settings);
         Ok(exchange)
     }
 
-    /// What `settings` choose, blank but for memory windows; `None` if this build cannot have it.
+    /// Creates the state that `settings` select, empty except for memory windows. Returns `None` if this build does not support it.
     pub(super) fn new(build: &NiBuild, settings: &Settings, access: Option<&AccessTable>) -> Option<Self> {
         let on = on(settings);
         let receiver = if on & REGISTRY != 0 {
@@ -178,7 +178,7 @@ impl ActiveSchemes {
         Some(exchange)
     }
 
-    /// Takes over what may be set at any time.
+    /// Applies the settings that may change at any time.
     pub(super) fn apply(&mut self, settings: &Settings) {
         if let Self::Registry(receiver) | Self::Both(receiver, _) = self {
             receiver.set_identity(NodeId::new(settings.node_id), Incarnation::new(settings.incarnation));
@@ -194,7 +194,7 @@ impl ActiveSchemes {
         }
     }
 
-    /// The message schemes' half, if any is on.
+    /// Message node, if a message scheme is active.
     pub(super) fn messages(&self) -> Option<&MessageNode> {
         match self {
             Self::Registry(_) => None,
@@ -202,7 +202,7 @@ impl ActiveSchemes {
         }
     }
 
-    /// The same, to work with.
+    /// Mutable variant of [`Self::messages`].
     pub(super) fn messages_mut(&mut self) -> Option<&mut MessageNode> {
         match self {
             Self::Registry(_) => None,
@@ -210,7 +210,7 @@ impl ActiveSchemes {
         }
     }
 
-    /// Whether transmit windows may hold packets of segments, and commands.
+    /// Whether transmit windows may hold packets of segments, and whether they may hold commands.
     pub(super) const fn windows_may_hold(&self) -> (bool, bool) {
         match self {
             Self::Registry(_) => (true, false),
@@ -233,15 +233,15 @@ impl ActiveSchemes {
         }
     }
 
-    /// Hands the table of memory windows from the registry's receiver to the node, or back: there is one. What the other has instead is
-    /// never opened.
+    /// Swaps the table of memory windows between the registry's receiver and the node. There is one table; its placeholder in the other
+    /// one has no open windows.
     pub(super) fn move_access_table(&mut self) {
         if let Self::Both(receiver, node) = self {
             core::mem::swap(receiver.access_mut(), node.receiver.access_mut());
         }
     }
 
-    /// A registry entry, or a receive context.
+    /// Registry entry or receive context at `index`.
     pub(super) fn entry(&self, index: u16, now: Nanos) -> Option<EntryView> {
         if let Self::Registry(receiver) | Self::Both(receiver, _) = self
             && let Some(entry) = receiver.entry(index, now)
@@ -252,7 +252,7 @@ impl ActiveSchemes {
         node.receiver.entry(index.checked_sub(node.first_entry)?, now)
     }
 
-    /// An escape slot, of which there are none but by the registry's rules.
+    /// Escape slot at `index`; only the registry scheme has escape slots.
     pub(super) fn escaped(&self, index: u16, now: Nanos) -> Option<EscapedView> {
         match self {
             Self::Registry(receiver) | Self::Both(receiver, _) => receiver.escaped(index, now),
@@ -268,7 +268,7 @@ impl ActiveSchemes {
         }
     }
 
-    /// Registry entries and receive contexts in use, and the most there ever were.
+    /// Number of registry entries and receive contexts in use, and its maximum so far.
     pub(super) fn occupancy(&self) -> (u32, u32) {
         let most = match self {
             Self::Registry(receiver) => receiver.counters().registry_high_water,
@@ -277,7 +277,7 @@ impl ActiveSchemes {
         (self.in_use(), most)
     }
 
-    /// Keeps the most that were in use, where a node is there to keep it.
+    /// Updates the high-water mark of a node.
     pub(super) fn note_high_water(&mut self) {
         let used = self.in_use();
         if let Some(node) = self.messages_mut() {
@@ -285,7 +285,7 @@ impl ActiveSchemes {
         }
     }
 
-    /// The same of the escape channel.
+    /// Number of escape slots in use, and its maximum so far.
     pub(super) fn escape_occupancy(&self) -> (u32, u32) {
         match self {
             Self::Registry(receiver) | Self::Both(receiver, _) => {
@@ -295,7 +295,7 @@ impl ActiveSchemes {
         }
     }
 
-    /// A register of the counters block that the rules count for: of all that are on together.
+    /// Register of the counters block, summed over the active schemes.
     pub(super) fn counter(&self, register: u32) -> u32 {
         match self {
             Self::Registry(receiver) => registry_counter(receiver, register),
@@ -350,7 +350,7 @@ fn live(receiver: &messages::Receiver) -> u32 {
     u32::try_from(receiver.live()).unwrap_or(u32::MAX)
 }
 
-/// What a node has to say next.
+/// Next action of a node.
 pub(super) enum NodeAction {
     Send(Header),
     Event(Event),
@@ -378,7 +378,7 @@ impl MessageNode {
         [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Takes a transfer over from the host. What cannot be made ends at once.
+    /// Accepts a transfer from the host. A transfer that cannot be executed ends at once.
     pub(super) fn command(
         &mut self,
         now: Nanos,
@@ -399,7 +399,7 @@ impl MessageNode {
         };
         let number = header.command.number;
         let inside = space.is_memory(command.source, command.length);
-        // By the registry's rules there are no commands, so where that is the default a command has to name its own.
+        // The registry scheme has no commands; where it is the default, a command has to name its own scheme.
         let scheme = header.command.scheme.or(default);
         if inside
             && let Some(scheme) = scheme
@@ -415,7 +415,7 @@ impl MessageNode {
         Err(end_event(number, &Completion::refused(&command, now, TransferError::NotTaken { node, address })))
     }
 
-    /// Gives command `number` up, if it is under way.
+    /// Cancels command `number` if it is in progress.
     pub(super) fn cancel(&mut self, now: Nanos, number: u32) {
         let found = self.numbers.iter().flatten().find(|(given, _)| *given == number);
         if let Some((_, ticket)) = found.copied() {
@@ -423,7 +423,7 @@ impl MessageNode {
         }
     }
 
-    /// A message on its way, with its command's number.
+    /// Message in progress, with the number of its command.
     pub(super) fn context(&self, slot: u32, now: Nanos) -> Option<(u32, messages::ContextView)> {
         let inside = slot < self.sender.config().contexts;
         let view = inside.then(|| self.sender.context(slot, now)).flatten()?;
@@ -436,7 +436,7 @@ impl MessageNode {
         (given == ticket).then_some(number)
     }
 
-    /// A packet from the network.
+    /// Processes a packet from the network.
     pub(super) fn receive(
         &mut self,
         now: Nanos,
@@ -451,14 +451,14 @@ impl MessageNode {
         }
     }
 
-    /// A packet about links.
+    /// Processes a packet with link feedback.
     pub(super) fn handle_link_packet(&mut self, now: Nanos, packet: &LinkPacket) {
         self.sender.handle_packet(now, &Header::Link(*packet));
     }
 
-    /// The next thing to send or to report, packets of messages excepted.
+    /// Next packet to send or event to report, except packets of messages.
     ///
-    /// How far a transfer is, is told only if there is `room` for what nobody waits for.
+    /// Progress of a transfer is reported only if `room` returns true: there is space for events that are not essential.
     pub(super) fn poll(&mut self, room: impl FnOnce() -> bool) -> Option<NodeAction> {
         if let Some(said) = self.receiver.poll_action() {
             return Some(match said {
@@ -493,7 +493,7 @@ impl MessageNode {
         None
     }
 
-    /// An event about a context, by the index that the host knows it by.
+    /// Converts the context index of an event to the host's index.
     fn shifted(&self, event: Event) -> Event {
         match event.kind {
             EventKind::Registered | EventKind::Completed | EventKind::Expired => {
@@ -503,7 +503,7 @@ impl MessageNode {
         }
     }
 
-    /// Sends the next packet of a message. `None` if there is none to send now; else what went wrong.
+    /// Sends the next packet of a message. Returns `None` if there is none to send now, otherwise the fault, if any.
     pub(super) fn transmit(
         &mut self,
         now: Nanos,
@@ -515,7 +515,7 @@ impl MessageNode {
         let length = usize::try_from(departure.payload).unwrap_or(usize::MAX);
         let payload = self.payload.get_mut(..length)?;
         if let Err((_, address)) = space.read(departure.source, payload) {
-            // As if the network had lost it: the transfer will be given up.
+            // Treated like a packet lost in the network: the transfer will be given up.
             let node = message.common().destination.get();
             let fault = Fault::new(FaultReason::MemoryFault);
             return Some(Some(Fault {
@@ -525,13 +525,13 @@ impl MessageNode {
                 ..fault
             }));
         }
-        // What the sender makes can be encoded; what could not be is as good as lost.
+        // The sender's packets can always be encoded; a failure counts as a lost packet.
         let _ = frames.send(|buffer| message.encode(payload, buffer));
         Some(None)
     }
 }
 
-/// The answer of a registry's interface to a message scheme's packet; `None` where nobody waits for one.
+/// Answer of an interface with the registry scheme to a message scheme's packet; `None` if no answer is expected.
 pub(super) fn nack_message(message: &Message, settings: &Settings) -> Option<Message> {
     let (number, body) = match message {
         Message::Request(request) => (request.message, AnswerBody::Refused(NackReason::Scheme)),
@@ -549,7 +549,7 @@ pub(super) fn nack_message(message: &Message, settings: &Settings) -> Option<Mes
     }))
 }
 
-/// The answer of a message scheme's interface to a packet of the registry's.
+/// Answer of an interface with message schemes to a packet of the registry scheme.
 pub(super) fn refuse_segment(data: &Data<'_>, settings: &Settings) -> Control {
     let header = data.header();
     Control::Nack(Nack {

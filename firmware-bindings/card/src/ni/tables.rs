@@ -1,4 +1,4 @@
-//! The windows onto registry, escape buffer and memory windows: writing INDEX latches an entry into shadow words.
+//! Windows onto registry, escape buffer and memory windows: writing INDEX latches an entry into shadow words.
 
 use super::{high, low};
 use fpga_firmware::generated::{
@@ -10,7 +10,7 @@ use fpga_protocol::scheme::messages::ContextView;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 
-/// Microseconds, stopping at the top.
+/// Age in microseconds, saturating.
 fn age_us(age: Nanos) -> u32 {
     u32::try_from(age.as_micros()).unwrap_or(u32::MAX)
 }
@@ -147,7 +147,7 @@ impl SendingShadow {
     }
 }
 
-/// Shadow of one memory window: software fills it in and commits it.
+/// Shadow of one memory window: software fills it and commits it.
 #[derive(Debug)]
 pub(super) struct MemoryShadow {
     index: u32,
@@ -189,7 +189,7 @@ impl MemoryShadow {
         }
     }
 
-    /// Writes a shadow word or commits; `false` if the value cannot be used.
+    /// Writes a shadow word, or commits. Returns `false` if the value is invalid.
     pub(super) fn write(&mut self, register: u32, value: u32, table: &mut AccessTable) -> bool {
         let window = &mut self.window;
         let with_low = |old: u64| old & !0xFFFF_FFFF | u64::from(value);

@@ -1,4 +1,4 @@
-//! Transmit windows: commit, check, cut into packets, send.
+//! Transmit windows: commit, check, segmentation into packets, sending.
 
 use super::faults::Fault;
 use super::frames::FrameQueue;
@@ -9,7 +9,7 @@ use fpga_firmware::window::{HEADER_LENGTH, WindowError, WindowHeader, WindowKind
 use fpga_firmware::wire::Control;
 use std::collections::VecDeque;
 
-/// A window that is being sent.
+/// Window whose packets are being sent.
 #[derive(Debug)]
 struct ActiveWindow {
     window: u8,
@@ -17,21 +17,21 @@ struct ActiveWindow {
     next: u16,
 }
 
-/// What a step of the transmitter came to.
+/// Result of one step of the transmitter.
 pub(super) enum TransmitStep {
     /// Nothing to do.
     Idle,
-    /// A packet, or one of several.
+    /// One packet was sent; more follow.
     More,
-    /// The window's last packet; it can be filled again.
+    /// The window's last packet was sent; the window can be filled again.
     Freed(u8),
-    /// The window cannot be sent; it can be filled again.
+    /// The window is invalid; it can be filled again.
     Refused(u8, Fault),
-    /// A transfer to be made; the window can be filled again.
+    /// The window holds a command (a transfer for the card to execute); the window can be filled again.
     Command(u8, WindowHeader),
 }
 
-/// Windows that were committed, in order.
+/// Committed windows, in order.
 #[derive(Debug)]
 pub(super) struct Transmit {
     queue: VecDeque<u8>,
@@ -62,7 +62,7 @@ impl Transmit {
         (self.busy, self.freed) = (0, 0);
     }
 
-    /// WINDOW_FREE.
+    /// Value of WINDOW_FREE.
     pub(super) fn free_windows(&self) -> u32 {
         let all =
             1_u64.checked_shl(self.count.into()).map_or(u32::MAX, |end| super::low(end.wrapping_sub(1)));
@@ -73,15 +73,15 @@ impl Transmit {
         self.busy != 0
     }
 
-    /// Windows freed since reset.
+    /// Number of windows freed since reset.
     pub(super) const fn freed(&self) -> u32 {
         self.freed
     }
 
-    /// Takes the windows whose commit word was written; hands back those that were being sent already.
+    /// Queues the windows whose commit word was written; calls `refuse` for those that are being sent already.
     pub(super) fn commit(&mut self, committed: u32, space: &CardSpace, mut refuse: impl FnMut(u8)) {
         for window in (0..self.count).filter(|window| committed >> window & 1 != 0) {
-            // Clearing the word (writing zero) commits nothing.
+            // Clearing the word (writing zero) is not a commit.
             let word = space.window(window.into()).and_then(commit_word);
             if word.is_none_or(|word| word == 0) {
                 continue;
@@ -101,7 +101,7 @@ impl Transmit {
         self.freed = self.freed.wrapping_add(1);
     }
 
-    /// Sends one packet. Windows may hold packets of `segments`, and where the interface makes transfers by itself, `commands`.
+    /// Sends one packet. Windows may hold packets of `segments` and, where the interface executes transfers itself, `commands`.
     pub(super) fn step(
         &mut self,
         space: &CardSpace,
@@ -152,13 +152,13 @@ impl Transmit {
         TransmitStep::Freed(window)
     }
 
-    /// The header that `window`'s commit word stands for.
+    /// Checks and returns the header that `window`'s commit word refers to.
     fn check(&self, window: u8, space: &CardSpace) -> Result<WindowHeader, Fault> {
         let empty = Fault { window: window.into(), ..Fault::new(FaultReason::BadHeader) };
         let ram = space.window(window.into()).ok_or(empty)?;
         let commit = commit_word(ram).ok_or(empty)?;
         let torn = |detail| Fault { window: window.into(), detail, ..Fault::new(FaultReason::TornHeader) };
-        // The sequence decides first: a torn header may contain anything.
+        // The sequence number is checked first: a torn header may contain anything.
         let sequence = ram.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(empty)?;
         if sequence != commit {
             return Err(torn(commit));

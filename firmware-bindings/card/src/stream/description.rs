@@ -1,27 +1,27 @@
-//! What the card file says of stream ports (section `stream`).
+//! Stream ports in the card file (section `stream`).
 
 use serde::Deserialize;
 
-/// What lies behind the stream ports of an AXI4-Stream build ([`XdmaDescription::stream`](crate::description::XdmaDescription::stream)).
+/// Logic behind the stream ports of an AXI4-Stream build ([`XdmaDescription::stream`](crate::description::XdmaDescription::stream)).
 ///
-/// Every channel has a port of its own (PG195). A C2H port without a partner (fewer H2C channels) never delivers anything; an H2C
-/// port without one takes and forgets.
+/// Every channel has its own port (PG195). A C2H port without a partner (fewer H2C channels) never delivers data. An H2C port without a
+/// partner accepts and discards data.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct StreamDescription {
-    /// What the ports are connected to.
+    /// Logic that the ports are connected to.
     pub logic: StreamLogic,
-    /// Room between two ports, in bytes: a power of two, 4 KiB to 16 MiB. It holds at most as many packets as beats.
+    /// Capacity between two ports in bytes: a power of two, 4 KiB to 16 MiB. It holds at most as many packets as beats.
     pub fifo_bytes: u32,
-    /// The write flush timeout closes descriptors that hold no data yet too. PG195 speaks of "the write data it already received",
-    /// so the default is false: a channel that nothing ever arrives at stays busy whatever software does.
+    /// The write flush timeout also closes descriptors without data. PG195 speaks of "the write data it already received", so the default
+    /// is false: a channel that receives no data stays busy whatever software does.
     pub flush_empty: bool,
-    /// Clearing Run ends a C2H descriptor that holds no data yet, without completing it: the channel halts (`idle_stopped`), and what
-    /// arrives later is the next run's. Otherwise the channel waits for data for that descriptor, whatever software does, and the
-    /// next packet goes where the old run wanted it.
+    /// Clearing Run ends a C2H descriptor without data, without completing it: the channel halts (`idle_stopped`), and later data belongs
+    /// to the next run. Otherwise the channel waits for data for that descriptor whatever software does, and the next packet goes to the
+    /// address of the old run.
     pub stop_drops_empty: bool,
-    /// What `logic: source` generates.
+    /// Packets that `logic: source` generates.
     pub source: SourceDescription,
 }
 
@@ -37,18 +37,18 @@ impl Default for StreamDescription {
     }
 }
 
-/// What stream ports are connected to.
+/// Logic that stream ports are connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StreamLogic {
-    /// H2C channel n to C2H channel n, through a FIFO.
+    /// Connects H2C channel n to C2H channel n through a FIFO.
     Loopback,
-    /// Every C2H channel gets generated packets; what H2C channels bring is taken and forgotten.
+    /// Every C2H channel gets generated packets; data of H2C channels is discarded.
     Source,
 }
 
-/// Generated packets.
+/// Generator of packets.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
@@ -59,11 +59,11 @@ pub struct SourceDescription {
     pub shortest: u32,
     /// Bytes of the longest packet, at most 16 MiB.
     pub longest: u32,
-    /// Packets of each channel; `null`: without end.
+    /// Number of packets of each channel; `null`: no limit.
     pub packets: Option<u64>,
-    /// Nanoseconds of silence after every packet, and before the first.
+    /// Pause after every packet, and before the first one, in nanoseconds.
     pub gap_ns: u64,
-    /// Most bytes per microsecond; 0: as fast as they are taken.
+    /// Maximum rate in bytes per microsecond; 0: no limit.
     pub bytes_per_us: u32,
     /// A fault: the first packet never ends.
     pub endless_packet: bool,
@@ -84,7 +84,7 @@ impl Default for SourceDescription {
 }
 
 impl SourceDescription {
-    /// Packet `number` of C2H channel `channel`, as the source generates it.
+    /// Returns packet `number` of C2H channel `channel`, as the source generates it.
     #[must_use]
     pub fn packet(&self, channel: u8, number: u64) -> Vec<u8> {
         let mut generator = super::source::Packet::new(self, channel, number);

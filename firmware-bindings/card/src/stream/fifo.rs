@@ -1,22 +1,22 @@
-//! Bytes between two stream ports, with the ends of packets.
+//! FIFO of bytes between two stream ports, with packet ends.
 
 use std::collections::VecDeque;
 
-/// A bounded queue of bytes and packet ends. Nothing is allocated after it was made.
+/// Bounded queue of bytes and packet ends. Allocates nothing after its creation.
 #[derive(Debug)]
 pub(super) struct Fifo {
-    /// A power of two of them.
+    /// Buffer; its length is a power of two.
     bytes: Box<[u8]>,
-    /// Counts of bytes taken out and put in.
+    /// Counts of bytes removed and added.
     taken: u64,
     filled: u64,
-    /// Behind which byte packets end, by count.
+    /// Packet ends, as counts of the bytes before them.
     ends: VecDeque<u64>,
     max_packet_ends: usize,
 }
 
 impl Fifo {
-    /// Room for `bytes` bytes (a power of two), and for one packet per beat of `beat` bytes.
+    /// Creates a FIFO for `bytes` bytes (a power of two), and for one packet per beat of `beat` bytes.
     pub(super) fn new(bytes: usize, beat: usize) -> Self {
         let max_packet_ends = (bytes / beat.max(1)).max(1);
         Self {
@@ -37,7 +37,7 @@ impl Fifo {
         usize::try_from(self.filled - self.taken).unwrap_or(usize::MAX)
     }
 
-    /// Bytes that it takes now; none where the end of their packet could not be noted.
+    /// Number of bytes that it accepts now; 0 if there is no space for another packet end.
     pub(super) fn free_bytes(&self) -> usize {
         if self.ends.len() >= self.max_packet_ends { 0 } else { self.bytes.len().saturating_sub(self.held()) }
     }
@@ -46,7 +46,7 @@ impl Fifo {
         usize::try_from(count).unwrap_or(0) & (self.bytes.len() - 1)
     }
 
-    /// Free bytes in a row, at most `most`.
+    /// Contiguous free bytes, at most `most`.
     pub(super) fn vacant(&mut self, most: usize) -> &mut [u8] {
         let most = most.min(self.free_bytes());
         let start = self.place(self.filled);
@@ -54,17 +54,17 @@ impl Fifo {
         self.bytes.get_mut(start..end).unwrap_or_default()
     }
 
-    /// The first `count` vacant bytes were written.
+    /// Marks the first `count` vacant bytes as written.
     pub(super) fn filled(&mut self, count: usize) {
         self.filled += count as u64;
     }
 
-    /// The packet ends behind what was written last.
+    /// Ends the packet after the last written byte.
     pub(super) fn end_packet(&mut self) {
         self.ends.push_back(self.filled);
     }
 
-    /// Bytes of the first packet in a row, at most `most`, and whether it ends with them.
+    /// Contiguous bytes of the first packet, at most `most`, and whether the packet ends with them.
     pub(super) fn front(&self, most: usize) -> (&[u8], bool) {
         let until = self.ends.front().copied().unwrap_or(self.filled);
         let start = self.place(self.taken);
@@ -74,7 +74,7 @@ impl Fifo {
         (self.bytes.get(start..start + count).unwrap_or_default(), ends)
     }
 
-    /// The first `count` bytes are gone; with them the end of the packet, if it was reached.
+    /// Removes the first `count` bytes, and the end of the packet if it was reached.
     pub(super) fn take(&mut self, count: usize) {
         self.taken += count as u64;
         if self.ends.front() == Some(&self.taken) {

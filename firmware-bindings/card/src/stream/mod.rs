@@ -1,4 +1,4 @@
-//! The card's side of AXI4-Stream channels: one port each, and what the ports are connected to.
+//! Card side of AXI4-Stream channels: one port per channel, and the logic behind the ports.
 
 pub(crate) mod description;
 mod fifo;
@@ -20,18 +20,18 @@ struct Port {
 /// The stream ports of a card; none on a memory-mapped build.
 #[derive(Debug)]
 pub(crate) struct Streams {
-    /// By C2H channel.
+    /// Ports by C2H channel.
     ports: Vec<Port>,
-    /// What H2C channels bring is forgotten.
+    /// Data of H2C channels is discarded.
     sink: bool,
-    /// H2C ports that do not take anything now (TREADY low), one bit each.
+    /// H2C ports that do not accept data now (TREADY low), one bit each.
     not_ready: u32,
-    /// Where forgotten bytes are read to.
+    /// Buffer for discarded bytes.
     scratch: Box<[u8]>,
     pub(crate) flush_empty: bool,
 }
 
-/// Bytes that a sink takes at a time.
+/// Maximum number of bytes that a sink accepts at a time.
 const SCRATCH: usize = 4096;
 
 impl Streams {
@@ -45,7 +45,7 @@ impl Streams {
             fifo: Fifo::new(bytes, beat),
             source: generates.then(|| Source::new(&stream.source, channel)),
         };
-        // An H2C channel beyond the last C2H channel has no port here: nobody would empty it, so it is a sink.
+        // An H2C channel beyond the last C2H channel has no port here. Its data would never be read, so it is a sink.
         let ports = if xdma.stream { xdma.c2h_channels } else { 0 };
         Self {
             ports: (0..ports).map(port).collect(),
@@ -66,7 +66,7 @@ impl Streams {
         self.not_ready = 0;
     }
 
-    /// Whether the H2C port of `channel` takes anything.
+    /// Sets whether the H2C port of `channel` accepts data.
     pub(crate) const fn set_ready(&mut self, channel: u8, ready: bool) {
         let bit = 1_u32.wrapping_shl(channel as u32);
         self.not_ready = if ready { self.not_ready & !bit } else { self.not_ready | bit };
@@ -76,7 +76,7 @@ impl Streams {
         !self.sink && channel < self.ports.len()
     }
 
-    /// Bytes that the H2C port of `channel` takes now.
+    /// Number of bytes that the H2C port of `channel` accepts now.
     pub(crate) fn free_bytes(&self, channel: usize) -> usize {
         if self.not_ready >> (channel & 31) & 1 != 0 {
             return 0;
@@ -87,7 +87,7 @@ impl Streams {
         }
     }
 
-    /// Takes up to `most` bytes into the H2C port of `channel`: `read` fills in as many as there is room for in a row.
+    /// Accepts up to `most` bytes into the H2C port of `channel`; `read` fills the contiguous free space.
     pub(crate) fn push_h2c<E>(
         &mut self,
         channel: usize,
@@ -108,7 +108,7 @@ impl Streams {
         Ok(count)
     }
 
-    /// TLAST: the packet ends behind what was brought last.
+    /// TLAST: ends the packet after the last accepted byte.
     pub(crate) fn end_packet(&mut self, channel: usize) {
         if self.receives(channel)
             && let Some(port) = self.ports.get_mut(channel)
@@ -117,7 +117,7 @@ impl Streams {
         }
     }
 
-    /// What the C2H port of `channel` has, in a row and of one packet, at most `most` bytes, and whether it ends with them.
+    /// Contiguous bytes of one packet from the C2H port of `channel`, at most `most`, and whether the packet ends with them.
     pub(crate) fn offer(&mut self, channel: usize, most: usize, now: Nanos) -> (&[u8], bool) {
         let Some(port) = self.ports.get_mut(channel) else { return (&[], false) };
         if let Some(source) = &mut port.source {
@@ -126,19 +126,19 @@ impl Streams {
         port.fifo.front(most)
     }
 
-    /// `count` of the bytes offered are gone.
+    /// Removes `count` of the offered bytes.
     pub(crate) fn take(&mut self, channel: usize, count: usize) {
         if let Some(port) = self.ports.get_mut(channel) {
             port.fifo.take(count);
         }
     }
 
-    /// When the C2H port of `channel` gets something by itself.
+    /// Time at which the source behind the C2H port of `channel` delivers next.
     pub(crate) fn next(&self, channel: usize) -> Option<Nanos> {
         self.ports.get(channel)?.source.as_ref()?.next()
     }
 
-    /// Puts `bytes` into the C2H port of `channel` as user logic would; returns how many it took.
+    /// Puts `bytes` into the C2H port of `channel`, as user logic would. Returns the number of bytes accepted.
     pub(crate) fn push(&mut self, channel: usize, bytes: &[u8], end: bool) -> usize {
         let Some(port) = self.ports.get_mut(channel) else { return 0 };
         let mut rest = bytes;

@@ -1,18 +1,18 @@
-//! A traffic source: packets of seeded lengths and contents, with gaps and a rate.
+//! Traffic source: packets of seeded lengths and contents, with gaps and a rate.
 
 use super::description::SourceDescription;
 use super::fifo::Fifo;
 use fpga_protocol::time::Nanos;
 
-/// What the source puts into its port's FIFO before it is looked at again.
+/// Maximum number of bytes that the source writes into its port's FIFO at a time.
 const CHUNK: usize = 4096;
 
-/// The generator of one packet. (SplitMix64: any seed will do, and its state is one word.)
+/// Generator of one packet. (SplitMix64: any seed works, and its state is one word.)
 #[derive(Debug)]
 pub(super) struct Packet {
     state: u64,
     length: u64,
-    /// The bytes of a word that were not used yet.
+    /// Unused bytes of the current word.
     word: u64,
     left: u32,
 }
@@ -51,16 +51,16 @@ impl Packet {
     }
 }
 
-/// What generates the packets of one C2H channel.
+/// Generator of the packets of one C2H channel.
 #[derive(Debug)]
 pub(super) struct Source {
     description: SourceDescription,
     channel: u8,
     packet: Packet,
-    /// Its number, and how much of it is left.
+    /// Number of the current packet, and its remaining bytes.
     number: u64,
     left: u64,
-    /// Nothing comes before this time.
+    /// Earliest time of the next data.
     ready_at: Nanos,
 }
 
@@ -81,7 +81,7 @@ impl Source {
         *self = Self::new(&self.description, self.channel);
     }
 
-    /// Puts what is due at time `now` into `fifo`, as far as it takes it.
+    /// Writes the data that is due at time `now` into `fifo`, as far as it fits.
     pub(super) fn run(&mut self, fifo: &mut Fifo, now: Nanos) {
         while self.ready_at <= now && self.left > 0 && !self.has_ended() {
             let most = usize::try_from(self.left).unwrap_or(CHUNK).min(CHUNK);
@@ -95,7 +95,7 @@ impl Source {
             if !self.description.endless_packet {
                 self.left -= count as u64;
             }
-            // A source that nobody asked for a while has not saved up what it could have sent.
+            // The rate does not accumulate: time without polls is not made up for.
             let mut pause = 0;
             if self.description.bytes_per_us > 0 {
                 pause = (count as u64).saturating_mul(1000) / u64::from(self.description.bytes_per_us);
@@ -117,7 +117,7 @@ impl Source {
         self.description.packets.is_some_and(|packets| self.number >= packets)
     }
 
-    /// When more comes by itself.
+    /// Time at which the next data is due.
     pub(super) fn next(&self) -> Option<Nanos> {
         (!self.has_ended()).then_some(self.ready_at)
     }

@@ -1,8 +1,8 @@
-//! Descriptors in a row: what a channel does when it is given more than one unit of work at a time.
+//! Execution of several descriptors in a row.
 //!
-//! Most descriptors are plain: right magic, neither Stop nor fixed address, a moderate length within one page of card
-//! memory. Runs of them are executed here without the detours that the others need; whatever is not plain falls back
-//! to `engine`, one unit at a time, in the same order and with the same effects.
+//! Most descriptors are plain: right magic, neither Stop nor fixed address, a moderate length within one page of card memory. Runs of them
+//! are executed here on a fast path. Other descriptors fall back to `engine`, one unit at a time, in the same order and with the same
+//! effects.
 
 use super::StepResult;
 use super::channel::{Channel, control, status};
@@ -17,14 +17,14 @@ use crate::space::FastPathMemory;
 use fpga_registers::Iova;
 use fpga_registers::xdma::Direction;
 
-/// Longest plain descriptor.
+/// Maximum length of a plain descriptor.
 const PLAIN_LENGTH: u32 = 4096;
-/// A turn ends when this many bytes were moved: channels share one AXI port, and a long transfer must not keep short
-/// ones waiting for much longer than one unit of it. Looked at after a run of plain descriptors, which is short anyway.
+/// Number of moved bytes that ends a turn. Channels share one AXI port, and a long transfer must not delay short ones by much more than
+/// one unit of it. Checked after a run of plain descriptors, which is short anyway.
 const STEP_BYTES: u64 = PAGE as u64;
 
 impl Channel {
-    /// Up to `most` units of work, in the order and with the effects of as many single ones.
+    /// Does up to `most` units of work, with the order and effects of single units.
     pub(crate) fn work<H: HostPort + ?Sized>(
         &mut self,
         rules: EngineOptions,
@@ -38,9 +38,9 @@ impl Channel {
         let start = moved(lanes);
         let mut done = 0;
         while done < most && moved(lanes).wrapping_sub(start) < STEP_BYTES {
-            // Starting over clears the status, which somebody has to have seen.
+            // A restart clears the status, which has to be visible before.
             let undisturbed = self.engine.is_running_normally();
-            // A single unit is the engine's own, so that stepping is what bursts can be compared with.
+            // A single unit is executed by the engine, so that bursts can be compared with single steps.
             if undisturbed && most > 1 && !self.stream && !lanes.upstream.plan.watches_channels() {
                 let plain = self.execute_simple_descriptors(rules, lanes, most - done);
                 if plain > 0 {
@@ -59,8 +59,8 @@ impl Channel {
         StepResult { units: done, waiting: false }
     }
 
-    /// Executes plain descriptors from the head of the buffer: at most `most`, and none beyond the point where the
-    /// next block is to be fetched first.
+    /// Executes plain descriptors from the head of the buffer: at most `most`, and none beyond the point where the next block has to be
+    /// fetched.
     fn execute_simple_descriptors<H: HostPort + ?Sized>(
         &mut self,
         rules: EngineOptions,
@@ -152,11 +152,11 @@ impl Channel {
     }
 }
 
-/// As many as a turn moves, of the shortest ones with much data.
+/// Maximum number of descriptors that move together: a page of the shortest ones.
 const MAX_DESCRIPTORS: usize = PAGE / BULK;
 
-/// Plain descriptors in a row whose data is long enough to be worth moving together, up to the first one whose end the host
-/// is told of: what is announced has to be there.
+/// Consecutive plain descriptors that are long enough to be moved together. They end with the first one whose completion is reported to
+/// the host, because its data must have arrived by then.
 struct BurstDescriptors<const TO_CARD: bool> {
     parts: [DmaPart; MAX_DESCRIPTORS],
     count: usize,
@@ -165,7 +165,7 @@ struct BurstDescriptors<const TO_CARD: bool> {
 }
 
 impl<const TO_CARD: bool> BurstDescriptors<TO_CARD> {
-    /// The first of `slots` that are such.
+    /// Collects the leading `slots` that qualify.
     fn of(slots: &[[u8; DESCRIPTOR_BYTES]], memory: &mut FastPathMemory<'_>) -> Self {
         let mut bulk = Self { parts: [DmaPart::default(); MAX_DESCRIPTORS], count: 0, announces: false };
         for (part, fetched) in bulk.parts.iter_mut().zip(slots.iter().map(Fetched::new)) {
@@ -189,7 +189,7 @@ impl<const TO_CARD: bool> BurstDescriptors<TO_CARD> {
         bulk
     }
 
-    /// Moves the data: of how many, and what became of the next one.
+    /// Moves the data. Returns the number of descriptors moved, and the fault of the next one.
     fn carry_out<H: HostPort + ?Sized>(
         &self,
         unit: Unit,

@@ -20,7 +20,7 @@ pub(super) mod control {
     pub(in crate::xdma) const IMPLEMENTED: u32 = 0x0EFF_FE7F;
 }
 
-/// Status register (0x40); the same positions gate recording in Control and interrupts at 0x90.
+/// Status register (0x40). The same bit positions gate recording in Control and interrupts at 0x90.
 pub(super) mod status {
     use fpga_registers::xdma::channel::ChannelStatus as S;
 
@@ -44,7 +44,7 @@ pub(super) mod status {
     pub(in crate::xdma) const FETCH_UNSUPPORTED: u32 = S::new().with_descriptor_error(1).into_bits();
     /// Every bit that can be recorded.
     pub(in crate::xdma) const RECORDED: u32 = 0x00FF_FE7E;
-    /// What sets bit 31 of the poll-mode write-back.
+    /// Errors that set bit 31 of the poll-mode write-back.
     pub(in crate::xdma) const ERRORS: u32 = S::ERROR_MASK_H2C.into_bits() | S::ERROR_MASK_C2H.into_bits();
 }
 
@@ -68,12 +68,12 @@ pub(crate) struct Channel {
     pub(super) credit_mode: bool,
     pub(super) fetch_halted: bool,
     pub(super) engine: Engine,
-    /// Quirk: after an error, the status still shows busy when it is read for the first time.
+    /// Quirk: after an error, the first read of the status still shows busy.
     pub(super) busy_lingers: bool,
     /// Number in the identifier.
     pub(super) index: u32,
     identifier_version: u32,
-    /// AXI4-Stream build: the card's side is a port, not an address.
+    /// AXI4-Stream build: the card side is a port, not an address.
     pub(super) stream: bool,
 }
 
@@ -121,12 +121,12 @@ impl Channel {
         self.engine.abandon();
     }
 
-    /// The channel's interrupt line: recorded status that is enabled at 0x90.
+    /// Interrupt line of the channel: recorded status that is enabled at 0x90.
     pub(crate) const fn interrupt_line(&self) -> bool {
         self.status & self.interrupt_enable != 0
     }
 
-    /// Identifier word; `target` as in PG195 (0 H2C, 1 C2H, 4 and 5 their SGDMA blocks). Bit 15 says AXI4-Stream.
+    /// Identifier word; `target` as in PG195 (0 H2C, 1 C2H, 4 and 5 their SGDMA blocks). Bit 15 marks AXI4-Stream.
     fn identifier(&self, sgdma: bool) -> u32 {
         let target = match (self.direction, sgdma) {
             (Direction::H2c, false) => 0,
@@ -141,7 +141,7 @@ impl Channel {
         self.status | if self.engine.busy() || self.busy_lingers { status::BUSY } else { 0 }
     }
 
-    /// Channel register at `offset`; `peek` reads without side effects.
+    /// Reads the channel register at `offset`; `peek` reads without side effects.
     pub(crate) fn read(&mut self, offset: u32, now: Nanos, peek: bool) -> u32 {
         match offset {
             at::IDENTIFIER => self.identifier(false),
@@ -157,8 +157,8 @@ impl Channel {
                 word
             }
             at::COMPLETED => self.completed,
-            // 64 address bits; addresses and lengths in bytes, with a fixed address in whole beats. PG195 gives the register
-            // no such rule, but the vendor's driver reads it again when it changes the mode.
+            // 64 address bits. Addresses and lengths in bytes, with a fixed address in whole beats. PG195 does not specify this for the
+            // register, but the vendor's driver reads it again after a change of the mode.
             at::ALIGNMENTS if self.control & control::NON_INCREMENTING != 0 => {
                 self.engine.width_bytes << 16 | self.engine.width_bytes << 8 | 64
             }
@@ -171,7 +171,7 @@ impl Channel {
         }
     }
 
-    /// Channel register at `offset`. Only latches: the engine acts on it in its next step.
+    /// Writes the channel register at `offset`. Only latches; the engine acts on it in its next step.
     pub(crate) fn write(&mut self, offset: u32, value: u32, now: Nanos) {
         match offset {
             at::CONTROL => self.set_control(value & control::IMPLEMENTED, now),
@@ -188,7 +188,7 @@ impl Channel {
         }
     }
 
-    /// SGDMA register at `offset`.
+    /// Reads the SGDMA register at `offset`.
     pub(crate) fn read_sgdma(&self, offset: u32) -> u32 {
         match offset {
             sgdma::IDENTIFIER => self.identifier(true),
@@ -200,7 +200,7 @@ impl Channel {
         }
     }
 
-    /// SGDMA register at `offset`.
+    /// Writes the SGDMA register at `offset`.
     pub(crate) fn write_sgdma(&mut self, offset: u32, value: u32, faults: &mut FaultLog) {
         match offset {
             sgdma::DESCRIPTOR_LOW => self.first = with_low(self.first, value),
@@ -234,7 +234,7 @@ impl Channel {
         let running = new & control::RUN != 0;
         self.control = new;
         if running && !was_running {
-            // The edge clears count and status (PG195) and takes the first descriptor's address as it is now.
+            // The edge clears count and status (PG195) and latches the first descriptor's address.
             self.completed = 0;
             self.status = 0;
             self.busy_lingers = false;
@@ -246,7 +246,7 @@ impl Channel {
         }
     }
 
-    /// Records a condition in Status if Control's bit of the same position lets it.
+    /// Records a condition in Status if the bit at the same position in Control enables it.
     pub(super) const fn record(&mut self, bits: u32) {
         self.status |= bits & self.control & status::RECORDED;
     }

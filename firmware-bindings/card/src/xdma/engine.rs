@@ -1,20 +1,20 @@
-//! The engine of a channel: descriptor fetch and execution.
+//! Engine of a channel: descriptor fetch and execution.
 //!
-//! What the vendor's documents leave open is decided here and tested:
+//! Behaviour that the vendor's documents do not specify, with tests:
 //!
-//! * A block of `Nxt_adj + 1` descriptors is read as soon as there is room for all of it, into a buffer that never
-//!   sees later edits. With fewer credits than that, a part is read, and the last descriptor read says where the next
-//!   fetch goes (as always). Where the buffer's ring turns over, one block is two read requests.
-//! * A block that crosses a 4 KiB boundary: what lies behind the boundary does not arrive. Descriptors before it run,
-//!   then the engine stops with a magic error, as users of real cards report.
-//! * Faults are reported in order: descriptors before the bad one run first, so the completed count names it.
-//! * After Stop, an error or a cleared Run the buffer is thrown away; only a 0->1 edge of Run starts again.
+//! * A block of `Nxt_adj + 1` descriptors is read as soon as the whole block fits into a buffer that never sees later edits. With fewer
+//!   credits, a part of it is read, and the last descriptor read determines the next fetch (as always). Where the buffer's ring wraps, one
+//!   block is two read requests.
+//! * A block that crosses a 4 KiB boundary: descriptors behind the boundary do not arrive. Descriptors before it run, then the engine
+//!   stops with a magic error, as users of real cards report.
+//! * Faults are reported in order: descriptors before the bad one run first, so the completed count identifies it.
+//! * After Stop, an error or a cleared Run the buffer is discarded; only a 0->1 edge of Run starts again.
 //! * A zero-length descriptor completes without moving data.
-//! * Length errors: PG195 defines `invalid_length` (status bit 5) for AXI4-Stream channels only (see `stream`), so memory-mapped
-//!   ones never set it. The only rule on a length there is that of the fixed-address mode, whole beats; breaking it is
-//!   an `align_mismatch`, like breaking it by an address.
+//! * Length errors: PG195 defines `invalid_length` (status bit 5) for AXI4-Stream channels only (see `stream`), so memory-mapped channels
+//!   never set it. Their only length rule is that of the fixed-address mode, whole beats; a violation is an `align_mismatch`, like a
+//!   misaligned address.
 //! * Run set again while the old descriptor is in flight: that descriptor still ends, and counts for the new run.
-//! * Clearing Run of an engine that already stopped records nothing (`idle_stopped` is for one that was active).
+//! * Clearing Run of an engine that has already stopped records nothing (`idle_stopped` needs an active engine).
 
 use super::channel::{Channel, control, status};
 use super::prefetch::{Fetched, Head, MAGIC, Prefetch, STOP};
@@ -33,7 +33,7 @@ use fpga_registers::xdma::descriptor::DescriptorControl;
 
 pub(super) const COMPLETED: u32 = DescriptorControl::from_bits(0).with_completed(true).into_bits();
 
-/// What the card's build decides about the engine.
+/// Build options of the card for the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineOptions {
     pub(crate) writeback: WritebackRule,
@@ -41,7 +41,7 @@ pub(crate) struct EngineOptions {
     pub(crate) busy_after_error: bool,
     /// Clearing Run drops a C2H stream descriptor without data.
     pub(crate) stop_drops_empty: bool,
-    /// Write flush timeout (PG195, 0x60 of the config block): two to this clocks; 0 is never. Software sets it.
+    /// Write flush timeout (PG195, 0x60 of the config block): 2 to this power clocks; 0 is never. Set by software.
     pub(crate) flush_timeout: u32,
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct EngineOptions {
 pub(crate) struct Engine {
     active: bool,
     stopping: bool,
-    /// An AXI slave did not answer the descriptor in flight: only a reset of the card ends that.
+    /// An AXI slave did not answer the descriptor in flight: only a reset of the card ends this state.
     pub(super) hangs: bool,
     /// A 0->1 edge of Run while the old descriptor was still in flight.
     restart: Option<(u64, u32)>,
     pub(super) prefetch: Prefetch,
     pub(super) flight: Option<ActiveDescriptor>,
-    /// Of a stream's descriptor in flight.
+    /// State of a stream's descriptor in flight.
     pub(super) open: OpenDescriptor,
     pub(super) width_bytes: u32,
 }
@@ -79,7 +79,7 @@ impl Engine {
         self.active
     }
 
-    /// Nothing is asked of the engine but to go on with the chain.
+    /// Whether the engine only has to continue with the chain.
     pub(super) const fn is_running_normally(&self) -> bool {
         self.active && !self.stopping && self.restart.is_none()
     }
@@ -116,7 +116,7 @@ impl Engine {
 }
 
 impl Channel {
-    /// One unit of work: a descriptor fetch, or up to one page of one descriptor's data.
+    /// Does one unit of work: a descriptor fetch, or up to one page of one descriptor's data.
     pub(super) fn unit<H: HostPort + ?Sized>(
         &mut self,
         rules: EngineOptions,
@@ -143,12 +143,12 @@ impl Channel {
         }
         match self.engine.prefetch.pop() {
             Head::Descriptor(fetched) => self.begin_descriptor(&fetched, rules, lanes),
-            // "Log the error and stop" needs the enable bits; without them the answer (all ones) is taken for data.
+            // "Log the error and stop" needs the enable bits; without them the all-ones answer is used as data.
             Head::Refused(_) if self.control & status::FETCH_UNSUPPORTED != 0 => {
                 self.fail(status::FETCH_UNSUPPORTED, rules, lanes);
             }
             Head::Refused(ones) => self.begin_descriptor(&ones, rules, lanes),
-            // Waiting for credits, or for fetching to be resumed.
+            // Waits for credits, or for fetching to be resumed.
             Head::Empty => return false,
         }
         true
@@ -188,7 +188,7 @@ impl Channel {
         self.transfer(flight, rules, lanes);
     }
 
-    /// What the fault plan does to a descriptor that starts; whether that is all that happens to it.
+    /// Applies the fault plan to a descriptor that starts. Returns whether the fault replaces its execution.
     #[cold]
     fn fault_at_start<H: HostPort + ?Sized>(
         &mut self,
@@ -216,7 +216,7 @@ impl Channel {
                     _ => {}
                 }
                 let bits = 1 << error.bit();
-                // The engine stops at a bad descriptor in any case, at the others where Control says so.
+                // The engine always stops at a bad descriptor; for other errors Control decides.
                 let stops = error.bit() <= ChannelError::InvalidLength.bit() || self.control & bits != 0;
                 if stops {
                     self.fail(bits, rules, lanes);
@@ -226,7 +226,7 @@ impl Channel {
         }
     }
 
-    /// The descriptor in flight is done.
+    /// Completes the descriptor in flight.
     pub(super) fn complete<H: HostPort + ?Sized>(
         &mut self,
         flags: u32,
@@ -249,7 +249,7 @@ impl Channel {
         }
     }
 
-    /// A descriptor with the Completed flag is done.
+    /// Reports a descriptor with the Completed flag.
     pub(super) fn announce<H: HostPort + ?Sized>(
         &mut self,
         rules: EngineOptions,
@@ -265,7 +265,7 @@ impl Channel {
         }
     }
 
-    /// The engine stops because of an error, which a poll-mode driver learns from the write-back's bit 31.
+    /// Stops the engine because of an error; a poll-mode driver sees it in bit 31 of the write-back.
     pub(super) fn fail<H: HostPort + ?Sized>(
         &mut self,
         bits: u32,
@@ -282,7 +282,7 @@ impl Channel {
         let restart = self.engine.restart.take();
         self.engine.abandon();
         if let Some((first, adjacent)) = restart {
-            // The edge of Run came while the old descriptor was in flight: start over now.
+            // Run was set again while the old descriptor was in flight: start over now.
             self.completed = 0;
             self.status = 0;
             self.engine.begin(first, adjacent);
@@ -303,7 +303,7 @@ impl Channel {
         upstream.post(self.unit, Iova::new(self.writeback), &word.to_le_bytes());
     }
 
-    /// A write-back under the eyes of the fault plan.
+    /// Write-back subject to the fault plan.
     #[cold]
     fn write_back_with_faults<H: HostPort + ?Sized>(&self, error: u32, upstream: &mut Upstream<'_, H>) {
         let Upstream { plan, faults, .. } = upstream;

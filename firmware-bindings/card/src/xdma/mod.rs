@@ -21,16 +21,16 @@ use engine::EngineOptions;
 use fpga_protocol::time::Nanos;
 use fpga_registers::xdma::Direction;
 
-/// Most descriptors that one channel's share of the descriptor RAM holds (512 x datapath / 32 bytes, shared by all).
+/// Maximum number of descriptors in one channel's share of the descriptor RAM (512 x datapath / 32 bytes, shared by all).
 const BUFFER_LIMIT: usize = 512;
-/// H2C channels lie in bits 3:0 of the SGDMA common registers, C2H channels in 19:16, whatever is implemented.
+/// H2C channels are in bits 3:0 of the SGDMA common registers, C2H channels in 19:16, regardless of the implemented number.
 const C2H_SHIFT: usize = 16;
 
-/// What came of a channel's turn.
+/// Result of a channel's turn.
 pub(crate) struct StepResult {
-    /// Units of work that it did.
+    /// Units of work done.
     pub(crate) units: u32,
-    /// It has nothing to do until somebody writes a register.
+    /// The channel has nothing to do until a register is written.
     pub(crate) waiting: bool,
 }
 
@@ -38,13 +38,13 @@ fn set_line(lines: &mut u32, number: usize, channel: &Channel) {
     *lines = *lines & !(1 << number) | u32::from(channel.interrupt_line()) << number;
 }
 
-/// The core.
+/// XDMA core.
 #[derive(Debug)]
 pub(crate) struct Xdma {
     /// H2C channels, then C2H channels.
     channels: Vec<Channel>,
     h2c: usize,
-    /// Interrupt lines as the channels' registers have them now: H2C in the low bits, C2H directly above.
+    /// Interrupt lines of the channels: H2C in the low bits, C2H directly above.
     lines: u32,
     pub(crate) irq: IrqBlock,
     pub(crate) messages: InterruptMessages,
@@ -113,7 +113,7 @@ impl Xdma {
         (self.relaxed_ordering, self.max_payload, self.max_read, self.rules.flush_timeout) = (1, 5, 5, 0);
     }
 
-    /// Channels of both directions; engine numbers 0..this are H2C then C2H.
+    /// Number of channels of both directions. Engine numbers below it are H2C, then C2H.
     pub(crate) fn channels(&self) -> u32 {
         u32::try_from(self.channels.len()).unwrap_or(0)
     }
@@ -134,20 +134,20 @@ impl Xdma {
         turn
     }
 
-    /// The channel whose completed count lies at `offset` of the DMA BAR.
+    /// Channel whose completed count is at `offset` of the DMA BAR.
     pub(crate) fn count_of(&self, offset: u32) -> Option<Unit> {
         let target = offset >> 12;
         let channel = self.channels.get(self.number(target, offset)?)?;
         (target < 2 && offset & 0xFF == crate::offsets::channel::COMPLETED).then_some(channel.unit)
     }
 
-    /// Whether these bytes of the DMA BAR are registers of channels, which of all interrupt lines move the channels' own.
+    /// Whether these bytes of the DMA BAR are channel registers, which affect no interrupt lines except those of the channels.
     pub(crate) const fn is_of_channels(offset: u64, length: usize) -> bool {
         let last = offset.saturating_add(length as u64).saturating_sub(1);
         matches!(offset >> 12, 0 | 1 | 4 | 5) && offset >> 12 == last >> 12
     }
 
-    /// When a stream channel that waits for data will have something to do by itself.
+    /// Time at which a timer gives work to a stream channel that waits for data.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.channels.iter().filter_map(Channel::deadline).min()
     }
@@ -157,7 +157,7 @@ impl Xdma {
         self.lines
     }
 
-    /// The place of the channel that `offset` in an even (H2C) or odd (C2H) target belongs to.
+    /// Index of the channel for `offset` in an even (H2C) or odd (C2H) target.
     fn number(&self, target: u32, offset: u32) -> Option<usize> {
         let number = usize::try_from(offset >> 8 & 0xF).ok()?;
         if target & 1 == 0 {
@@ -167,7 +167,7 @@ impl Xdma {
         }
     }
 
-    /// Accesses the channel that `offset` belongs to; returns its place and what `access` returned.
+    /// Calls `access` with the channel of `offset`; returns the channel's index and the result.
     fn with_channel<T>(
         &mut self,
         target: u32,
@@ -185,7 +185,7 @@ impl Xdma {
         0x1FC << 20 | target << 16 | self.version
     }
 
-    /// Dword at `offset` of the DMA BAR; `peek` reads without side effects. What is not implemented reads as 0.
+    /// Reads the dword at `offset` of the DMA BAR; `peek` reads without side effects. Unimplemented registers read as 0.
     pub(crate) fn read(&mut self, offset: u32, config: &ConfigSpace, now: Nanos, peek: bool) -> u32 {
         let target = offset >> 12;
         let register = offset & 0xFF;
@@ -214,7 +214,7 @@ impl Xdma {
         }
     }
 
-    /// Writes a dword at `offset` of the DMA BAR. Returns the channels, one bit each, that may now have work.
+    /// Writes a dword at `offset` of the DMA BAR. Returns the channels that may now have work, one bit each.
     pub(crate) fn write(
         &mut self,
         offset: u32,
@@ -251,7 +251,7 @@ impl Xdma {
                 at::USER_MAX_READ_REQUEST => self.max_read = value & 7,
                 at::WRITE_FLUSH_TIMEOUT => {
                     self.rules.flush_timeout = value & 0x1F;
-                    // Descriptors that are open already are subject to it.
+                    // Applies to descriptors that are already open, too.
                     return (1 << self.channels()) - 1;
                 }
                 _ => {}
@@ -277,7 +277,7 @@ impl Xdma {
                 .into_bits(),
             at::DATA_WIDTH => self.width_code,
             at::PCIE_CONTROL => self.relaxed_ordering,
-            // The effective value is the smaller of the programmed one and what the build allows (4096).
+            // The effective value is the smaller of the programmed one and the maximum of the build (4096).
             at::USER_MAX_PAYLOAD => self.max_payload.min(5) << 4 | self.max_payload,
             at::USER_MAX_READ_REQUEST => self.max_read.min(5) << 4 | self.max_read,
             at::WRITE_FLUSH_TIMEOUT => self.rules.flush_timeout,

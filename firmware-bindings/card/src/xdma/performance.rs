@@ -1,7 +1,7 @@
 //! Performance monitor of a channel (PG195, 0xC0 to 0xD0).
 //!
-//! The model's time is its host's, which knows no beats: data may move in no time at all. A channel takes a clock for each beat at least, so
-//! the cycle counter is never behind the data counter, and a rate made of both never above the data path's.
+//! The model uses its host's time, which has no beats: data may move in zero time. A channel counts at least one clock per beat, so the
+//! cycle counter is never behind the data counter, and a rate computed from both never exceeds the data path's.
 
 use crate::offsets::channel as at;
 use fpga_protocol::time::Nanos;
@@ -9,7 +9,7 @@ use fpga_protocol::time::Nanos;
 const AUTO: u32 = 1 << 0;
 const CLEAR: u32 = 1 << 1;
 const RUN: u32 = 1 << 2;
-/// The counters have 42 bits and stick at the top.
+/// The counters have 42 bits and saturate.
 const LIMIT: u64 = (1 << 42) - 1;
 const SATURATED: u32 = 1 << 16;
 /// AXI user clock of the model: 250 MHz.
@@ -49,7 +49,7 @@ impl Performance {
         }
     }
 
-    /// Run went from 0 to 1: "auto" clears and counts.
+    /// Handles a 0->1 edge of Run: "auto" clears and starts the counters.
     pub(crate) fn run_edge(&mut self, now: Nanos) {
         if self.control & AUTO != 0 {
             self.clear(now);
@@ -59,7 +59,7 @@ impl Performance {
         }
     }
 
-    /// A Stop descriptor finished: "auto" stops counting.
+    /// Handles the end of a Stop descriptor: "auto" stops the counters.
     pub(crate) fn stop_descriptor(&mut self, now: Nanos) {
         if self.control & AUTO != 0 {
             self.pause(now);

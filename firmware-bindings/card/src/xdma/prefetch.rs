@@ -1,4 +1,4 @@
-//! A channel's share of the descriptor RAM: descriptors that were fetched and wait for execution.
+//! A channel's share of the descriptor RAM: fetched descriptors that wait for execution.
 
 use super::channel::Channel;
 use super::engine::EngineOptions;
@@ -13,7 +13,7 @@ pub(super) const DESCRIPTOR_BYTES: usize = size_of::<[u32; 8]>();
 const FETCH_BOUNDARY: u64 = descriptor::BLOCK_BOUNDARY as u64;
 const BLOCK_LIMIT: usize = 64;
 const LENGTH: u32 = descriptor::MAX_LEN;
-/// Descriptors above this length are the subject of the long-descriptor quirk.
+/// Length above which the long-descriptor quirk applies.
 const LONG: u32 = 4096;
 pub(super) const MAGIC: u32 = descriptor::MAGIC as u32;
 pub(super) const STOP: u32 = DescriptorControl::from_bits(0).with_stop(true).into_bits();
@@ -23,7 +23,7 @@ pub(super) const STOP: u32 = DescriptorControl::from_bits(0).with_stop(true).int
 pub(super) struct Fetched {
     /// Magic, adjacency and flags.
     pub(super) control: u32,
-    /// Bits 27:0; the others do not exist.
+    /// Bits 27:0; the other bits are not implemented.
     pub(super) length: u32,
     pub(super) source: u64,
     pub(super) destination: u64,
@@ -44,12 +44,12 @@ impl Fetched {
         }
     }
 
-    /// What an engine makes of an answer that is all ones.
+    /// Descriptor that results from an all-ones answer.
     const ONES: Self =
         Self { control: u32::MAX, length: LENGTH, source: u64::MAX, destination: u64::MAX, next: u64::MAX };
 }
 
-/// What follows the last descriptor in the buffer instead of another one.
+/// End of the buffer that takes the place of a further descriptor.
 #[derive(Clone, Copy, Debug)]
 enum FetchEnd {
     /// The completer refused the read.
@@ -58,10 +58,10 @@ enum FetchEnd {
     Garbage,
 }
 
-/// What the engine finds at the head of the buffer.
+/// Head of the buffer.
 pub(super) enum Head {
     Descriptor(Fetched),
-    /// The completer refused the read that this descriptor was asked for with.
+    /// The completer refused the read of this descriptor.
     Refused(Fetched),
     /// Nothing was fetched.
     Empty,
@@ -69,22 +69,22 @@ pub(super) enum Head {
 
 pub(super) type Slots = Box<[[u8; DESCRIPTOR_BYTES]]>;
 
-/// A ring of descriptors as they were read; later edits of host memory are never seen.
+/// Ring of fetched descriptors; later edits of host memory are not seen.
 #[derive(Debug)]
 pub(super) struct Prefetch {
-    /// A power of two of them, at least `capacity`.
+    /// Slots; their number is a power of two, at least `capacity`.
     slots: Slots,
-    /// Counts of what was taken out and put in; their difference is at most `capacity`.
+    /// Counts of removed and added descriptors; their difference is at most `capacity`.
     taken: usize,
     filled: usize,
     capacity: usize,
     end: Option<FetchEnd>,
-    /// Where the next block lies, and how many descriptors it has.
+    /// Address of the next block, and its number of descriptors.
     next: u64,
     block: usize,
-    /// A Stop, an error: nothing more is fetched in this run.
+    /// After a Stop or an error: no more fetches in this run.
     ended: bool,
-    /// For the quirk: a long descriptor was fetched in this run, and multi-descriptor blocks fetched.
+    /// For the quirk: a long descriptor was fetched in this run; number of multi-descriptor blocks fetched.
     long_seen: bool,
     blocks: u32,
 }
@@ -129,8 +129,8 @@ impl Prefetch {
         count & (self.slots.len() - 1)
     }
 
-    /// How many descriptors may be executed until the next block fits into the buffer, if nothing but room holds the
-    /// fetch back; otherwise how many there are.
+    /// Number of descriptors that may be executed until the next block fits into the buffer, if only missing space prevents the fetch;
+    /// otherwise the number of descriptors in the buffer.
     fn until_fetch(&self, count: usize) -> usize {
         if self.ended || count == 0 { self.len() } else { (self.len() + count).saturating_sub(self.capacity) }
     }
@@ -148,8 +148,8 @@ impl Prefetch {
         }
     }
 
-    /// The slots, and where in them the first descriptors lie, at most `most` and those that lie together. To be given
-    /// back with [`Self::give_back`]: while they are out, the rest of the channel can be worked on.
+    /// Takes the slots out, with the range of the first contiguous descriptors, at most `most`. The rest of the channel stays accessible
+    /// meanwhile. Return the slots with [`Self::give_back`].
     #[inline]
     pub(super) fn take_out(&mut self, most: usize) -> (Slots, Range<usize>) {
         let slots = std::mem::take(&mut self.slots);
@@ -158,14 +158,14 @@ impl Prefetch {
         (slots, start..end)
     }
 
-    /// The reverse of [`Self::take_out`]; the first `used` descriptors are gone.
+    /// Reverses [`Self::take_out`] and removes the first `used` descriptors.
     #[inline]
     pub(super) fn give_back(&mut self, slots: Slots, used: usize) {
         self.slots = slots;
         self.taken = self.taken.wrapping_add(used);
     }
 
-    /// The next `count` free slots, in two parts where the ring turns over.
+    /// The next `count` free slots, in two parts where the ring wraps.
     fn vacant(&mut self, count: usize) -> [&mut [u8]; 2] {
         if self.filled == self.taken {
             (self.taken, self.filled) = (0, 0);
@@ -179,8 +179,7 @@ impl Prefetch {
         ]
     }
 
-    /// Takes over `count` descriptors that were read into the vacant slots, up to the one after which nothing is to be
-    /// fetched.
+    /// Adds `count` descriptors that were read into the vacant slots, up to the one after which nothing is to be fetched.
     fn accept(&mut self, count: usize, watch_length: bool) {
         const NO_STOP: u32 = 0xFFFF << 16 | STOP;
         let (start, rest) = self.slots.split_at(self.place(self.filled));
@@ -210,7 +209,7 @@ impl Prefetch {
     }
 }
 
-/// `Nxt_adj` counts the extra descriptors.
+/// Number of descriptors in a block; `Nxt_adj` counts the extra ones.
 fn block_size(adjacent: u32) -> usize {
     usize::try_from(adjacent & 0x3F).unwrap_or(0) + 1
 }
@@ -227,7 +226,7 @@ impl Channel {
         }
     }
 
-    /// Descriptors that are executed before the next fetch; 0 if a fetch is due, or if there are none.
+    /// Number of descriptors that are executed before the next fetch; 0 if a fetch is due or no descriptor is there.
     #[inline]
     pub(super) fn until_fetch(&self) -> usize {
         self.engine.prefetch.until_fetch(self.fetch_count())
@@ -239,7 +238,7 @@ impl Channel {
         !prefetch.ended && count > 0 && prefetch.len() + count <= prefetch.capacity
     }
 
-    /// Reads the next block, or as much of it as there are credits for.
+    /// Reads the next block, or the part of it for which there are credits.
     pub(super) fn fetch<H: HostPort + ?Sized>(
         &mut self,
         rules: EngineOptions,
@@ -248,7 +247,7 @@ impl Channel {
         let count = self.fetch_count();
         let unit = self.unit;
         let prefetch = &mut self.engine.prefetch;
-        // Bits 4:0 do not exist in a descriptor address.
+        // A descriptor address has no bits 4:0.
         let start = prefetch.next & !31;
         let before_boundary = (FETCH_BOUNDARY - start % FETCH_BOUNDARY) / DESCRIPTOR_BYTES as u64;
         let readable = usize::try_from(before_boundary).unwrap_or(count).min(count);
@@ -269,7 +268,7 @@ impl Channel {
             before = in_head;
             read = lanes.upstream.read(unit, FaultKind::DescriptorFetchRefused, behind, tail);
         }
-        // Hardware reads a block in several requests: those before the refused one were answered.
+        // Hardware reads a block in several requests; those before the refused one were answered.
         let arrived = match read {
             Ok(()) => readable,
             Err(Unsupported { arrived }) => ((before + arrived) / DESCRIPTOR_BYTES).min(readable),

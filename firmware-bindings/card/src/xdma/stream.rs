@@ -1,29 +1,30 @@
 //! Execution of descriptors of an AXI4-Stream build (PG195: "AXI4-Stream", H2C and C2H stream descriptors, C2H metadata).
 //!
-//! What the documents leave open is decided here and tested:
+//! Behaviour that the documents do not specify, with tests:
 //!
-//! * The first descriptor without data is in flight as soon as it was fetched. What becomes of it when Run is cleared is for the card
-//!   file to say (`stream.stop_drops_empty`). PG195 has the engine "complete the current descriptor", and users report channels that
-//!   stay busy because nothing arrives for it. The vendor's driver counts on the opposite: where a read ends with its packet, it
-//!   clears Run with the rest of its buffers posted, gives them back and starts a new run. So an engine that kept the old descriptor
-//!   would write the next packet into memory that is somebody else's by then. An H2C channel whose port takes nothing stays busy.
+//! * The first descriptor without data is in flight as soon as it was fetched. The card file decides what clearing Run does to it
+//!   (`stream.stop_drops_empty`). PG195 has the engine "complete the current descriptor", and users report channels that stay busy because
+//!   no data arrives for it. The vendor's driver assumes the opposite: where a read ends with its packet, it clears Run with the rest of
+//!   its buffers posted, frees them and starts a new run. An engine that kept the old descriptor would then write the next packet into
+//!   memory that has another owner. An H2C channel whose port accepts no data stays busy.
 //! * `invalid_length` (status bit 5): a length that is not whole beats, of an H2C descriptor that does not end its packet or of any C2H
-//!   descriptor. The engine goes on: PG195 knows no granularity of lengths here ("Length Granularity"), has an H2C descriptor end in a
-//!   beat with a partial TKEEP wherever it is in the packet ("DMA H2C Stream"), and says of control bit 5 that it lets the condition be
-//!   logged, where it says of others that they also stop the engine. The vendor's driver relies on it: it cuts a packet at the pages
-//!   of its buffer, wherever that begins. The logic behind the port packs the bytes, as a width converter does. Logic that cannot is
-//!   why this project's driver refuses such parts; [`CardCounters::partial_beats`](crate::CardCounters::partial_beats) counts them.
-//! * An H2C descriptor that ends its packet and is empty stops the engine with `invalid_length`, whether or not control bit 5 lets it be
-//!   recorded, and is noted in the fault log: a last beat without a valid byte (TKEEP of 0) is not allowed (PG195). An empty descriptor that
-//!   does not end a packet completes.
-//! * C2H descriptors "must be sized as a multiple of 64 bytes" (PG195, "Length Granularity"), but what becomes of others is not said, and
-//!   drivers post them. They are filled as they are, and counted:
+//!   descriptor. The engine continues: PG195 specifies no granularity of lengths here ("Length Granularity"), has an H2C descriptor end in
+//!   a beat with a partial TKEEP anywhere in the packet ("DMA H2C Stream"), and says of control bit 5 that it lets the condition be
+//!   logged, where it says of others that they also stop the engine. The vendor's driver relies on it: it cuts a packet at the pages of
+//!   its buffer, regardless of the buffer's start. The logic behind the port packs the bytes, as a width converter does. Because other
+//!   logic cannot, this project's driver refuses such parts; [`CardCounters::partial_beats`](crate::CardCounters::partial_beats) counts
+//!   them.
+//! * An empty H2C descriptor that ends its packet stops the engine with `invalid_length`, even if control bit 5 does not let it be
+//!   recorded, and is noted in the fault log: a last beat without a valid byte (TKEEP of 0) is not allowed (PG195). An empty descriptor
+//!   that does not end a packet completes.
+//! * C2H descriptors "must be sized as a multiple of 64 bytes" (PG195, "Length Granularity"). The effect of other sizes is not specified,
+//!   and drivers post them. They are filled to their size, and counted:
 //!   [`CardCounters::odd_stream_buffers`](crate::CardCounters::odd_stream_buffers).
-//! * A C2H descriptor is closed when it is full, when the packet ends, or by the write flush timeout. A packet that ends exactly
-//!   with the descriptor is one write-back, with EOP. Its metadata is written before the descriptor counts as complete.
-//! * The write flush timeout counts from the last byte of the open descriptor. A descriptor without any byte is not closed by it,
-//!   unless the description says so: PG195 speaks of flushing "the write data it already received".
-//! * What an H2C channel was stopped in the middle of stays an open packet: the bytes of the next descriptor continue it.
+//! * A C2H descriptor is closed when it is full, when the packet ends, or by the write flush timeout. A packet that ends exactly with the
+//!   descriptor is one write-back, with EOP. Its metadata is written before the descriptor counts as complete.
+//! * The write flush timeout counts from the last byte of the open descriptor. It does not close a descriptor without any byte unless the
+//!   description says so: PG195 speaks of flushing "the write data it already received".
+//! * A packet in which an H2C channel was stopped stays open: the bytes of the next descriptor continue it.
 
 use super::channel::{Channel, control, status};
 use super::engine::EngineOptions;
@@ -40,20 +41,20 @@ use fpga_registers::xdma::descriptor::DescriptorControl;
 use fpga_registers::xdma::{Direction, StreamWriteback};
 
 const EOP: u32 = DescriptorControl::from_bits(0).with_eop(true).into_bits();
-/// Bytes that lengths of C2H descriptors are to be multiples of (PG195, "Length Granularity").
+/// Granularity of the lengths of C2H descriptors in bytes (PG195, "Length Granularity").
 const C2H_GRANULE: u32 = 64;
 /// AXI user clock of the model: 250 MHz.
 const NANOS_PER_CLOCK: u64 = 4;
 
-/// What is known of the C2H descriptor in flight besides what is left of it.
+/// State of the C2H descriptor in flight besides its remaining length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenDescriptor {
     received: u32,
-    /// When it was opened, or got its last byte.
+    /// Time at which it was opened or got its last byte.
     since: Nanos,
-    /// When the clock will do something to it, or to the port that it waits for.
+    /// Time at which a timer acts on it, or on the port that it waits for.
     wakes: Option<Nanos>,
-    /// The port takes nothing, which is counted.
+    /// The port accepts no data; the stall was counted.
     held: bool,
 }
 
@@ -62,12 +63,12 @@ impl OpenDescriptor {
 }
 
 impl Channel {
-    /// When the clock gives a channel that waits for data something to do.
+    /// Time at which a timer gives work to a channel that waits for data.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         self.engine.flight.and(self.engine.open.wakes)
     }
 
-    /// The descriptor in flight is one that a cleared Run drops: of a C2H stream, and nothing has arrived for it.
+    /// Whether a cleared Run drops the descriptor in flight: a C2H stream descriptor without data.
     #[inline]
     pub(super) fn drops_flight(&self, rules: EngineOptions) -> bool {
         let empty = self.engine.open.received == 0;
@@ -110,7 +111,7 @@ impl Channel {
         self.stream_transfer(flight, rules, lanes);
     }
 
-    /// Moves what the port gives or takes of the descriptor in flight, at most a page. False: nothing, the channel waits.
+    /// Moves data of the descriptor in flight to or from the port, at most a page. Returns `false` if the channel has to wait.
     pub(super) fn stream_transfer<H: HostPort + ?Sized>(
         &mut self,
         flight: ActiveDescriptor,
@@ -182,7 +183,7 @@ impl Channel {
             upstream.post(self.unit, Iova::new(flight.destination), bytes);
         }
         upstream.counters.c2h_bytes += count as u64;
-        // An empty descriptor takes no byte, so it cannot take the end of a packet either.
+        // An empty descriptor takes no byte, so it cannot contain the end of a packet either.
         let mut ends = ends && count > 0;
         if upstream.plan.watches_channels() {
             let Upstream { plan, faults, .. } = upstream;
@@ -204,7 +205,7 @@ impl Channel {
         true
     }
 
-    /// Nothing to receive: the write flush timeout may close the descriptor.
+    /// No data to receive: the write flush timeout may close the descriptor.
     fn wait_for_data<H: HostPort + ?Sized>(
         &mut self,
         flight: ActiveDescriptor,
@@ -226,7 +227,7 @@ impl Channel {
         false
     }
 
-    /// The descriptor is closed: its metadata is written, then it is complete.
+    /// Closes the descriptor: writes its metadata, then completes it.
     fn close<H: HostPort + ?Sized>(
         &mut self,
         flight: &ActiveDescriptor,

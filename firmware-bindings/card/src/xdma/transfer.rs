@@ -1,4 +1,4 @@
-//! How the data of a descriptor moves, a page of card memory at a time, and what becomes of it when it does not.
+//! Data movement of a descriptor, one page of card memory at a time, and its failures.
 
 use super::channel::{Channel, status};
 use super::engine::EngineOptions;
@@ -11,14 +11,14 @@ use crate::memory::PAGE;
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
 
-/// A descriptor in execution.
+/// Descriptor in execution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ActiveDescriptor {
     pub(super) flags: u32,
     pub(super) remaining: u32,
     pub(super) source: u64,
     pub(super) destination: u64,
-    /// The AXI side stays at its address.
+    /// The AXI address does not increment.
     pub(super) fixed: bool,
 }
 
@@ -29,10 +29,10 @@ impl ActiveDescriptor {
     }
 }
 
-/// Why data did not move.
+/// Reason why data did not move.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Failure {
-    /// Status bits that say so.
+    /// Status bits of the error.
     Status(u32),
     /// An AXI slave does not answer.
     Silent,
@@ -57,7 +57,7 @@ impl Failure {
 }
 
 impl Channel {
-    /// Moves up to a page of the descriptor in flight, and completes it when nothing is left.
+    /// Moves up to a page of the descriptor in flight, and completes it when no data remains.
     pub(super) fn transfer<H: HostPort + ?Sized>(
         &mut self,
         flight: ActiveDescriptor,
@@ -84,7 +84,7 @@ impl Channel {
         self.settle(flight, most, moved, rules, lanes);
     }
 
-    /// The fault plan has the host refuse the data: a read of the channel fails, a write of it is lost and nobody tells.
+    /// Whether the fault plan makes the host refuse the data: a read of the channel fails, a write is lost without notice.
     #[cold]
     pub(super) fn refuses<H: HostPort + ?Sized>(
         &self,
@@ -104,7 +104,7 @@ impl Channel {
         true
     }
 
-    /// What comes of an attempt to move `most` bytes of `flight`: so many were moved, or status bits say why not.
+    /// Handles the result of moving up to `most` bytes of `flight`: the number of bytes moved, or the status bits of the error.
     pub(super) fn settle<H: HostPort + ?Sized>(
         &mut self,
         mut flight: ActiveDescriptor,
@@ -130,8 +130,8 @@ impl Channel {
                 self.fail(error, rules, lanes);
                 return;
             }
-            // Not enabled: the engine neither notes the error nor stops. What did not arrive is skipped; a step
-            // ends at a page of the card address at the latest, so a bad address costs no more steps than a good one.
+            // Not enabled: the engine neither records the error nor stops. Missing data is skipped. A step ends at the end of a page of
+            // the card address, so a bad address needs no more steps than a good one.
             Err(Failure::Status(_)) => most,
         };
         self.performance.count(count, self.engine.width_bytes);
@@ -198,7 +198,7 @@ impl Channel {
         }
     }
 
-    /// Fixed AXI address: every beat goes to (comes from) the same place, one datapath width wide.
+    /// Fixed AXI address: every beat goes to (comes from) the same address, one datapath width wide.
     fn move_fixed<H: HostPort + ?Sized>(
         &mut self,
         flight: &ActiveDescriptor,
@@ -238,7 +238,7 @@ fn note_axi(error: AxiError, faults: &mut FaultLog, unit: Unit, at: u64) {
     match error {
         AxiError::Decode => faults.push(FaultKind::AxiDecode, unit, at, 0),
         AxiError::Slave => faults.push(FaultKind::AxiSlave, unit, at, 0),
-        // Noted where the engine takes it in.
+        // Logged where the engine handles it.
         AxiError::Silent => {}
     }
 }

@@ -1,4 +1,4 @@
-//! The built-in card descriptions: each builds, and says of itself what its name claims.
+//! Built-in card descriptions: each can be built and matches the board in its name.
 
 use crate::foreign_drivers::GuestMachine;
 use crate::support::*;
@@ -6,15 +6,15 @@ use crate::xdma::{DATA, DESCRIPTORS};
 use fpga_card::description::WritebackRule;
 use fpga_card::{BarRole, CardDescription, DescriptionError};
 
-/// What a board is, typed again.
+/// Expected properties of a board, typed independently of the description.
 struct Board {
     name: &'static str,
     device: u16,
-    /// Generation and lanes.
+    /// PCIe generation and number of lanes.
     link: (u8, u8),
     width: u16,
     channels: (u8, u8),
-    /// Index, role, bytes, address bits.
+    /// Index, role, size in bytes, address bits.
     bars: &'static [(u8, BarRole, u64, u8)],
     vectors: u16,
     memory: (u64, u64),
@@ -140,7 +140,7 @@ const BOARDS: [Board; 10] = [
     },
 ];
 
-/// No channel of an AXI4-Stream build reaches memory.
+/// Channels of an AXI4-Stream build do not access memory.
 const STREAM: (u64, u64) = (0, 0);
 
 fn bench(board: &Board) -> CardTestbed {
@@ -182,7 +182,7 @@ fn boards_config_space_matches_description() {
         let mut bench = bench(board);
         let name = board.name;
         assert_eq!(config(&mut bench, 0), u32::from(board.device) << 16 | 0x10EE, "{name}");
-        // A user BAR is read only on cards that say that it holds this project's blocks.
+        // Software reads the user BAR only on cards whose subsystem id announces this project's blocks.
         let ours = board.bars.iter().any(|bar| bar.1 == BarRole::User);
         assert_eq!(config(&mut bench, 0x2C) >> 16, if ours { 0x4E49 } else { 0x0007 }, "{name}");
         let (speed, lanes) = (u32::from(board.link.0), u32::from(board.link.1));
@@ -192,7 +192,7 @@ fn boards_config_space_matches_description() {
         }
         let chain = GuestMachine::new(CardDescription::builtin(name).expect(name)).capabilities();
         if board.vectors == 0 {
-            // One message, 64-bit address, no masks (listings of a 7024 and a 7021).
+            // One message, 64-bit address, no masks (according to listings of a 7024 and a 7021).
             assert_eq!(chain, [0x01, 0x05, 0x10], "{name}");
             assert_eq!(config(&mut bench, 0x48) >> 16, 0x0080, "{name}");
         } else {
@@ -208,7 +208,7 @@ fn boards_config_space_matches_description() {
                 "{name}: table at {at:#x}"
             );
         }
-        // The BARs, as firmware finds them.
+        // BARs as firmware sizes them.
         for at in (0x10..0x28).step_by(4) {
             bench.card.config_write(at, &[0xFF; 4]);
         }
@@ -231,7 +231,7 @@ fn boards_config_space_matches_description() {
     }
 }
 
-/// The vendor's numbering: family, then generation and lanes in the last two digits.
+/// Vendor's numbering: family, then generation and lanes in the last two digits.
 #[test]
 fn boards_device_ids_follow_vendor_pattern() {
     for board in &BOARDS {
@@ -253,7 +253,7 @@ fn boards_device_ids_follow_vendor_pattern() {
         let about =
             CardDescription::builtins().find(|builtin| builtin.name == board.name).expect("listed").about;
         assert!(about.contains(family), "{}: {about}", board.name);
-        // What the link carries is what the datapath takes at a clock that the core has.
+        // The link rate equals the rate of the data path at a clock that the core supports.
         let gigabits = f64::from(board.link.1) * if board.link.0 == 3 { 8.0 } else { 4.0 };
         let clock = gigabits * 1000.0 / f64::from(board.width);
         assert!([62.5, 125.0, 250.0].contains(&clock), "{}: {clock} MHz", board.name);
@@ -290,7 +290,7 @@ fn boards_registers_match_description() {
     }
 }
 
-/// Both ends of card memory are reached by a descriptor of every channel; one byte further is a decode error.
+/// Descriptors of every channel reach both ends of card memory; one byte further is a decode error.
 #[test]
 fn boards_channels_reach_whole_memory_only() {
     for board in BOARDS.iter().filter(|board| board.memory != STREAM) {
@@ -335,7 +335,7 @@ fn boards_quirky_has_every_quirk() {
     assert!(description.xdma.long_descriptor_quirk);
     assert_eq!(description.xdma.completed_writeback, WritebackRule::FlagAndEnable);
     let quirks = description.quirks.clone();
-    // Spelt out, so that a new quirk is not forgotten here.
+    // Written out in full, so that a new quirk cannot be forgotten here.
     assert_eq!(
         format!("{quirks:?}"),
         "QuirksDescription { every_second_read_fails: true, busy_after_error: true, early_msix_writes_lost: true, \

@@ -1,4 +1,4 @@
-//! Bursts do what single steps do: two equal cards, one stepped, one worked, are compared after everything that happens.
+//! Bursts have the effects of single steps: two equal cards, one stepped and one worked, are compared after every stimulus.
 
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, WRITEBACK};
@@ -9,9 +9,9 @@ use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use proptest::prelude::*;
 
-/// Slots for descriptors at DESCRIPTORS; the write-back lies behind them.
+/// Slots for descriptors at DESCRIPTORS; the write-back is behind them.
 const SLOTS: u64 = 0x8000 / 32;
-/// Card memory that is compared; no descriptor reaches memory beyond it.
+/// Size of the compared card memory; no descriptor reaches memory beyond it.
 const COMPARED: usize = 0x6_0000;
 
 /// One descriptor of a chain.
@@ -22,14 +22,14 @@ struct Link {
     length: u32,
     host: u64,
     card: u64,
-    /// Added to the count that would be right.
+    /// Added to the correct adjacency count.
     adjacency: u32,
 }
 
-/// One thing that happens to both cards.
+/// Stimulus for both cards.
 #[derive(Clone, Debug)]
 enum Stimulus {
-    /// Descriptors from slot `first` on, the last one linked to slot `after`; started if `start`.
+    /// Descriptors from slot `first` on, the last one linked to slot `after`; the channel is started if `start`.
     Chain {
         first: u64,
         after: u64,
@@ -38,7 +38,7 @@ enum Stimulus {
         start: Option<u32>,
     },
     Credits(u32),
-    /// Below 0x1000: a register of the channel.
+    /// Below 0x1000: a channel register.
     Register {
         at: u64,
         value: u32,
@@ -52,13 +52,13 @@ enum Stimulus {
         length: u64,
     },
     Completed(Option<u32>),
-    /// Befalls the whole card at a descriptor, after so many.
+    /// Fault of the whole card after a number of descriptors.
     Strike {
         fault: InjectedFault,
         after: u64,
     },
     BusMaster(bool),
-    /// So many units; the worked card does them in pieces of `piece`.
+    /// Number of units; the worked card does them in parts of `piece`.
     Units {
         count: u32,
         piece: u32,
@@ -71,7 +71,7 @@ fn length() -> impl Strategy<Value = u32> {
         6 => 1_u32..300,
         3 => Just(64_u32),
         2 => prop_oneof![Just(4095_u32), Just(4096), Just(4097)],
-        // From 2048 on several are moved together.
+        // From 2048 bytes on, several descriptors are moved together.
         3 => prop_oneof![Just(2047_u32), Just(2048), 2049_u32..4096],
         1 => Just(0_u32),
         2 => 4097_u32..0x1_8000,
@@ -101,7 +101,7 @@ fn link() -> impl Strategy<Value = Link> {
 }
 
 fn control() -> impl Strategy<Value = u32> {
-    // Everything that a driver sets, and runs without error enables, in poll mode, with a fixed address.
+    // Control values of drivers, and runs without error enables, in poll mode, with a fixed address.
     prop_oneof![
         4 => Just(0x00FF_FE7F_u32),
         4 => Just(0x04FF_FE7F),
@@ -176,11 +176,11 @@ fn description() -> impl Strategy<Value = CardDescription> {
     )
 }
 
-/// Writes `links` as the direction of channel `base` wants them, in blocks of `block` that end at 4 KiB.
+/// Writes `links` in the direction of channel `base`, in blocks of `block` descriptors that end at 4 KiB.
 fn chain(bench: &mut CardTestbed, base: u64, first: u64, after: u64, block: u64, links: &[Link]) -> u32 {
     let slot = |index: u64| (first + index) % SLOTS;
     let count = links.len() as u64;
-    // Descriptors from `index` on that lie together with it, in its block.
+    // Number of contiguous descriptors from `index` on, within its block.
     let together = |index: u64| {
         let in_page = 128 - slot(index) % 128;
         (block - index % block).min(count - index).min(in_page).min(64) as u32
@@ -274,14 +274,14 @@ fn faults(bench: &CardTestbed) -> Vec<Fault> {
     bench.card.faults().iter().copied().collect()
 }
 
-/// The fault hooks as they are set: address and length of what is poisoned, and of what is silent.
+/// Fault hooks in force: address and length of the poisoned and of the silent range.
 #[derive(Clone, Copy, Default)]
 struct Hooks {
     poison: (u64, u64),
     silence: (u64, u64),
 }
 
-/// Card memory, also where a fault hook is set.
+/// Card memory, including the ranges of fault hooks.
 fn card_memory(bench: &mut CardTestbed, hooks: Hooks) -> Vec<u8> {
     bench.card.poison(CardAddr::ZERO, 0);
     bench.card.silence(CardAddr::ZERO, 0);
@@ -291,7 +291,7 @@ fn card_memory(bench: &mut CardTestbed, hooks: Hooks) -> Vec<u8> {
     bytes
 }
 
-/// Everything that can be seen of the two cards and of their hosts is the same.
+/// Compares all visible state of the two cards and their hosts.
 fn compare(stepped: &mut CardTestbed, worked: &mut CardTestbed, hooks: Hooks) -> Result<(), TestCaseError> {
     prop_assert_eq!(registers(stepped), registers(worked));
     prop_assert_eq!(faults(stepped), faults(worked));
@@ -304,7 +304,7 @@ fn compare(stepped: &mut CardTestbed, worked: &mut CardTestbed, hooks: Hooks) ->
     let (mut a, mut b) = (*stepped.card.counters(), *worked.card.counters());
     (a.interrupts, b.interrupts) = (0, 0);
     prop_assert_eq!(a, b);
-    // A line that rose more than once before anybody could look is one message, never none.
+    // A line that rose more than once before it was sampled gives one message, never none.
     for vector in 0..32 {
         let count =
             |bench: &CardTestbed| bench.host.interrupts.iter().filter(|sent| **sent == vector).count();
@@ -324,7 +324,7 @@ fn bench(description: &CardDescription) -> CardTestbed {
     bench.host.map_read_only(0x40_0000, 0x1_0000);
     bench.host.put(DATA, &pattern(0x1_0000, 7));
     bench.poke(0, &pattern(COMPARED, 8));
-    // Every channel has a vector of its own.
+    // Every channel has its own vector.
     bench.write(DMA, 0x20A0, 0x0302_0100);
     bench.write(DMA, 0x20A4, 0x0706_0504);
     bench.write(DMA, 0x2010, u32::MAX);
@@ -340,7 +340,7 @@ fn burst_restart_reports_before_clearing() {
     bench.host.descriptor(DESCRIPTORS + 64, MAGIC | STOP, 64, DATA, 0, 0);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
     assert_eq!(bench.card.work(Nanos::ZERO, &mut bench.host, 3), 3, "two fetches, and the first page");
-    // Run again while the first descriptor is in flight: it ends, and then everything starts over.
+    // Set Run again while the first descriptor is in flight: it ends, and then everything starts over.
     bench.write(DMA, 0x0C, 1);
     bench.start(H2C0, DESCRIPTORS + 64, 0, START_INTERRUPT);
     bench.card.work(Nanos::ZERO, &mut bench.host, 100);
@@ -355,7 +355,7 @@ fn burst_restart_reports_before_clearing() {
 #[test]
 fn burst_blocks_wrap_at_buffer_end() {
     let mut description = small();
-    // The smallest buffer: 64 descriptors, into which blocks of 37 go at every place.
+    // Smallest buffer: 64 descriptors, in which blocks of 37 start at every position.
     (description.xdma.h2c_channels, description.xdma.c2h_channels, description.xdma.data_width) = (1, 1, 64);
     let mut bench = CardTestbed::with(description);
     let data = pattern(64 * 500, 3);
@@ -382,7 +382,7 @@ fn burst_blocks_wrap_at_buffer_end() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// One channel: the same at every point.
+    /// One channel: equal after every stimulus.
     #[test]
     fn burst_single_channel_equals_steps(
         description in description(),
@@ -408,7 +408,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Everything at once, each engine in memory of its own: the same when all are at rest.
+    /// All engines in parallel, each in its own memory: equal when all are idle.
     #[test]
     fn burst_parallel_engines_equal_steps(
         channels in prop::collection::vec((prop::collection::vec(link(), 1..60), 1_u64..65, control()), 4),
@@ -420,7 +420,7 @@ proptest! {
         (description.xdma.h2c_channels, description.xdma.c2h_channels) = (2, 2);
         let (mut stepped, mut worked) = (bench(&description), bench(&description));
         for (bench, bursts) in [(&mut stepped, false), (&mut worked, true)] {
-            // Transmit windows that say nothing, which is reported in an event ring in host memory.
+            // Transmit windows with empty headers, whose faults are reported in an event ring in host memory.
             bench.write(USER, 0x2080, 0x13_0000);
             bench.write(USER, 0x2088, 16);
             bench.write(USER, 0x2008, 0b101);
@@ -472,7 +472,7 @@ proptest! {
         prop_assert_eq!(sorted(&stepped), sorted(&worked));
         prop_assert_eq!(registers(&mut stepped), registers(&mut worked));
         prop_assert!(stepped.host.ranges == worked.host.ranges, "host memory");
-        // Quarters of the channels, descriptors and target of the CDMA.
+        // Quarters of the channels, CDMA descriptors and CDMA target.
         for at in [0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000, 0x80_0000, 0xA0_0000] {
             prop_assert!(stepped.memory(at, 0x2_0000) == worked.memory(at, 0x2_0000), "card memory at {at:#x}");
         }

@@ -1,4 +1,4 @@
-//! CDMA, register by register, driven by hand as PG034 describes.
+//! CDMA registers, driven directly as PG034 describes.
 
 use crate::support::*;
 use fpga_registers::CardAddr;
@@ -175,7 +175,7 @@ fn cdma_sg_chain_runs_and_continues() {
     );
     assert_eq!(bench.read(USER, SR) & (IDLE | 0x770), IDLE);
     assert_eq!(bench.read(USER, CDMA + 0x08), CHAIN as u32 + 64, "CURDESC follows");
-    // Writing CURDESC without a toggle changes nothing: the engine goes on with the next descriptor.
+    // Writing CURDESC without a toggle has no effect: the engine continues with the next descriptor.
     bench.write(USER, CDMA + 0x10, CHAIN as u32 + 128);
     assert_eq!(bench.read(USER, SR) & IDLE, IDLE, "the low word does not start a build with wide addresses");
     bench.write(USER, CDMA + 0x14, 0);
@@ -250,8 +250,9 @@ fn cdma_chain_outside_memory_is_sg_decode_error() {
     assert_eq!(bench.read(USER, SR) & 0x770, 1 << 10);
 }
 
-/// PG034, TAILDESC: a write while the engine works moves its end; one while it is at rest lets it go on behind where it stopped. Above 32
-/// address bits that is the high word's write, and an engine that has reached the new tail by then is started once more than wanted.
+/// PG034, TAILDESC: a write while the engine runs moves its end; a write while it is idle lets it continue behind its last descriptor.
+/// Above 32 address bits the write of the high word counts; an engine that has reached the new tail by then is started once more than
+/// intended.
 #[test]
 fn cdma_taildesc_write_at_any_moment_continues_chain() {
     const GUARD: u64 = CHAIN + 64 * 4;
@@ -364,7 +365,7 @@ fn cdma_introut_is_level_on_user_interrupt() {
     assert_eq!(bench.host.interrupts, [11], "one message per edge");
     bench.write(USER, SR, IOC);
     assert_eq!(bench.read(DMA, 0x2048), 0);
-    // Masked while it fires, then unmasked: nothing is lost.
+    // Masked while it fires, then unmasked: the interrupt is not lost.
     bench.write(DMA, 0x200C, 1 << 3);
     simple(&mut bench, 0, 0x100, 16);
     bench.run();

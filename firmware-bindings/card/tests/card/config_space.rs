@@ -1,5 +1,5 @@
-//! Configuration space against tables typed from the specifications: PCI Local Bus 3.0 (6.1, 6.2), PCI Power Management
-//! 1.2, PCI Express 5.0 (chapter 7).
+//! Configuration space against tables typed from the specifications: PCI Local Bus 3.0 (6.1, 6.2), PCI Power Management 1.2, PCI Express
+//! 5.0 (chapter 7).
 
 use crate::support::*;
 use fpga_card::description::{BarDescription, BarName, RomDescription};
@@ -7,10 +7,10 @@ use fpga_card::{
     BarRole, Card, CardDescription, CorrectableError, ErrorMessage, PciError, UncorrectableError,
 };
 
-/// Offset, value after power-on, bits that hold what is written, bits that a 1 clears, section.
+/// Offset, value after power-on, writable bits, write-1-to-clear bits, section.
 type Row = (u16, u32, u32, u32, &'static str);
 
-/// The default card; every double word that is not here reads as 0 and holds nothing.
+/// Default card; every double word that is not listed reads as 0 and is not writable.
 const DEFAULT: &[Row] = &[
     (0x00, 0x903F_10EE, 0, 0, "PCIe 7.5.1.1.1/2 ids"),
     (0x04, 0x0010_0000, 0x0000_0546, 0xF900_0000, "PCIe 7.5.1.1.3/4 command, status"),
@@ -84,7 +84,7 @@ fn with(set: impl FnOnce(&mut CardDescription)) -> Card {
     Card::new(description).expect("valid")
 }
 
-/// All of configuration space, and what each bit does with a 1 and with a 0.
+/// Checks all of configuration space: the effect of writing 1 and 0 to each bit.
 fn check(rows: &[Row]) {
     for at in (0..0x1000).step_by(4) {
         let row = rows.iter().find(|row| row.0 == at).copied();
@@ -401,7 +401,7 @@ fn config_space_refused_requests_show_in_status() {
     assert_eq!(half(&mut bench.card, 0x06), 0x0010, "cleared by writing ones; the capability bit stays");
 }
 
-/// As listings of 7-series cards have it; nothing of it is there by default.
+/// According to listings of 7-series cards; off by default.
 #[test]
 fn config_space_pme_support_as_described() {
     let mut card = with(|description| description.pci.pme = true);
@@ -412,7 +412,7 @@ fn config_space_pme_support_as_described() {
     assert_eq!(half(&mut card, 0x42), 0x0003);
 }
 
-/// Functions whose link supports 8 GT/s have it (7.7.3), with an entry for each lane; slower ones have not.
+/// Functions whose link supports 8 GT/s have the capability (7.7.3), with an entry for each lane; slower ones do not.
 #[test]
 fn config_space_secondary_pcie_follows_speed_and_width() {
     for (speed, width, header, errors) in [

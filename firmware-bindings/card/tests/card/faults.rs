@@ -1,5 +1,5 @@
-//! Planned faults: each one strikes when it should, as it should, and only then. In one file, because it is read beside the list of
-//! faults that a plan knows, one test after the other.
+//! Planned faults: each one is injected at its opportunity, with its effect, and at no other time. The tests are in one file, in the order
+//! of the list of faults that a plan supports.
 
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK, chain};
@@ -12,7 +12,7 @@ use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
 use std::path::Path;
 
-/// Every status bit is recorded.
+/// Enables recording of every status bit.
 const START_ALL: u32 = 0x00FF_FE7F;
 
 fn parse(faults: &str) -> Result<CardDescription, DescriptionError> {
@@ -20,7 +20,7 @@ fn parse(faults: &str) -> Result<CardDescription, DescriptionError> {
     CardDescription::parse(Path::new("card.yaml"), &text)
 }
 
-/// A card whose file has these faults.
+/// Creates a card whose file has these faults.
 fn with(faults: &str) -> CardTestbed {
     let mut bench = CardTestbed::with(parse(&format!("  list:\n{faults}\n")).expect("a plan"));
     bench.write(DMA, 0x90, 0x00FF_FE7E);
@@ -36,7 +36,7 @@ fn plan(faults: impl IntoIterator<Item = PlannedFault>) -> FaultPlan {
     faults.into_iter().fold(FaultPlan::new(1), FaultPlan::with)
 }
 
-/// One run of `count` descriptors of 64 bytes on H2C 0; each one asks for a write-back.
+/// One run of `count` descriptors of 64 bytes on H2C 0; each one requests a write-back.
 fn run(bench: &mut CardTestbed, count: u32, start: u32) {
     bench.write(DMA, 0x0C, 1);
     for index in 0..count {
@@ -49,7 +49,7 @@ fn run(bench: &mut CardTestbed, count: u32, start: u32) {
     bench.run();
 }
 
-/// Programs write plans too, for cards that others serve.
+/// Programs also write plans, for cards that other processes serve.
 #[test]
 fn fault_plan_round_trips_yaml() {
     let text = "seed: 7
@@ -92,7 +92,7 @@ fn fault_interrupts_lost_late_or_spurious() {
     }
     bench.run();
     assert_eq!(bench.host.interrupts, [9, 9]);
-    // The line: the rise is lost, not the level.
+    // On the line, the rise is lost, not the level.
     let mut bench = with("    - { fault: lost_interrupt }");
     bench.card.disable_msix();
     run(&mut bench, 1, START_INTERRUPT);
@@ -120,7 +120,7 @@ fn fault_stalled_channel_is_busy_until_reset() {
 
 #[test]
 fn fault_counts_are_wrong_as_planned() {
-    // Two runs; what the register and the write-back say after each.
+    // Two runs; the values of the register and of the write-back after each.
     let cases = [
         ("wrong_count, by: 3, times: null", [(7, 7), (5, 5)]),
         ("wrong_count, by: -1, channel: h2c0, times: null", [(3, 3), (1, 1)]),
@@ -275,7 +275,7 @@ fn fault_reset_or_removal_during_run() {
     }
 }
 
-/// Work in bursts, as a card with a thread of its own does, strikes no later than single steps do, whichever descriptor it is.
+/// Bursts, as a card with its own thread does them, inject the fault at the same descriptor as single steps.
 #[test]
 fn fault_at_descriptor_strikes_in_bursts_too() {
     for fault in ["reset", "surprise_removal", "all_ones"] {
@@ -291,7 +291,7 @@ fn fault_at_descriptor_strikes_in_bursts_too() {
                 bench.host.descriptor(at, control, 64, DATA, 0x100 * (index + 1), at + 32);
             }
             bench.start(H2C0, DESCRIPTORS, 0, START_POLL);
-            // It would have something to do afterwards.
+            // There would be further work after the fault.
             bench.start(0x100, DESCRIPTORS, 0, START_INTERRUPT);
             while bench.card.work(Nanos::ZERO, &mut bench.host, 64) > 0 {}
             let lives_on = fault == "all_ones";
@@ -308,7 +308,7 @@ fn fault_removed_card_raises_nothing_and_line_falls() {
         let mut bench = with("    - { fault: surprise_removal, on: descriptor, skip: 1 }");
         if !msix {
             bench.card.disable_msix();
-            // INTA, whose vector is 0: that of the first channel.
+            // INTA, whose vector is 0: the vector of the first channel.
             bench.write(DMA, 0x20A0, 0);
         }
         bench.host.descriptor(DESCRIPTORS, MAGIC | COMPLETED, 64, DATA, 0, DESCRIPTORS + 32);
@@ -319,7 +319,7 @@ fn fault_removed_card_raises_nothing_and_line_falls() {
         }
         bench.run();
         assert!(bench.card.is_removed());
-        // Whatever software does: a method changed, a register written.
+        // Any action of software: a change of the method, a register write.
         bench.card.config_write(0x04, &[6, 0]);
         bench.write(DMA, 0x2014, 0xFF);
         bench.run();
@@ -344,7 +344,7 @@ fn fault_link_error_is_reported() {
         bench.card.set_error_reporting(enabled);
         run(&mut bench, 1, START_INTERRUPT);
         let expected: &[_] = if enabled { &[ErrorMessage::NonFatal] } else { &[] };
-        // Setting up took more than one access, before reporting was enabled.
+        // The setup took more than one access, before reporting was enabled.
         assert_eq!(bench.host.errors, expected);
         let mut status = [0; 4];
         bench.card.config_read(0x104, &mut status);
@@ -378,7 +378,7 @@ fn fault_every_cdma_error() {
     }
 }
 
-/// The second piece of a copy gets no answer: what was moved before is there, nothing ends it but a reset of the card.
+/// The second chunk of a copy gets no answer: the first chunk has arrived, and only a reset of the card ends the copy.
 #[test]
 fn fault_cdma_stall_is_busy_until_card_reset() {
     const CHUNK_BYTES: u32 = 64 << 10;
@@ -407,8 +407,8 @@ fn fault_cdma_stall_is_busy_until_card_reset() {
     assert_eq!(bench.read(USER, 0x1004) & 0x1772, 1 << 1 | 1 << 12, "idle, and done");
 }
 
-/// A packet of 100 bytes through the loopback of a stream build, into descriptors of 64 and 64 bytes; the metadata of both, and
-/// what arrived.
+/// Sends a packet of 100 bytes through the loopback of a stream build, into two descriptors of 64 bytes. Returns the metadata of both, and
+/// the received data.
 fn stream(bench: &mut CardTestbed) -> ([u32; 4], Vec<u8>) {
     let (metadata, target, ring) = (WRITEBACK + 0x1000, DATA + 0x2000, DESCRIPTORS + 0x1000);
     bench.host.put(metadata, &[0; 64]);
@@ -576,7 +576,7 @@ fn fault_plan_error_is_located() {
     assert_eq!(key, "faults");
 }
 
-/// vfio-pci resets a card when its owner goes; what went wrong before is what somebody looks for afterwards.
+/// vfio-pci resets a card when its owner closes it; the fault log is read afterwards.
 #[test]
 fn fault_log_survives_reset_and_counts_restart() {
     let mut bench = CardTestbed::new();
@@ -607,7 +607,7 @@ fn fault_refused_fetch_is_one_attempt() {
         bench.start(0, at, 7, 0x00FF_FE7F);
         bench.run();
         let fetches: Vec<_> = bench.host.reads.iter().filter(|read| read.0 >= at).copied().collect();
-        // Eight of them lead to a ninth, of another block.
+        // Eight of them lead to a ninth, which is in another block.
         let expected = if mapped == 8 { vec![(at, 256), (at + 256, 256)] } else { vec![(at, 256)] };
         assert_eq!(fetches, expected, "{mapped} descriptors are there");
         assert_eq!(bench.read(DMA, 0x48), mapped as u32, "those that arrived run");

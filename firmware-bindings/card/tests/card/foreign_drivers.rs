@@ -1,18 +1,18 @@
-//! A guest's kernel around the card, for tests that drive it as other people's drivers do.
+//! A guest's kernel around the card, for tests that drive it as foreign drivers do.
 
 use crate::support::*;
 use fpga_card::{BarRole, Card, CardDescription};
 use fpga_protocol::time::Nanos;
 
-/// Where the guest puts the BARs. The model does not decode addresses; software reads back what it wrote.
+/// Address at which the guest maps the BARs. The model does not decode addresses; software reads back the written value.
 const WINDOW: u32 = 0xE000_0000;
 
-/// The card in a machine, its BARs assigned as firmware does it.
+/// Card in a machine, with BARs assigned as firmware does it.
 pub(crate) struct GuestMachine {
     pub(crate) card: Card,
     pub(crate) host: Host,
     now: u64,
-    /// Length by BAR register; 0 for one that is not there.
+    /// Size by BAR register; 0 for a missing one.
     pub(crate) lengths: [u64; 6],
 }
 
@@ -77,7 +77,7 @@ impl GuestMachine {
         self.set_config(0x04, 2, command);
     }
 
-    /// What enabling a device comes to: power state, memory decoding, interrupts from the line allowed.
+    /// Steps of enabling a device: power state, memory decoding, legacy interrupts allowed.
     pub(crate) fn enable(&mut self) {
         self.set_config(0x44, 2, self.config_peek(0x44) & !3);
         self.set_config(0x04, 2, self.config_peek(0x04) & 0xFFFF | 2);
@@ -105,7 +105,7 @@ impl GuestMachine {
         self.work();
     }
 
-    /// The offset of capability `id`.
+    /// Returns the offset of capability `id`.
     pub(crate) fn capability(&mut self, id: u32) -> Option<u16> {
         let mut at = self.config(0x34, 1) as u16;
         while at != 0 && self.config(at, 1) != id {
@@ -114,7 +114,7 @@ impl GuestMachine {
         (at != 0).then_some(at)
     }
 
-    /// The ids of its capabilities, in their order.
+    /// Returns the ids of the capabilities, in list order.
     pub(crate) fn capabilities(&mut self) -> Vec<u32> {
         let mut seen = Vec::new();
         let mut at = self.config(0x34, 1) as u16;
@@ -147,7 +147,7 @@ impl GuestMachine {
         true
     }
 
-    /// Switches messages off; a kernel masks the entries before.
+    /// Disables messages; a kernel masks the entries first.
     pub(crate) fn disable_messages(&mut self) {
         if let Some(at) = self.capability(0x11) {
             let table = self.config(at + 4, 4);
@@ -164,7 +164,7 @@ impl GuestMachine {
         }
     }
 
-    /// One message, as most drivers ask for.
+    /// Enables one message, as most drivers request.
     pub(crate) fn enable_msi(&mut self) -> bool {
         let Some(at) = self.capability(0x05) else { return false };
         let control = self.config(at + 2, 2);
@@ -191,7 +191,7 @@ impl GuestMachine {
         self.work();
     }
 
-    /// Lets the card work, for a while: a ring without an end keeps it busy for ever.
+    /// Lets the card work for a limited time: a circular ring keeps it busy forever.
     pub(crate) fn work(&mut self) {
         for _ in 0..200 {
             self.now += 100;
@@ -202,7 +202,7 @@ impl GuestMachine {
     }
 }
 
-/// Segments of `length` bytes of host memory that start `offset` bytes into a page, one per page, pages in no order.
+/// Segments of `length` bytes of host memory that start `offset` bytes into a page, one per page, with pages in scattered order.
 pub(crate) fn pages(first: u64, offset: u64, length: u64) -> Vec<(u64, u32)> {
     let count = (offset + length).div_ceil(4096);
     // A stride that is coprime to every count in use spreads the pages.

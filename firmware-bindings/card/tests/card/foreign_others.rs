@@ -1,5 +1,5 @@
-//! The card as other drivers use it: the kernel's own (`drivers/dma/xilinx/xdma.c`), one for a small board with a single
-//! descriptor and the legacy line (PicoEVB), and what user-space programs try.
+//! The card as used by other drivers: the kernel's own (`drivers/dma/xilinx/xdma.c`), one for a small board with a single descriptor and
+//! the legacy line (PicoEVB), and user-space programs.
 
 use crate::foreign_drivers::GuestMachine;
 use crate::support::*;
@@ -13,12 +13,12 @@ const MAINLINE_START: u32 = 0x00FF_FE1F;
 /// Descriptor and read error (one bit each), idle, magic, completed, stopped.
 const MAINLINE_ENABLE: u32 = 0x0008_0256;
 
-/// The kernel's driver: finds channels without giving up at a gap, asks for a vector per channel.
+/// The kernel's driver: finds channels without stopping at a gap, requests a vector per channel.
 struct Mainline {
     guest: GuestMachine,
     dma: u8,
     channels: u64,
-    /// Reads the status in its handler (since 6.8); before, only the count.
+    /// Reads the status in its handler (since 6.8); earlier versions read only the count.
     reads_status: bool,
 }
 
@@ -49,8 +49,8 @@ impl Mainline {
         Self { guest, dma, channels: channels.into(), reads_status }
     }
 
-    /// Descriptors in blocks of 32 that lie apart; only the last of a block says where the next one is and how many it
-    /// has. After 128 blocks a run ends, and the rest is another one.
+    /// Descriptors in blocks of 32 that are not contiguous. Only the last descriptor of a block has the address and the size of the next
+    /// one. After 128 blocks a run ends, and the rest is another run.
     fn transfer(&mut self, base: u64, vector: u16, segments: &[(u64, u32)], card: u64) {
         let block_at = |block: u64| RING + 0x1000 * block;
         let count = segments.len() as u64;
@@ -100,7 +100,7 @@ impl Mainline {
 
 #[test]
 fn foreign_mainline_32_descriptor_blocks() {
-    // It asks for one vector more than there are channels.
+    // It requests one vector more than there are channels.
     let eight = include_str!("../../../../tests/cards/eight-vectors.yaml");
     for name in ["default", "us-x8", "7-series-gen2-x8", "eight-vectors"] {
         for reads_status in [false, true] {
@@ -195,7 +195,7 @@ fn foreign_single_descriptor_by_intx() {
                 assert!(!guest.host.line);
                 guest.write(dma, channel + 0x04, 0x00FF_FE7F);
                 assert!(guest.host.line, "{name}");
-                // Its handler asks both channels.
+                // Its handler reads both channels.
                 let seen = [guest.read(dma, 0x0044) & !1, guest.read(dma, 0x1044) & !1];
                 let mine = usize::from(channel != 0);
                 assert_eq!((seen[mine], seen[1 - mine]), (0b110, 0));
@@ -219,7 +219,7 @@ fn foreign_single_descriptor_by_intx() {
 
 #[test]
 fn foreign_user_space_polling_registers() {
-    // Memory decoding and bus mastering through sysfs, everything else untouched after power-on.
+    // Memory decoding and bus mastering through sysfs; everything else has its power-on value.
     let mut guest = GuestMachine::new(small());
     guest.set_config(0x04, 2, 6);
     let dma = guest.bar(BarRole::Dma).expect("a DMA BAR");
@@ -231,7 +231,7 @@ fn foreign_user_space_polling_registers() {
         guest.write(dma, 0x4080, RING as u32);
         guest.write(dma, 0x4084, (RING >> 32) as u32);
         guest.write(dma, 0x4088, 0);
-        // Set and clear aliases instead of whole writes.
+        // Set and clear aliases instead of full writes.
         guest.write(dma, 0x08, 1);
         assert_eq!(guest.read(dma, 0x40), 0, "nothing is recorded that Control did not ask for");
         assert_eq!(guest.read(dma, 0x48), 1, "run {run}");
@@ -239,7 +239,7 @@ fn foreign_user_space_polling_registers() {
     }
     assert_eq!(guest.read(dma, 0x2044), 0);
     assert!(!guest.host.line && guest.host.interrupts.is_empty());
-    // An access of every width at every offset of the registers changes nothing that it should not.
+    // Accesses of every width at every offset of the registers have no unintended effect.
     let before = guest.read(dma, 0x48);
     for width in [1, 2, 4, 8] {
         for at in (0..0x1_0000_u64 - 8).step_by(width) {

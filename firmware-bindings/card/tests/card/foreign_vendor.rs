@@ -1,5 +1,5 @@
-//! The card as the vendor's kernel driver uses it (XDMA driver for Linux, 2020 to 2025): what that driver does at probe, around a
-//! transfer by interrupt or by polling, and at unloading. What is done with it is in the modules.
+//! The card as the vendor's kernel driver uses it (XDMA driver for Linux, 2020 to 2025): probe, transfers by interrupt or by polling, and
+//! unloading. The tests are in the modules.
 
 mod interrupts;
 mod transfers;
@@ -7,14 +7,14 @@ mod transfers;
 use crate::foreign_drivers::GuestMachine;
 use crate::support::*;
 
-/// Descriptors of one engine: 64 KiB, and what a driver allocates for each.
+/// Descriptors of one engine: 64 KiB, the size that a driver allocates for each.
 const RING: u64 = 0x1_0000_0000;
 const RING_SIZE: u64 = 0x1_0000;
 const WORDS: u64 = 0x2_0000_0000;
 const DATA: u64 = 0x3_0000_0000;
-/// What a stream's descriptors report.
+/// Results of a stream's descriptors.
 const RESULTS: u64 = 0x4_0000_0000;
-/// As many descriptors as a run has at most.
+/// Maximum number of descriptors of a run.
 const MAX_RUN_DESCRIPTORS: u64 = 2048;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +27,14 @@ enum Method {
 
 const METHODS: [Method; 4] = [Method::Poll, Method::Msix, Method::Msi, Method::Line];
 
-/// One engine as the driver remembers it.
+/// State of one engine in the driver.
 #[derive(Clone, Copy, Debug)]
 struct Engine {
     base: u64,
-    /// Its bit in the interrupt block, and its vector.
+    /// Its bit in the interrupt block, which is also its vector.
     number: u32,
     to_card: bool,
-    /// Where the next run's descriptors start.
+    /// Address of the next run's descriptors.
     next: u64,
 }
 
@@ -50,12 +50,12 @@ struct Driver {
 }
 
 impl Driver {
-    /// Probe; panics where the real one would give up.
+    /// Probe; panics where the real driver would give up.
     fn load(guest: GuestMachine, method: Method) -> Self {
         Self::probe(guest, method).ok().expect("channels and sixteen vectors for the user")
     }
 
-    /// Probe. `Err`: the kernel has not as many vectors as the driver asks for (ENOSPC), and the driver leaves.
+    /// Probe. `Err`: the kernel has fewer vectors than the driver requests (ENOSPC), and the probe fails.
     fn probe(mut guest: GuestMachine, method: Method) -> Result<Self, Box<GuestMachine>> {
         guest.enable();
         if guest.config(0x06, 2) & 8 != 0 {
@@ -69,7 +69,7 @@ impl Driver {
         let control = guest.config(express + 8, 2) & !0x7000;
         guest.set_config(express + 8, 2, control | 2 << 12);
         guest.set_master(true);
-        // The configuration BAR answers with the identifiers; the others are named by position.
+        // The configuration BAR is found by its identifiers; the others are named by position.
         let present: Vec<u8> = (0..6).filter(|bar| guest.lengths[usize::from(*bar)] > 0).collect();
         let position = present
             .iter()
@@ -149,10 +149,10 @@ impl Driver {
         }
     }
 
-    /// Whether there are vectors enough. By itself, and where it polls, the driver takes MSI-X where the card has it, else MSI.
+    /// Returns whether there are enough vectors. By default, and in poll mode, the driver uses MSI-X if the card has it, otherwise MSI.
     fn set_up_interrupts(&mut self) -> bool {
         let channels = self.engines.len() as u32;
-        // The workaround for cores that forget about the line: its bit is cleared whatever the method.
+        // Workaround for cores that ignore the interrupt-disable bit: it is cleared for every method.
         let command = self.guest.config(0x04, 2);
         self.guest.set_config(0x04, 2, command & !0x0400);
         let messages = self.has_msix();
@@ -184,19 +184,19 @@ impl Driver {
         }
     }
 
-    /// One run: segments of host memory to or from `card`; returns where its descriptors were.
+    /// One run: segments of host memory to or from `card`. Returns the address of its descriptors.
     fn run(&mut self, engine: usize, segments: &[(u64, u32)], card: u64) {
         let first = self.begin(engine, segments, card);
         self.serve(engine, segments.len() as u32);
         self.end(engine, first, segments.len() as u64);
     }
 
-    /// Builds the descriptors and starts the engine; returns where they are.
+    /// Builds the descriptors and starts the engine. Returns the address of the descriptors.
     fn begin(&mut self, engine: usize, segments: &[(u64, u32)], card: u64) -> u64 {
         self.begin_with(engine, segments, card, 0)
     }
 
-    /// The same where every descriptor reports its completion: reads of streams that end with their packets.
+    /// The same with a completion for every descriptor: reads of streams that end with their packets.
     fn begin_each_reporting(&mut self, engine: usize, segments: &[(u64, u32)], card: u64) -> u64 {
         self.begin_with(engine, segments, card, COMPLETED)
     }
@@ -206,7 +206,7 @@ impl Driver {
         let ring = RING + RING_SIZE * u64::from(number);
         let count = segments.len() as u64;
         assert!(next + count <= MAX_RUN_DESCRIPTORS);
-        // Blocks of adjacent descriptors end where a multiple of 64 does.
+        // Blocks of adjacent descriptors end at multiples of 64.
         let adjacent = |index: u64, left: u64| (63 - index % 64).min(left.saturating_sub(1)) as u32;
         let mut at_card = card;
         for (index, (at, length)) in (0..).zip(segments) {
@@ -216,7 +216,7 @@ impl Driver {
             let control = MAGIC | if left == 0 { 0 } else { adjacent(place + 1, left) << 8 } | flags;
             let (source, destination) = if to_card { (*at, at_card) } else { (at_card, *at) };
             self.guest.host.descriptor(ring + 32 * place, control, *length, source, destination, following);
-            // On the card the next piece follows; a stream's descriptor names where its result goes instead.
+            // The next chunk follows on the card; a stream's descriptor has the address of its result instead.
             at_card += if card == RESULTS { 32 } else { u64::from(*length) };
         }
         let first = ring + 32 * next;
@@ -236,7 +236,7 @@ impl Driver {
         *next = (*next + count) % MAX_RUN_DESCRIPTORS;
     }
 
-    /// What happens until the run is known to be done.
+    /// Services the run until its completion is detected.
     fn serve(&mut self, engine: usize, count: u32) {
         let Engine { base, number, .. } = self.engines[engine];
         let bit = 1 << number;

@@ -1,10 +1,10 @@
-//! How interrupts reach the host: the legacy line, MSI, MSI-X, and what decides between them.
+//! Delivery of interrupts to the host: the legacy line, MSI, MSI-X, and the selection of the method.
 
 use crate::support::*;
 use crate::xdma::{DESCRIPTORS, H2C0, START_INTERRUPT, chain};
 use fpga_card::{CardDescription, InterruptMethod};
 
-/// Half of the start value: clears Run, keeps the rest.
+/// Start value without Run: clears Run, keeps the rest.
 const STOPPED: u32 = START_INTERRUPT & !1;
 
 fn bench(set: impl FnOnce(&mut CardDescription)) -> CardTestbed {
@@ -12,13 +12,13 @@ fn bench(set: impl FnOnce(&mut CardDescription)) -> CardTestbed {
     set(&mut description);
     let mut bench = CardTestbed::with(description);
     bench.card.disable_msix();
-    // Channel 0 in both places, as drivers do it.
+    // Channel 0 in both registers, as drivers do it.
     bench.write(DMA, 0x90, 0x00F8_3E1E);
     bench.write(DMA, 0x2014, 1);
     bench
 }
 
-/// One transfer, up to where an interrupt is due.
+/// Runs one transfer, up to the point where an interrupt is due.
 fn transfer(bench: &mut CardTestbed) {
     chain(bench, &[16], STOP | COMPLETED);
     bench.write(DMA, 0x04, STOPPED);
@@ -43,7 +43,7 @@ fn intx_is_level() {
     transfer(&mut bench);
     assert!(bench.host.line && bench.card.line_asserted());
     assert_eq!(status(&mut bench) & 1 << 3, 1 << 3, "interrupt status (PCI 6.2.3)");
-    // The vendor's handler: what asks, mask it, flush; later clear and unmask.
+    // The vendor's handler: read the requests, mask, flush; later clear and unmask.
     assert_eq!(bench.read(DMA, 0x2044), 1);
     bench.write(DMA, 0x2018, 1);
     assert!(!bench.host.line, "masked at the block");
@@ -57,7 +57,7 @@ fn intx_is_level() {
     bench.run();
     assert!(!bench.host.line);
     assert_eq!((bench.host.rises, status(&mut bench) & 1 << 3), (2, 0));
-    // Clearing the status by a read lowers the line too.
+    // Clearing the status by a read also lowers the line.
     transfer(&mut bench);
     assert!(bench.host.line);
     bench.read(DMA, 0x44);
@@ -110,7 +110,7 @@ fn intx_vector_selects_pin() {
 
 #[test]
 fn msi_vector_is_modulo_enabled_count() {
-    // Multiple message enable, and what vectors 0 to 5 become (PCIe 7.7.1.2: low bits of the data).
+    // Multiple message enable, and the messages of vectors 0 to 5 (PCIe 7.7.1.2: low bits of the data).
     for (enable, expected) in [(0, [0, 0, 0]), (1, [1, 0, 1]), (2, [1, 2, 1]), (3, [1, 2, 5]), (5, [1, 2, 5])]
     {
         for (vector, expected) in [1, 2, 5].into_iter().zip(expected) {
@@ -123,7 +123,7 @@ fn msi_vector_is_modulo_enabled_count() {
             assert!(!bench.host.line && bench.host.interrupts.is_empty());
         }
     }
-    // More than the function has: as many as it has.
+    // A number above the function's maximum is limited to it.
     let mut bench = bench(|description| description.interrupts.msi_vectors = 2);
     set_word(&mut bench, 0x4A, 1 | 5 << 4);
     bench.write(DMA, 0x20A0, 3);
@@ -160,7 +160,7 @@ fn messages_wait_for_bus_master() {
         } else {
             set_word(&mut bench, 0x4A, 1);
         }
-        // An interrupt that needs no DMA: the mask of an asserted source.
+        // An interrupt without DMA: the mask of an asserted source.
         transfer(&mut bench);
         bench.write(DMA, 0x2018, 1);
         let before = bench.host.messages.len() + bench.host.interrupts.len();

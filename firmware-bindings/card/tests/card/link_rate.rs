@@ -5,17 +5,17 @@ use crate::xdma::{DATA, DESCRIPTORS, H2C0};
 use fpga_card::description::LinkRate;
 use fpga_protocol::time::Nanos;
 
-/// Descriptors of the ring, and bytes of each.
+/// Number of descriptors of the ring, and bytes of each.
 const RING: u64 = 8;
 const LENGTH: u32 = 4096;
-/// 8 GT/s by 16 lanes after 128b/130b, in bytes per microsecond.
+/// 8 GT/s on 16 lanes after 128b/130b, in bytes per microsecond.
 const RATE: u64 = 15_753;
-/// What a descriptor takes on the link, in nanoseconds: 32 packets of 128 bytes, each with 24 beside its payload.
+/// Time of a descriptor on the link, in nanoseconds: 32 packets of 128 bytes, each with 24 bytes besides its payload.
 const DESCRIPTOR_TIME_NS: u64 = (LENGTH as u64 + 32 * 24) * 1000 / RATE;
-/// Started, without interrupts.
+/// Run, without interrupts.
 const RUN: u32 = 1;
 
-/// A channel that goes round a ring of descriptors without end.
+/// Channel that runs a circular ring of descriptors without end.
 fn cyclic(rate: LinkRate) -> CardTestbed {
     let mut description = small();
     description.link.rate = rate;
@@ -24,7 +24,7 @@ fn cyclic(rate: LinkRate) -> CardTestbed {
         let next = DESCRIPTORS + (n + 1) % RING * 32;
         bench.host.descriptor(DESCRIPTORS + n * 32, MAGIC | COMPLETED, LENGTH, DATA, n * 0x1000, next);
     }
-    // Performance counters from now on.
+    // Start the performance counters.
     bench.write(DMA, H2C0 + 0xC0, 0b100);
     bench.start(H2C0, DESCRIPTORS, 0, RUN);
     bench
@@ -39,7 +39,7 @@ fn work(bench: &mut CardTestbed, now: u64, units: u32) {
     bench.card.work(Nanos::new(now), &mut bench.host, units);
 }
 
-/// Why cyclic descriptors complete in bursts: without a rate a descriptor takes no time, and an engine does all that it has in one turn.
+/// Reason for completions in bursts: without a rate a descriptor takes no time, and an engine executes all its descriptors in one turn.
 #[test]
 fn cyclic_ring_without_rate_completes_in_bursts() {
     let mut bench = cyclic(LinkRate::Unlimited);
@@ -66,7 +66,8 @@ fn cyclic_ring_with_rate_completes_singly() {
     assert!(gaps.iter().all(|gap| gap.abs_diff(DESCRIPTOR_TIME_NS) <= 20), "{gaps:?}");
 }
 
-/// The card's thread sleeps until the link is free, and wakes up late: what waited goes on from when it could have.
+/// The card's thread sleeps until the link is free, and wakes up late: the waiting transfer counts from the time when it could have
+/// started.
 #[test]
 fn link_rate_late_wake_up_loses_and_gains_nothing() {
     let mut bench = cyclic(LinkRate::Described);
@@ -84,7 +85,7 @@ fn link_rate_late_wake_up_loses_and_gains_nothing() {
         let beats = u64::from(bench.read(DMA, H2C0 + 0xCC));
         assert!(beats <= now / 4 + u64::from(LENGTH) / 64, "{beats} beats in {} clocks", now / 4);
     }
-    // Nothing is saved up while nothing waits.
+    // An idle link accumulates no credit.
     bench.write(DMA, H2C0 + 0x04, 0);
     for now in [1_100_000, 1_200_000, 5_000_000] {
         work(&mut bench, now, 64);

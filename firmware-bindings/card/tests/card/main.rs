@@ -1,4 +1,4 @@
-//! The simulated card from outside: registers, descriptors, packets.
+//! Tests of the simulated card through its public interface: registers, descriptors, packets.
 #![expect(clippy::cast_possible_truncation, reason = "addresses and patterns of tests are small")]
 #![expect(clippy::expect_used, clippy::panic, reason = "a test's preparation either works or is the failure")]
 

@@ -31,7 +31,7 @@ impl CardTestbed {
         self.read(USER, u64::from(counters::BLOCK_OFFSET + register))
     }
 
-    /// The next events of the ring, consumed.
+    /// Returns and consumes the next events of the ring.
     fn events(&mut self) -> Vec<Event> {
         let produced = self.ni_read(ni::EVENT_PRODUCED);
         let consumed = self.ni_read(ni::EVENT_CONSUMED);
@@ -64,7 +64,7 @@ fn prepare(mut bench: CardTestbed) -> CardTestbed {
     bench
 }
 
-/// Opens a megabyte at TARGET for every node.
+/// Opens a megabyte at TARGET to every node.
 fn open(bench: &mut CardTestbed) {
     let base = u64::from(memory::BLOCK_OFFSET);
     for (register, value) in [
@@ -127,7 +127,7 @@ fn fill(bench: &mut CardTestbed, window: u64, header: &WindowHeader, payload: &[
     bench.poke(at + u64::from(commit_at), &commit.to_le_bytes());
 }
 
-/// Lets both cards work and talk until nothing is left; `shuffle` picks the frame to deliver of those on the wire.
+/// Lets both cards work and exchange frames until they are idle; `shuffle` selects the frame in flight to deliver next.
 fn exchange(a: &mut CardTestbed, b: &mut CardTestbed, mut shuffle: impl FnMut(usize) -> usize) {
     let mut wire: Vec<(bool, Vec<u8>)> = Vec::new();
     loop {
@@ -309,7 +309,7 @@ fn ni_torn_or_contradictory_header_sends_nothing() {
     assert_eq!(kinds(&events), [EventKind::Fault, EventKind::WindowFree]);
     assert_eq!((events[0].fault_reason(), events[0].index), (Some(FaultReason::TornHeader), 3));
     assert!(a.card.take_frame().is_none());
-    // Packets larger than this build's.
+    // Packets larger than this build's packet size.
     let mut large = header(7, 2, 4096);
     (large.packet_size_log2, large.packet_count, large.segment_packets) = (12, 1, 1);
     fill(&mut a, 3, &large, &[1; 100], 7);
@@ -317,7 +317,7 @@ fn ni_torn_or_contradictory_header_sends_nothing() {
     let events = a.events();
     assert_eq!(events[0].fault_reason(), Some(FaultReason::BadHeader));
     assert!(a.card.take_frame().is_none());
-    // A commit word of zero commits nothing.
+    // A commit word of zero is not a commit.
     fill(&mut a, 3, &header(8, 2, 100), &[1; 100], 0);
     a.run();
     assert!(a.events().is_empty());
@@ -401,7 +401,7 @@ fn ni_hello_register_queries_node() {
     assert_eq!((hello.segment, hello.count), (1, b.read(USER, 0x10)));
     assert!(b.events().is_empty(), "a question is answered without its host");
     assert_eq!(a.ni_read(ni::HELLO), 0);
-    // Nobody there, and nobody to ask.
+    // A node that does not exist, the id that no node has, and a disabled interface.
     a.ni_write(ni::HELLO, 77);
     exchange(&mut a, &mut b, |_| 0);
     assert!(a.events().is_empty());
@@ -410,7 +410,7 @@ fn ni_hello_register_queries_node() {
     a.ni_write(ni::HELLO, 2);
     a.run();
     assert!(a.card.take_frame().is_none());
-    // One event of a reason at a time: the second is told when the host has said that it has taken the first.
+    // One event of a reason at a time: the second one is reported after the host has consumed the first.
     for _ in 0..2 {
         let [fault] = a.events().try_into().expect("one event");
         assert_eq!((fault.fault_reason(), fault.generation), (Some(FaultReason::BadSetting), 0));
@@ -419,7 +419,7 @@ fn ni_hello_register_queries_node() {
     assert!(a.events().is_empty());
 }
 
-/// However many faults there are, each reason has one event until that is taken, and then one for all those since.
+/// Any number of faults gives one event per reason until the host consumes it, and then one event for all later ones.
 #[test]
 fn ni_faults_of_one_reason_share_event() {
     let mut b = node(2);
@@ -440,7 +440,7 @@ fn ni_faults_of_one_reason_share_event() {
     assert_eq!(faults(&mut b, 1), [(bad, 0)]);
 }
 
-/// Frames that are whole and wrong: counted as such, and answered only where the sender can do something with it.
+/// Frames that are intact but invalid: counted as such, and answered only if the sender can use the answer.
 #[test]
 fn ni_invalid_frames_are_counted_and_dropped() {
     let (mut a, mut b) = (node(1), node(2));
@@ -511,7 +511,7 @@ fn ni_event_overflow_is_counted_and_reported() {
     assert_eq!((events[0].fault_reason(), events[0].count), (Some(FaultReason::EventLost), 3));
 }
 
-/// A quarter of the ring, 64 entries, is for events of tables.
+/// Events of tables may take a quarter of the ring, 64 entries.
 #[test]
 fn ni_table_events_beyond_quarter_are_dropped_until_reported() {
     let (mut a, mut b) = (node(1), node(2));
@@ -530,7 +530,7 @@ fn ni_table_events_beyond_quarter_are_dropped_until_reported() {
     let count = |kind| events.iter().filter(|found| **found == kind).count();
     assert_eq!((count(EventKind::Notice), count(EventKind::Dropped)), (40, 1));
     assert_eq!(count(EventKind::Registered) + count(EventKind::Completed) + dropped, 80);
-    // In their order up to there, and none after it.
+    // In order up to there, and none after it.
     let told = events.iter().position(|kind| *kind == EventKind::Dropped).expect("it is told");
     assert_eq!(told, 64);
     assert!(events[told + 1..].iter().all(|kind| *kind == EventKind::Notice));

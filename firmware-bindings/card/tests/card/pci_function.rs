@@ -1,4 +1,4 @@
-//! Configuration space, BARs, description, logs: what firmware and kernels see before a driver does.
+//! Configuration space, BARs, description, logs: the view of firmware and kernels before a driver loads.
 
 use crate::support::*;
 use fpga_card::description::DEFAULT_CARD_FILE;
@@ -239,8 +239,8 @@ fn function_large_card_memory_is_lazy() {
     card.bar_write(0, 0, &[0; 4], &mut NoHost);
 }
 
-/// Every register of the shared catalogue is where the catalogue says, starts with its reset value, keeps what is
-/// written only where the catalogue lets it, and reading it changes nothing unless the catalogue says so.
+/// Every register of the shared catalogue is at its offset, has its reset value, keeps written values only where the catalogue allows it,
+/// and has read side effects only where the catalogue says so.
 #[test]
 fn function_registers_match_catalogue() {
     let mut bench = CardTestbed::new();

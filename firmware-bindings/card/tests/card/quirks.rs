@@ -1,4 +1,4 @@
-//! Faults of real cards, as registers show them.
+//! Permanent faults of real cards, as registers show them.
 
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, chain};
@@ -47,7 +47,7 @@ fn quirk_busy_lingers_until_status_read() {
         bench.run();
         assert_eq!(bench.read(DMA, status), 1 << 4 | 1, "magic error, and busy");
         assert_eq!(bench.read(DMA, 0x40) & 1, 0, "the second look shows the truth");
-        // Without an error there is nothing to linger.
+        // Without an error, busy does not linger.
         bench.write(DMA, 0x0C, 1);
         chain(&mut bench, &[64], STOP | COMPLETED);
         bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
@@ -70,7 +70,7 @@ fn quirk_early_msix_writes_are_lost() {
         bench.write(DMA, 0x800C, 0);
         assert_eq!((bench.read(DMA, 0x8000), bench.read(DMA, 0x800C)), entry);
         assert_eq!(bench.card.faults().len(), if lost { 2 } else { 0 });
-        // Enabled with the function masked, then written, as PG195 asks for: works on both.
+        // Enabled with the function masked, then written, as PG195 requires: works on both.
         bench.card.config_write(0x62, &0xC000_u16.to_le_bytes());
         bench.write(DMA, 0x8000, 0xFEE1_0000);
         bench.write(DMA, 0x800C, 0);
@@ -104,7 +104,7 @@ fn quirk_silent_slave_hangs_channel_until_reset() {
         let mut bench = CardTestbed::new();
         bench.host.put(DATA, &[0x77; 256]);
         bench.card.silence(CardAddr::new(0x8000), 0x100);
-        // The first descriptor is good, the second runs into the range, the third never has its turn.
+        // The first descriptor is good, the second accesses the range, the third is never executed.
         for (index, card) in [(0_u64, 0), (1, 0x8000 - 64), (2, 0x100)] {
             let (source, destination) = if base == H2C0 { (DATA, card) } else { (card, DATA) };
             let at = DESCRIPTORS + 32 * index;
@@ -130,7 +130,7 @@ fn quirk_silent_slave_hangs_channel_until_reset() {
             "nor does an answer that comes too late"
         );
         assert_eq!(bench.read(DMA, base + 0x40), 1);
-        // Other channels go on.
+        // Other channels continue.
         chain(&mut bench, &[64], STOP);
         bench.start(H2C0 + 0x100, DESCRIPTORS, 0, START_POLL);
         bench.run();
@@ -148,7 +148,7 @@ fn quirk_silent_slave_hangs_channel_until_reset() {
 fn quirk_silent_slave_hangs_cdma_and_its_reset() {
     let mut description = small();
     description.quirks.silent_memory = Some(RangeDescription::new(0x10_0000, 0x1_0000));
-    // A simple copy from there, a chain whose descriptor lies there, a chain that copies to there.
+    // A simple copy from the range, a chain whose descriptor is in it, a chain that copies to it.
     for case in 0..3 {
         let mut bench = CardTestbed::with(description.clone());
         if case == 0 {

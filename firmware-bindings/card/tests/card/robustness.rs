@@ -1,4 +1,4 @@
-//! Nothing that software writes, points to or sends makes the card panic or never come to rest.
+//! No register write, descriptor or packet makes the card panic or keeps it busy after a reset.
 
 use crate::support::*;
 use fpga_card::description::RangeDescription;
@@ -9,7 +9,7 @@ use fpga_registers::CardAddr;
 use fpga_registers::xdma::channel::ChannelError;
 use proptest::prelude::*;
 
-/// One thing that happens to the card.
+/// Stimulus for the card.
 #[derive(Clone, Debug)]
 enum Stimulus {
     Read { bar: u8, at: u64, length: usize },
@@ -28,7 +28,7 @@ enum Stimulus {
     Replug,
 }
 
-/// Plans of faults that are not too rare.
+/// Fault plans with frequent faults.
 fn faults() -> impl Strategy<Value = FaultPlan> {
     let moment = || prop_oneof![Just(Opportunity::Access), Just(Opportunity::Descriptor)];
     let channel = || {
@@ -190,7 +190,7 @@ proptest! {
         for act in acts {
             perform(&mut bench, act);
         }
-        // It may run for ever (a ring without Stop), but a reset always ends that.
+        // It may run forever (a ring without Stop), but a reset always ends that.
         for _ in 0..200 {
             bench.step();
         }

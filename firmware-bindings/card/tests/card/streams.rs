@@ -6,13 +6,13 @@ use fpga_card::description::StreamLogic;
 use fpga_card::{CardDescription, FaultKind, StreamWritebackFault, Unit};
 use fpga_protocol::time::Nanos;
 
-/// Where metadata of C2H descriptors goes.
+/// Address of the metadata of C2H descriptors.
 const METADATA: u64 = WRITEBACK + 0x1000;
-/// Where C2H descriptors put data.
+/// Address of the data of C2H descriptors.
 const TARGET: u64 = DATA + 0x2_0000;
 const C2H_DESCRIPTORS: u64 = DESCRIPTORS + 0x1000;
 const EOP: u32 = 1 << 4;
-/// Bit 5 lets `invalid_length` be recorded.
+/// Bit 5 enables recording of `invalid_length`.
 const LENGTH_RECORDED: u32 = 1 << 5;
 const BEAT: u32 = 64;
 
@@ -27,14 +27,14 @@ fn loopback() -> CardTestbed {
     described(|_| ())
 }
 
-/// An H2C descriptor for every length; the last one ends the packet and the run.
+/// One H2C descriptor for every length; the last one ends the packet and the run.
 fn send(bench: &mut CardTestbed, channel: u64, lengths: &[u32], last: u32) {
     let mut source = DATA;
     for (n, length) in lengths.iter().enumerate() {
         let at = DESCRIPTORS + 32 * n as u64;
         let ends = n + 1 == lengths.len();
         let control = MAGIC | if ends { STOP | COMPLETED | last } else { 0 };
-        // The destination is not looked at.
+        // The destination is ignored.
         bench.host.descriptor(at, control, *length, source, u64::MAX, at + 32);
         source += u64::from(*length);
     }
@@ -70,7 +70,7 @@ fn goes_on(length: u32) -> (u32, u32) {
     (0x52B4_0000, length)
 }
 
-/// Lets so many nanoseconds pass, from one deadline of the card to the next as a network does.
+/// Advances time by `nanoseconds`, from one deadline of the card to the next as a network does.
 fn pass(bench: &mut CardTestbed, nanoseconds: u64) {
     let end = bench.now + nanoseconds;
     while bench.now < end {
@@ -105,7 +105,7 @@ fn stream_packet_spans_descriptors_and_short_one_closes() {
     bench.host.put(DATA, &data);
     send(&mut bench, 0, &[128, 512, 360], EOP);
     bench.run();
-    // The packet of 1000 bytes fills two descriptors and a part of the third; 10 and 256 bytes follow, the latter exactly one.
+    // The packet of 1000 bytes fills two descriptors and a part of the third; 10 and 256 bytes follow, the latter exactly one descriptor.
     assert_eq!(bench.card.push_stream(0, &pattern(10, 2), true), 10);
     assert_eq!(bench.card.push_stream(0, &pattern(256, 3), true), 256);
     receive(&mut bench, 0, &[384, 384, 384, 384, 256], START_POLL);
@@ -118,8 +118,8 @@ fn stream_packet_spans_descriptors_and_short_one_closes() {
     assert_eq!(bench.host.get_word(WRITEBACK), 5, "the write-back counts descriptors");
 }
 
-/// The vendor's streaming test: as many bytes each way, a descriptor per page, results of 32 bytes, one run each, by every start
-/// value of its driver.
+/// The vendor's streaming test: the same number of bytes each way, a descriptor per page, results of 32 bytes, one run each, with every
+/// start value of its driver.
 #[test]
 fn stream_loopback_as_vendor_test() {
     for (h2c, c2h) in [(START_INTERRUPT, START_INTERRUPT), (START_POLL, START_POLL)] {
@@ -127,7 +127,7 @@ fn stream_loopback_as_vendor_test() {
             let mut bench = loopback();
             let data = pattern(length as usize, length);
             bench.host.put(DATA + offset, &data);
-            // Where the pages of a buffer begin.
+            // Split at the page boundaries of a buffer.
             let mut cuts = vec![(0, (4096 - offset as u32 % 4096).min(length))];
             while let Some((start, count)) =
                 cuts.last().copied().filter(|(start, count)| start + count < length)
@@ -199,7 +199,7 @@ fn stream_partial_beats_are_recorded_and_continue() {
             assert_eq!(metadata(&mut bench, 0), ended(total));
         }
     }
-    // Without control bit 5, which no driver that is known sets, nothing shows it but the card's own counter.
+    // Without control bit 5, which no known driver sets, only the card's own counter shows it.
     let mut bench = loopback();
     bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 65, DATA, 0, 0);
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
@@ -227,7 +227,7 @@ fn stream_empty_packet_end_is_refused() {
 
 #[test]
 fn stream_odd_buffers_are_filled_and_counted() {
-    // Half the documents' granule is whole beats on a narrow data path, so bit 5 does not show it.
+    // Half the documents' granule is whole beats on a narrow data path, so bit 5 does not report it.
     for (width, recorded) in [(256, 0), (512, 1 << 5)] {
         let mut bench = described(|description| description.xdma.data_width = width);
         let data = pattern(96, 3);
@@ -253,7 +253,7 @@ fn stream_full_fifo_holds_sender() {
     bench.run();
     assert_eq!((bench.read(DMA, 0x40), metadata(&mut bench, 0)), (0b110, ended(10_000)));
     assert_eq!(bench.host.get(TARGET, 10_000), data);
-    // As many packets as beats: small ones fill it too.
+    // The FIFO holds as many packets as beats: small packets fill it too.
     let pushed = (0..100).filter(|_| bench.card.push_stream(0, &[7], true) == 1).count();
     assert_eq!(pushed, 4096 / BEAT as usize);
 }
@@ -289,16 +289,16 @@ fn stream_channel_without_data_stays_busy() {
     bench.now += 1_000_000_000;
     bench.run();
     assert_eq!(bench.read(DMA, C2H0 + 0x40), 1, "nothing was received that could be flushed");
-    // Data lets it finish the descriptor in flight, and no more.
+    // Data lets it finish only the descriptor in flight.
     bench.card.push_stream(0, &[1; 300], true);
     bench.run();
     assert_eq!((bench.read(DMA, C2H0 + 0x40), bench.read(DMA, C2H0 + 0x48)), (0b100, 1));
     assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (goes_on(256), NOT_WRITTEN));
-    // What was not taken is still there for the next run.
+    // The remaining data is available to the next run.
     receive(&mut bench, 0, &[256], START_INTERRUPT);
     bench.run();
     assert_eq!(metadata(&mut bench, 0), ended(44));
-    // Nothing but a reset helps otherwise.
+    // Otherwise only a reset helps.
     receive(&mut bench, 0, &[256], START_INTERRUPT);
     bench.run();
     bench.card.reset();
@@ -306,8 +306,8 @@ fn stream_channel_without_data_stays_busy() {
     assert_eq!(bench.read(DMA, C2H0 + 0x40), 0);
 }
 
-/// A run is stopped with a descriptor open that nothing has arrived for: it is dropped, and what comes later is the next run's, whether
-/// that is started before the engine has come to rest or after.
+/// A run is stopped with an open descriptor without data: the descriptor is dropped, and later data belongs to the next run, whether that
+/// run is started before or after the engine becomes idle.
 #[test]
 fn stream_clear_run_drops_empty_descriptor() {
     for at_once in [false, true] {
@@ -333,7 +333,7 @@ fn stream_clear_run_drops_empty_descriptor() {
     }
 }
 
-/// What has arrived is not dropped: the descriptor stays open for the rest.
+/// Received data is not dropped: the descriptor stays open for the rest.
 #[test]
 fn stream_clear_run_keeps_descriptor_with_data() {
     let mut bench = loopback();
@@ -382,11 +382,11 @@ fn stream_flush_timeout_closes_descriptor_with_data() {
     pass(&mut bench, 200);
     assert_eq!(metadata(&mut bench, 0), goes_on(100));
     assert_eq!(bench.read(DMA, C2H0 + 0x48), 1);
-    // The packet goes on in the next descriptor.
+    // The packet continues in the next descriptor.
     bench.card.push_stream(0, &[2; 50], true);
     bench.run();
     assert_eq!(metadata(&mut bench, 1), ended(50));
-    // A build that flushes empty descriptors as well.
+    // A build that also flushes empty descriptors.
     let mut bench = described(|description| {
         description.stream.flush_empty = true;
         description.stream.stop_drops_empty = false;
@@ -436,7 +436,7 @@ fn stream_source_keeps_rate() {
         bench.run();
         bench.now = bench.now.max(bench.card.next_deadline().map_or(0, Nanos::get));
     }
-    // The first of 16 packets comes at once, each of the others 10 us after the one before.
+    // The first of 16 packets comes at once, each of the others 10 us after its predecessor.
     assert!((150_000..151_000).contains(&bench.now), "{}", bench.now);
 }
 
@@ -477,7 +477,7 @@ fn stream_refused_read_stops_sender() {
     bench.start(H2C0, at, 0, START_INTERRUPT);
     bench.run();
     assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (1 << 9, 1));
-    // The packet stays open: what comes next continues it.
+    // The packet stays open: later data continues it.
     send(&mut bench, 0, &[64], EOP);
     receive(&mut bench, 0, &[256], START_POLL);
     bench.write(DMA, 0x0C, 1);
@@ -486,7 +486,7 @@ fn stream_refused_read_stops_sender() {
     assert_eq!(metadata(&mut bench, 0), ended(128));
 }
 
-/// Steps and bursts are the same card: random packets through random descriptors, in either.
+/// Steps and bursts give the same results: random packets through random descriptors, in either mode.
 #[test]
 fn stream_bursts_equal_steps() {
     for burst in [1, 64] {

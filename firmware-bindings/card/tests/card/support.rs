@@ -14,7 +14,7 @@ pub(crate) const MAGIC: u32 = 0xAD4B_0000;
 pub(crate) const STOP: u32 = 1;
 pub(crate) const COMPLETED: u32 = 2;
 
-/// Host memory: ranges that the card may read, and of these the ones that it may write.
+/// Host memory: ranges that the card may read, each with a flag for write permission.
 #[derive(Default)]
 pub(crate) struct Host {
     pub(crate) ranges: BTreeMap<u64, (Vec<u8>, bool)>,
@@ -22,13 +22,13 @@ pub(crate) struct Host {
     pub(crate) interrupts: Vec<u16>,
     /// MSI messages.
     pub(crate) messages: Vec<u16>,
-    /// The legacy line, and how often it rose.
+    /// Level of the legacy line, and number of its rises.
     pub(crate) line: bool,
     pub(crate) rises: usize,
     pub(crate) errors: Vec<ErrorMessage>,
     /// Addresses and lengths of the card's reads, in order.
     pub(crate) reads: Vec<(u64, usize)>,
-    /// The same of its writes.
+    /// Addresses and lengths of the card's writes, in order.
     pub(crate) writes: Vec<(u64, usize)>,
 }
 
@@ -67,7 +67,7 @@ impl Host {
         u32::from_le_bytes(self.get(at, 4).try_into().expect("four bytes"))
     }
 
-    /// Writes the XDMA descriptor `words` says: control, length, source, destination, next.
+    /// Writes an XDMA descriptor at `at`: control, length, source, destination, next.
     pub(crate) fn descriptor(
         &mut self,
         at: u64,
@@ -138,7 +138,7 @@ impl HostPort for Host {
     }
 }
 
-/// A card and its host, set up as a kernel and a driver would: decoding, bus master and MSI-X on.
+/// A card and its host, set up like a kernel and a driver would: decoding, bus master and MSI-X on.
 pub(crate) struct CardTestbed {
     pub(crate) card: Card,
     pub(crate) host: Host,
@@ -180,7 +180,7 @@ impl CardTestbed {
         self.card.step(Nanos::new(self.now), &mut self.host)
     }
 
-    /// Steps until nothing is left to do.
+    /// Steps until no work remains.
     pub(crate) fn run(&mut self) {
         for _ in 0..1_000_000 {
             if !self.step() {
@@ -200,7 +200,7 @@ impl CardTestbed {
         self.card.poke(CardAddr::new(at), bytes).expect("card memory");
     }
 
-    /// First descriptor, adjacency, then control of a channel (`base` 0x0000 + n * 0x100 or 0x1000 + n * 0x100).
+    /// Sets the first descriptor, adjacency, then control of a channel (`base` 0x0000 + n * 0x100 or 0x1000 + n * 0x100).
     pub(crate) fn start(&mut self, base: u64, first: u64, adjacent: u32, control: u32) {
         self.write(DMA, base + 0x4080, first as u32);
         self.write(DMA, base + 0x4084, (first >> 32) as u32);

@@ -1,4 +1,4 @@
-//! XDMA channels, register by register, driven by hand as PG195 describes.
+//! XDMA channel registers, driven directly as PG195 describes.
 use crate::support::*;
 use fpga_card::description::WritebackRule;
 use fpga_card::{CardDescription, FaultKind, Unit};
@@ -6,14 +6,14 @@ use fpga_registers::CardAddr;
 
 pub(crate) const H2C0: u64 = 0x0000;
 pub(crate) const C2H0: u64 = 0x1000;
-/// What the vendor's driver writes to start a channel in interrupt mode and in poll mode.
+/// Control values with which the vendor's driver starts a channel in interrupt mode and in poll mode.
 pub(crate) const START_INTERRUPT: u32 = 0x00F8_3E1F;
 pub(crate) const START_POLL: u32 = 0x04F8_3E19;
 pub(crate) const DESCRIPTORS: u64 = 0x10_0000;
 pub(crate) const DATA: u64 = 0x11_0000;
 pub(crate) const WRITEBACK: u64 = 0x10_8000;
 
-/// A chain of `lengths` at DESCRIPTORS, H2C from DATA to card address 0, in one block; flags on the last.
+/// Chain with `lengths` at DESCRIPTORS, H2C from DATA to card address 0, in one block; flags on the last descriptor.
 pub(crate) fn chain(bench: &mut CardTestbed, lengths: &[u32], last_flags: u32) {
     let mut offset = 0_u64;
     for (index, length) in lengths.iter().enumerate() {
@@ -78,7 +78,7 @@ fn xdma_reset_values_and_plain_registers() {
     assert_eq!(bench.read(DMA, 0x4088), 0x3F);
 }
 
-/// A card that is told its place shows it, and nothing written changes it.
+/// The register shows the described value, and writes do not change it.
 #[test]
 fn xdma_bus_device_function_follows_description() {
     let mut description = CardDescription::default();
@@ -180,7 +180,7 @@ fn xdma_narrow_or_unaligned_access_has_no_side_effects() {
     assert_eq!(bench.read(DMA, 0x40), 0, "the second of which clears");
 }
 
-/// `reg_rw /dev/xdma0_user A b V`: AXI4-Lite has byte strobes, and registers that only hold what is written take single bytes.
+/// `reg_rw /dev/xdma0_user A b V`: AXI4-Lite has byte strobes, and registers without side effects accept single bytes.
 #[test]
 fn user_bar_narrow_write_reaches_plain_register() {
     use fpga_firmware::generated::{cdma, ni};
@@ -198,8 +198,8 @@ fn user_bar_narrow_write_reaches_plain_register() {
         }
     }
     assert!(bench.card.faults().is_empty());
-    // Where a write does something, where nothing can be written, where the slave has no strobes, and across into such a dword:
-    // nothing happens, and it is noted.
+    // Registers with side effects, read-only dwords, slaves without strobes, and accesses that cross into such a dword: the write has no
+    // effect and is logged.
     let control = u64::from(ni::BLOCK_OFFSET + ni::CONTROL);
     let copier = u64::from(cdma::BLOCK_OFFSET + 0x18);
     let crooked = u64::from(ni::BLOCK_OFFSET + ni::INCARNATION) + 2;
@@ -273,7 +273,7 @@ fn xdma_prefetched_descriptors_ignore_later_edits() {
     chain(&mut bench, &[64, 64], STOP | COMPLETED);
     bench.start(H2C0, DESCRIPTORS, 1, START_INTERRUPT);
     assert!(bench.step(), "the fetch of both");
-    // Too late: this edit would break the chain if it were seen.
+    // Too late: this edit would break the chain if the engine saw it.
     bench.host.put(DESCRIPTORS, &[0; 64]);
     bench.run();
     assert_eq!(bench.read(DMA, 0x48), 2);

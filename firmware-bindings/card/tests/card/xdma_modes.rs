@@ -1,4 +1,4 @@
-//! XDMA beyond the plain transfer: interrupts, credits, fixed addresses, performance counters.
+//! XDMA features besides plain transfers: interrupts, credits, fixed addresses, performance counters.
 
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK, chain};
@@ -59,7 +59,7 @@ fn xdma_credit_mode_runs_with_one_write_per_batch() {
     bench.host.put(DATA, &pattern(64, 9));
     for index in 0..4_u64 {
         let next = DESCRIPTORS + 32 * ((index + 1) % 4);
-        // The ring's last descriptor ends the block; the first one starts one of four.
+        // The ring's last descriptor ends the block; the first one starts a block of four.
         let adjacent = if index == 3 { 3 } else { 2 - (index as u32).min(2) };
         bench.host.descriptor(
             DESCRIPTORS + 32 * index,
@@ -205,7 +205,7 @@ fn xdma_performance_counters() {
 
 #[test]
 fn xdma_beat_takes_at_least_one_clock() {
-    // All of it in one instant of the card's clock.
+    // All of it at one point of the card's time.
     let mut bench = CardTestbed::new();
     chain(&mut bench, &[4096; 16], STOP);
     bench.write(DMA, 0xC0, 0b101);

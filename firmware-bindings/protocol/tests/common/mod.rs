@@ -1,4 +1,4 @@
-//! A receiver with memory, and packets to throw at it.
+//! A receiver with memory, and packets for it.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part")]
 
@@ -16,14 +16,14 @@ pub const INCARNATION: Incarnation = Incarnation::new(0x5EED);
 pub const KEY: u64 = 0xFEED_F00D;
 pub const BASE: u64 = 0x1_0003;
 
-/// The byte that every transfer carries to `address`.
+/// The byte that every transfer writes to `address`.
 pub fn pattern(address: u64) -> u8 {
     u8::try_from((address.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 56).unwrap()
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// Every write, in order.
+    /// All writes, in order.
     pub writes: Vec<(u64, Vec<u8>)>,
 }
 
@@ -59,7 +59,7 @@ pub fn receiver(config: ReceiverConfig) -> Receiver {
     receiver
 }
 
-/// One segment of a transfer, to be cut into packets.
+/// One segment of a transfer, to be divided into packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub transfer: u32,
@@ -129,7 +129,7 @@ impl Shape {
     }
 }
 
-/// A receiver, its memory, and everything that came out of it.
+/// A receiver, its memory, and its outputs.
 #[derive(Clone, Debug)]
 pub struct Rig {
     pub receiver: Receiver,

@@ -1,4 +1,4 @@
-//! What is searched, and what travels in it.
+//! Search parameters, and the packets in the simulated network.
 
 use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
@@ -11,13 +11,13 @@ use fpga_registers::CardAddr;
 use crate::common::{self, BASE, KEY, RECEIVER, SENDER};
 
 pub(crate) const PACKET: u64 = 64;
-/// What the last packet of a transfer holds.
+/// Bytes in the last packet of a transfer.
 pub(crate) const LAST: u64 = 17;
 
-/// A life of the sender, counted from 1, and its transfer.
+/// Incarnation of the sender, counted from 1, and number of its transfer.
 pub(crate) type TransferName = (u32, u32);
 
-/// What travels. A packet keeps its op number whenever it is sent again.
+/// Packet or answer in flight. A packet keeps its op number when it is retransmitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum WirePacket {
     Data { name: TransferName, oldest_live: u32, segment: u32, packet: u16, op: u32, tries: u8 },
@@ -28,7 +28,7 @@ pub(crate) enum WirePacket {
 }
 
 impl WirePacket {
-    /// Of a transfer's segment: its first packet, which registers it.
+    /// Whether this is the first packet of a segment, which registers it.
     pub(crate) const fn is_start(&self) -> bool {
         matches!(self, Self::Data { packet: 0, .. })
     }
@@ -38,22 +38,22 @@ impl WirePacket {
     }
 }
 
-/// What may go wrong on one path.
+/// Maximum number of faults on one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
     /// Packets and answers lost.
     pub(crate) losses: u8,
-    /// Packets and answers doubled.
+    /// Packets and answers duplicated.
     pub(crate) copies: u8,
-    /// Times that the sender starts anew, with the same transfers.
+    /// Restarts of the sender with the same transfers.
     pub(crate) restarts: u8,
-    /// Times that it starts anew and has nothing to send.
+    /// Restarts of the sender without transfers.
     pub(crate) deaths: u8,
-    /// Times that a timer runs out although something is on its way.
+    /// Timers that expire although packets are in flight.
     pub(crate) early: u8,
 }
 
-/// What is searched.
+/// Parameters of one search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     /// Packets of each segment; the last packet of a transfer is short.
@@ -65,15 +65,15 @@ pub(crate) struct Case {
     pub(crate) registry_entries: u32,
     pub(crate) escape_slots: u16,
     pub(crate) escape_timeout: Nanos,
-    /// What the receiver takes for the longest time that a packet may wander.
+    /// Packet lifetime that the receiver assumes.
     pub(crate) packet_lifetime: Nanos,
     pub(crate) notify: Notify,
-    /// First packets arrive after all others of their life, and nothing but them is doubled.
+    /// First packets arrive after all other packets of their incarnation, and only they are duplicated.
     pub(crate) starts_last: bool,
     pub(crate) budget: Budget,
 }
 
-/// One operation of one packet, and a receiver that has room for everything: a packet that it drops would be another loss.
+/// One operation of one packet, and a receiver with space for everything: a packet that it drops would be another loss.
 pub(crate) const PLAIN: Case = Case {
     packets: 1,
     segments: 1,
@@ -88,7 +88,8 @@ pub(crate) const PLAIN: Case = Case {
     budget: Budget { losses: 0, copies: 0, restarts: 0, deaths: 0, early: 0 },
 };
 
-/// Each transfer starts a packet after the one before, so that they overlap. All lives write to the same places.
+/// First address of a transfer. Each starts one packet after its predecessor, so that they overlap. All incarnations write to the same
+/// addresses.
 pub(crate) fn base(name: TransferName) -> u64 {
     BASE + u64::from(name.1) * PACKET
 }
@@ -102,12 +103,12 @@ impl Case {
         u64::from(self.packets) * PACKET
     }
 
-    /// Bytes of a transfer.
+    /// Length of a transfer in bytes.
     pub(crate) fn length(&self) -> u64 {
         u64::from(self.segments) * self.segment_size() - PACKET + LAST
     }
 
-    /// Packets of a transfer.
+    /// Number of packets of a transfer.
     pub(crate) fn all_packets(&self) -> u32 {
         self.segments * u32::from(self.packets)
     }
@@ -127,7 +128,7 @@ impl Case {
         config.transfers = self.transfers;
         config.destinations = 1;
         config.retry.timeout = TimeoutPolicy::Fixed { timeout: Nanos::from_millis(1), max_tries: 0 };
-        // Longer than by default, so that what waits for an entry does not ask twenty times.
+        // Longer than the default, so that a packet that waits for an entry is not retransmitted twenty times.
         config.retry.busy_backoff = Nanos::from_millis(4);
         config.retry.busy_backoff_max = Nanos::from_millis(8);
         let mut sender = Sender::new(config, Incarnation::new(life)).unwrap();
@@ -158,7 +159,7 @@ impl Case {
         config
     }
 
-    /// The packet as it comes from the network.
+    /// The packet as the network delivers it.
     pub(crate) fn packet(&self, flight: WirePacket) -> Option<(DataHeader, Vec<u8>)> {
         let WirePacket::Data { name, oldest_live, segment, packet, op, tries } = flight else { return None };
         let segment_offset = u64::from(segment) * self.segment_size();

@@ -1,6 +1,6 @@
-//! Each end as an automaton: its states are numbered, and what it does in one of them is tried once.
+//! Each end as an automaton: its states are numbered, and each reaction of a state is computed once.
 //!
-//! A packet changes one end alone, so the ends have far fewer states than both together; a state of both is two numbers.
+//! A packet changes only one end, so the ends have far fewer states than both together; a combined state is two numbers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -10,36 +10,36 @@ use fpga_protocol::Nanos;
 use crate::case::{Case, WirePacket};
 use crate::search::Faults;
 
-/// What happens to an end.
+/// Stimulus for an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stimulus {
-    /// It may send what it has.
+    /// The sender may send its transfers.
     Begins,
     Arrives(WirePacket),
-    /// The time has come that it asked for.
+    /// The requested timeout expires.
     TimeOut,
     Restarts,
     Dies,
 }
 
-/// What an end then does.
+/// Reaction of an end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reaction {
     pub(crate) sent: Vec<WirePacket>,
-    /// Transfers that ended at the sender, a bit for each.
+    /// Transfers that ended at the sender, one bit each.
     pub(crate) ended: u8,
     pub(crate) faults: Faults,
 }
 
 /// A state machine under search.
 pub(crate) trait Machine: Clone + Hash {
-    /// When it wants to be told the time. Where this may be early, it is part of the state: being told changes it.
+    /// Time of the next timer. Where timers may fire early, it is part of the state: firing changes it.
     fn due(&self) -> Option<Nanos>;
 
     fn happen(&mut self, case: &Case, now: Nanos, happening: Stimulus) -> Reaction;
 }
 
-/// What travels, by number: a network is a list of numbers. Small numbers, because there are many networks.
+/// Packets by number: a network is a list of numbers. The numbers are small, because there are many networks.
 #[derive(Default)]
 pub(crate) struct PacketTable {
     all: Vec<WirePacket>,
@@ -59,7 +59,7 @@ impl PacketTable {
     }
 }
 
-/// What becomes of an end: its next state, what it sends, and what is to be said of it.
+/// Step of an end: its next state, the packets it sends, and the faults found.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) next: u32,
@@ -68,7 +68,7 @@ pub(crate) struct Step {
     pub(crate) faults: Faults,
 }
 
-/// Numbers that are hashes already, or as good.
+/// Hasher for numbers that are hashes already, or equally well distributed.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct IdentityHasher(u64);
 
@@ -98,7 +98,7 @@ const fn fold(number: u128) -> u64 {
 
 pub(crate) type BuildIdentityHasher = BuildHasherDefault<IdentityHasher>;
 
-/// 128 bits of a state.
+/// Hash of a state, 128 bits.
 pub(crate) fn fingerprint(value: &impl Hash) -> u128 {
     let half = |salt: u64| {
         let mut hasher = std::hash::DefaultHasher::new();
@@ -109,12 +109,12 @@ pub(crate) fn fingerprint(value: &impl Hash) -> u128 {
     u128::from(half(1)) << 64 | u128::from(half(2))
 }
 
-/// An end's states so far, and what is known of them.
+/// States of an end found so far, and their known steps.
 pub(crate) struct Automaton<E> {
     states: Vec<E>,
     due: Vec<Option<Nanos>>,
     numbers: HashMap<u128, u32, BuildIdentityHasher>,
-    /// By state, time and happening.
+    /// Steps by state, time and stimulus.
     steps: HashMap<u64, u32, BuildIdentityHasher>,
     known: Vec<Step>,
 }
@@ -151,7 +151,7 @@ impl<E: Machine> Automaton<E> {
         })
     }
 
-    /// What an end in `state` does at `now`, which is the `clock`-th time, when this happens to it.
+    /// Step of an end in `state` at `now`, which is time number `clock`, with this stimulus.
     pub(crate) fn step(
         &mut self,
         case: &Case,

@@ -1,19 +1,19 @@
-//! Sender and receiver together, through every state that they and the network between them can reach.
+//! Search of all reachable states of sender, receiver and the network between them.
 //!
-//! The search is breadth-first over states, not sequences: at any moment every packet and answer on its way may be delivered,
-//! lost or doubled, and the sender may start anew, within a budget of each; when nothing is on its way any more, time passes until a
-//! timer runs out at either end, and, where the budget has it, a few times although something is. Packets carry what the sender
-//! says, its oldest live transfer included. A state that was seen before is not followed again. States are told apart by 128 bits of
-//! hash: among ten million, two that are different are taken for one with a probability of 10^-25.
+//! The search is breadth-first over states, not sequences. At any moment every packet and answer in flight may be delivered, lost or
+//! duplicated, and the sender may restart, within a budget of each. When nothing is in flight, time passes until a timer expires at either
+//! end; if the budget allows it, a few timers also expire while packets are in flight. Packets carry the sender's values, including its
+//! oldest live transfer. A state that was seen before is not followed again. States are distinguished by a 128-bit hash: among ten
+//! million, two different ones have the same hash with a probability of 10^-25.
 //!
-//! What must hold in every state: bytes are right and inside the range, written once, none after the operation's completion, and none
-//! of a sender's former life over those of a later one; an operation is complete at the receiver exactly when all of it is in
-//! memory, and at the sender not before. And every path ends: with each transfer of the sender's last life completed at both sides, told once
-//! and whole in memory, those of former lives completed or expired, and all tables empty. No path goes in circles: a delivery without a
-//! resend leaves less to deliver, and a resend counts a try.
+//! Invariants of every state: bytes are right and inside the range, written once, none after the operation's completion, and none of an
+//! earlier incarnation of a sender over those of a later one. An operation is complete at the receiver exactly when all of it is in
+//! memory, and at the sender not before. Every path ends: each transfer of the sender's last incarnation is completed at both ends,
+//! reported once and whole in memory, those of earlier incarnations are completed or expired, and all tables are empty. No path is a
+//! cycle: a delivery without a retransmission reduces the packets in flight, and a retransmission increments a try count.
 //!
-//! By default small spaces are searched; the larger ones, with their counts, by
-//! `cargo test -p fpga-protocol --test exhaustive -- --ignored --nocapture` (some minutes).
+//! By default small spaces are searched. The larger ones, with their counts, run with `cargo test -p fpga-protocol --test exhaustive --
+//! --ignored --nocapture` (some minutes).
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -38,11 +38,11 @@ const fn budget(losses: u8, copies: u8) -> Budget {
     Budget { losses, copies, restarts: 0, deaths: 0, early: 0 }
 }
 
-/// A receiver with one entry and one escape slot, which keeps packets for a millisecond: nearly everything is refused.
+/// A receiver with one entry and one escape slot that keeps packets for a millisecond: it refuses nearly everything.
 const SMALL_RECEIVER: Case =
     Case { registry_entries: 1, escape_slots: 1, escape_timeout: Nanos::from_millis(1), ..PLAIN };
 
-/// Searches, and prints what was found.
+/// Searches and prints the result.
 fn look(name: &str, case: Case) -> SearchResult {
     let found = search(case);
     let SearchResult { states, ends, near, far, faults } = found;
@@ -55,7 +55,7 @@ fn look(name: &str, case: Case) -> SearchResult {
     found
 }
 
-/// Returns the count of states.
+/// Searches, asserts that no invariant is violated, and returns the number of states.
 fn assert_no_violation(name: &str, case: Case) -> usize {
     let SearchResult { states, ends, faults, .. } = look(name, case);
     assert!(ends > 0, "{name} {case:?}");
@@ -102,7 +102,7 @@ fn search_sender_restart_at_any_moment() {
         let states = assert_no_violation("a sender that starts anew", case);
         assert!(states > 5_000, "{states}");
     }
-    // What the former life holds is all that there is.
+    // The earlier incarnation holds the only entry.
     let budget = Budget { restarts: 1, ..budget(1, 1) };
     assert_no_violation(
         "a sender that starts anew, one entry",
@@ -110,13 +110,13 @@ fn search_sender_restart_at_any_moment() {
     );
 }
 
-/// The new life's first packet, refused, comes again before the last ones of the former life.
+/// The new incarnation's first packet, refused at first, is retransmitted before the last packets of the earlier incarnation arrive.
 #[test]
 fn search_restart_without_pause_corrupts_second_incarnation() {
     let budget = Budget { restarts: 1, early: 1, ..Budget::default() };
     let case = Case { packets: 2, budget, ..PLAIN };
     assert_no_violation("a pause between lives", case);
-    // It also takes a dead life's late packet for a newer life, and forgets the one that is alive.
+    // The receiver also mistakes a late packet of an ended incarnation for a newer one, and forgets the current one.
     let Faults { hangs, false_completions, bad_writes } =
         look("no pause between lives", Case { packet_lifetime: Nanos::ZERO, ..case }).faults;
     assert!(hangs > 0 && false_completions > 0 && bad_writes > 0);

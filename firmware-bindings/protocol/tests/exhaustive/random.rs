@@ -1,11 +1,11 @@
-//! Masks too wide to be searched: samples.
+//! Random samples for masks that are too wide for a search.
 
 use fpga_firmware::event::EventKind;
 
 use crate::common::{self, BASE, Rig, Shape, config, events};
 
-/// Wide masks, where the words meet, cannot be searched: random orders with copies and losses instead, against the
-/// definition, for every count of packets up to the width.
+/// Wide masks, where the words meet, are too large for a search. Random orders with copies and losses instead, compared with the
+/// definition, for every number of packets up to the width.
 #[test]
 fn wide_masks_random_orders_match_definition() {
     let mut dice = 7u64;

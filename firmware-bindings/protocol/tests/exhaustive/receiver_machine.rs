@@ -1,4 +1,4 @@
-//! The receiving end of a search: the receiver, its memory and its application.
+//! Receiving end of a search: the receiver, its memory and its application.
 
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::ids::{Incarnation, TransferId};
@@ -12,25 +12,25 @@ use crate::case::{Case, LAST, PACKET, TransferName, WirePacket, base, byte};
 use crate::common::{self, BASE, KEY, Memory, RECEIVER, SENDER};
 use crate::machine::{Machine, Reaction, Stimulus};
 
-/// One transfer's progress, as an onlooker sees it.
+/// Progress of one transfer, as observed from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Progress {
-    /// A bit for each packet of the transfer.
+    /// Written packets of the transfer, one bit each.
     written: u16,
-    /// A bit for each segment.
+    /// Completed segments, one bit each.
     complete: u8,
     expired: u8,
     notices: u8,
 }
 
-/// The receiver, what it was seen to do, and whose bytes each piece of memory holds.
+/// The receiver, its observed outputs, and the owner of each part of memory.
 #[derive(Clone, Hash)]
 pub(crate) struct ReceiverMachine {
     receiver: Receiver,
     due: Option<Nanos>,
-    /// By life, then by transfer.
+    /// By incarnation, then by transfer.
     told: Vec<Progress>,
-    /// By packet, what a short last packet covers and the rest.
+    /// By packet: the range that a short last packet covers, and the rest.
     memory: Vec<[Option<TransferName>; 2]>,
 }
 
@@ -51,7 +51,7 @@ impl ReceiverMachine {
         &mut self.told[at]
     }
 
-    /// Whether a transfer may be called complete by its sender: the receiver's application was told, or is about to be.
+    /// Whether its sender may complete a transfer: the receiver's application was notified, or is about to be.
     pub(crate) fn has_all(&self, case: &Case, (life, transfer): TransferName) -> bool {
         let at = usize::try_from((life - 1) * case.transfers + transfer).unwrap();
         let progress = self.told[at];
@@ -61,8 +61,8 @@ impl ReceiverMachine {
         }
     }
 
-    /// Whether nothing is left of what was, and the application was told right of every transfer: once of those that are complete,
-    /// that it expired of the others.
+    /// Whether no state remains, and the application was notified correctly: once of each complete transfer, and of the expiry of the
+    /// others.
     pub(crate) fn is_clean(&self, case: &Case) -> bool {
         let receiver = &self.receiver;
         let left = (receiver.registry_occupancy(), receiver.escape_occupancy());
@@ -76,12 +76,12 @@ impl ReceiverMachine {
                 let begun = (0..case.segments)
                     .filter(|n| written >> (n * u32::from(case.packets)) & segment != 0)
                     .fold(0u8, |bits, n| bits | 1 << n);
-                // Each of those that have begun has ended, and in one way.
+                // Each operation that has begun has ended, by completion or by expiry.
                 progress.notices == u8::from(written == all) && begun == progress.complete ^ progress.expired
             })
     }
 
-    /// Whether the memory of `name` holds bytes of transfers of its life alone.
+    /// Whether the memory of `name` holds only bytes of transfers of its incarnation.
     pub(crate) fn is_whole(&self, case: &Case, name: TransferName) -> bool {
         let packets = usize::try_from(case.all_packets()).unwrap();
         let places = self.memory.iter().skip(usize::try_from(name.1).unwrap()).take(packets);
@@ -91,7 +91,7 @@ impl ReceiverMachine {
         })
     }
 
-    /// Whose bytes were written is told by the bytes.
+    /// Records the owners of written bytes, which the byte values identify.
     fn written(&mut self, case: &Case, memory: &Memory, moved: &mut Reaction) {
         for (address, bytes) in &memory.writes {
             let mut all =
@@ -115,7 +115,7 @@ impl ReceiverMachine {
             let pieces = if bytes.len() as u64 == LAST { 1 } else { 2 };
             let mut stale = false;
             for owner in &mut self.memory[place][..pieces] {
-                // What a sender's former life has left behind must not come to lie over what this one has sent.
+                // Bytes of an earlier incarnation must not overwrite those of a later one.
                 stale |= owner.is_some_and(|owner| owner.0 > name.0);
                 *owner = Some(name);
             }
@@ -169,7 +169,7 @@ impl ReceiverMachine {
         }
     }
 
-    /// Segments are complete exactly when all of them is in memory; transfers are told once, and not before.
+    /// Segments complete exactly when all their packets are in memory; transfers are notified once, and not before.
     fn judge(&self, case: &Case, moved: &mut Reaction) {
         let segment = (1u16 << case.packets) - 1;
         for progress in &self.told {

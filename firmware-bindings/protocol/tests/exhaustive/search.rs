@@ -1,4 +1,4 @@
-//! The search: breadth-first through the states of both ends and of the network between them.
+//! Breadth-first search through the states of both ends and of the network between them.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::AddAssign;
@@ -10,13 +10,13 @@ use crate::machine::{Automaton, BuildIdentityHasher, PacketTable, Step, Stimulus
 use crate::receiver_machine::ReceiverMachine;
 use crate::sender_machine::SenderMachine;
 
-/// Most packets and answers on their way at once.
+/// Maximum number of packets and answers in flight at the same time.
 const MAX_IN_FLIGHT: usize = 24;
-/// Longer than any path takes: what is not over by then is a hang.
+/// Longer than any path takes: a path that has not ended by then is a hang.
 const END: Nanos = Nanos::from_secs(60);
-/// A timer runs out at most so long before a packet on its way arrives: twice that is well below a packet's lifetime.
+/// Maximum time by which a timer expires before a packet in flight arrives. Twice this time is well below the packet lifetime.
 const EARLY: Nanos = Nanos::from_millis(4);
-/// More states than memory is for.
+/// Maximum number of states, limited by memory.
 const MAX_STATES: usize = 60_000_000;
 
 const START: u16 = u16::MAX;
@@ -24,14 +24,14 @@ const TIME_OUT: u16 = u16::MAX - 1;
 const RESTARTS: u16 = u16::MAX - 2;
 const RESTART: u16 = u16::MAX - 3;
 
-/// What must not be.
+/// Violated invariants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
-    /// Paths that end, or do not, without both ends having done what they should; and transfers given up.
+    /// Paths that end without both ends having finished correctly, or do not end; and transfers given up.
     pub(crate) hangs: usize,
-    /// Completions while something is missing or another's, and second ones.
+    /// Completions with a packet missing or with another transfer's bytes, and second completions.
     pub(crate) false_completions: usize,
-    /// Writes outside the range, a second time, after completion, or of a former life over what a later one wrote.
+    /// Writes outside the range, repeated writes, writes after completion, or of an earlier incarnation over those of a later one.
     pub(crate) bad_writes: usize,
 }
 
@@ -43,19 +43,19 @@ impl AddAssign for Faults {
     }
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SearchResult {
     pub(crate) states: usize,
-    /// States at which nothing can happen any more.
+    /// States without successor.
     pub(crate) ends: usize,
-    /// States of each end alone.
+    /// Number of states of each end alone.
     pub(crate) near: usize,
     pub(crate) far: usize,
     pub(crate) faults: Faults,
 }
 
-/// Both ends by number, and what is on its way, by number and in order.
+/// State numbers of both ends, and the packets in flight, by number and in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     near: u32,
@@ -98,7 +98,7 @@ struct Search {
     found: SearchResult,
 }
 
-/// Goes through everything that is reachable.
+/// Searches all reachable states.
 pub(crate) fn search(case: Case) -> SearchResult {
     let mut search = Search {
         case,
@@ -131,7 +131,7 @@ impl Search {
         }
     }
 
-    /// The number of a time.
+    /// Number of a point in time.
     fn clock(&mut self, now: Nanos) -> u16 {
         let at = self.times.iter().position(|time| *time == now).unwrap_or_else(|| {
             self.times.push(now);
@@ -140,7 +140,7 @@ impl Search {
         u16::try_from(at).unwrap()
     }
 
-    /// What becomes of `state` when this happens to the sender.
+    /// Successor of `state` after this stimulus for the sender.
     fn near(&mut self, mut state: State, clock: u16, happening: (u16, Stimulus)) -> State {
         let Self { case, flights, near, far, times, found, .. } = self;
         let now = times[usize::from(clock)];
@@ -158,7 +158,7 @@ impl Search {
         state
     }
 
-    /// What becomes of `state` when this happens to the receiver.
+    /// Successor of `state` after this stimulus for the receiver.
     fn far(&mut self, mut state: State, clock: u16, happening: (u16, Stimulus)) -> State {
         let Self { case, flights, far, times, found, .. } = self;
         let now = times[usize::from(clock)];
@@ -181,7 +181,7 @@ impl Search {
         }
     }
 
-    /// Everything that can happen next.
+    /// Follows all possible successors.
     fn successors(&mut self, state: &State) {
         let Budget { losses, copies, restarts, deaths, early } = state.budget;
         for (at, number) in state.network().iter().enumerate() {
@@ -234,7 +234,7 @@ impl Search {
                 if far.is_some_and(|far| far <= due) {
                     next = self.far(next, clock, (TIME_OUT, Stimulus::TimeOut));
                 }
-                // Told the time that it asked for, and asks for the same again.
+                // A fired timer that leaves the state unchanged is a hang.
                 self.found.faults.hangs += usize::from(next == *state);
                 self.follow(next);
             }
@@ -243,7 +243,7 @@ impl Search {
         }
     }
 
-    /// Where first packets are to come last, they wait for all others of their life.
+    /// Whether a first packet has to wait for all other packets of its incarnation (`starts_last`).
     fn must_wait(&self, state: &State, flight: WirePacket) -> bool {
         let WirePacket::Data { name: (life, _), packet: 0, .. } = flight else { return false };
         self.case.starts_last
@@ -253,7 +253,7 @@ impl Search {
             })
     }
 
-    /// Nothing can happen any more.
+    /// Checks a state without successor.
     fn end(&mut self, state: &State) {
         let (near, far) = (self.near.get(state.near), self.far.get(state.far));
         let (wanted, ended) = near.ended(&self.case);

@@ -1,4 +1,4 @@
-//! The sending end of a search.
+//! Sending end of a search.
 
 use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
 use fpga_protocol::Nanos;
@@ -8,13 +8,13 @@ use crate::case::{Case, TransferName, WirePacket};
 use crate::common::{RECEIVER, config};
 use crate::machine::{Machine, Reaction, Stimulus, fingerprint};
 
-/// The sender, and which transfers of this life have ended.
+/// The sender, and the transfers of this incarnation that have ended.
 #[derive(Clone, Hash)]
 pub(crate) struct SenderMachine {
     sender: Sender,
     due: Option<Nanos>,
     ended: u8,
-    /// Whether it was given transfers.
+    /// Whether it got transfers.
     has_work: bool,
 }
 
@@ -31,12 +31,12 @@ impl SenderMachine {
         self.sender.is_idle()
     }
 
-    /// Transfers of this life that should have ended well when all is over, and those that have.
+    /// Transfers of this incarnation that must have succeeded at the end, and those that have ended.
     pub(crate) fn ended(&self, case: &Case) -> (u8, u8) {
         (if self.has_work { (1 << case.transfers) - 1 } else { 0 }, self.ended)
     }
 
-    /// When something will happen to a sender that is left alone. Its own timers may wake it before.
+    /// Time of the sender's next action without input. Internal timers without effect may expire before.
     fn next(&self) -> Option<Nanos> {
         let mut sender = self.sender.clone();
         let now = fingerprint(&sender);
@@ -114,7 +114,7 @@ impl Machine for SenderMachine {
         }
         while let Some(completion) = self.sender.poll_completion() {
             let bit = completion.transfer.map_or(0, |transfer| 1 << transfer.get());
-            // Once each, and well: nothing that may happen here is a reason to give up.
+            // Each transfer ends once, with success: none of the possible faults is a reason to give up.
             moved.faults.hangs += usize::from(completion.result.is_err());
             moved.faults.false_completions += usize::from(self.ended & bit != 0 || bit == 0);
             moved.ended |= bit;

@@ -1,5 +1,5 @@
-//! The source document's rules, read literally, fail where the errata say they fail; the corrected model does not, and the
-//! receiver does what the model does.
+//! The source document's rules, read literally, fail where the errata say so. The corrected model does not fail, and the receiver behaves
+//! like the model.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 #[path = "../common/mod.rs"]
@@ -15,20 +15,20 @@ use fpga_protocol::sender::{Answer, Command, Notify, Sender, SenderConfig, Trans
 use fpga_registers::CardAddr;
 use model::{Literal, Model, Packet};
 
-/// How a run ended, with everything delivered and sent again until nothing changes any more.
+/// Result of a run in which everything is delivered and retransmitted until nothing changes any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RunOutcome {
-    /// Told once, all bytes right.
+    /// Notified once, all bytes right.
     right: u32,
-    /// Told, with a packet missing or another's bytes.
+    /// Notified with a packet missing or with another transfer's bytes.
     falsely: u32,
-    /// Not told, and nothing changes any more.
+    /// Not notified, and nothing changes any more.
     hangs: u32,
-    /// Told more than once.
+    /// Notified more than once.
     doubled: u32,
-    /// Told, but the sender is never answered for a packet, or for one that is not in memory.
+    /// Notified, but a packet is never acknowledged to the sender, or one is acknowledged that is not in memory.
     unanswered: u32,
-    /// Right, but something is left in the registry, or was written after completion.
+    /// Right, but an entry remains in the registry, or bytes were written after completion.
     ghosts: u32,
 }
 
@@ -54,8 +54,8 @@ fn permutations(packets: &[Packet], visit: &mut impl FnMut(&[Packet])) {
     go(&mut Vec::new(), &mut packets.to_vec(), visit);
 }
 
-/// Delivers in this order; then the escape channel's timer runs out, the sender sends again what was not acknowledged, and so on
-/// until nothing changes any more. `lost_acks`: the first answer to each of these packets is lost.
+/// Delivers in this order. Then the escape channel's timer expires, the sender retransmits unacknowledged packets, and so on until nothing
+/// changes any more. `lost_acks`: the first acknowledgement of each of these packets is lost.
 fn run(rule: Literal, order: &[Packet], lost_acks: &[Packet], resend: bool) -> (Model, bool) {
     let mut model = Model::new(2);
     let mut lost = lost_acks.to_vec();
@@ -150,8 +150,8 @@ fn e1_3_literal_second_start_clears_mask() {
     let mut packets = operation(0, 3, 0);
     packets.push(packets[0]);
     let ends = all_orders(Literal::EveryStartRegisters, &packets, &[], false);
-    // 4! orders, each of them twice, the two starts being alike. A packet between the starts is marked by the first and forgotten
-    // with the second.
+    // 4! orders, each of them twice, because the two starts are equal. A packet between the starts is marked by the first and lost with
+    // the second.
     assert_eq!(ends, RunOutcome { right: 16, hangs: 8, ..RunOutcome::default() });
     assert_eq!(all_orders(Literal::None, &packets, &[], false), right(24));
 }
@@ -163,7 +163,7 @@ fn e1_4_literal_no_tombstones_registers_late_start() {
     let mut ghosts = 0;
     permutations(&packets, &mut |order| {
         let (model, _) = run(Literal::NoTombstones, order, &[], false);
-        // The operation completes before its last packet exactly if the copy comes last.
+        // The operation completes before its last packet exactly if the copy arrives last.
         let ghost = model.occupancy().0 == 1 && model.late_writes == 1;
         assert_eq!(ghost, order[3].index == 0);
         ghosts += u32::from(ghost);
@@ -174,7 +174,7 @@ fn e1_4_literal_no_tombstones_registers_late_start() {
 #[test]
 fn e1_5_literal_match_by_address_completes_with_foreign_bytes() {
     let (old, new) = (operation(0, 3, 0), operation(1, 3, 0));
-    // Two operations to the same place, one of them not complete: its packet sets the other's bit.
+    // Two operations to the same address, one of them incomplete: its packet sets the other's bit.
     let order = [new[0], new[1], old[2]];
     let (model, _) = run(Literal::MatchByAddress, &order, &[], false);
     assert_eq!(model.told.get(&1), Some(&1), "told of the new one");
@@ -186,7 +186,7 @@ fn e1_5_literal_match_by_address_completes_with_foreign_bytes() {
 #[test]
 fn e1_6_literal_acknowledge_on_escape_loses_data() {
     let packets = operation(0, 3, 0);
-    // Early packets are acknowledged, dropped when their time is up, and never sent again.
+    // Early packets are acknowledged, dropped at their timeout, and never retransmitted.
     let order = [packets[1], packets[2]];
     let mut model = Model::new(2);
     let acknowledged: usize =
@@ -205,7 +205,7 @@ fn e1_6_literal_acknowledge_on_escape_loses_data() {
 fn e1_7_literal_dropped_duplicate_is_retransmitted_forever() {
     let packets = operation(0, 3, 0);
     let first_two = [packets[0], packets[1]];
-    // An answer is lost while the operation is in progress: its packet is sent again and again.
+    // An acknowledgement is lost while the operation is in progress: its packet is retransmitted again and again.
     let mut model = Model::new(2);
     for packet in first_two {
         model.take(Literal::DropDuplicates, packet);
@@ -254,7 +254,7 @@ fn answer(transmit: &Transmit) -> Answer {
 
 #[test]
 fn e1_8_literal_last_segment_answer_may_come_first() {
-    // Literally: complete when the unflagged segment is acknowledged. Of the 6 orders of three answers it comes last in 2.
+    // Literally: complete when the unflagged segment is acknowledged. In 2 of the 6 orders of three answers it is the last one.
     let mut early = 0;
     permutations(&three_segments(), &mut |answers| {
         let mut sender = Sender::new(SenderConfig::default(), common::INCARNATION).unwrap();
@@ -268,15 +268,15 @@ fn e1_8_literal_last_segment_answer_may_come_first() {
                 sender.handle_ack(Nanos::ZERO, Answer { op: *op, ..answer(transmit) });
             }
             early += u32::from(!transmit.silent && n < 2);
-            // By count, as corrected: with the third answer, whichever that is.
+            // By count, as corrected: with the third answer, in every order.
             assert_eq!(sender.poll_completion().is_some(), n == 2);
         }
     });
     assert_eq!(early, 4);
 }
 
-/// A transfer to a receiver whose registry is full for a second and a half. `refuses`: as corrected; literally there is no entry to
-/// match and none to register, so nothing is answered.
+/// A transfer to a receiver whose registry is full for a second and a half. `refuses`: as corrected. Literally there is no entry to match
+/// and none to register, so nothing is answered.
 fn to_a_full_registry(refuses: bool) -> Result<(), TransferError> {
     let mut sender = Sender::new(SenderConfig::default(), common::INCARNATION).unwrap();
     let mut rig = Rig::new(config());
@@ -322,7 +322,7 @@ fn e1_9_literal_notice_per_segment_notifies_three_times() {
     assert_eq!(all_orders(Literal::None, &three_segments(), &[], false), right(6));
 }
 
-/// Random packets of a few overlapping operations: the receiver acknowledges, writes, completes and tells as the model does.
+/// Random packets of a few overlapping operations: the receiver acknowledges, writes, completes and notifies like the model.
 #[test]
 fn receiver_random_packets_match_model() {
     let mut dice = 3u64;
@@ -338,7 +338,7 @@ fn receiver_random_packets_match_model() {
         config.tombstones = 16;
         let mut rig = Rig::new(config);
         let mut model = Model::new(8);
-        // Three transfers of one to three segments of one to four packets, to nearby places.
+        // Three transfers of one to three segments of one to four packets, to adjacent addresses.
         let shapes: Vec<(Shape, Packet)> = (0..3u8)
             .flat_map(|transfer| {
                 let (segments, count, at) = (1 + roll(3), 1 + roll(4), roll(4));

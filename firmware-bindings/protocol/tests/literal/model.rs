@@ -1,34 +1,34 @@
-//! An obviously correct receiver and sender of the registry scheme, small enough to be read at one sitting, with the source
-//! document's own words in place of single rules where asked for.
+//! A simple, obviously correct receiver and sender of the registry scheme. Single rules can be replaced by the source document's literal
+//! wording.
 //!
-//! SPECIMENS: every [`Literal`] but none is *wrong*. They are here to be shown to fail.
+//! SPECIMENS: every [`Literal`] except `None` is *wrong*. The tests show that they fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A rule as the document has it, instead of the corrected one.
+/// A rule of the document in its literal form, in place of the corrected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Literal {
-    /// Nothing: every rule as corrected.
+    /// No literal rule: every rule as corrected.
     None,
-    /// The mask that the document prints for 8 packets in 32 bits, as printed: 36 bits [E1-1].
+    /// The mask for 8 packets in 32 bits as the document prints it: 36 bits [E1-1].
     MaskOf36Bits,
-    /// A start registers; the buffer of early packets is not searched then [E1-2].
+    /// A start packet registers, but the buffer of early packets is not searched then [E1-2].
     NoRescan,
-    /// Any start packet registers, also of an operation in progress [E1-3].
+    /// Every start packet registers, even for an operation in progress [E1-3].
     EveryStartRegisters,
     /// A completed operation leaves no trace [E1-4].
     NoTombstones,
     /// A packet belongs to the entry whose address range it falls into [E1-5].
     MatchByAddress,
-    /// A packet is acknowledged when it enters the escape channel, and dropped there when its time is up [E1-6].
+    /// A packet is acknowledged when it enters the escape channel, and dropped there at its timeout [E1-6].
     AcknowledgeOnEscape,
     /// A duplicate is dropped at once, without an answer [E1-7].
     DropDuplicates,
-    /// Every completed operation is told to the application [E1-9].
+    /// The application is notified of every completed operation [E1-9].
     NoticePerSegment,
 }
 
-/// A packet: which transfer and segment, which packet of how many, where it goes.
+/// A packet: its transfer and segment, its index and the number of packets, its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Packet {
     pub(crate) transfer: u8,
@@ -57,25 +57,25 @@ struct Entry {
     all: u64,
 }
 
-/// The model's receiver. It keeps everything in sets and never forgets what it must not.
+/// Receiver of the model. It keeps everything in sets and never drops required state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Model {
     entries: Vec<Entry>,
     capacity: usize,
     escaped: BTreeSet<Packet>,
     done: BTreeSet<(u8, u8)>,
-    /// What memory holds, by address: which packet.
+    /// Content of memory: packet by address.
     pub(crate) memory: BTreeMap<u8, Packet>,
-    /// Transfers that the application was told of, and how often.
+    /// Notified transfers, with the number of notifications.
     pub(crate) told: BTreeMap<u8, u8>,
     /// Packets that were written after their operation was complete.
     pub(crate) late_writes: u8,
 }
 
-/// The packet's own mask rule: `(all ones << n) | 1` over 32 bits.
+/// The document's mask rule: `(all ones << n) | 1` over 32 bits.
 fn mask(rule: Literal, count: u8) -> (u64, u64) {
     match rule {
-        // 29 ones, seven zeros, a one below: four bits more than the mask has.
+        // 29 ones, seven zeros, a one at the bottom: four bits more than the mask has.
         Literal::MaskOf36Bits if count == 8 => (0xF_FFFF_FF01, 0xFFFF_FFFF),
         _ => ((u64::from(u32::MAX) << count | 1) & u64::from(u32::MAX), u64::from(u32::MAX)),
     }
@@ -94,12 +94,12 @@ impl Model {
         }
     }
 
-    /// Entries, escaped packets: what is not at rest.
+    /// Number of entries and of escaped packets that are still in use.
     pub(crate) fn occupancy(&self) -> (usize, usize) {
         (self.entries.len(), self.escaped.len())
     }
 
-    /// Takes a packet; returns those that are acknowledged.
+    /// Processes a packet; returns the packets that are acknowledged.
     pub(crate) fn take(&mut self, rule: Literal, packet: Packet) -> Vec<Packet> {
         if rule != Literal::NoTombstones && self.done.contains(&packet.key()) {
             return vec![packet];
@@ -172,7 +172,7 @@ impl Model {
         }
     }
 
-    /// The escape channel's timer.
+    /// Expiry of the escape channel's timer.
     pub(crate) fn drop_escaped(&mut self) {
         self.escaped.clear();
     }

@@ -1,10 +1,10 @@
-//! What names a packet, and what its answer says about time.
+//! Op numbers, and round trip samples from answers.
 
 use fpga_firmware::ids::OpNumber;
 use fpga_protocol::Nanos;
 use fpga_protocol::op_table::{OpTable, OpTableConfig};
 
-/// SPECIMEN: a number is free with its acknowledgement, and names the next packet then [E1-13].
+/// SPECIMEN: a number is free when it is acknowledged, and is reused for the next packet [E1-13].
 #[derive(Default)]
 struct LiteralOps(Vec<Option<char>>);
 
@@ -26,14 +26,14 @@ impl LiteralOps {
 
 #[test]
 fn e1_13_literal_number_reused_at_once_acknowledges_other_packet() {
-    // Packet A was sent twice and is answered twice; between the answers B gets its place, and is lost.
+    // Packet A was sent twice and is answered twice. Between the answers B gets its number, and is lost.
     let mut literal = LiteralOps::default();
     let of_a = literal.take('A');
     assert_eq!(literal.acknowledge(of_a), Some('A'));
     literal.take('B');
     assert_eq!(literal.acknowledge(of_a), Some('B'), "B counts as received and is nowhere");
 
-    // One place and the fewest generations: what is in the table is never what a late answer names.
+    // One slot and the smallest number of generations: a late answer never matches the packet in the table.
     let now = Nanos::ZERO;
     let mut config = OpTableConfig::default();
     (config.entries, config.generation_bits) = (1, 1);
@@ -44,12 +44,12 @@ fn e1_13_literal_number_reused_at_once_acknowledges_other_packet() {
     let of_b = take(&mut table, 1).unwrap();
     assert_eq!(table.acknowledge(now, of_a), None, "stale");
     assert_eq!(table.acknowledge(now, of_b).map(|op| op.packet), Some(1));
-    // The numbers are used up until A's and B's answers have died out.
+    // No number is free until A's and B's answers have expired.
     let third: Option<OpNumber> = take(&mut table, 2);
     assert_eq!(third, None);
 }
 
-/// A path and back: answers take 90 to 110 us.
+/// A path with answer times of 90 to 110 us.
 struct Path(u64);
 
 impl Path {
@@ -59,18 +59,18 @@ impl Path {
     }
 }
 
-/// What a sender believes of a path.
+/// A sender's estimate of a path.
 #[derive(Clone, Copy, Debug)]
 struct EstimatedPath {
-    /// The least of its means of 64 samples, in microseconds.
+    /// Minimum of its means of 64 samples, in microseconds.
     mean: u64,
-    /// The least of its samples.
+    /// Minimum of its samples.
     sample: u64,
 }
 
-/// A thousand packets, one after the other, each sent again whenever its wait comes to T + d of the last 64 samples; nothing is lost.
-/// `echo`: the answer says which try it is to, and is held against that one's time; literally a resend overwrites the send time, and
-/// whatever comes is taken for the latest copy's answer.
+/// A thousand packets, one after the other, each retransmitted whenever its wait reaches T + d of the last 64 samples; nothing is lost.
+/// `echo`: the answer contains the try count and is compared with that try's send time. Literally, a retransmission overwrites the send
+/// time, and every answer counts as one to the latest copy.
 fn samples(echo: bool) -> EstimatedPath {
     let mut path = Path(11);
     let mut last = vec![100u64; 64];
@@ -79,7 +79,7 @@ fn samples(echo: bool) -> EstimatedPath {
         let mean = last.iter().sum::<u64>() / 64;
         let variance = last.iter().map(|sample| sample.abs_diff(mean).pow(2)).sum::<u64>() / 64;
         let wait = mean + variance.isqrt();
-        // The first copy is answered first: all others leave later and take as long.
+        // The first copy is answered first: all others leave later and take the same time.
         let answered = path.trip();
         let resends = (answered - 1) / wait.max(1);
         let sample = if echo { answered } else { answered - resends * wait };

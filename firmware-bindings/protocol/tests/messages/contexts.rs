@@ -21,7 +21,7 @@ fn sender(scheme: Scheme) -> Sender {
     Sender::new(sender, receiver.incarnation).unwrap()
 }
 
-/// Three quarters of four contexts are for one node.
+/// Three quarters of four contexts are available to one node.
 #[test]
 fn transfers_of_one_message_begin_up_to_share_of_node() {
     let mut sender = sender(Scheme::Selective);
@@ -62,7 +62,7 @@ fn transfer_submitted_by_other_scheme_goes_by_it() {
     assert_eq!(refused, Err(SubmitError::Scheme { scheme: Scheme::AdaptiveWindow }));
 }
 
-/// Each request or packet in vain is one timeout, the last one included.
+/// Each unanswered request or packet is one timeout, including the last one.
 #[test]
 fn silence_every_timeout_counted() {
     for scheme in [Scheme::ReceiverCounter, Scheme::SenderWindow] {
@@ -86,7 +86,7 @@ fn silence_every_timeout_counted() {
     }
 }
 
-/// The answer of node 2 to a request or a packet.
+/// Answer of node 2 to a request or a packet.
 fn answer(departure: &OutgoingPacket, body: AnswerBody) -> MessageAnswer {
     let (to, message) = match departure.header {
         Header::Message(Message::Request(request)) => (request.common, request.message),
@@ -135,7 +135,7 @@ fn answers_to_other_messages_counted_as_stale_and_ignored() {
 #[test]
 fn message_refused_as_busy_begins_again_after_doubled_wait() {
     let busy = AnswerBody::Refused(NackReason::Busy);
-    // A request counts as a try, and each refusal.
+    // Each request counts as a try, and so does each refusal.
     for (scheme, waits) in [(Scheme::SenderWindow, [20, 40]), (Scheme::ReceiverCounter, [40, 160])] {
         let mut sender = sender(scheme);
         let mut now = Nanos::ZERO;

@@ -1,4 +1,4 @@
-//! Packets of messages that ended long ago, under message numbers that are in use again [E0-17].
+//! Packets of messages that ended long ago, whose message numbers are in use again [E0-17].
 
 use crate::net::{Net, write};
 use crate::{all_rules, configs, node};
@@ -6,11 +6,11 @@ use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Probability};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::traits::SchemeSender;
 
-/// How long a copy may wander. Short, so that little virtual time passes between two uses of a number.
+/// Maximum delay of a copy. Short, so that little virtual time passes between two uses of a number.
 const PACKET_LIFETIME: Nanos = Nanos::from_micros(400);
 
-/// Message numbers of 3 bits and one context: every eighth message has the number of one before. Copies wander for as long as a packet may,
-/// and each transfer writes other bytes to the same place.
+/// Message numbers of 3 bits and one context: every eighth message reuses a number. Copies stay in the network for the whole packet
+/// lifetime, and each transfer writes other bytes to the same address.
 fn held_back(rounds: u32, seed: u64) -> u64 {
     let chance = |fraction| Probability::new(fraction).unwrap();
     let conditions = Conditions::default()
@@ -33,7 +33,7 @@ fn held_back(rounds: u32, seed: u64) -> u64 {
         let mut before = vec![0; 200];
         let mut used = 0;
         for round in 0..rounds {
-            // Whatever came since the last transfer's end has changed nothing.
+            // Packets that arrived since the last transfer's end have changed nothing.
             assert_eq!(net.nodes[1].memory.0[..200], before[..], "{rules:?}, seed {seed}, round {round}");
             net.nodes[0].memory.0[..200].fill(u8::try_from(round % 255 + 1).unwrap());
             net.nodes[0].sender.submit(net.now, write(1, 0, 0, 200)).unwrap();

@@ -1,4 +1,4 @@
-//! What is sent arrives, once, byte for byte.
+//! Everything that is sent arrives once, byte for byte.
 
 use crate::net::{MEMORY, Net, Node, ReadSupport, write};
 use crate::{all_rules, bad, clean, configs, net, node, registry_net};
@@ -6,7 +6,7 @@ use fpga_protocol::scheme::traits::{SchemeReceiver, SchemeSender};
 
 const LENGTHS: [u64; 9] = [1, 63, 64, 65, 1000, 1024, 1025, 5000, 0];
 
-/// Transfers of all lengths at once, each to a place of its own, from the upper half of a memory to the lower half of the other.
+/// Transfers of all lengths at the same time, each to its own address, from the upper half of a memory to the lower half of the other.
 fn transfers<S: SchemeSender, R: SchemeReceiver>(name: &str, mut net: Net<S, R>)
 where
     Node<S, R>: ReadSupport,
@@ -80,7 +80,7 @@ fn message_no_loss_sends_nothing_twice() {
     }
 }
 
-/// More messages than the receiver has contexts: those that get none wait and come again.
+/// More messages than the receiver has contexts: refused messages wait and are retried.
 #[test]
 fn message_no_free_context_is_refused_and_retried() {
     for rules in all_rules() {

@@ -1,4 +1,4 @@
-//! Errata of documents 000 and 004 that only whole nodes can show: words that are lost, one after the other.
+//! Errata of documents 000 and 004 that only whole nodes can show: answers that are lost, one after the other.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ use fpga_protocol::scheme::messages::{Receiver, Sender};
 use fpga_protocol::scheme::traits::{Action, Header, OutgoingPacket, SchemeReceiver, SchemeSender};
 use fpga_registers::CardAddr;
 
-/// A sender, a receiver, and a network that loses what it is told to.
+/// A sender, a receiver, and a network that loses the packets that the test selects.
 struct Pair {
     sender: Sender,
     receiver: Receiver,
@@ -41,7 +41,7 @@ impl Pair {
         Self { sender, receiver, memory, now: Nanos::ZERO, departures: Vec::new() }
     }
 
-    /// Goes on until the sender's transfer has ended. `copies` says how often what departs arrives, and what is said.
+    /// Runs until the sender's transfer has ended. `departs` and `says` return how many copies of a packet and of an answer arrive.
     fn run(
         &mut self,
         mut departs: impl FnMut(&Header) -> usize,
@@ -82,7 +82,7 @@ fn is_done(header: &Header) -> bool {
     matches!(header, Header::Message(Message::Answer(answer)) if answer.body == AnswerBody::Done)
 }
 
-/// "Done" is lost three times: it is said again whenever the sender asks, from a tombstone, and nothing is written twice.
+/// "Done" is lost three times: it is repeated from a tombstone at every request, and nothing is written twice.
 #[test]
 fn e0_15_done_lost_is_repeated_on_request() {
     let mut pair = Pair::new(rules());
@@ -100,7 +100,7 @@ fn e0_15_done_lost_is_repeated_on_request() {
     assert_eq!((counters.complete, counters.written, pair.receiver.live()), (1, 10, 0), "{counters:?}");
 }
 
-/// Every request comes twice, and the answers to the first are lost: it is one message, in one context.
+/// Every request arrives twice, and the answers to the first copy are lost: there is one message, in one context.
 #[test]
 fn e0_16_repeated_request_gives_one_context() {
     for scheme in [Scheme::ReceiverWindow, Scheme::ReceiverCounter] {
@@ -125,8 +125,8 @@ fn e0_16_repeated_request_gives_one_context() {
     }
 }
 
-/// What is sent again is read again: a departure names the place in the source, the same each time, and nothing keeps a copy. So
-/// the source must not change before the completion.
+/// A retransmission reads the source again: an outgoing packet refers to the same source address each time, and no copy is kept. So the
+/// source must not change before the completion.
 #[test]
 fn e0_20_retransmission_reads_source_again() {
     let mut pair = Pair::new(rules());

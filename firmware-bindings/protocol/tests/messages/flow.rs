@@ -1,4 +1,4 @@
-//! Packets of a sender leave at the rate to which links have lowered it.
+//! Link feedback lowers the rate at which a sender's packets leave.
 
 use crate::net::{node_id, write};
 use crate::{ROUND_TRIP, configs};
@@ -11,7 +11,7 @@ use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::messages::Sender;
 use fpga_protocol::scheme::traits::{Header, OutgoingPacket, SchemeSender};
 
-/// Of a line on which a byte takes a nanosecond, and at half the rate two.
+/// Time of a packet at half the rate, two nanoseconds per byte, on a line with one nanosecond per byte.
 fn time_of(departure: &OutgoingPacket) -> Nanos {
     Nanos::new(2 * (departure.header.length() as u64 + u64::from(departure.payload)))
 }

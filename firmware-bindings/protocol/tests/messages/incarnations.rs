@@ -1,4 +1,4 @@
-//! Senders that are started anew, one life after the other, while packets of the former one are still on their way.
+//! Senders that restart repeatedly while packets of earlier incarnations are in flight.
 
 use crate::net::{Net, node_id, write};
 use crate::{all_rules, configs, node};
@@ -9,12 +9,12 @@ use fpga_protocol::Nanos;
 use fpga_protocol::scheme::messages::Sender;
 use fpga_protocol::scheme::traits::SchemeSender;
 
-/// How long a packet is on its way at most: its own way, or a copy's.
+/// Maximum time of a packet in the network, copies included.
 const PACKET_LIFETIME: Nanos = Nanos::from_micros(120);
 const LENGTH: usize = 700;
 
-/// Each life sends other bytes to the same place. Every other one is cut off at some moment; what the others send must arrive, and stay.
-/// Returns how often it did not, and how many messages were given up for a newer life.
+/// Each incarnation sends other bytes to the same address. Every other one is aborted at some moment; the data of the others must arrive
+/// and stay. Returns the number of violations, and the number of messages given up for a newer incarnation.
 fn incarnations(lifetime: Nanos, count: u32, seed: u64) -> (u64, u64) {
     let chance = |fraction| Probability::new(fraction).unwrap();
     let most = PACKET_LIFETIME.saturating_sub(Nanos::from_micros(2));
@@ -55,7 +55,7 @@ fn incarnations(lifetime: Nanos, count: u32, seed: u64) -> (u64, u64) {
                     && (event.node, event.incarnation) == (node_id(0), incarnation)
             });
             let succeeded = net.nodes[0].completions[0].result == Ok(()) && notices.count() == 1;
-            // All that is on its way arrives, and changes nothing.
+            // All packets in flight arrive and change nothing.
             net.drain();
             let stays = net.nodes[1].memory.0[..LENGTH] == net.nodes[0].memory.0[..LENGTH];
             spoilt += u64::from(!(succeeded && stays));
@@ -73,7 +73,7 @@ fn incarnation_former_packets_never_overwrite_newer_data() {
     assert!(given_up > 100, "{given_up}");
 }
 
-/// Without the rule that a new life waits for a packet lifetime.
+/// Without the rule that a new incarnation waits for a packet lifetime.
 #[test]
 fn incarnation_new_without_wait_is_corrupted() {
     let spoilt: u64 = (0..8).map(|seed| incarnations(Nanos::ZERO, 60, seed).0).sum();

@@ -1,5 +1,5 @@
-//! A path whose answers come in the nanosecond of their packets as long as nothing waits, and a queue when something does: what is
-//! learnt of delays is 0 at first, and 0 must not stay the measure of when a packet is lost.
+//! A path with zero delay when it is idle, and with a queue under load. The measured delay is 0 at first, and 0 must not remain the limit
+//! after which a packet counts as lost.
 
 use std::collections::VecDeque;
 
@@ -14,11 +14,11 @@ use fpga_protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender
 use fpga_protocol::scheme::{MessageReceiver, MessageSender, selective};
 use fpga_registers::CardAddr;
 
-/// Longer than the queue's packets take.
+/// Longer than the queuing delay of a full queue.
 const ROUND_TRIP: Nanos = Nanos::from_micros(50);
-/// What one packet takes.
+/// Time of one packet.
 const PACKET_TIME: Nanos = Nanos::new(50);
-/// Packets that may wait.
+/// Capacity of the queue in packets.
 const QUEUE: usize = 256;
 const TRANSFERS: u64 = 20;
 const LENGTH: u64 = 100_000;
@@ -60,7 +60,7 @@ impl Path {
         Self { sender, receiver, waiting: VecDeque::new(), now: Nanos::ZERO, sent: 0, done: 0 }
     }
 
-    /// One packet is delivered and answered at once. Every `loss`-th is lost.
+    /// Delivers one packet and its answer. Every `loss`-th packet is lost.
     fn step(&mut self, loss: u64) {
         while self.waiting.len() < QUEUE
             && let Some(departure) = self.sender.poll_packet(self.now)
@@ -110,7 +110,7 @@ fn scheme_zero_delay_samples_cause_no_retransmission() {
             while path.done < round * TRANSFERS {
                 path.step(loss);
                 steps += 1;
-                // A step is a packet's time, so there is some for sending all again and for some hundred time-outs.
+                // A step is the time of one packet, so the limit allows for sending everything twice and for some hundred timeouts.
                 assert!(
                     steps < 40 * PACKETS,
                     "{scheme}: {} of {} transfers, {} packets",
@@ -124,7 +124,7 @@ fn scheme_zero_delay_samples_cause_no_retransmission() {
     }
 }
 
-/// Whoever drives the timers asks until nothing is due: a timeout that leaves another one due at once is never left.
+/// A caller serves timers until none is due: a timeout that leaves another one due at once would never end.
 #[test]
 fn scheme_handled_timeout_is_not_due_again_immediately() {
     for round_trip in [Nanos::ZERO, Nanos::new(1), ROUND_TRIP] {

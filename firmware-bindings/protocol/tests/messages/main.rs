@@ -1,4 +1,4 @@
-//! Nodes that run the message schemes: what stands round the two ends of a message, over networks that do everything wrong.
+//! Nodes that run the message schemes, over networks with every kind of impairment.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on may as well stop")]
 
@@ -108,13 +108,13 @@ pub(crate) fn registry_net(impairments: &Impairments, seed: u64) -> Net<Registry
     Net::new(nodes, impairments, seed)
 }
 
-/// Nothing happens on the way, which takes half a round trip with what a message's packets take themselves.
+/// No impairments; the path's delay, with the time of a message's own packets, is half a round trip.
 pub(crate) fn clean() -> Impairments {
     let rate = Rate { rate: BitRate::from_gbps(40), queue: Nanos::MAX };
     Impairments::default().rate(rate).distance(Nanos::from_micros(1))
 }
 
-/// Everything happens on the way, to answers too.
+/// All impairments, also for answers.
 pub(crate) fn bad() -> Impairments {
     let chance = |fraction| Probability::new(fraction).unwrap();
     let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::new(700) };

@@ -1,4 +1,4 @@
-//! Nodes of any scheme on one network of bytes: every packet is encoded, impaired, checked and parsed.
+//! Nodes with any scheme on one network of bytes: every packet is encoded, impaired, checked and parsed.
 
 use fpga_firmware::NodeId;
 use fpga_firmware::event::{Event, EventKind};
@@ -12,7 +12,7 @@ use fpga_protocol::scheme::traits::{Action, Header, OutgoingPacket, SchemeReceiv
 use fpga_protocol::sender::{Command, Completion, Notify};
 use fpga_registers::CardAddr;
 
-/// Bytes of a node's memory; the window is all of it.
+/// Size of a node's memory in bytes; the window covers all of it.
 pub(crate) const MEMORY: usize = 1 << 16;
 pub(crate) const KEY: u64 = 0x1234_5678_9abc_def0;
 
@@ -56,7 +56,7 @@ impl<S: SchemeSender, R: SchemeReceiver> Node<S, R> {
     }
 }
 
-/// What reads need besides the traits: only message schemes have it.
+/// Additional operations for reads, which only message schemes have.
 pub(crate) trait ReadSupport {
     fn reads_packet(&mut self, now: Nanos, header: &Header);
     fn reads_timeout(&mut self, now: Nanos);
@@ -66,7 +66,7 @@ pub(crate) trait ReadSupport {
 pub(crate) struct Net<S, R> {
     pub(crate) now: Nanos,
     pub(crate) nodes: [Node<S, R>; 2],
-    /// To node 1, and to node 2.
+    /// Links to node 1 and to node 2.
     links: [ImpairedLink<Vec<u8>>; 2],
     pub(crate) damaged: u64,
 }
@@ -137,7 +137,7 @@ where
         }
     }
 
-    /// Everything that happens now.
+    /// Processes everything that is due now.
     fn step(&mut self) {
         for at in 0..2 {
             while let Some(frame) = self.links[at].poll(self.now) {
@@ -156,7 +156,7 @@ where
         }
     }
 
-    /// What a node has to say after an input.
+    /// Processes a node's outputs after an input.
     fn outputs(&mut self, at: usize) {
         loop {
             let (now, node) = (self.now, &mut self.nodes[at]);
@@ -182,7 +182,7 @@ where
         }
     }
 
-    /// Goes on until `enough`, or until nothing can happen. Whether it was enough.
+    /// Runs until `enough`, or until nothing can happen. Returns whether `enough` was reached.
     pub(crate) fn run(&mut self, mut enough: impl FnMut(&mut Self) -> bool) -> bool {
         for _ in 0..5_000_000 {
             self.step();
@@ -200,7 +200,7 @@ where
         panic!("no end in sight at {}", self.now)
     }
 
-    /// Lets what is still on its way arrive.
+    /// Lets the packets in flight arrive.
     pub(crate) fn drain(&mut self) {
         self.run(|net| net.links.iter().all(ImpairedLink::is_empty));
     }

@@ -1,4 +1,4 @@
-//! Single packets to a receiver: those that contradict their message, events of good ones, and timeouts.
+//! Single packets to a receiver: packets that contradict their message, events of valid ones, and timeouts.
 
 use crate::net::{KEY, Memory, node_id, write};
 use crate::{ROUND_TRIP, configs};
@@ -22,7 +22,7 @@ fn rules() -> SchemeConfig {
     SchemeConfig::new(Scheme::SenderWindow, ROUND_TRIP).unwrap()
 }
 
-/// Packets of a transfer to [`BASE`] that a sender in its life `life` sends at first.
+/// First packets of a transfer to [`BASE`] from a sender with incarnation `life`.
 fn packets(life: u32, length: u32) -> Vec<MessageHeader> {
     let mut sender = Sender::new(configs(rules(), 0).0, Incarnation::new(life)).unwrap();
     sender.submit(START, write(1, 0, BASE, length.into())).unwrap();
@@ -99,7 +99,7 @@ fn packets_that_contradict_their_message_refused() {
 #[test]
 fn events_of_message_name_time_context_and_range() {
     let mut rig = Rig::new(|_| {});
-    // Another sender's message has context 0.
+    // Context 0 belongs to another sender's message.
     let mut other = packets(6, LENGTH)[0];
     other.common.source = node_id(1);
     rig.deliver(START, other, 64);
@@ -134,7 +134,7 @@ fn events_of_message_name_time_context_and_range() {
     assert_eq!(rig.deliver(Nanos::new(500), last, 22).1, [complete, notice]);
 }
 
-/// The wait starts anew with every packet of the message.
+/// The timeout restarts with every packet of the message.
 #[test]
 fn silence_counted_from_last_packet() {
     let mut rig = Rig::new(|config| config.silence = Nanos::new(1000));
@@ -168,7 +168,7 @@ fn set_timeouts_holds_for_messages_under_way() {
 fn new_life_of_known_node_waits_while_former_one_remembered() {
     let one_packet = |life| packets(life, 10)[0];
     let busy = AnswerBody::Refused(NackReason::Busy);
-    // The second one's message comes so long after the end of the first one's.
+    // The second message comes this long after the end of the first one.
     for (later, answer) in [(0, busy), (1000, busy), (1001, AnswerBody::Done)] {
         let mut rig = Rig::new(|config| {
             (config.tombstone, config.lifetime) = (Nanos::new(1000), Nanos::new(200));

@@ -1,4 +1,4 @@
-//! A read is a request that makes the other side write, once.
+//! A read is a request that makes the other node write, exactly once.
 
 use crate::net::KEY;
 use crate::{MessageNet, all_rules, bad, clean, net};
@@ -53,7 +53,7 @@ fn read_returns_source_bytes() {
                     (&net.nodes[1].memory.0[from..from + length], &net.nodes[0].memory.0[to..to + length]);
                 assert!(there == here, "{rules:?}, seed {seed}");
             }
-            // However often it was asked for, each was carried out once.
+            // Each read was executed once, even if it was requested several times.
             net.run(|net| net.nodes[1].completions.len() == lengths.len());
             net.drain();
             assert_eq!(net.nodes[1].completions.len(), lengths.len(), "{rules:?}, seed {seed}");
@@ -100,7 +100,7 @@ fn read_unanswered_request_times_out() {
 fn read_accepted_without_data_times_out() {
     for rules in all_rules() {
         let mut net = net(rules, &clean(), 0);
-        // The one that is asked cannot write here.
+        // The node that serves the read cannot write here.
         start(&mut net, Read { key: 5, ..read(0, 0, 100) });
         let result = outcome(&mut net);
         assert!(matches!(result, Err(ReadError::Silent { .. })), "{result:?}");
@@ -126,7 +126,7 @@ fn read_invalid_request_is_refused() {
     assert_eq!(reads.start(Nanos::ZERO, read(0, 0, 1)), Err(ReadError::Full { capacity: 64 }));
 }
 
-/// Two reads in the same slot, one after the other, and the first one's request once more.
+/// Two reads in the same slot, one after the other, and a late copy of the first one's request.
 #[test]
 fn old_request_after_newer_one_neither_answered_nor_served() {
     let now = Nanos::ZERO;
@@ -141,7 +141,7 @@ fn old_request_after_newer_one_neither_answered_nor_served() {
         served.handle_packet(now, &request, asked.receiver.access(), &mut asked.sender);
         assert!(served.poll_packet(now).is_some(), "accepted");
         assert_eq!(asked.sender.queued(), queued);
-        // All that was read has arrived.
+        // All data of the read has arrived.
         let Header::Message(Message::Read(asks)) = request else { panic!("{request:?}") };
         let arrived = Event {
             node: read.node,

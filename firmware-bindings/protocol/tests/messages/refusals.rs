@@ -1,4 +1,4 @@
-//! What cannot be done ends in an error that says why, and leaves nothing behind.
+//! Impossible requests end in an error with its reason, and leave no state.
 
 use crate::net::{Net, write};
 use crate::{ROUND_TRIP, SCHEMES, all_rules, bad, clean, configs, net, node};
@@ -39,7 +39,7 @@ fn message_window_closed_during_transfer_ends_message() {
         let written = net.nodes[1].receiver.counters().written;
         assert!(net.run(|net| !net.nodes[0].completions.is_empty()));
         let result = net.nodes[0].completions[0].result;
-        // What came in the same moment as the first packet may have been all of it.
+        // Packets that arrived at the same time as the first one may have been the whole message.
         assert!(result.is_err(), "{rules:?}: {result:?}");
         assert_eq!(net.nodes[1].receiver.counters().written, written, "{rules:?}");
     }
@@ -114,13 +114,13 @@ fn message_deadline_ends_transfer() {
     }
 }
 
-/// A node that nobody reaches keeps its share of the contexts, and no more.
+/// An unreachable node keeps its share of the contexts, and no more.
 #[test]
 fn message_unreachable_node_does_not_block_others() {
     for rules in all_rules() {
         let mut net = net(rules, &clean(), 3);
         for _ in 0..20 {
-            // The network of this test takes what is for any other node to node 2, which drops it.
+            // The network of this test delivers packets for any other node to node 2, which drops them.
             let command = Command { node: NodeId::new(9), ..write(1, 0, 0, 3000) };
             net.nodes[0].sender.submit(net.now, command).unwrap();
         }

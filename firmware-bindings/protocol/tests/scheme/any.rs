@@ -1,4 +1,4 @@
-//! The ends of every scheme through the types that choose among them, and their timers.
+//! Both ends of every scheme through the enum types, and their timers.
 
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
@@ -98,7 +98,7 @@ fn adaptive_window_more_packets_late_than_limit_inquires_once() {
     let late = |count| {
         let mut sender = adaptive_window::Sender::new(adaptive_window::Config::new(ROUND_TRIP), count);
         sent(&mut sender, START);
-        // The timeout before anything is known.
+        // The initial timeout, before any delay was measured.
         let now = ROUND_TRIP.saturating_mul(4);
         assert_eq!(sender.handle_timeout(now), count);
         [sender.take_inquiry(), sender.take_inquiry()]
@@ -112,7 +112,7 @@ fn selective_without_answers_probes_with_doubled_waits() {
     assert_eq!(sent(&mut sender, START), [0, 1, 2]);
     let mut last = START;
     let mut waits = Vec::new();
-    // The last packet alone, then the first as well.
+    // The last packet alone, then the first one too.
     for probes in [&[2][..], &[0, 2], &[0, 2]] {
         let now = sender.poll_timeout().unwrap();
         assert_eq!(sender.handle_timeout(now), 1);

@@ -1,5 +1,5 @@
-//! One test per erratum of documents 000, 004 and 002 that two ends can show; docs/errata.md says where the others are. E0-2, E0-4 and
-//! E0-5 are counted out in `literal`.
+//! One test per erratum of documents 000, 004 and 002 that two ends can show; docs/errata.md lists the others. E0-2, E0-4 and E0-5 are
+//! covered in `literal`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -38,15 +38,15 @@ fn all_of(sender: &mut impl MessageSender, now: Nanos) -> Vec<u32> {
     std::iter::from_fn(|| sender.poll_packet(now)).map(|packet| packet.index).collect()
 }
 
-/// What became of a message on the reference path.
+/// Result of a message on the reference path.
 #[derive(Clone, Copy, Debug)]
 struct MessageOutcome {
-    /// When the sender knew that all of it is there; `None`: not by the limit.
+    /// Time when the sender knew that the whole message had arrived; `None`: not before the limit.
     done: Option<Nanos>,
     sent: u32,
 }
 
-/// Carries a message in order until `limit`. `lost` are sendings of packets, counted from 0.
+/// Transfers a message in order until `limit`. `lost` lists the transmissions that are lost, counted from 0.
 fn carry(
     mut sender: impl MessageSender,
     mut receiver: impl MessageReceiver,
@@ -104,7 +104,7 @@ fn carry(
             add(free, EventAction::Free);
         }
         let due = [sender.poll_timeout(), receiver.poll_timeout()].into_iter().flatten().min();
-        // One event for the next timer; one that is no longer due finds nothing to do.
+        // One event for the next timer; an obsolete one has no effect.
         if let Some(due) = due.map(|due| due.max(now.saturating_add(Nanos::new(1)))).filter(|due| *due < wake)
         {
             wake = due;
@@ -123,7 +123,7 @@ fn e0_1_window_slide_moves_by_all_ones_up_to_full_width() {
         }
         assert_eq!(receiver.base(), window, "moved by the whole word");
         assert!(!receiver.has_packet(window) && receiver.has_packet(window - 1));
-        // What was set beyond the ones moves down with them.
+        // Bits above the contiguous ones move down with them.
         let mut receiver = self::receiver(128);
         let [low, gap] = [window / 2, window / 2 + 1];
         for index in (0..gap).chain([gap + 1]).filter(|index| *index != low) {
@@ -134,7 +134,7 @@ fn e0_1_window_slide_moves_by_all_ones_up_to_full_width() {
     }
 }
 
-/// The document's own example: after packets 2, 1, 0 the next one expected is 3. Its formula, read literally, says 2 and never ends.
+/// The document's own example: after packets 2, 1, 0 the next expected one is 3. Its formula, read literally, gives 2 and never ends.
 #[test]
 fn e0_3_window_after_packets_2_1_0_expects_3() {
     let mut corrected = receiver(128);
@@ -160,14 +160,14 @@ fn e0_6_request_beyond_message_sends_nothing() {
             sender.handle_answer(START, &Answer::Resend { first, last });
             assert_eq!(sender.poll_packet(START), None, "{first} to {last} of {count}");
         }
-        // And of a range that begins in it, only what there is.
+        // For a range that begins inside the message, only existing packets are sent.
         sender.handle_answer(START, &Answer::Resend { first: count - 1, last: u32::MAX });
         assert_eq!(all_of(&mut sender, START), [count - 1]);
     }
 }
 
-/// 256 KiB through a window of 64, and one packet lost: with a timer for the hole it is over in some 40 microseconds. With one for
-/// any packet it is not in a millisecond, and most of all that is sent is sent for nothing: read literally it goes on for ever.
+/// 256 KiB through a window of 64, and one packet lost. With a timer for the hole it completes in some 40 microseconds. With a timer for
+/// any packet it does not complete in a millisecond, and most transmissions are spurious: read literally, it never ends.
 #[test]
 fn e0_7_any_packet_timer_never_expires_in_request_storm() {
     let config = Config { window: 64, ..Config::new(ROUND_TRIP) };
@@ -188,7 +188,7 @@ fn e0_7_any_packet_timer_never_expires_in_request_storm() {
     }
 }
 
-/// A packet beyond the window that comes twice is asked for once in a while; a sender with credits never sends it.
+/// A packet beyond the window that arrives twice is requested at a limited rate; a sender with credits never sends it.
 #[test]
 fn e0_8_packet_beyond_window_is_requested_at_limited_rate() {
     let config = Config { window: 64, ..Config::new(ROUND_TRIP) };
@@ -249,7 +249,7 @@ fn e0_10_last_packet_carries_tail_at_every_sending() {
     }
 }
 
-/// A base has to hold the count itself: 4096 takes 13 bits.
+/// A base has to represent the count itself: 4096 takes 13 bits.
 #[test]
 fn e0_11_message_of_4096_packets_completes() {
     let mut receiver = receiver(128);
@@ -277,7 +277,7 @@ fn e0_12_window_holds_exactly_its_size() {
     }
 }
 
-/// A slide passes as many packets as there are ones, not one more.
+/// A slide passes exactly the contiguous ones.
 #[test]
 fn e0_13_window_slide_stops_before_next_hole() {
     for ones in 1..=20 {
@@ -332,12 +332,12 @@ fn e0_18_request_count_restarts_after_slide_and_range() {
     assert_eq!(round, [one, one, one, all, one, one, one, all, one]);
     take(&mut receiver, 0, 10);
     assert_eq!([(); 4].map(|()| asked(&mut receiver)), [(1, 1), (1, 1), (1, 1), (1, 9)]);
-    // Before the tail was seen: from the base on.
+    // Before the tail was received: from the base on.
     let mut receiver = self::receiver(64);
     assert_eq!([(); 4].map(|()| asked(&mut receiver)), [(0, 0), (0, 0), (0, 0), (0, u32::MAX)]);
 }
 
-/// Four packets lost at once: whoever asks for the lowest hole alone needs a timeout for each, a map tells of all of them.
+/// Four packets lost at the same time: requesting only the lowest hole needs a timeout for each; a map reports all of them.
 #[test]
 fn e0_19_bitmap_reports_all_holes_at_once() {
     let lost = [50, 60, 70, 80];
@@ -356,7 +356,7 @@ fn e0_19_bitmap_reports_all_holes_at_once() {
     assert!(trips(1) <= 3, "{} round trips by a map", trips(1));
 }
 
-/// What lies below the base is a duplicate, whatever the vector says: document 004's text of it is cut off, 000's is not.
+/// A packet below the base is a duplicate, regardless of the vector: document 004's text about it is truncated, 000's is not.
 #[test]
 fn e0_22_packet_below_base_is_duplicate() {
     let mut receiver = receiver(8);
@@ -384,7 +384,7 @@ fn map_of(receiver: &mut mapping::Receiver, now: Nanos, packet: &Packet) -> AckM
     }
 }
 
-/// The first sending's answer comes after the second has left: it is one to the first, and took as long as that.
+/// The answer to the first transmission arrives after the second transmission: it is timed from the first one.
 #[test]
 fn e2_2_answer_is_timed_from_answered_transmission() {
     let (mut sender, mut receiver) = adaptive(1);
@@ -417,7 +417,7 @@ fn e2_3_one_acknowledgement_covers_all_lost_ones() {
         sender.handle_answer(ROUND_TRIP, &Answer::Map(map));
         assert!(sender.is_done(), "{order:?}");
     }
-    // A duplicate is answered, too, with all that is here.
+    // A duplicate is answered, too, with all received packets.
     let (mut sender, mut receiver) = adaptive(2);
     let packets: Vec<Packet> = std::iter::from_fn(|| sender.poll_packet(START)).collect();
     let first = map_of(&mut receiver, ONE_WAY, &packets[0]);
@@ -425,7 +425,7 @@ fn e2_3_one_acknowledgement_covers_all_lost_ones() {
     assert_eq!((again.base, again.retransmit, first.retransmit), (first.base, true, false));
 }
 
-/// A gap is no wish yet: it becomes one when it has been there for longer than packets overtake each other.
+/// A gap is not requested at once, but when it has existed for longer than packets overtake each other.
 #[test]
 fn e2_4_gap_is_requested_after_reorder_window() {
     let (_, mut receiver) = adaptive(40);
@@ -434,7 +434,7 @@ fn e2_4_gap_is_requested_after_reorder_window() {
         map_of(receiver, Nanos::new(now), &packet).overdue
     };
     assert_eq!(wanted(&mut receiver, 0, 0), 0);
-    // 1 is missing from here on.
+    // Packet 1 is missing from here on.
     for (index, now) in [(2, 55), (3, 110), (4, 165), (5, 700)] {
         assert_eq!(wanted(&mut receiver, index, now), 0, "at {now} ns");
     }
@@ -451,7 +451,7 @@ fn e2_4_gap_is_requested_after_reorder_window() {
     );
 }
 
-/// A packet that nobody answers is sent again after twice as long each time, up to sixty-four round trips.
+/// An unanswered packet is retransmitted with a doubled wait each time, up to sixty-four round trips.
 #[test]
 fn e2_5_adaptive_sender_silence_doubles_wait() {
     let (mut sender, _) = adaptive(1);

@@ -1,12 +1,12 @@
-//! docs/errata.md against the tests: each erratum of its list has a test that is named after it, or says why it has none.
+//! docs/errata.md against the tests: each erratum of its list has a test named after it, or a reason why it has none.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Where tests are.
+/// Folders with tests.
 const PLACES: [&str; 4] =
     ["firmware-bindings/protocol", "driver/frames", "firmware-bindings", "tools/netsim"];
-/// How many there are of each document.
+/// Number of errata of each document.
 const COUNTS: [(&str, u32); 4] = [("E0", 22), ("E1", 14), ("E2", 9), ("E3", 6)];
 
 fn root() -> PathBuf {
@@ -24,7 +24,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// `E0-7` of a line `fn e0_7_some_words() {`.
+/// Returns `E0-7` for a line `fn e0_7_some_words() {`.
 fn named(line: &str) -> Option<String> {
     let name = line.trim_start().strip_prefix("fn e")?;
     let mut parts = name.split('_');

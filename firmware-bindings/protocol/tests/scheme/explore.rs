@@ -1,30 +1,29 @@
-//! Every state that two ends can reach: each state once.
+//! Search of all states that two ends can reach, each state once.
 //!
-//! The network keeps what is in it as a set without order, so every order of arrival is tried; it may lose and double a few of
-//! them, data or answers. Either end's timer fires when nothing is in flight, and a few times although something is.
+//! The network holds an unordered set of packets and answers, so every order of arrival is tried. It may lose and duplicate a few of them.
+//! Either end's timer fires when nothing is in flight, and a few times although packets are in flight.
 //!
-//! A hang is looked for where nothing is in flight: from each such state, a network that does nothing wrong any more has to
-//! bring both ends to their end. Where time stands still, states do not differ by it: timers of no length may fire at any
-//! time, which is more than any timer does. Where it passes, states that differ in nothing but the time of day are the same:
-//! points of time are told apart by how far from now they are.
+//! Hangs are checked in states with nothing in flight: from each of them, a network without faults must bring both ends to completion.
+//! Where time stands still, it does not distinguish states: timers of zero length may fire at any time, which is more than any timer does.
+//! Where time passes, states that differ only in absolute time are the same: points in time are compared relative to now.
 //!
-//! # What is not looked at twice, and why nothing is missed
+//! # States that are not searched twice, and why none is missed
 //!
-//! * *A loss is put off until nothing else is in flight.* A packet that will be lost and is still under way changes nothing for
-//!   anybody: arrivals do not depend on it. All that does is a timer that waits for silence, so the losses of a path can move up to
-//!   the next such timer, where what is left in the network is what was lost.
-//! * *A copy is made when its original arrives.* Until then two of a packet are no other than one.
-//! * *Who may do more has done everything that others may.* A state that was seen with at least as many losses, copies and early
-//!   timers left leads to all that it leads to with fewer. So one search with two losses and a copy is also those with one of them.
-//! * *Behind completion packets are all alike.* Each of them makes whoever holds the end say "done". That a complete end takes
-//!   none of them, its timers rest and it stays complete is asked of it, once for each state in which it becomes complete.
+//! * *A loss is postponed until nothing else is in flight.* A packet that will be lost has no effect while it is in flight: arrivals do
+//!   not depend on it. Only a timer that waits for an empty network depends on it. So the losses of a path can move to the next such
+//!   timer, where the remaining packets in the network are the lost ones.
+//! * *A copy is made when its original arrives.* Until then two copies of a packet are equivalent to one.
+//! * *A larger budget covers a smaller one.* A state that was seen with at least as many remaining losses, copies and early timers reaches
+//!   all states that it reaches with fewer. So one search with two losses and a copy includes those with one of them.
+//! * *After completion all packets are equivalent.* Each of them makes the receiving end answer "done". Once for each state in which an
+//!   end becomes complete, the search checks that it accepts no packet, sets no timer and stays complete.
 
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::{Answer, Disposition, MessageReceiver, MessageSender, Packet};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// What the network and the clock may do on one path.
+/// Faults of network and timers that remain on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FaultBudget {
     pub(crate) losses: u8,
@@ -38,44 +37,44 @@ struct State<S, R> {
     receiver: R,
     data: Vec<Packet>,
     answers: Vec<Answer>,
-    /// What the destination's memory holds: bit `i`, if packet `i`'s payload is at its place. Where else would it be: whoever carries
-    /// packets writes by their numbers.
+    /// Packets in the destination's memory: bit `i` is set if packet `i`'s payload is at its address. Payloads are always written by
+    /// packet index.
     written: u32,
-    /// The same of this sending of the message alone, and which one it is.
+    /// Number of the current sending of the message, and the packets written by it.
     round: (u8, u32),
     left: FaultBudget,
     now: Nanos,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SearchResult {
     pub(crate) states: usize,
-    /// Ends of paths at which both ends are done.
+    /// Path ends at which both ends are done.
     pub(crate) finished: usize,
-    /// States without anything in flight from which a good network does not bring both ends to their end.
+    /// States with nothing in flight from which a network without faults does not bring both ends to completion.
     pub(crate) hangs: usize,
     /// Completions, on either side, while a packet was missing.
     pub(crate) false_completions: usize,
-    /// Writes after completion on either side, beyond the range, or of what this sending of the message has written before.
+    /// Writes after completion at either side, beyond the range, or repeated within one sending of the message.
     pub(crate) bad_writes: usize,
-    /// Packets that the message does not have, that say wrongly whether they are its tail, or that leave a sender that is done.
+    /// Packets outside the message, packets with a wrong tail flag, and packets sent after the sender was done.
     pub(crate) bad_packets: usize,
-    /// Complete ends that would take a packet, or wait for something.
+    /// Complete ends that would accept a packet, or have a timer set.
     pub(crate) bad_ends: usize,
 }
 
 impl SearchResult {
-    /// What must never be.
+    /// Numbers of violations; all must be 0.
     pub(crate) const fn faults(&self) -> [usize; 5] {
         [self.hangs, self.false_completions, self.bad_writes, self.bad_packets, self.bad_ends]
     }
 }
 
-/// When the clock begins: so late that no span of time is as long as half of it, and a number says which of both it is.
+/// Start of the clock. It is so large that no duration reaches half of it, so points in time and durations can be told apart.
 const EPOCH: Nanos = Nanos::new(1 << 40);
 
-/// Sixty-four bits of a state: products of 128 bits, folded.
+/// Hasher with 64 bits: products of 128 bits, folded.
 #[derive(Clone, Copy, Default)]
 struct StateHash {
     hash: u64,
@@ -127,8 +126,8 @@ where
     S: MessageSender + Clone + Eq + Hash,
     R: MessageReceiver + Clone + Eq + Hash,
 {
-    /// Hashes of 64 bits instead of states: among a hundred million, a collision hides a state in one run of four thousand. What
-    /// may still go wrong is no part of it.
+    /// 64-bit hash in place of the state: among a hundred million states, a collision hides a state in one run of four thousand. The
+    /// remaining fault budget is not part of it.
     fn hashed(&self) -> u64 {
         let mut hasher = StateHash { hash: 0, now: self.now.get() };
         self.sender.hash(&mut hasher);
@@ -142,7 +141,7 @@ where
         hasher.finish()
     }
 
-    /// Sends what can be sent.
+    /// Sends everything that can be sent.
     fn settle(&mut self, count: u32, found: &mut SearchResult) {
         let was_done = self.sender.is_done();
         while let Some(packet) = self.sender.poll_packet(self.now) {
@@ -173,7 +172,7 @@ where
                     found.bad_ends += usize::from(!self.rests(count));
                 }
             }
-            // Whoever holds a complete message says so as often as it is asked.
+            // An end with a complete message answers every packet with "done".
             Disposition::Duplicate | Disposition::Dropped if complete => {
                 while self.receiver.poll_answer().is_some() {}
                 self.answers.push(Answer::Done);
@@ -182,7 +181,7 @@ where
         }
     }
 
-    /// Whether a complete end takes nothing that could still come: what is in flight, and any packet sent now or again.
+    /// Whether a complete end accepts no packet that could still arrive: those in flight, and any packet sent now or later.
     fn rests(&self, count: u32) -> bool {
         let next = (0..count).map(|index| Packet {
             index,
@@ -216,7 +215,7 @@ where
         due.is_some()
     }
 
-    /// Calls `each` with all states that can follow, those in which something went wrong first.
+    /// Calls `each` with all possible successors, those after a fault first.
     fn next(&self, count: u32, found: &mut SearchResult, each: &mut impl FnMut(Self)) {
         let quiet = self.is_quiet();
         if quiet || self.left.early > 0 {
@@ -234,7 +233,7 @@ where
             let mut state = self.clone();
             state.data.clear();
             state.answers.clear();
-            // As many as the list above lets pass.
+            // All packets in flight are lost, see the module documentation.
             state.left.losses -= u8::try_from(flying).unwrap_or(0);
             each(state);
         }
@@ -267,7 +266,7 @@ where
         }
     }
 
-    /// Whether a network that does nothing wrong brings both ends to their end.
+    /// Whether a network without faults brings both ends to completion.
     fn completes(&self, count: u32) -> bool {
         const ROUNDS: usize = 200;
         let mut state = self.clone();
@@ -294,12 +293,12 @@ where
     }
 }
 
-/// Which of all budgets of up to two of each a state was seen with.
+/// Number of a budget among all budgets of up to two of each fault.
 fn place_of(left: FaultBudget) -> u32 {
     u32::from(left.losses) * 9 + u32::from(left.copies) * 3 + u32::from(left.early)
 }
 
-/// All budgets that a state may have been seen with so that `left` brings nothing new.
+/// Set of all budgets that cover `left`: a state seen with one of them need not be searched again.
 fn at_least(left: FaultBudget) -> u32 {
     let mut all = 0;
     for losses in left.losses..=2 {
@@ -312,7 +311,7 @@ fn at_least(left: FaultBudget) -> u32 {
     all
 }
 
-/// Tries everything with a message of `count` packets, up to `most` states. Of each kind of mischief there may be two at most.
+/// Searches all states of a message of `count` packets, up to `most` states. The budget of each kind of fault is at most two.
 pub(crate) fn explore<S, R>(
     sender: S,
     receiver: R,

@@ -7,7 +7,7 @@ use fpga_protocol::scheme::{Disposition, MessageReceiver, Packet};
 
 const COUNT: u32 = 6;
 
-/// How all orders ended.
+/// Results of all orders.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RunOutcome {
     finished: u32,

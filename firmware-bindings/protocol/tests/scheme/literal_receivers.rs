@@ -1,17 +1,17 @@
-//! Receiver windows as documents 000 and 004 word them: specimens, of which tests show that they hang or complete falsely.
+//! Receiver windows in the literal wording of documents 000 and 004: specimens that tests show to hang or to complete falsely.
 //!
-//! Common to all (spec 3): a packet below the base is dropped; the tail at the base completes at
-//! once; a packet above the base sets its bit and, if it is the tail, completes if all ones of the vector lie together from its
-//! start. They differ in where the vector starts and in what a packet at the base does.
+//! Common to all (spec 3): a packet below the base is dropped; the tail at the base completes at once; a packet above the base sets its
+//! bit and, if it is the tail, completes if all ones of the vector are contiguous from its start. They differ in the start of the vector
+//! and in the effect of a packet at the base.
 
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::bits::{bit, down};
 use fpga_protocol::scheme::{Answer, Disposition, MessageReceiver, Packet, receiver_window};
 
-/// Which document is read literally.
+/// Document that is read literally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LiteralVariant {
-    /// Document 000: bit `i` is packet `base + i`, and nobody sets bit 0 [E0-2].
+    /// Document 000: bit `i` is packet `base + i`, and bit 0 is never set [E0-2].
     Document000,
     /// The same with bit 0 set before the ones are counted: no completion after a slide [E0-4].
     Document000BaseBit,
@@ -19,7 +19,7 @@ pub(crate) enum LiteralVariant {
     Document004,
 }
 
-/// A receiving end without timers.
+/// Receiving end without timers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Receiver {
     reading: LiteralVariant,
@@ -32,16 +32,16 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// With a vector of `window` bits, up to 128.
+    /// Creates an end with a vector of `window` bits, up to 128.
     pub(crate) const fn new(reading: LiteralVariant, window: u32) -> Self {
         Self { reading, window, base: 0, vector: 0, tail_seen: false, complete: false, answer: None }
     }
 
-    /// Where in the vector the packet `ahead` of the base has its bit.
+    /// Bit in the vector of the packet `ahead` of the base.
     const fn place(&self, ahead: u32) -> u128 {
         match self.reading {
             LiteralVariant::Document000 | LiteralVariant::Document000BaseBit => bit(ahead),
-            // Counted from 1: there is none for the base.
+            // Counted from 1: the base has no bit.
             LiteralVariant::Document004 => bit(ahead - 1),
         }
     }
@@ -88,11 +88,11 @@ impl MessageReceiver for Receiver {
     }
 }
 
-/// The corrected receiver window with document 000's timer: it runs out when *no packet at all* has come for so long, not when the
-/// lowest missing one has not [E0-7]. And with a request for every packet beyond the window, each time [E0-8].
+/// The corrected receiver window with document 000's timer, which expires when *no packet at all* has arrived for the timeout, not when
+/// the lowest missing one has not [E0-7]. It also requests every packet beyond the window, each time [E0-8].
 ///
-/// What lies beyond the window is dropped, asked for, sent again and dropped again, and as long as that goes on the timer does not run
-/// out, so nobody asks for the one packet that would end it: a storm of requests.
+/// Packets beyond the window are dropped, requested, retransmitted and dropped again. While that continues, the timer does not expire, so
+/// the one packet that would end it is never requested: a storm of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AnyPacketTimer {
     window: receiver_window::Receiver,
@@ -101,7 +101,7 @@ pub(crate) struct AnyPacketTimer {
 }
 
 impl AnyPacketTimer {
-    /// For a message that was announced at `now`.
+    /// Creates the receiver for a message that was announced at `now`.
     pub(crate) fn new(config: receiver_window::Config, now: Nanos) -> Self {
         let span = config.hole_timeout;
         let config = receiver_window::Config { retry_queries: Nanos::ZERO, ..config };

@@ -1,4 +1,4 @@
-//! Messages of a few packets, and everything that can happen to them.
+//! Messages of a few packets, and all faults that can happen to them.
 
 use crate::explore::{FaultBudget, SearchResult, explore};
 use crate::literal_receivers::{self as literal, LiteralVariant};
@@ -11,20 +11,20 @@ use fpga_protocol::scheme::{
 use std::hash::Hash;
 
 const ROUND_TRIP: Nanos = Nanos::new(1000);
-/// More states than any of these cases has: some ten megabytes.
+/// Maximum number of states, above that of any case here; a search of this size takes some ten megabytes.
 const MAX_STATES: usize = 100_000_000;
 
 const fn fault_budget(losses: u8, copies: u8, early: u8) -> FaultBudget {
     FaultBudget { losses, copies, early }
 }
 
-/// Two losses and a copy, and with them all that is less: what the specification asks for.
+/// Two losses and a copy, which the specification requires; includes all smaller budgets.
 const LOSSES_AND_A_COPY: FaultBudget = fault_budget(2, 1, 0);
-/// The rest of what two or three of them can be.
+/// The other combinations of two or three faults.
 const OTHERS: [FaultBudget; 3] = [fault_budget(1, 2, 0), fault_budget(1, 1, 1), fault_budget(0, 0, 2)];
 const ALL: [FaultBudget; 4] = [LOSSES_AND_A_COPY, OTHERS[0], OTHERS[1], OTHERS[2]];
 
-/// Returns the states that were looked at.
+/// Searches, asserts that no invariant is violated, and returns the number of states.
 fn assert_no_violation<S, R>(
     name: &str,
     count: u32,
@@ -47,7 +47,7 @@ where
     sum
 }
 
-/// Which search: a scheme with one window, or one way to count.
+/// Searches one case of a scheme, with one window or one counting rule, and prints the number of states.
 fn search<S, R>(name: &str, count: u32, mischief: FaultBudget, make: impl Fn() -> (S, R)) -> usize
 where
     S: MessageSender + Clone + Eq + Hash,
@@ -61,12 +61,12 @@ where
     states
 }
 
-/// Packets beyond the window asked for every time or once, and credits; timers of no length.
+/// Receiver windows that request packets beyond the window every time or once, and with credits; timers of zero length.
 fn receiver_windows(window: u32, count: u32, mischief: FaultBudget) -> usize {
     let zero = receiver_window::Config { remembered: 8, ..receiver_window::Config::new(Nanos::ZERO) };
     let once = receiver_window::Config { retry_queries: Nanos::new(1), ..zero };
     let credit = receiver_window::Config { credit: true, ..zero };
-    // Nothing is beyond the window where the message is not longer: asking once is asking every time.
+    // If the message is not longer than the window, nothing is beyond it: both request rules are equal.
     let kinds = [("asking every time", zero), ("asking once", once), ("credit", credit)];
     let some = kinds.iter().filter(|(_, config)| *config != once || window < count);
     some.map(|(name, config)| {
@@ -108,7 +108,7 @@ fn selectives(window: u32, count: u32, mischief: FaultBudget) -> usize {
     })
 }
 
-/// All windows with all of these messages and all of this trouble; the states that were looked at.
+/// Searches all windows with all of these messages and budgets; returns the number of states.
 fn every(
     windows: impl Iterator<Item = u32> + Clone,
     counts: impl Iterator<Item = u32> + Clone,
@@ -158,8 +158,8 @@ fn search_counter_without_identity_counts_copy_as_other_packet() {
     assert_eq!(found.faults(), [0; 5], "{found:?}");
 }
 
-/// The search has eyes: with these readings it finds what [`literal`](crate::literal) counts, and a receiver that forgets is caught
-/// writing twice.
+/// Checks the search itself: with the literal readings it finds the failures that [`literal`](crate::literal) counts, and it finds the
+/// double write of a receiver that forgets.
 #[test]
 fn search_finds_known_defects() {
     let config = receiver_window::Config::new(Nanos::ZERO);
@@ -175,7 +175,7 @@ fn search_finds_known_defects() {
     assert!(first.hangs > 0 && first.finished == 0, "{first:?}");
     assert!(base_bit.hangs > 0 && base_bit.finished > 0, "{base_bit:?}");
     assert!(second.hangs > 0 && second.false_completions > 0, "{second:?}");
-    // A counter that takes its rounds for one and the same writes again what it has written.
+    // A counter that does not distinguish its rounds writes packets again.
     let rounds = receiver_counter::Config {
         counting: CountRule::CountOnly,
         ..receiver_counter::Config::new(Nanos::ZERO)
@@ -190,12 +190,12 @@ fn search_adaptive_window_keeps_invariants() {
     every(1..=3, 1..=3, &ALL, adaptive_windows);
 }
 
-/// A window that is longer than the message is one that is as long: so windows of 8 need no search where seven packets are sent.
+/// A window longer than the message is equivalent to one of the message's length, so windows of 8 need no search with seven packets.
 #[test]
 fn search_window_longer_than_message_equals_message_length() {
     for mischief in [LOSSES_AND_A_COPY, OTHERS[0]] {
         for search in [adaptive_windows, selectives] {
-            // The same places in the sender's memory, too: a power of two.
+            // The sender's memory has the same number of slots, too: a power of two.
             assert_eq!(search(3, 3, mischief), search(4, 3, mischief));
             assert_eq!(search(3, 3, mischief), search(8, 3, mischief));
         }
@@ -207,8 +207,8 @@ fn search_selective_keeps_invariants() {
     every(1..=3, 1..=3, &ALL, selectives);
 }
 
-// What the specification asks for, messages of seven packets, two losses and a copy, windows of 1 to 8: by the schemes above in a plain
-// `cargo test`, by those that know delays here. And more trouble for the others.
+// The specification requires messages of seven packets, two losses and a copy, windows of 1 to 8. A plain `cargo test` searches them for
+// the schemes above; the ignored tests here search them for the schemes that measure delays, and larger budgets for the others.
 
 #[test]
 #[ignore = "minutes: 7,183,381 states of seven packets with a window of 6, a third of that with each one less"]
@@ -222,8 +222,8 @@ fn search_selective_four_to_seven_packets() {
     every(1..=6, 4..=7, &[LOSSES_AND_A_COPY], selectives);
 }
 
-// All seven packets at once: three times as many states again, for every order in which answers can be in flight is one of its own. A search
-// of its own for each scheme, so that the others need not wait for it.
+// All seven packets in flight: three times as many states again, because every order in which answers can be in flight is a separate
+// state. Each scheme has its own test, so that they can run in parallel.
 
 #[test]
 #[ignore = "two and a half minutes: 18,201,291 states"]

@@ -1,4 +1,4 @@
-//! The registry scheme's sender packet by packet.
+//! The registry scheme's sender through the common trait, packet by packet.
 
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::wire::{Ack, Arrived, Common, Control, Flags};

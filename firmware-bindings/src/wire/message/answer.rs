@@ -1,4 +1,4 @@
-//! What a receiver says of a message: MESSAGE_ANSWER, and MESSAGE_MAP, which is one with bits.
+//! Answers of a receiver about a message: MESSAGE_ANSWER, and MESSAGE_MAP, which adds bitmaps.
 
 use super::super::{Common, EncodeError, NackReason, PacketKind, WireError, exact};
 use super::{NO_CONTEXT, context, write};
@@ -7,7 +7,7 @@ use crate::generated::AnswerKind;
 use crate::generated::layout::{message_answer as answer_at, message_map as map_at};
 use crate::ids::{Incarnation, MessageId};
 
-/// What a receiver says of a message.
+/// Content of an answer about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields are named in AnswerKind")]
 pub enum AnswerBody {
@@ -25,7 +25,7 @@ pub enum AnswerBody {
     Received(u32),
     /// See [`AnswerKind::Short`].
     Short { round: u8 },
-    /// See [`AnswerKind::Map`]; bit `i` of the pair is in word `i / 64`.
+    /// See [`AnswerKind::Map`]; bit `i` of each bitmap is in word `i / 64`.
     Map { base: u32, ahead: u16, echo: u32, again: bool, here: [u64; 2], wanted: [u64; 2] },
     /// See [`AnswerKind::ReadAccepted`].
     ReadAccepted,
@@ -36,15 +36,15 @@ pub enum AnswerBody {
 /// MESSAGE_ANSWER or MESSAGE_MAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MessageAnswer {
-    /// From the receiver of the data.
+    /// Common header: from the receiver of the data.
     pub common: Common,
-    /// The message, or the read.
+    /// Id of the message or read.
     pub message: MessageId,
-    /// Incarnation that its packets carried.
+    /// Incarnation in the message's packets.
     pub peer_incarnation: Incarnation,
-    /// The receiver's context, if it has one.
+    /// Context of the receiver, if it has one.
     pub context: Option<u32>,
-    /// What it says.
+    /// Content of the answer.
     pub body: AnswerBody,
 }
 
@@ -58,7 +58,7 @@ impl MessageAnswer {
         }
     }
 
-    /// ANSWER, FIRST, LAST and REASON.
+    /// Values of ANSWER, FIRST, LAST and REASON.
     const fn fields(&self) -> (AnswerKind, u32, u32, u8) {
         match self.body {
             AnswerBody::Accepted => (AnswerKind::Accepted, 0, 0, 0),
@@ -125,7 +125,7 @@ impl MessageAnswer {
             context: context(u32_at::<{ answer_at::CONTEXT }, _>(head)),
             body,
         };
-        // What a kind of answer does not use is 0.
+        // Fields that a kind of answer does not use are 0.
         let (_, expected_first, expected_last, expected_reason) = answer.fields();
         let expected = (expected_first, expected_last, expected_reason, answer.ahead());
         if expected != (first, last, reason, ahead) {

@@ -1,4 +1,4 @@
-//! What stands around the data: interrupts that several share, a run that fails, registers that are tried, every number of channels.
+//! Everything besides data: shared interrupts, a failing run, register checks, every number of channels.
 
 use super::{DATA, Driver, Engine, METHODS, Method};
 use crate::foreign_drivers::GuestMachine;
@@ -28,7 +28,7 @@ fn vendor_user_interrupts_reach_vectors() {
     }
 }
 
-/// Lines that user logic holds, any of the sixteen: each reaches its vector, or the one handler, and stays until it is taken back.
+/// Lines that user logic holds, any of the sixteen: each reaches its vector, or the shared handler, and stays high until it is lowered.
 #[test]
 fn vendor_user_logic_raises_any_line() {
     for method in [Method::Msix, Method::Msi, Method::Line] {
@@ -49,7 +49,7 @@ fn vendor_user_logic_raises_any_line() {
                 _ => assert!(host.line),
             }
             assert_eq!(driver.requests(), (1 << line, 0));
-            // The handler masks it, an application serves it, and it is unmasked: it asks again for as long as it is held.
+            // The handler masks it, an application serves it, and it is unmasked: it requests again as long as it is held high.
             driver.write(0x200C, 1 << line);
             assert_eq!((driver.requests(), driver.guest.host.line), ((0, 0), false));
             assert_eq!(driver.read(0x2048), 1 << line);
@@ -63,7 +63,7 @@ fn vendor_user_logic_raises_any_line() {
         }
         let GuestMachine { card, host, .. } = &mut driver.guest;
         assert!(!card.set_user_interrupt(16, true, host), "there are sixteen");
-        // A reset of the core is none of user logic's; loading the FPGA anew is.
+        // A reset of the core does not affect user logic; reloading the FPGA does.
         card.set_user_interrupt(5, true, host);
         card.reset();
         card.set_command(true, true);
@@ -74,8 +74,8 @@ fn vendor_user_logic_raises_any_line() {
     }
 }
 
-/// Several engines and a user interrupt at once on one line, or one message: the handler masks all that ask, and each engine is served
-/// and unmasked in its turn. As long as one of them is not, the line comes back with its mask.
+/// Several engines and a user interrupt at the same time on one line, or one message: the handler masks all requests, and each engine is
+/// served and unmasked in turn. Unmasking one that is not served raises the line again.
 #[test]
 fn vendor_one_handler_serves_all_requests() {
     for (method, h2c, c2h) in [Method::Msi, Method::Line]
@@ -109,7 +109,7 @@ fn vendor_one_handler_serves_all_requests() {
             for place in 0..count {
                 let engine = (order + place) % count;
                 let Engine { base, number, .. } = driver.engines[engine];
-                // Unmasked before it is served, it asks again; the others stay masked.
+                // If unmasked before it is served, it requests again; the others stay masked.
                 driver.write(0x2014, 1 << number);
                 assert_eq!((asserted(&driver), driver.read(0x2044)), (method == Method::Line, 1 << number));
                 assert_eq!(driver.read(base + 0x44), 0b110);
@@ -125,7 +125,7 @@ fn vendor_one_handler_serves_all_requests() {
     }
 }
 
-/// A transfer that fails: what the driver reads to find out, its stop, and that the next run works.
+/// A transfer that fails: the driver's reads to find the cause, its stop, and success of the next run.
 #[test]
 fn vendor_failed_run_is_stopped_and_next_works() {
     for method in [Method::Msix, Method::Line] {
@@ -133,7 +133,7 @@ fn vendor_failed_run_is_stopped_and_next_works() {
         driver.guest.host.map(DATA, 0x1000);
         let Engine { base, number, .. } = driver.engines[0];
         let bit = 1 << number;
-        // The second page is nobody's.
+        // The second page is not mapped.
         let first = driver.begin(0, &[(DATA, 64), (0x7_0000_0000, 64), (DATA, 64)], 0x1000);
         if method == Method::Line {
             assert_eq!(driver.read(0x2044), bit);
@@ -174,7 +174,7 @@ fn vendor_register_pokes_work() {
     for channel in 4..8 {
         assert_eq!(driver.read(0x100 * channel), 0, "no such channel");
     }
-    // Fixed addresses are a mode of the channel; what must be aligned is asked for again.
+    // Fixed addresses are a mode of the channel; the alignment register is read again.
     driver.write(0x08, 1 << 25);
     assert_eq!(driver.read(0x4C), 0x0040_4040, "addresses and lengths in whole beats");
     driver.write(0x0C, 1 << 25);

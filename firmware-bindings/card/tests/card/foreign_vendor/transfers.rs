@@ -1,4 +1,4 @@
-//! Data: every built-in card by every interrupt method, runs of any length, the performance ring, fixed addresses, credits, streams.
+//! Data: every built-in card with every interrupt method, runs of any length, the performance ring, fixed addresses, credits, streams.
 
 use super::{DATA, Driver, MAX_RUN_DESCRIPTORS, METHODS, Method, RESULTS, RING};
 use crate::foreign_drivers::{GuestMachine, gather, pages, scatter};
@@ -10,13 +10,13 @@ fn vendor_every_board_probe_use_remove_by_every_method() {
     for builtin in CardDescription::builtins().filter(|builtin| builtin.name != "quirky") {
         let description = CardDescription::builtin(builtin.name).expect("built in");
         if description.xdma.stream {
-            // No addresses; see `streams`.
+            // Stream channels have no addresses; see `streams`.
             continue;
         }
         let base = description.memory.base;
         let mut machine = GuestMachine::new(description.clone());
         for method in METHODS {
-            // Told to use MSI-X where there is none, it takes the line.
+            // If MSI-X is requested but missing, it uses the line.
             let method = match method {
                 Method::Msix if description.interrupts.msix_vectors == 0 => Method::Line,
                 other => other,
@@ -51,8 +51,8 @@ fn vendor_every_board_probe_use_remove_by_every_method() {
     }
 }
 
-/// The driver asks for a vector for every channel and each of 16 user interrupts, even where it is to poll; a card with MSI-X and fewer
-/// of them is none for it.
+/// The driver requests a vector for every channel and each of 16 user interrupts, even in poll mode. It cannot drive a card with MSI-X and
+/// fewer vectors.
 #[test]
 fn vendor_too_few_vectors_is_refused() {
     for (file, text) in [
@@ -76,7 +76,7 @@ fn vendor_runs_of_any_length_and_start() {
     for method in [Method::Poll, Method::Msix, Method::Line] {
         let mut driver = Driver::load(GuestMachine::new(small()), method);
         driver.guest.host.map(DATA, 4096 * (MAX_RUN_DESCRIPTORS as usize + 1));
-        // Starts at every kind of place in a block and in a page of 128.
+        // Starts at every kind of position in a block and in a page of 128.
         for count in [1, 2, 62, 1, 63, 64, 65, 1, 127, 128, 129, 300, 1] {
             let segments = pages(DATA, 0, 4096 * count);
             let data = pattern(4096 * count as usize, count as u32);
@@ -87,7 +87,7 @@ fn vendor_runs_of_any_length_and_start() {
             driver.guest.card.peek(fpga_registers::CardAddr::new(0x10_0000), &mut seen).expect("memory");
             assert!(seen == data, "{count} descriptors by {method:?}");
         }
-        // All of them at once.
+        // All of them at the same time.
         driver.engines[0].next = 0;
         let segments = pages(DATA, 0, 4096 * MAX_RUN_DESCRIPTORS);
         driver.run(0, &segments, 0);
@@ -103,7 +103,7 @@ fn vendor_performance_ring_runs_until_stopped() {
         let mut driver = Driver::load(GuestMachine::new(small()), method);
         driver.guest.host.map(DATA, 0x1000);
         let (ring, base) = (RING, driver.engines[0].base);
-        // No Stop, no Completed, no adjacency: the last one leads back to the first.
+        // No Stop, no Completed, no adjacency: the last one links to the first.
         for index in 0..128 {
             let next = ring + 32 * ((index + 1) % 128);
             driver.guest.host.descriptor(ring + 32 * index, MAGIC, 4096, DATA, 0, next);
@@ -134,8 +134,8 @@ fn vendor_performance_ring_runs_until_stopped() {
     }
 }
 
-/// Fixed card addresses, as the driver's address mode does it: set once, the alignments asked for again, then runs as ever. The engine
-/// moves whole beats to or from one place; what is not whole beats is refused with its bit.
+/// Fixed card addresses, as the driver's address mode does it: set once, alignments read again, then runs as usual. The engine moves whole
+/// beats to or from one address; a length or address that is not whole beats is refused with its status bit.
 #[test]
 fn vendor_fixed_address_mode() {
     for method in [Method::Poll, Method::Msix, Method::Line] {
@@ -155,7 +155,7 @@ fn vendor_fixed_address_mode() {
         assert_eq!(seen[..64], data[192..], "the last beat is what stays");
         assert_eq!(seen[64..], [0; 64], "and nothing lies behind it");
         assert!(driver.guest.card.faults().is_empty());
-        // Off again: every address as before.
+        // Off again: addresses increment as before.
         driver.start &= !(1 << 25);
         driver.write(base + 0x0C, 1 << 25);
         driver.run(to_card, &[(DATA + 3, 99)], 0x5001);
@@ -164,7 +164,7 @@ fn vendor_fixed_address_mode() {
     }
 }
 
-/// Credits as the driver grants them where it was told to: before the start, as many as the run has descriptors.
+/// Credits as the driver grants them if configured to: before the start, as many as the run has descriptors.
 #[test]
 fn vendor_credits_granted_before_start() {
     let mut driver = Driver::load(GuestMachine::new(small()), Method::Msix);
@@ -183,8 +183,8 @@ fn vendor_credits_granted_before_start() {
     driver.run(engine, &pages(DATA, 0, 4096), 0);
 }
 
-/// Receives are posted first, as the vendor's streaming test does it; what was sent comes back through the loopback, and the
-/// lengths are those of the results, not of the descriptors.
+/// Receives are posted first, as in the vendor's streaming test. The sent data returns through the loopback, and the lengths are those of
+/// the results, not of the descriptors.
 #[test]
 fn vendor_stream_results() {
     for method in [Method::Poll, Method::Msix] {
@@ -230,9 +230,9 @@ fn vendor_stream_results() {
     }
 }
 
-/// A read that ends with its packet (`dma_from_device -e`): descriptors for the whole buffer, each of them reporting. Once one of them
-/// has the end of the packet, the driver clears Run with the rest still posted, gives the buffer back and starts anew for the next read.
-/// Whether that read sees the next packet is what `stream.stop_drops_empty` decides.
+/// A read that ends with its packet (`dma_from_device -e`): descriptors for the whole buffer, each with a completion. When one of them has
+/// the end of the packet, the driver clears Run with the rest still posted, frees the buffer and starts a new run for the next read.
+/// `stream.stop_drops_empty` decides whether that read gets the next packet.
 #[test]
 fn vendor_stream_read_ends_with_packet() {
     for drops in [true, false] {
@@ -253,7 +253,7 @@ fn vendor_stream_read_ends_with_packet() {
             driver.guest.work();
             let result = (driver.guest.host.get_word(RESULTS), driver.guest.host.get_word(RESULTS + 4));
             if !drops && round > 0 {
-                // The packet went where the last read had a buffer, which is no longer its own.
+                // The packet went to the buffer of the previous read, which the read no longer owns.
                 assert_eq!(result, (0, 0));
                 assert!(driver.guest.host.get(DATA + 0x1000, 1000) == pattern(1000, 2));
                 break;

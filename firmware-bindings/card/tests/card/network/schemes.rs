@@ -1,4 +1,4 @@
-//! Several schemes at once: registers, what is told of them, and what is refused.
+//! Several schemes at the same time: registers, reported values, and refusals.
 
 use super::*;
 use fpga_firmware::event::Outcome;
@@ -9,7 +9,7 @@ const ALL: u32 = 0x3F;
 const SELECTIVE: u32 = 1 << 5;
 const COUNTER: u32 = 1 << 3;
 
-/// A node that goes by `scheme` and others, with memory opened for everybody.
+/// Node with `scheme` as default and other schemes, with memory opened to all nodes.
 fn node_with_scheme(id: u32, scheme: u32, others: u32) -> CardTestbed {
     let mut bench = node(id);
     bench.ni_write(ni::CONTROL, 0);
@@ -21,7 +21,7 @@ fn node_with_scheme(id: u32, scheme: u32, others: u32) -> CardTestbed {
     bench
 }
 
-/// A command by `scheme`, of 1000 bytes.
+/// Command with `scheme`, of 1000 bytes.
 fn command(sequence: u32, to: u32, scheme: Option<Scheme>) -> WindowHeader {
     WindowHeader {
         kind: WindowKind::Command,
@@ -64,7 +64,7 @@ fn ni_scheme_change_needs_disabled_interface() {
         bench.ni_write(ni::SCHEMES_ON, value);
         assert_eq!(bench.ni_read(ni::SCHEMES_ON), value);
     }
-    // A reset of the interface keeps it, as all settings.
+    // A reset of the interface keeps it, like all settings.
     bench.ni_write(ni::CONTROL, ni::control::RESET);
     assert_eq!(bench.ni_read(ni::SCHEMES_ON), ALL);
     assert!(bench.events().is_empty(), "nothing of this was refused");
@@ -78,7 +78,7 @@ fn ni_scheme_change_needs_disabled_interface() {
     alone.ni_write(ni::SCHEMES_ON, 1);
     assert_eq!(alone.ni_read(ni::SCHEMES_ON), 1);
 
-    // One entry cannot be the registry's and a context.
+    // One entry cannot belong to both the registry and a context.
     let mut one = small();
     one.ni.registry_entries = 1;
     let mut one = prepare(CardTestbed::with(one));
@@ -90,7 +90,7 @@ fn ni_scheme_change_needs_disabled_interface() {
     refused(&mut one, ni::SCHEME, 0);
 }
 
-/// Both ways of sending at once, into one table of memory windows; counters are sums.
+/// Both ways of sending at the same time, into one table of memory windows; counters are sums.
 #[test]
 fn ni_segments_and_messages_share_windows() {
     let (mut a, mut b) = (node_with_scheme(1, 0, ALL), node_with_scheme(2, 0, ALL));
@@ -116,7 +116,7 @@ fn ni_segments_and_messages_share_windows() {
     assert_eq!(told.iter().filter(|event| event.kind == EventKind::Notice).count(), 6);
     assert_eq!(b.counter(counters::REGISTRATIONS), 6);
     assert_eq!(b.counter(counters::COMPLETIONS), 6);
-    // The registry's entries come first, contexts behind them.
+    // The registry's entries come first, contexts follow.
     let half = b.ni_read(ni::REGISTRY_ENTRIES).div_ceil(2);
     for event in told.iter().filter(|event| event.kind == EventKind::Registered) {
         let of_message = event.segment != 0;
@@ -134,7 +134,7 @@ fn ni_registry_entries_name_scheme() {
     fill(&mut a, 0, &header(1, 2, 1000), &[1; 1000], 1);
     fill(&mut a, 1, &command(2, 2, Some(Scheme::Selective)), &[], 2);
     a.run();
-    // Of each, only the first packet arrives.
+    // Only the first packet of each arrives.
     let mut frames: Vec<_> = std::iter::from_fn(|| a.card.take_frame()).collect();
     let is_start = |frame: &[u8]| match Packet::parse(frame) {
         Ok(Packet::Data(data)) => data.header().start.is_some(),
@@ -171,7 +171,7 @@ fn ni_inactive_scheme_is_refused() {
     exchange(&mut a, &mut b, |_| 0);
     let [hello] = a.events().try_into().expect("one event");
     assert_eq!((hello.kind, hello.segment), (EventKind::Hello, 1 | COUNTER));
-    // Not on there: its receiver says so. Not on here, or none named where the default is the registry: not taken.
+    // Scheme not active at the receiver: refused there. Not active here, or none given where the default is the registry: not accepted.
     let schemes = [
         (Some(Scheme::Selective), (Outcome::Refused, NackReason::Scheme.value().into())),
         (Some(Scheme::SenderWindow), (Outcome::NotTaken, 0)),
@@ -183,12 +183,12 @@ fn ni_inactive_scheme_is_refused() {
         exchange(&mut a, &mut b, |_| 0);
         assert_eq!(ends(&a.events()), [(outcome, 70 + n, reason)], "{scheme:?}");
     }
-    // Where only the registry is on, a command is no window of its, and a message packet is refused by name.
+    // Where only the registry is active, a command is not a valid window, and a message packet is refused with the reason "scheme".
     let (mut c, mut d) = (node_with_scheme(3, 0, 0), node_with_scheme(4, 5, 0));
     fill(&mut c, 0, &command(1, 4, Some(Scheme::Selective)), &[], 1);
     c.run();
     assert_eq!(c.events()[0].fault_reason(), Some(FaultReason::BadHeader));
-    // The default of one that goes by messages alone need not be named.
+    // The default of a node with message schemes only need not be given.
     fill(&mut d, 0, &command(1, 3, None), &[], 1);
     exchange(&mut d, &mut c, |_| 0);
     assert_eq!(ends(&d.events()), [(Outcome::Refused, 71, NackReason::Scheme.value().into())]);
@@ -209,7 +209,7 @@ fn ni_scheme_parameters_kept_while_disabled() {
         assert_eq!(found, if refused { old } else { value }, "{register:#x}");
         !refused
     };
-    // The same whichever schemes are on.
+    // The same for every set of active schemes.
     for on in [0, ALL] {
         bench.ni_write(ni::SCHEMES_ON, on);
         for (scheme, most) in [
@@ -238,7 +238,7 @@ fn ni_scheme_parameters_kept_while_disabled() {
     }
     bench.ni_write(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
     assert!(!write(&mut bench, window(Scheme::Selective), 7));
-    // A reset of the interface keeps them, a reset of the hardware does not.
+    // A reset of the interface keeps them, a hardware reset does not.
     bench.ni_write(ni::CONTROL, ni::control::RESET);
     assert_eq!(bench.ni_read(ni::ADAPTIVE_WALK_NS), u32::MAX);
 }
