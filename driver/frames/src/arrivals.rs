@@ -1,62 +1,62 @@
-//! One subscriber's slots as it sees them itself.
+//! One subscriber's slots as the subscriber tracks them.
 
 use crate::credits::{FramePosition, possible_slots};
 
-/// A notice or a count of the publisher's that cannot be.
+/// Notification or count from the publisher that is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrivalError {
-    /// There is no such slot.
+    /// The slot does not exist.
     #[error("a frame has arrived in slot {slot} of {slots}")]
     NoSlot {
-        /// The slot.
+        /// Slot number.
         slot: u32,
-        /// How many there are.
+        /// Number of slots.
         slots: u32,
     },
-    /// A frame in a slot that was not given back.
+    /// A frame in a slot that was not returned.
     #[error("a frame has arrived in slot {slot}, which was not given back: what is read from it may be torn")]
     Occupied {
         /// The slot.
         slot: u32,
     },
-    /// The publisher claims to be done with positions that it had no room for.
+    /// The publisher reports positions as ended for which it had no free slot.
     #[error(
         "the publisher says that frames up to position {found} have ended, where at most {limit} can have been sent"
     )]
     AlreadyEnded {
-        /// What it says.
+        /// Reported position.
         found: u32,
-        /// What can be.
+        /// Highest possible position.
         limit: u32,
     },
 }
 
-/// What a slot holds.
+/// State of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// Nothing that is known: the publisher may write it.
+    /// No known content: the publisher may write the slot.
     Empty,
-    /// A frame of so many bytes.
+    /// Holds an unread frame of this many bytes.
     Arrived(u64),
-    /// A frame that somebody reads.
+    /// Holds a frame that a reader uses.
     Read,
-    /// A frame that was given back, or that will not come; an earlier one was not.
+    /// The frame was returned or will not come, but an earlier position is not done yet.
     Done,
 }
 
-/// The slots, in the order of their positions (see [`Credits`](crate::credits::Credits)).
+/// Slots of one subscriber, in the order of their positions (see [`Credits`](crate::credits::Credits)).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Arrivals {
     states: Box<[State]>,
-    /// The lowest position that was not given back.
+    /// Lowest position that was not returned.
     consumed: u32,
-    /// The next position to be read.
+    /// Next position to be read.
     next: u32,
 }
 
 impl Arrivals {
-    /// So many empty slots; the first frame will be at position `first`. `None` if there cannot be so many.
+    /// Creates `slots` empty slots; the first frame is at position `first`. `None` if the number of slots is not possible.
     #[must_use]
     pub fn new(slots: u32, first: u32) -> Option<Self> {
         let length = usize::try_from(slots).ok().filter(|_| possible_slots(slots))?;
@@ -72,10 +72,10 @@ impl Arrivals {
         self.states.get_mut(usize::try_from(slot).ok()?)
     }
 
-    /// A frame of `length` bytes is in `slot`.
+    /// Records that a frame of `length` bytes is in `slot`.
     ///
     /// # Errors
-    /// [`ArrivalError`]: nothing changes.
+    /// [`ArrivalError`]. Nothing changes.
     pub fn arrived(&mut self, slot: u32, length: u64) -> Result<(), ArrivalError> {
         let slots = self.slots();
         let place = usize::try_from(slot).ok().and_then(|at| self.states.get_mut(at));
@@ -86,11 +86,11 @@ impl Arrivals {
         Ok(())
     }
 
-    /// The publisher says that everything before `settled` has ended: what has not arrived is given back. Returns how many that is.
-    /// What it said earlier, and is late, changes nothing.
+    /// Records that every position before `settled` has ended: frames that have not arrived count as returned. Returns their number. An
+    /// older value that arrives late changes nothing.
     ///
     /// # Errors
-    /// [`ArrivalError::AlreadyEnded`]: nothing changes.
+    /// [`ArrivalError::AlreadyEnded`]. Nothing changes.
     pub fn settled(&mut self, settled: u32) -> Result<u32, ArrivalError> {
         let ahead = settled.wrapping_sub(self.consumed);
         if ahead > 1 << 31 {
@@ -111,7 +111,7 @@ impl Arrivals {
         Ok(lost)
     }
 
-    /// The next frame to be read, in the order of positions; it counts as read from now on. `None` if it has not arrived.
+    /// Returns the next frame in the order of positions and marks it as being read. `None` if it has not arrived.
     #[must_use]
     pub fn read(&mut self) -> Option<(FramePosition, u64)> {
         let slots = self.slots();
@@ -130,7 +130,7 @@ impl Arrivals {
         None
     }
 
-    /// Whoever read the frame at `position` is done with it. False: nobody did.
+    /// Records that the reader of the frame at `position` has released it. Returns false if the frame was not being read.
     pub fn release(&mut self, position: u32) -> bool {
         let inside = position.wrapping_sub(self.consumed) < self.next.wrapping_sub(self.consumed);
         match self.state(position) {
@@ -151,13 +151,13 @@ impl Arrivals {
         }
     }
 
-    /// Everything before this position was given back: what the publisher is told.
+    /// Position before which every frame was returned: the count that the publisher receives.
     #[must_use]
     pub const fn consumed(&self) -> u32 {
         self.consumed
     }
 
-    /// The next position to be read: with [`consumed`](Self::consumed), how many frames are being read.
+    /// Next position to be read. The difference to [`consumed`](Self::consumed) is the number of frames that are being read.
     #[must_use]
     pub const fn next(&self) -> u32 {
         self.next

@@ -1,88 +1,89 @@
-//! What lies in card memory besides data: the head of a frame, and the two cells by which publisher and subscriber tell each other how
-//! far they are. All numbers are little-endian; each of the three is a block of 64 bytes that ends in a CRC-32C of the rest, so that one
-//! which was caught half written, or is something else, is known.
+//! Blocks in card memory besides data: the frame header, and the two cells in which publisher and subscriber report their progress to each
+//! other. All numbers are little-endian. Each of the three is a block of 64 bytes that ends in a CRC-32C of the rest, so that a
+//! half-written or foreign block is detected.
 //!
 //! ```text
 //! frame       0 magic "FRM1"  4 version u16  6 kind u16   8 stream u64  16 sequence u64  24 data bytes u64
-//!            32 value bytes u32  36 room for the value u32  40 time u64   48 zeros                       60 CRC
+//!            32 value bytes u32  36 space for the value u32  40 time u64  48 zeros                       60 CRC
 //! status      0 magic "FRM1"  4 version u16  6 kind u16   8 stream u64  16 next sequence u64  24 settled u32  28 sent u32
 //!            32 ended u32  36 number u32  40 zeros                                                       60 CRC
 //! credit      0 magic "FRM1"  4 version u16  6 kind u16   8 key u64     16 consumed u32  20 leaving u32
 //!            24 heard u32  28 zeros                                                                      60 CRC
 //! ```
 //!
-//! A frame's value follows its head, in room of a fixed size, and then its data: so both are written where they are, in any order.
+//! A frame's value follows its header in a space of fixed size, and the data follows the value. Both are therefore written in place, in any
+//! order.
 
 use fpga_driver::SharedSlice;
 use fpga_driver::firmware::crc::crc32c;
 
 use crate::sequence::Sequence;
 
-/// Version of everything that is exchanged: these blocks, and the messages of [`bootstrap`](crate::bootstrap).
+/// Version of everything that is exchanged: these blocks and the messages of [`bootstrap`](crate::bootstrap).
 pub const VERSION: u16 = 3;
 
-/// Bytes of a block.
+/// Length of a block in bytes.
 pub const BLOCK: usize = 64;
-/// The same as a number of card memory.
+/// `BLOCK` as a card memory length.
 pub(crate) const BLOCK_BYTES: u64 = BLOCK as u64;
 
 const MAGIC: [u8; 4] = *b"FRM1";
 const CRC_AT: usize = BLOCK - 4;
 
-/// Why a block is not believed.
+/// Reason why a block is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
     /// Fewer than 64 bytes.
     #[error("it has {found} bytes")]
     Short {
-        /// How many.
+        /// Number of bytes.
         found: usize,
     },
-    /// The CRC is another.
+    /// The CRC does not match.
     #[error("its CRC-32C is {found:#010x} instead of {computed:#010x}: it is damaged, or half written")]
     Crc {
-        /// What it says.
+        /// CRC in the block.
         found: u32,
-        /// What its bytes give.
+        /// CRC computed over the block.
         computed: u32,
     },
-    /// It is no block of frame streams.
+    /// Not a block of frame streams.
     #[error("it begins with {found:02x?}")]
     Magic {
-        /// The first bytes.
+        /// First bytes of the block.
         found: [u8; 4],
     },
-    /// Of another version.
+    /// Another version.
     #[error("its version is {found}, and {VERSION} is known here")]
     Version {
-        /// Which.
+        /// Version in the block.
         found: u16,
     },
-    /// Of another kind.
+    /// Another kind of block.
     #[error("it is of kind {found}, where {expected} belongs")]
     Kind {
-        /// Which.
+        /// Kind in the block.
         found: u16,
-        /// What was expected.
+        /// Expected kind.
         expected: u16,
     },
-    /// Of another stream.
+    /// A block of another stream.
     #[error(
         "it belongs to stream {found:#x}, not to {expected:#x}: a publisher that was started again has another stream; join it"
     )]
     Stream {
-        /// Which.
+        /// Stream in the block.
         found: u64,
-        /// The one that was joined.
+        /// Stream that was joined.
         expected: u64,
     },
-    /// Its lengths contradict each other.
+    /// The lengths contradict each other.
     #[error("its lengths contradict each other or what has arrived")]
     Lengths,
 }
 
-/// Takes numbers off the front of bytes.
+/// Reads numbers from the front of a byte slice.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Reader<'_> {
@@ -105,7 +106,7 @@ impl Reader<'_> {
     }
 }
 
-/// Puts numbers one behind the other; what finds no room is left out, which no caller's constant size permits.
+/// Writes numbers one behind the other. A number that does not fit is omitted; the constant sizes of all callers exclude this.
 pub(crate) struct Writer<'a>(pub(crate) &'a mut [u8]);
 
 impl Writer<'_> {
@@ -145,7 +146,8 @@ fn seal(kind: u16, stream: u64, fill: impl FnOnce(&mut Writer<'_>)) -> [u8; BLOC
     bytes
 }
 
-/// A copy of the block at `offset`, taken once: a card that changes it meanwhile cannot make it differ from what was checked.
+/// Returns a copy of the block at `offset`. It is read once: a card that changes the block afterwards cannot make it differ from the bytes
+/// that were checked.
 pub(crate) fn block_at(memory: SharedSlice<'_>, offset: usize) -> Result<[u8; BLOCK], BlockError> {
     let mut block = [0; BLOCK];
     match memory.read(offset, &mut block) {
@@ -154,7 +156,7 @@ pub(crate) fn block_at(memory: SharedSlice<'_>, offset: usize) -> Result<[u8; BL
     }
 }
 
-/// Checks all that blocks have in common; the reader stands behind the stream's number.
+/// Checks the fields that all blocks share. The returned reader is positioned after the stream number.
 fn open(bytes: &[u8], kind: u16, stream: u64) -> Result<Reader<'_>, BlockError> {
     let short = BlockError::Short { found: bytes.len() };
     let block = bytes.first_chunk::<BLOCK>().ok_or(short)?;
@@ -183,27 +185,27 @@ fn open(bytes: &[u8], kind: u16, stream: u64) -> Result<Reader<'_>, BlockError> 
     }
 }
 
-/// The head of a frame.
+/// Frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Its publisher's stream.
+    /// Stream of the publisher.
     pub stream: u64,
-    /// Its number.
+    /// Sequence number of the frame.
     pub sequence: Sequence,
-    /// Bytes of data.
+    /// Length of the data in bytes.
     pub data_length: u64,
-    /// Bytes of the value.
+    /// Length of the value in bytes.
     pub value_length: u32,
-    /// Bytes between head and data.
+    /// Bytes between header and data.
     pub max_value_length: u32,
-    /// When it was published, by the clock of the publisher's card, in nanoseconds.
+    /// Publication time by the clock of the publisher's card, in nanoseconds.
     pub time: u64,
 }
 
 impl FrameHeader {
     const KIND: u16 = 1;
 
-    /// The block.
+    /// Serialises the header.
     #[must_use]
     pub fn encode(&self) -> [u8; BLOCK] {
         seal(Self::KIND, self.stream, |out| {
@@ -212,7 +214,7 @@ impl FrameHeader {
         })
     }
 
-    /// Reads the head of a frame of `length` bytes, head included.
+    /// Parses the header of a frame of `length` bytes, header included.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -231,27 +233,27 @@ impl FrameHeader {
     }
 }
 
-/// How far a publisher is, for one of its subscribers.
+/// Status block: progress of a publisher, for one of its subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusBlock {
-    /// The stream.
+    /// Stream number.
     pub stream: u64,
-    /// The frame that will be published next.
+    /// Sequence number of the next frame to be published.
     pub next: Sequence,
-    /// Transfers to earlier positions have ended.
+    /// Position before which all transfers have ended.
     pub settled: u32,
-    /// The position after the last one that was sent.
+    /// Position after the last one that was sent.
     pub sent: u32,
-    /// No more frames will come.
+    /// No more frames follow.
     pub ended: bool,
-    /// Which status this is: they are counted modulo 2^32, each subscriber's by themselves.
+    /// Number of this status, counted modulo 2^32 for each subscriber separately.
     pub number: u32,
 }
 
 impl StatusBlock {
     const KIND: u16 = 2;
 
-    /// The block.
+    /// Serialises the block.
     #[must_use]
     pub fn encode(&self) -> [u8; BLOCK] {
         seal(Self::KIND, self.stream, |out| {
@@ -259,7 +261,7 @@ impl StatusBlock {
         })
     }
 
-    /// Reads a block.
+    /// Parses a block.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -272,23 +274,24 @@ impl StatusBlock {
     }
 }
 
-/// How far a subscriber is.
+/// Credit block: progress of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditBlock {
-    /// The key of the window that it is written into: another subscriber's, or the same node's in an earlier life, has another.
+    /// Key of the window into which the block is written. Another subscriber, or an earlier incarnation of the same node, has another key.
     pub key: u64,
-    /// Everything before this position was given back.
+    /// Position before which every frame was returned.
     pub consumed: u32,
-    /// It wants nothing more.
+    /// The subscriber leaves the stream.
     pub leaving: bool,
-    /// The number of the last status that it has read: so its publisher knows that somebody looks, and does not pile statuses up.
+    /// Number of the last status that the subscriber has read. It shows the publisher that statuses are being read, so that unread ones do
+    /// not accumulate.
     pub heard: u32,
 }
 
 impl CreditBlock {
     const KIND: u16 = 3;
 
-    /// The block.
+    /// Serialises the block.
     #[must_use]
     pub fn encode(&self) -> [u8; BLOCK] {
         seal(Self::KIND, self.key, |out| {
@@ -296,7 +299,7 @@ impl CreditBlock {
         })
     }
 
-    /// Reads a block.
+    /// Parses a block.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -334,7 +337,7 @@ mod tests {
             prop_assert_eq!(StatusBlock::decode(&status.encode(), stream), Ok(status));
             let credit = CreditBlock { key: stream, consumed: a, leaving: flag, heard: b };
             prop_assert_eq!(CreditBlock::decode(&credit.encode(), stream), Ok(credit));
-            // One is not taken for the other, nor for another stream's.
+            // One kind is not accepted as another, nor a block of another stream.
             let kind = CreditBlock::decode(&status.encode(), stream);
             let is_kind = matches!(kind, Err(BlockError::Kind { found: 2, expected: 3 }));
             prop_assert!(is_kind);
@@ -343,7 +346,7 @@ mod tests {
             prop_assert!(is_other);
         }
 
-        /// Every change of any bit is noticed: the CRC covers all of it.
+        /// Every bit flip is detected: the CRC covers the whole block.
         #[test]
         fn block_any_bit_flip_is_refused(consumed: u32, bit in 0..BLOCK * 8) {
             let mut bytes = CreditBlock { key: 1, consumed, leaving: false, heard: 0 }.encode();

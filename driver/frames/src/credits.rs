@@ -1,46 +1,46 @@
-//! One subscriber's slots as its publisher sees them.
+//! One subscriber's slots as the publisher tracks them.
 //!
 //! Frames for a subscriber have *positions*: 0, 1, 2 ... modulo 2^32. Position `p` goes into slot `p % slots`. Four counters follow each
 //! other through the positions:
 //!
 //! ```text
-//!   consumed <= settled, or the other way round     both <= started <= sent <= the lower of both + slots
+//!   consumed <= settled, or settled <= consumed     both <= started <= sent <= the lower of both + slots
 //!   |            |            |           `- frames promised to the subscriber by publish()
 //!   |            |            `- transfers that have been started
-//!   |            `- everything before has ended, well or not
-//!   `- what the subscriber has given back (E3-3): it writes this number, and only this side compares
+//!   |            `- every transfer before it has ended, successfully or not
+//!   `- frames that the subscriber has returned (E3-3): it writes this number, and only this side compares
 //! ```
 //!
-//! A slot is written again only when its frame was given back *and* its transfer has ended: a subscriber may be done with a frame
-//! before this side has heard of its arrival.
+//! A slot is written again only when its frame was returned *and* its transfer has ended: a subscriber may return a frame before this side
+//! has received its acknowledgement.
 
-/// Slots that one subscriber may have.
+/// Maximum number of slots of one subscriber.
 pub const MAX_SLOTS: u32 = 4096;
 
-/// A count that cannot be: more than was ever sent, or less than before.
+/// Impossible credit: more than was ever sent, or less than before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "it says that it is done with frames up to position {found}, where {consumed} to {started} are possible: the subscriber is broken, or somebody else writes its counter"
 )]
 pub struct InvalidCredit {
-    /// What it says.
+    /// Reported position.
     pub found: u32,
-    /// What it said before.
+    /// Position reported before.
     pub consumed: u32,
-    /// What was sent.
+    /// Position after the last frame that was started.
     pub started: u32,
 }
 
-/// Where a frame goes.
+/// Position and slot of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FramePosition {
-    /// Its position.
+    /// Position of the frame.
     pub position: u32,
-    /// Its slot.
+    /// Slot of the frame.
     pub slot: u32,
 }
 
-/// The counters of one subscriber.
+/// Slot counters of one subscriber.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Credits {
     slots: u32,
@@ -50,24 +50,25 @@ pub struct Credits {
     sent: u32,
     /// By slot: the transfer has ended, but an earlier one has not.
     ended: Box<[bool]>,
-    /// Behind the last position whose transfer failed, until the subscriber has passed it.
+    /// Position after the last one whose transfer failed, until the subscriber has passed it.
     failed: Option<u32>,
 }
 
-/// Whether `a` comes at `b` or after it; the two are never 2^31 apart.
+/// Whether `a` is at or after `b`; the two are never 2^31 apart.
 const fn reaches(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) < 1 << 31
 }
 
-/// Whether a subscriber can have so many slots: powers of two alone divide the range of positions, so that nothing jumps when it wraps.
+/// Whether a subscriber can have this number of slots. Only powers of two divide the range of positions, so that slot numbers stay
+/// continuous when positions wrap.
 #[must_use]
 pub const fn possible_slots(slots: u32) -> bool {
     slots.is_power_of_two() && slots <= MAX_SLOTS
 }
 
 impl Credits {
-    /// A subscriber with so many empty slots; its next frame is at position `first`. `None` if there cannot be so many
-    /// ([`possible_slots`]).
+    /// Creates the counters of a subscriber with `slots` empty slots; its next frame is at position `first`. `None` if the number of slots
+    /// is not possible ([`possible_slots`]).
     #[must_use]
     pub fn new(slots: u32, first: u32) -> Option<Self> {
         let length = usize::try_from(slots).ok().filter(|_| possible_slots(slots))?;
@@ -83,7 +84,7 @@ impl Credits {
         })
     }
 
-    /// Frames that can be sent now.
+    /// Number of frames that can be sent now.
     #[must_use]
     pub const fn free_slots(&self) -> u32 {
         let unread = self.sent.wrapping_sub(self.consumed);
@@ -91,7 +92,7 @@ impl Credits {
         self.slots - if unread > unsettled { unread } else { unsettled }
     }
 
-    /// Promises the subscriber a frame; false if it has no room.
+    /// Reserves a slot for one more frame. Returns false if no slot is free.
     #[must_use]
     pub const fn reserve(&mut self) -> bool {
         if self.free_slots() == 0 {
@@ -101,7 +102,7 @@ impl Credits {
         true
     }
 
-    /// Where the oldest frame that was promised and not started goes; `None` if there is none.
+    /// Position of the oldest frame that was reserved and not started; `None` if there is none.
     #[must_use]
     pub const fn due(&self) -> Option<FramePosition> {
         if self.started == self.sent {
@@ -110,14 +111,14 @@ impl Credits {
         Some(FramePosition { position: self.started, slot: self.started % self.slots })
     }
 
-    /// The transfer of the frame that was due has been started.
+    /// Records that the transfer of the due frame was started.
     pub const fn start(&mut self) {
         if self.started != self.sent {
             self.started = self.started.wrapping_add(1);
         }
     }
 
-    /// The transfer to `position` has ended. False: there is none.
+    /// Records that the transfer to `position` has ended. Returns false if there is no such transfer.
     pub fn end(&mut self, position: u32, arrived: bool) -> bool {
         let behind = position.wrapping_sub(self.settled);
         let slots = self.slots;
@@ -143,7 +144,7 @@ impl Credits {
         true
     }
 
-    /// The subscriber says that it is done with everything before `consumed`. Returns how many frames that is more than before.
+    /// Accepts the subscriber's report that every frame before `consumed` was returned. Returns the number of newly returned frames.
     ///
     /// # Errors
     /// [`InvalidCredit`]. Nothing changes.
@@ -159,31 +160,31 @@ impl Credits {
         Ok(more)
     }
 
-    /// Everything before this position has ended: what has not arrived will not.
+    /// Position before which every transfer has ended: a frame that has not arrived by then will not arrive.
     #[must_use]
     pub const fn settled(&self) -> u32 {
         self.settled
     }
 
-    /// Frames that were promised, and whose transfers have not ended.
+    /// Number of frames that were reserved and whose transfers have not ended.
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         self.sent.wrapping_sub(self.settled)
     }
 
-    /// Behind the last frame that was promised.
+    /// Position after the last reserved frame.
     #[must_use]
     pub const fn sent(&self) -> u32 {
         self.sent
     }
 
-    /// Whether the subscriber waits for a frame that will not come, and does not know.
+    /// Whether the subscriber waits for a frame that will not come, and was not notified of it yet.
     #[must_use]
     pub fn needs_status(&self) -> bool {
         self.failed.is_some_and(|failed| reaches(self.settled, failed))
     }
 
-    /// Whether every transfer that was promised has ended.
+    /// Whether every reserved transfer has ended.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.settled == self.sent

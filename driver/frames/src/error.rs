@@ -1,8 +1,8 @@
-//! What can go wrong with frame streams, in the protocol's three kinds.
+//! Errors of frame streams, in the protocol's three kinds.
 //!
-//! | Kind | Type | Who hears of it |
+//! | Kind | Type | Reported to |
 //! |---|---|---|
-//! | internal | [`InternalErrors`] | nobody at once: it was repaired, and counted |
+//! | internal | [`InternalErrors`] | no caller: repaired and counted |
 //! | external | [`PublisherError`], [`TakeError`], [`PublishError`], [`SubscriberError`], [`JoinError`] | the caller, as an error |
 //! | remote | [`RemoteError`], and gaps ([`Event::Gap`](crate::Event::Gap)) | the subscriber, as an event |
 
@@ -20,49 +20,49 @@ use crate::publisher::TooLong;
 use crate::retries::RetriedTransfer;
 use crate::sequence::{OutOfSequence, Sequence};
 
-/// What went wrong and was put right, by kind. All of them may rise in a stream that is well.
+/// Failures that were repaired, counted by kind. All of them may occur in a healthy stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InternalErrors {
-    /// Frames that were filled in ordinary memory, because every slot was on its way.
+    /// Frames that were filled in ordinary memory, because every slot was in flight.
     pub heap_frames: u64,
-    /// Transfers that the endpoint had no room for at once.
+    /// Transfers that were delayed because the endpoint had no space for them.
     pub postponed: u64,
-    /// Credits or states that were caught half written, and fetched again.
+    /// Credit or status blocks that were read half written, and fetched again.
     pub fetched_again: u64,
-    /// Notices of arrivals that belong to nothing of the stream: those of a life before, mostly.
+    /// Arrival notifications that do not belong to the stream, mostly those of an earlier incarnation.
     pub stray_notifications: u64,
-    /// Frames that did not get into the card, and so to nobody.
+    /// Frames whose transfer into the card failed, so that no subscriber gets them.
     pub lost_uploads: u64,
     /// Slots whose memory is lost, because the card may still reach it.
     pub lost_slots: u64,
-    /// Credits or states whose transfer failed; they are sent again.
+    /// Credit or status blocks whose transfer failed; they are sent again.
     pub resent: u64,
-    /// Positions that were given back because their frame will not come.
+    /// Positions that were returned because their frame will not come.
     pub voided: u64,
-    /// Failures between host and card. What failed was moved again, but for a publisher's frames, which are live.
+    /// Failed transfers between host and card. They were repeated, except those of a publisher's frames, which are live data.
     pub faults: u64,
 }
 
-/// What went wrong at the other side, or on the way: it shows at the subscriber.
+/// Error at the remote side or in the network, reported to the subscriber.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// What arrived as a frame is none.
+    /// The received bytes are not a frame.
     #[error("what arrived in slot {slot} is no frame of this stream: {source}")]
     Frame {
-        /// Where.
+        /// Slot of the frame.
         slot: u32,
-        /// What is wrong with it.
+        /// Reason.
         source: BlockError,
     },
     /// Frames in the wrong order.
     #[error(transparent)]
     Sequence(#[from] OutOfSequence),
-    /// The publisher writes where or says what it must not.
+    /// The publisher writes to a slot, or reports a count, that is not allowed.
     #[error(transparent)]
     Arrival(#[from] ArrivalError),
-    /// What the publisher wrote as its state is none.
+    /// The received status block is not valid.
     #[error("what the publisher wrote as its state cannot be read: {0}")]
     Status(BlockError),
 }
@@ -71,56 +71,56 @@ pub enum RemoteError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublisherError {
-    /// Sizes that cannot be.
+    /// Impossible sizes.
     #[error("{card}: {source}")]
     Geometry {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What is wrong.
+        /// Reason.
         source: GeometryError,
     },
-    /// An option that cannot be.
+    /// Impossible option value.
     #[error("{card}: {what} is {found}: {expected}")]
     Option {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// Which.
+        /// Name of the option.
         what: &'static str,
-        /// What was asked for.
+        /// Requested value.
         found: u64,
-        /// What is possible.
+        /// Possible values.
         expected: &'static str,
     },
-    /// The endpoint cannot go on.
+    /// The endpoint failed.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// A channel or memory could not be taken.
+    /// A channel or memory could not be acquired.
     #[error(transparent)]
     Resource(#[from] ResourceError),
-    /// A channel cannot go on.
+    /// A channel failed.
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// A block was not taken by a channel.
+    /// A channel refused a block.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// What is not moved between host and card, however often it is tried.
+    /// A transfer between host and card that fails at every retry.
     #[error(
         "{what} could not be moved between host and card {failures} times, one after the other, the last time so: {last}"
     )]
     Fault {
-        /// What.
+        /// Kind of transfer.
         what: RetriedTransfer,
-        /// How often.
+        /// Number of consecutive failures.
         failures: u32,
-        /// The last time.
+        /// Last failure.
         last: Box<ChannelFault>,
     },
-    /// No randomness for the stream's number, or nothing to listen on.
+    /// No random number for the stream number, or no port to listen on.
     #[error("{what}: {reason}")]
     System {
-        /// What was asked of the system.
+        /// Request to the operating system.
         what: String,
-        /// What it said.
+        /// Error of the operating system.
         reason: String,
     },
     /// Closing took too long.
@@ -128,110 +128,110 @@ pub enum PublisherError {
         "{card}: after {waited:?} there are still {frames} frames on their way; wait longer, or drop the publisher, and with it those frames"
     )]
     TimedOut {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
-        /// Frames that some subscriber was promised and does not have.
+        /// Frames that were promised to some subscriber and have not arrived there.
         frames: usize,
     },
 }
 
-/// No frame to be filled.
+/// Reason why no frame is available to fill.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// All slots, and all that ordinary memory may hold besides, are in use.
+    /// All slots and all frames that ordinary memory may hold are in use.
     #[error(
         "all {slots} slots and {heap_slots} frames in ordinary memory are in use: frames are made faster than they leave, or are held; poll, publish or drop some, or open the publisher with more slots"
     )]
     Full {
-        /// Slots of the pool.
+        /// Number of slots in the pool.
         slots: u32,
-        /// Frames in ordinary memory at most.
+        /// Maximum number of frames in ordinary memory.
         heap_slots: u32,
     },
-    /// The stream is at its end.
+    /// The stream is closing.
     #[error("the stream is being closed: no more frames")]
     Closing,
-    /// The publisher cannot go on.
+    /// The publisher failed.
     #[error(transparent)]
     Publisher(#[from] PublisherError),
 }
 
-/// A frame was not sent to anybody. Its number is used all the same (E3-6), and its slot is free again.
+/// A frame was sent to no subscriber. Its number is used all the same (E3-6), and its slot is free again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// There are subscribers, and none of them has room.
+    /// There are subscribers, and none of them has a free slot.
     #[error(
         "frame {sequence}: none of the {subscribers} subscribers has room: they read too slowly, or not at all"
     )]
     NoFreeSlot {
-        /// The frame.
+        /// Sequence number of the frame.
         sequence: Sequence,
-        /// How many there are.
+        /// Number of subscribers.
         subscribers: u32,
     },
-    /// The channel to the card does not take it.
+    /// The channel to the card refuses the frame.
     #[error("frame {sequence}: {source}")]
     Submit {
-        /// The frame.
+        /// Sequence number of the frame.
         sequence: Sequence,
-        /// Why not.
+        /// Reason.
         source: SubmitError,
     },
-    /// Another publisher's frame, or one without memory. No number is used.
+    /// The frame belongs to another publisher, or has no memory. No number is used.
     #[error("the frame is another publisher's: publish it there")]
     Foreign,
-    /// The stream is at its end. No number is used.
+    /// The stream is closing. No number is used.
     #[error("the stream is being closed: no more frames")]
     Closing,
-    /// The frame is not what it should be. No number is used.
+    /// The frame is too long. No number is used.
     #[error(transparent)]
     TooLong(#[from] TooLong),
 }
 
-/// Becoming a subscriber failed.
+/// Joining a stream failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The conversation with the publisher.
+    /// The bootstrap conversation with the publisher failed.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// The publisher's frames do not fit here.
+    /// The publisher's frames do not fit into this card.
     #[error("{card}: the publisher's frames do not fit: {source}")]
     Geometry {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What is wrong.
+        /// Reason.
         source: GeometryError,
     },
-    /// The card could have to tell more than its event ring holds, if nobody looked for a while.
+    /// The card could write more events than its event ring holds between two polls that are far apart.
     #[error(
         "{card}: {slots} slots for frames of up to {segments} segments each can make {needed} events while nobody looks, and three eighths of an event ring of {entries} have to hold them; join with fewer slots, or open the endpoint with more event entries (up to 65536)"
     )]
     EventRing {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// Slots of the subscriber.
+        /// Number of slots of the subscriber.
         slots: u32,
-        /// Segments of the longest frame.
+        /// Number of segments of the longest frame.
         segments: u64,
-        /// Events that all of it can make.
+        /// Maximum number of events.
         needed: u64,
-        /// Entries of the event ring.
+        /// Number of entries of the event ring.
         entries: u32,
     },
-    /// What the publisher said cannot be.
+    /// The publisher sent an impossible value.
     #[error("the publisher at node {node} says what cannot be: {what}")]
     Offer {
-        /// Its node.
+        /// Node of the publisher.
         node: NodeId,
-        /// What.
+        /// Description of the value.
         what: &'static str,
     },
-    /// Something of the card failed.
+    /// An operation on the local card failed.
     #[error(transparent)]
     Subscriber(#[from] SubscriberError),
 }
@@ -240,59 +240,59 @@ pub enum JoinError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriberError {
-    /// The endpoint cannot go on.
+    /// The endpoint failed.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// A channel or memory could not be taken.
+    /// A channel or memory could not be acquired.
     #[error(transparent)]
     Resource(#[from] ResourceError),
-    /// A channel cannot go on.
+    /// A channel failed.
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// A transfer was not taken by a channel.
+    /// A channel refused a transfer.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// What is not moved between host and card, however often it is tried.
+    /// A transfer between host and card that fails at every retry.
     #[error(
         "{what} could not be moved between host and card {failures} times, one after the other, the last time so: {last}"
     )]
     Fault {
-        /// What.
+        /// Kind of transfer.
         what: RetriedTransfer,
-        /// How often.
+        /// Number of consecutive failures.
         failures: u32,
-        /// The last time.
+        /// Last failure.
         last: Box<ChannelFault>,
     },
     /// The credit cannot be sent.
     #[error("the credit cannot be sent: {0}")]
     Send(#[from] SendError),
-    /// The publisher takes no credit any more.
+    /// The publisher no longer accepts credits.
     #[error(
         "the publisher at node {node} is gone: {failures} credits failed one after the other, the last one so: {last}; join again"
     )]
     Unreachable {
-        /// Its node.
+        /// Node of the publisher.
         node: NodeId,
-        /// How many.
+        /// Number of consecutive failures.
         failures: u32,
-        /// The last one.
+        /// Last failure.
         last: TransferError,
     },
-    /// Nothing was heard for longer than the publisher ever is silent, while this side looked.
+    /// Nothing was received for longer than a live publisher stays silent, while this side polled.
     #[error(
         "nothing was heard of the publisher at node {node} for {silence:?}: it has ended without a word, or the network has; join again"
     )]
     Silent {
-        /// Its node.
+        /// Node of the publisher.
         node: NodeId,
-        /// How long nothing was heard; of a time in which nobody looked, a heartbeat at most.
+        /// Time without a message. A period without polls counts as one heartbeat at most.
         silence: Duration,
     },
-    /// A wait's time is over.
+    /// The wait timed out.
     #[error("no frame within {waited:?}; wait longer")]
     TimedOut {
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
     },
 }

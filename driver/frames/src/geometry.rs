@@ -1,13 +1,13 @@
-//! How large frames are, and where they lie in card memory.
+//! Frame sizes and the layout of frames in card memory.
 
 use fpga_driver::{CardAddr, CardRange};
 
 use crate::blocks::BLOCK_BYTES;
 
-/// Frames begin at multiples of this: what the widest copy engine without realignment needs (PG034).
+/// Alignment of frames in bytes: the requirement of the widest copy engine without realignment (PG034).
 const ALIGNMENT: u64 = 64;
 
-/// Sizes that cannot be.
+/// Impossible sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeometryError {
@@ -19,37 +19,37 @@ pub enum GeometryError {
         "no slots: a stream needs one at least, and one more for every frame that is filled while others are on their way"
     )]
     NoSlots,
-    /// A subscriber's slots are counted modulo 2^32.
+    /// The number of slots of a subscriber is not a power of two up to the maximum; positions are counted modulo 2^32.
     #[error("{slots} slots: a subscriber has a power of two of them, up to {}", crate::credits::MAX_SLOTS)]
     Slots {
-        /// How many were asked for.
+        /// Requested number of slots.
         slots: u32,
     },
-    /// More than there is memory.
+    /// More than the available card memory.
     #[error(
         "{slots} slots of {slot} bytes each ({data} bytes of data) are more than the {memory} bytes of card memory that can be used; use fewer slots or smaller frames"
     )]
     Memory {
-        /// How many.
+        /// Number of slots.
         slots: u32,
-        /// Bytes of one.
+        /// Length of a slot in bytes.
         slot: u64,
-        /// Bytes of data in one.
+        /// Length of the data in a slot in bytes.
         data: u64,
-        /// Bytes that there are.
+        /// Usable card memory in bytes.
         memory: u64,
     },
-    /// No number of slots would do.
+    /// Frames longer than any address range, whatever the number of slots.
     #[error("frames of {data} bytes of data and {value} bytes of value are longer than addresses reach")]
     NotPowerOfTwo {
-        /// Bytes of data.
+        /// Length of the data in bytes.
         data: u64,
-        /// Bytes of the value.
+        /// Length of the value in bytes.
         value: u32,
     },
 }
 
-/// What a frame holds at most: the same for all frames of a stream.
+/// Maximum sizes of a frame, the same for all frames of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
     max_value_length: u32,
@@ -58,7 +58,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Frames of up to `max_data_length` bytes of data, with a value of up to `max_value_length` bytes in front.
+    /// Creates the geometry of frames of up to `max_data_length` bytes of data, with a value of up to `max_value_length` bytes in front.
     ///
     /// # Errors
     /// [`GeometryError::NoData`], [`GeometryError::NotPowerOfTwo`].
@@ -68,45 +68,45 @@ impl Geometry {
         }
         let whole = max_data_length.checked_add(BLOCK_BYTES + u64::from(max_value_length));
         let stride = whole.and_then(|whole| whole.checked_next_multiple_of(ALIGNMENT));
-        // Host memory holds a frame as a whole.
+        // Host memory holds a whole frame.
         let stride = stride.filter(|stride| isize::try_from(*stride).is_ok());
         let stride =
             stride.ok_or(GeometryError::NotPowerOfTwo { data: max_data_length, value: max_value_length })?;
         Ok(Self { max_value_length, max_data_length, stride })
     }
 
-    /// Bytes of a value at most.
+    /// Maximum length of a value in bytes.
     #[must_use]
     pub const fn max_value_length(&self) -> u32 {
         self.max_value_length
     }
 
-    /// Bytes of data at most.
+    /// Maximum length of the data in bytes.
     #[must_use]
     pub const fn max_data_length(&self) -> u64 {
         self.max_data_length
     }
 
-    /// Bytes from one slot to the next, head and value included.
+    /// Bytes from one slot to the next, header and value included.
     #[must_use]
     pub const fn stride(&self) -> u64 {
         self.stride
     }
 
-    /// Bytes of a whole frame with this much data.
+    /// Length in bytes of a whole frame with `data` bytes of data.
     #[must_use]
     pub const fn frame_length(&self, data: u64) -> u64 {
-        // No more than the stride, which was checked.
+        // At most the stride, which was checked.
         self.data_offset().saturating_add(data)
     }
 
-    /// Bytes before the data.
+    /// Offset of the data in a frame, in bytes.
     #[must_use]
     pub const fn data_offset(&self) -> u64 {
         BLOCK_BYTES + self.max_value_length as u64
     }
 
-    /// `slots` slots at the start of `memory`, and `blocks` blocks of 64 bytes behind them.
+    /// Places `slots` slots at the start of `memory`, and `blocks` blocks of 64 bytes behind them.
     ///
     /// # Errors
     /// [`GeometryError::NoSlots`], [`GeometryError::Memory`].
@@ -126,7 +126,7 @@ impl Geometry {
     }
 }
 
-/// Slots and blocks in card memory.
+/// Layout of slots and blocks in card memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     start: CardAddr,
@@ -136,32 +136,32 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// All of it.
+    /// Whole range of the layout.
     #[must_use]
     pub const fn range(&self) -> CardRange {
         CardRange::new(self.start, self.length)
     }
 
-    /// Where slot `slot` is, from the start.
+    /// Offset of slot `slot` from the start.
     #[must_use]
     pub const fn slot_offset(&self, slot: u32) -> u64 {
-        // Slots were checked to fit when this was made; another number makes an address that is refused.
+        // The slots were checked to fit when the layout was made; another number yields an address that is refused.
         self.stride.saturating_mul(slot as u64)
     }
 
-    /// Where block `block` is, from the start.
+    /// Offset of block `block` from the start.
     #[must_use]
     pub const fn block_offset(&self, block: u32) -> u64 {
         self.frames.saturating_add(BLOCK_BYTES * block as u64)
     }
 
-    /// A card address of an offset.
+    /// Card address of an offset.
     #[must_use]
     pub const fn address(&self, offset: u64) -> CardAddr {
         CardAddr::new(self.start.get().saturating_add(offset))
     }
 
-    /// The slot that begins at `address`.
+    /// Returns the slot that begins at `address`.
     #[must_use]
     pub fn slot_at(&self, address: CardAddr) -> Option<u32> {
         let offset = address.get().checked_sub(self.start.get()).filter(|offset| *offset < self.frames)?;
@@ -171,7 +171,7 @@ impl Layout {
         u32::try_from(offset / self.stride).ok()
     }
 
-    /// The block that begins at `address`.
+    /// Returns the block that begins at `address`.
     #[must_use]
     pub fn block_at(&self, address: CardAddr) -> Option<u32> {
         let offset = address.get().checked_sub(self.start.get())?.checked_sub(self.frames)?;

@@ -1,14 +1,14 @@
-//! Backoff of loops that poll in vain.
+//! Backoff of polling loops that find nothing.
 
 use std::time::Duration;
 
 use fpga_driver::Endpoint;
 use fpga_driver::pci::Backoff;
 
-/// Maximum sleep between two polls: a stream that waits costs little, and a frame is late by no more than that.
+/// Maximum sleep between two polls. An idle stream costs little CPU time, and a frame is delayed by at most this time.
 const MAX_SLEEP: Duration = Duration::from_micros(50);
 
-/// Time after which a loop sleeps between two polls: what is on its way through a card is there by then.
+/// Time after which a loop sleeps between two polls; transfers in flight through a card have completed by then.
 const SLEEP_AFTER_NS: u64 = 100_000;
 
 /// Backoff of one loop.
@@ -22,7 +22,7 @@ impl Default for IdleBackoff {
 }
 
 impl IdleBackoff {
-    /// A poll has found `work` things to do.
+    /// Records that a poll has handled `work` items.
     pub(crate) const fn record_work(&mut self, work: usize) {
         if work > 0 {
             self.0.reset();

@@ -1,23 +1,23 @@
 //! Frame streams: one publisher, any number of subscribers, in real time, one way.
 //!
-//! An instrument or a camera makes frames; several machines want them; none of them may hold up the others, or the instrument. A
-//! [`Publisher`] hands each frame to every subscriber that has room at that moment, by a transfer from its card's memory straight into
-//! the subscriber's, and tells who missed it. A [`Subscriber`] reads frames where they have arrived, sees to the frame how many it has
-//! missed, and gives slots back by a counter that its card writes into the publisher's.
+//! An instrument or a camera makes frames for several machines; no machine may delay the others or the instrument. A [`Publisher`] sends
+//! each frame to every subscriber that has a free slot at that moment, by a transfer from its card's memory directly into the subscriber's
+//! card memory, and reports the subscribers that missed it. A [`Subscriber`] reads the frames that have arrived, counts missed frames
+//! exactly, and returns slots by a counter that its card writes into the publisher's card.
 //!
-//! | Module | What |
+//! | Module | Content |
 //! |---|---|
 //! | [`Publisher`], [`Frame`] | take, fill, publish |
 //! | [`Subscriber`], [`ReceivedFrame`], [`Event`] | join, read, leave |
-//! | [`SlotPool`], [`Credits`], [`Arrivals`], [`GapDetector`] | who holds what: counters alone, without input or output |
-//! | [`bootstrap`] | how a subscriber finds its publisher: over TCP, once |
-//! | [`blocks`] | what lies in card memory besides data |
+//! | [`SlotPool`], [`Credits`], [`Arrivals`], [`GapDetector`] | owners of slots and frames: counters only, without I/O |
+//! | [`bootstrap`] | first contact of subscriber and publisher over TCP, once |
+//! | [`blocks`] | blocks in card memory besides data |
 //! | [`error`] | internal, external and remote errors |
 //!
 //! `docs/streams.md` has a picture of slots, counts and credits.
 //!
-//! Nothing here starts a thread, and nothing waits but what is called so: whoever holds a publisher or a subscriber polls it. The steady
-//! path takes nothing from the heap.
+//! This package starts no thread, and only functions that are named so wait: the owner of a publisher or a subscriber polls it. The steady
+//! data path allocates no heap memory.
 #![forbid(unsafe_code)]
 
 mod arrivals;

@@ -1,55 +1,56 @@
-//! Which slots of a frame pool are free: the part of each slot that its user does not see.
+//! Free slots of a frame pool: the state of each slot that its user does not see.
 
 use crate::sequence::Sequence;
 
-/// What is kept of a slot, apart from its bytes: the *private page* of the protocol.
+/// State of a slot besides its bytes: the *private page* of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct SlotState {
-    /// One for the user, or for the frame's way to the card, and one for every transfer that reads it (E3-1).
+    /// One for the user or for the frame's upload to the card, and one for every transfer that reads the slot (E3-1).
     references: u32,
     /// The frame that the slot holds, or held last.
     sequence: Sequence,
 }
 
-/// A slot was given back more often than it was held, or does not exist.
+/// A slot was released more often than it was held, or does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("slot {slot} is not held by anybody")]
 pub struct NotHeld {
-    /// The slot.
+    /// Slot number.
     pub slot: usize,
 }
 
-/// The slots of a pool by their reference counts. A slot whose count is zero may be taken; nothing else makes it free.
+/// Slots of a pool and their reference counts. Only a slot whose count is zero may be taken.
 ///
-/// Owned by one thread: who drops a frame on another one sends its memory home first, and the count falls when it gets there.
+/// Owned by one thread: a frame that is dropped on another thread first returns its memory through a queue, and the count falls when the
+/// memory is taken from there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlotPool {
     slots: Box<[SlotState]>,
-    /// Where the search for a free one begins: after the one taken last, which is likely to be in use the longest.
+    /// Start of the search for a free slot: after the slot taken last, which is likely to be in use longest.
     next: usize,
     free: usize,
 }
 
 impl SlotPool {
-    /// `count` free slots.
+    /// Creates a pool of `count` free slots.
     #[must_use]
     pub fn new(count: usize) -> Self {
         Self { slots: vec![SlotState::default(); count].into(), next: 0, free: count }
     }
 
-    /// How many are free.
+    /// Number of free slots.
     #[must_use]
     pub const fn free(&self) -> usize {
         self.free
     }
 
-    /// How many there are.
+    /// Number of slots.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there are none at all.
+    /// Whether the pool has no slots.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -71,7 +72,7 @@ impl SlotPool {
         Some(slot)
     }
 
-    /// One more reads a slot that is held.
+    /// Adds a reader to a slot that is held.
     ///
     /// # Errors
     /// [`NotHeld`].
@@ -81,7 +82,7 @@ impl SlotPool {
         Ok(())
     }
 
-    /// One reads it no more. Returns whether the slot is free now.
+    /// Removes a reader from a slot. Returns whether the slot is free now.
     ///
     /// # Errors
     /// [`NotHeld`].
@@ -93,14 +94,14 @@ impl SlotPool {
         Ok(free)
     }
 
-    /// Which frame a slot holds from now on.
+    /// Records which frame a slot holds from now on.
     pub fn set_sequence(&mut self, slot: usize, sequence: Sequence) {
         if let Some(place) = self.slots.get_mut(slot) {
             place.sequence = sequence;
         }
     }
 
-    /// How many hold a slot.
+    /// Number of references to a slot.
     #[must_use]
     pub fn references(&self, slot: usize) -> u32 {
         self.slots.get(slot).map_or(0, |place| place.references)

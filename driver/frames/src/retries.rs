@@ -1,28 +1,28 @@
-//! What the card did not move between its memory and the host's, and is asked for again.
+//! Retries of failed transfers between card memory and host memory.
 //!
-//! Reading a credit, a status or a frame again gives what lies there now, and writing a status or a credit again writes the newest: nothing
-//! is lost by a failure but time. One that persists is another matter, and is told from one that passes by number and by time.
+//! Reading a credit, a status or a frame again returns the current content, and writing a status or a credit again writes the newest: a
+//! failure loses only time. A persistent failure is distinguished from a passing one by count and by time.
 
 use core::fmt;
 
 use fpga_driver::protocol::Nanos;
 use fpga_driver::{ChannelFault, FaultCause};
 
-/// The first retry is made at once, the second so much later, and each one after it twice as much: what is over after some milliseconds,
-/// such as a link that is trained again, ends no stream.
+/// Pause before the second retry. The first retry is made at once, and each further pause is twice as long. A failure that ends after some
+/// milliseconds, such as a link retraining, does not end a stream.
 const PAUSE: Nanos = Nanos::from_millis(20);
-/// Pauses become no longer than this many doublings make them.
+/// Maximum number of doublings of the pause.
 const MAX_DOUBLINGS: u32 = 6;
 
-/// What is moved between host and card besides the frames of a user.
+/// Kind of transfer between host and card that is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RetriedTransfer {
-    /// Frames, by a subscriber; a publisher's are live, and not moved again.
+    /// Frames, by a subscriber. A publisher's frames are live data and not repeated.
     Frames,
-    /// What a publisher tells a subscriber of the stream.
+    /// Status that a publisher sends to a subscriber.
     Status,
-    /// What subscribers tell of how far they are.
+    /// Credits that subscribers send.
     Credits,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for RetriedTransfer {
     }
 }
 
-/// Failures one after the other.
+/// Consecutive failures of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RetryBackoff {
     failures: u32,
@@ -44,12 +44,12 @@ pub(crate) struct RetryBackoff {
 }
 
 impl RetryBackoff {
-    /// Whether the fault is one of this move, and not of one before it in the same run.
+    /// Whether the fault is one of this transfer, and not of an earlier one in the same run.
     pub(crate) const fn is_own_failure(fault: &ChannelFault) -> bool {
         !matches!(fault.cause, FaultCause::EarlierFault)
     }
 
-    /// A move failed by its own fault. Returns how often that is now.
+    /// Records a failure of the transfer itself. Returns the number of consecutive failures.
     pub(crate) fn failed(&mut self, now: Nanos) -> u32 {
         if let Some(doublings) = self.failures.checked_sub(1) {
             self.due = now.saturating_add(Nanos::new(PAUSE.get() << doublings.min(MAX_DOUBLINGS)));
@@ -58,12 +58,12 @@ impl RetryBackoff {
         self.failures
     }
 
-    /// A move went well.
+    /// Records a success.
     pub(crate) fn succeeded(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether the next one may be made. Nobody asks what time it is as long as all goes well.
+    /// Whether the next attempt may be made. The clock is not read without a failure.
     pub(crate) fn is_due(&self, now: impl FnOnce() -> Nanos) -> bool {
         self.failures == 0 || now() >= self.due
     }

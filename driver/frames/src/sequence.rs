@@ -1,32 +1,32 @@
-//! Numbers of frames, and what is missing between two of them.
+//! Sequence numbers of frames, and gaps between two of them.
 
 use core::fmt;
 
-/// A frame's number. It rises by one with every frame that is published, whether or not anybody gets it: what a subscriber does not
-/// see, it misses by number (E3-6). 64 bits wrap after some ten million years at the rates of cameras; they may start anywhere.
+/// Sequence number of a frame. It rises by one with every published frame, also when no subscriber gets it, so that a subscriber sees every
+/// missed frame as a gap (E3-6). 64 bits wrap after some ten million years at the rates of cameras; numbers may start at any value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sequence(u64);
 
 impl Sequence {
-    /// The frame `number`.
+    /// Creates the sequence number `number`.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The number.
+    /// The number as an integer.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The frame after this one.
+    /// Sequence number of the next frame.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// How many frames this one comes after `earlier`, modulo 2^64.
+    /// Number of frames from `earlier` to this one, modulo 2^64.
     #[must_use]
     pub const fn distance_from(self, earlier: Self) -> u64 {
         self.0.wrapping_sub(earlier.0)
@@ -39,41 +39,41 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// A frame that comes before one that was seen already.
+/// A frame that precedes one that was received already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "frame {found} after frames up to the one before {expected}: the publisher numbers its frames wrongly"
 )]
 pub struct OutOfSequence {
-    /// The frame.
+    /// Sequence number of the frame.
     pub found: Sequence,
-    /// The one that was due, or any after it.
+    /// Expected sequence number; later ones are allowed too.
     pub expected: Sequence,
 }
 
-/// Knows which frame is due, and so how many are missing.
+/// Tracks the expected sequence number and counts missing frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GapDetector {
     expected: Sequence,
 }
 
 impl GapDetector {
-    /// `first` is the first frame that is not missing.
+    /// Creates a detector that expects `first`.
     #[must_use]
     pub const fn new(first: Sequence) -> Self {
         Self { expected: first }
     }
 
-    /// The frame that is due.
+    /// Expected sequence number.
     #[must_use]
     pub const fn expected(&self) -> Sequence {
         self.expected
     }
 
-    /// A frame was seen: how many before it were not.
+    /// Records a received frame. Returns the number of missing frames before it.
     ///
     /// # Errors
-    /// [`OutOfSequence`]: it is older than one seen before. Nothing changes.
+    /// [`OutOfSequence`]: the frame is older than one received before. Nothing changes.
     pub const fn frame(&mut self, found: Sequence) -> Result<u64, OutOfSequence> {
         match self.advance_to(found) {
             Ok(missed) => {
@@ -84,7 +84,7 @@ impl GapDetector {
         }
     }
 
-    /// Nothing before `next` will come any more: how many frames are missing.
+    /// Records that no frame before `next` will follow. Returns the number of missing frames.
     ///
     /// # Errors
     /// As [`frame`](Self::frame).
@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a set of the numbers that were lost, from anywhere in the range on.
+        /// Compared with a list of lost numbers, from any start in the range.
         #[test]
         fn sequence_missing_frames_are_counted_exactly(
             first in prop_oneof![Just(0), Just(u64::MAX - 3), any::<u64>()],

@@ -1,4 +1,4 @@
-//! What a stream takes from the heap once it runs: nothing, at either side. Cards and network run in this thread too, and are counted.
+//! A running stream allocates no heap memory, on either side. Cards and network run in this thread, too, and are included in the count.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
@@ -26,22 +26,22 @@ fn run(rig: &mut Rig, frames: u64) {
 #[test]
 fn stream_running_allocates_nothing() {
     let mut rig = Rig::new(3, rig::options());
-    // What was seen is counted, not kept.
+    // Seen frames are counted, not kept.
     rig.keep = false;
-    // Card memory comes into being where it is written first; queues are as long as they get.
+    // Card memory is allocated at its first write, and queues grow to their final length.
     run(&mut rig, 300);
     let allocations = undisturbed(&mut rig, |rig| run(rig, 500));
     assert_eq!(allocations, 0, "{allocations} allocations in 500 frames");
 }
 
-/// Whether a stranger was at the port, such as another program's test that tries its luck: what he is refused with is written down, in
-/// two allocations, and is no frame's business.
+/// Whether an unrelated client has connected to the port, such as another test that tries random ports. The reason of its refusal is
+/// recorded in two allocations, which do not belong to a frame.
 fn disturbed(rig: &mut Rig) -> bool {
     std::iter::from_fn(|| rig.publisher.next_event())
         .any(|event| matches!(event, PublisherEvent::Rejected { .. }))
 }
 
-/// Counts what `work` takes while no stranger comes.
+/// Counts the allocations of `work` during a run without unrelated clients.
 fn undisturbed(rig: &mut Rig, mut work: impl FnMut(&mut Rig)) -> u64 {
     loop {
         let _ = disturbed(rig);
@@ -52,7 +52,7 @@ fn undisturbed(rig: &mut Rig, mut work: impl FnMut(&mut Rig)) -> u64 {
     }
 }
 
-/// The same for one who cannot keep up, and frames in ordinary memory.
+/// No allocation for a subscriber that is too slow, and for frames in ordinary memory.
 #[test]
 fn stream_skipped_subscriber_allocates_nothing() {
     let mut rig = Rig::new(2, rig::options());
@@ -85,7 +85,7 @@ fn stream_heap_frames_allocate_nothing() {
             frame.fill(&[7; 3_000]).unwrap();
             frame.set_value(&rig::checksum(number, &[7; 3_000])).unwrap();
             rig.publisher.publish(frame).unwrap();
-            // Looked for in vain, before there is one.
+            // Polls that find no free slot.
             rig.turn();
             drop(held);
             rig.until("both have it", |rig| {
@@ -105,7 +105,7 @@ fn stream_heap_frames_allocate_nothing() {
     assert_eq!(rig.publisher.statistics().internal.heap_frames, before + counted);
 }
 
-/// What the count above leaves out, and why it has to.
+/// The allocations that the count above leaves out.
 #[test]
 fn listener_unrelated_connection_costs_two_allocations() {
     let mut rig = Rig::new(1, rig::options());
@@ -114,7 +114,7 @@ fn listener_unrelated_connection_costs_two_allocations() {
     while disturbed(&mut rig) {}
     drop(std::net::TcpStream::connect(rig.address).unwrap());
     let (allocations, ()) = CountingAllocator::count(|| {
-        // Nobody else comes while this one is turned away, or the count is higher.
+        // Another client at the same time would raise the count.
         rig.until("he is turned away", disturbed);
     });
     assert!(allocations >= 2, "{allocations}");

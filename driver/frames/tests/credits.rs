@@ -1,19 +1,19 @@
-//! A publisher's counters and a subscriber's, with everything between them that a network can do: every state, from the end of the range
-//! on, so that positions wrap.
+//! Model check of a publisher's and a subscriber's counters with every possible behaviour of the network between them: every state,
+//! starting at the end of the range, so that positions wrap.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::collections::{BTreeSet, HashSet};
 
 use fpga_frames::{Arrivals, Credits, FramePosition};
 
-/// What is on its way. Transfers end in any order; one that fails may have arrived all the same.
+/// Transfer in flight. Transfers end in any order; one that fails may have arrived all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Transfer {
     place: (u32, u32),
     arrived: bool,
 }
 
-/// Both sides, and what is true besides what they know.
+/// State of both sides, and of the network between them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     credits: Credits,
@@ -21,11 +21,11 @@ struct State {
     transfers: BTreeSet<Transfer>,
     /// Positions that are being read.
     readers: BTreeSet<u32>,
-    /// A credit on its way: the newest one replaces the one before.
+    /// Credit in flight: the newest one replaces the one before.
     credit: Option<u32>,
-    /// A status on its way.
+    /// Status in flight.
     status: Option<u32>,
-    /// Frames promised so far.
+    /// Number of frames promised so far.
     promised: u32,
 }
 
@@ -57,7 +57,7 @@ impl State {
         }
         if let Some(FramePosition { position, slot }) = self.credits.due() {
             step(&|state| {
-                // Nobody reads what is written now, and no other transfer writes it.
+                // The slot that is written now is not being read, and no other transfer writes it.
                 assert!(state.readers.iter().all(|reader| reader % slots != slot), "{state:?}");
                 assert!(state.transfers.iter().all(|other| other.place.1 != slot), "{state:?}");
                 state.credits.start();
@@ -118,7 +118,7 @@ impl State {
         found
     }
 
-    /// Lets everything that is under way end, well or not, and be read; then all slots are free again.
+    /// Ends all transfers, successfully or not, and reads their frames; then all slots are free again.
     fn check_end(mut self, slots: u32) {
         for transfer in std::mem::take(&mut self.transfers) {
             assert!(self.credits.end(transfer.place.0, transfer.arrived));
@@ -158,7 +158,7 @@ fn search(slots: u32, first: u32, frames: u32) -> usize {
 #[test]
 fn credits_no_slot_written_while_read_and_none_lost() {
     for (slots, frames) in [(1, 4), (2, 4)] {
-        // The range ends in the middle of it.
+        // The range of positions ends in the middle of the frames.
         for first in [0, u32::MAX, u32::MAX - 1] {
             let states = search(slots, first, frames);
             assert!(states > 100, "{slots} slots from {first}: {states} states");
@@ -173,7 +173,7 @@ fn credits_impossible_value_is_refused() {
         assert!(credits.reserve());
         credits.start();
     }
-    // From MAX to 2, in whatever way they wrap.
+    // From MAX to 2, with every kind of wrap.
     for impossible in [3, 100, 1 << 31, u32::MAX - 1] {
         let error = credits.consume(impossible).unwrap_err();
         assert_eq!((error.found, error.consumed, error.started), (impossible, u32::MAX, 2));

@@ -1,9 +1,10 @@
-//! The publisher itself, not a model of it: everything that a user and a card can do with two slots and one frame in ordinary memory, in every
-//! order. Frames are taken, published oldest or newest first, dropped on another thread; the publisher and the others look or do not; and, in
-//! orders of their own, the channel into the card fails, or the one out of it. After each order everything comes to rest, and then every slot is free, every frame
-//! has arrived whole or is counted as failed, and every count is what it should be.
+//! Model check of the real publisher: all orders of the operations of a user and a card with two slots and one frame in ordinary memory.
+//! Frames are taken, published oldest or newest first, and dropped on another thread; the publisher and the others poll or do not; and in
+//! separate orders the H2C or the C2H channel fails. After each order everything becomes idle. Then every slot is free, every frame has
+//! arrived whole or is counted as failed, and every count is correct.
 //!
-//! A slot that is used again while a channel or a transfer reads it shows in a frame's checksum: whoever takes one writes all of it at once.
+//! A slot that is reused while a channel or a transfer reads it is detected by a frame's checksum: a frame is overwritten completely as
+//! soon as it is taken.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
@@ -27,13 +28,13 @@ enum Step {
     Take,
     PublishOldest,
     PublishNewest,
-    /// On another thread, from which its memory finds its way home.
+    /// On another thread, from which its memory returns to the pool.
     DropOldest,
-    /// The publisher looks.
+    /// The publisher polls.
     Poll,
-    /// Cards and network go on a little, and then the subscribers look.
+    /// Cards and network run for a while, and then the subscribers poll.
     Others,
-    /// The next descriptor into the publisher's card fails, and with it what is behind it in its run.
+    /// The next descriptor into the publisher's card fails, and with it the later ones of its run.
     Fail,
     /// The next fetch of credits fails.
     FailFetch,
@@ -51,7 +52,7 @@ impl Step {
         Self::FailFetch,
     ];
 
-    /// Whether it would be something, with so many frames held.
+    /// Whether the step has an effect with `held` frames held.
     const fn is_possible(self, held: usize) -> bool {
         match self {
             Self::Take => held < SLOTS + HEAP_SLOTS,
@@ -62,7 +63,7 @@ impl Step {
         }
     }
 
-    /// How many are held afterwards, if a frame could be taken.
+    /// Number of frames held afterwards, if a frame could be taken.
     const fn held(self, before: usize) -> usize {
         match self {
             Self::Take => before + 1,
@@ -72,7 +73,7 @@ impl Step {
     }
 }
 
-/// All orders of `length` steps, each that changes something, with so many failures.
+/// All orders of `length` steps with an effect, with the given number of failures.
 fn orders(length: usize, failures: usize) -> Vec<Vec<Step>> {
     let mut all = vec![(Vec::new(), 0)];
     for _ in 0..length {
@@ -92,7 +93,7 @@ fn failing(steps: &[Step]) -> usize {
     steps.iter().filter(|step| matches!(step, Step::Fail | Step::FailFetch)).count()
 }
 
-/// What came of the frames of a run.
+/// Outcome of the frames of a run.
 #[derive(Debug, Default)]
 struct Counts {
     orders: u64,
@@ -107,7 +108,7 @@ struct Counts {
 fn take(rig: &mut Rig, held: &mut Vec<Frame>, counts: &mut Counts) {
     match rig.publisher.take() {
         Ok(mut frame) => {
-            // All of it, and at once: whoever still reads what was there before reads this.
+            // The whole frame at once: a stale reader of the slot reads this content.
             frame.data().write_chunks(|_, chunk| rig.random.fill_bytes(chunk));
             counts.heap += u64::from(frame.is_on_heap());
             held.push(frame);
@@ -169,14 +170,14 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
         statistics.arrived + statistics.failed == statistics.sent
             && read == statistics.arrived
             && rig.publisher.free_slots() == SLOTS
-            // Of two slots of the pool, one may be on its way to a subscriber, whatever slots that has.
+            // Frames in flight to one subscriber may hold one of the two slots of the pool, for any number of its own slots.
             && rig.publisher.subscribers().all(|view| view.room == 1)
     });
     counts.orders += 1;
     let statistics = rig.publisher.statistics();
     assert_eq!(statistics.internal.lost_slots, 0, "{steps:?}");
     assert_eq!(statistics.published, counts.published, "{steps:?}");
-    // What was given up on its way into the card, and that alone, has failed: for whoever it was promised to.
+    // Only frames whose upload into the card was given up have failed, for every subscriber that they were promised to.
     let given_up = statistics.internal.lost_uploads
         - std::mem::replace(&mut counts.given_up, statistics.internal.lost_uploads);
     let failed = statistics.failed - std::mem::replace(&mut counts.failed, statistics.failed);
@@ -185,9 +186,9 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
         "{steps:?}: {failed} of {given_up}"
     );
     assert!(given_up == 0 || failing(steps) > 0, "{steps:?}");
-    // A failure that nothing has met yet is none of the next order's.
+    // A pending fault must not affect the next order.
     rig.network.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1))).unwrap();
-    // Nothing is leaked: as many as there were, in both kinds of memory, and no more.
+    // Nothing is leaked: the original number of frames in both kinds of memory, and no more.
     let all: Vec<_> = (0..SLOTS + HEAP_SLOTS).map(|_| rig.publisher.take().unwrap()).collect();
     assert_eq!(all.iter().filter(|frame| frame.is_on_heap()).count(), HEAP_SLOTS, "{steps:?}");
     assert!(matches!(rig.publisher.take(), Err(TakeError::Full { .. })), "{steps:?}");
@@ -195,7 +196,7 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
 
 fn every_order(length: usize, loss: f64, failures: usize) -> Counts {
     let mut options = options();
-    // Of two packets each.
+    // Frames of two packets each.
     (options.max_data_length, options.subscribers) = (1_500, 2);
     (options.slots, options.heap_slots) = (u32::try_from(SLOTS).unwrap(), u32::try_from(HEAP_SLOTS).unwrap());
     let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(loss)).seed(17), SUBSCRIBERS, options);
@@ -216,7 +217,7 @@ fn every_order(length: usize, loss: f64, failures: usize) -> Counts {
         assert_eq!((seen.count + seen.missed_frames, seen.ended), (next, Some(next)), "{seen:?}");
     }
     assert!(counts.published > 0 && counts.heap > 0, "{counts:?}");
-    // That takes five steps that are no failures.
+    // This takes five steps that are not failures.
     assert!(length < failures + 5 || counts.full > 0 && counts.refused > 0, "{counts:?}");
     counts
 }
@@ -227,14 +228,14 @@ fn interleavings_no_slot_reused_while_read() {
     assert!(counts.orders > 10_000, "{counts:?}");
 }
 
-/// With packets that are lost and sent again, so that transfers to the two end in another order than they began.
+/// With packets that are lost and retransmitted, so that transfers to the two subscribers end in another order than they began.
 #[test]
 fn interleavings_lossy_network_no_slot_reused_while_read() {
     every_order(5, 0.1, 0);
 }
 
-/// Frames that do not get into the card: their slots come back, and whoever they were promised to learns that they will not come. Credits that
-/// do not get out of it are fetched again.
+/// Frames whose upload into the card fails: their slots are freed, and their subscribers learn that the frames will not come. Failed
+/// fetches of credits are repeated.
 #[test]
 fn interleavings_failing_channels_no_slot_reused_while_read() {
     let counts = every_order(6, 0.0, 1);

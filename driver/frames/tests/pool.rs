@@ -1,5 +1,5 @@
-//! The reference counts of a pool against sets of who holds what: every state that two slots, two subscribers and a user with a frame on
-//! another thread can come into, and random walks through larger pools.
+//! Model check of a pool's reference counts against sets of holders: every state that two slots, two subscribers and a user with a frame on
+//! another thread can reach, and random walks through larger pools.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -7,21 +7,21 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use fpga_frames::{NotHeld, SlotPool};
 use proptest::prelude::*;
 
-/// Who may hold a slot.
+/// Holder of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Holder {
-    /// The user, or the frame's way into the card.
+    /// The user, or the upload of the frame into the card.
     User,
     /// The transfer to a subscriber.
     Transfer(usize),
 }
 
-/// A pool, and who holds what by the rules of the protocol.
+/// A pool, and the holders of its slots by the rules of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Model {
     pool: SlotPool,
     holders: BTreeMap<usize, BTreeSet<Holder>>,
-    /// Slots whose memory the card may reach for ever: whoever had them on their way in never lets go.
+    /// Slots whose memory the card may reach until the process ends: the holder during their upload never releases them.
     lost: BTreeSet<usize>,
 }
 
@@ -63,7 +63,7 @@ impl Model {
         assert_eq!(self.pool.free(), self.holders.values().filter(|holders| holders.is_empty()).count());
     }
 
-    /// Everything that can happen next.
+    /// All possible next states.
     fn steps(&self, subscribers: usize) -> Vec<Self> {
         let mut found = Vec::new();
         let mut step = |change: &dyn Fn(&mut Self)| {
@@ -83,13 +83,13 @@ impl Model {
                     step(&|model| model.release(slot, holder));
                 }
             }
-            // On its way into the card, and the engine cannot be shown to have let go of it: nothing is sent from there.
+            // During the upload into the card, when the engine cannot be confirmed idle: nothing is sent from that slot.
             if *holders == BTreeSet::from([Holder::User]) && !lost {
                 step(&|model| {
                     model.lost.insert(slot);
                 });
             }
-            // Transfers begin as long as the frame's way in holds the slot.
+            // Transfers begin while the upload holds the slot.
             if holders.contains(&Holder::User) && !lost {
                 for subscriber in (0..subscribers).map(Holder::Transfer).filter(|it| !holders.contains(it)) {
                     step(&|model| model.hold(slot, subscriber));
@@ -115,7 +115,7 @@ fn pool_small_every_state_matches_model() {
                 open.extend(model.steps(subscribers));
             }
         }
-        // Each slot is free, or held by any set of holders, or lost; and the search may stand anywhere.
+        // Each slot is free, or held by any set of holders, or lost; and the search may start at any slot.
         let sets = (1_usize << (subscribers + 1)) + 1;
         assert!(
             seen.len() >= sets.pow(u32::try_from(slots).unwrap()),
@@ -155,7 +155,7 @@ proptest! {
             }
             model.check();
         }
-        // None is leaked.
+        // No slot is leaked.
         for (slot, holders) in model.holders.clone() {
             for holder in holders {
                 model.release(slot, holder);

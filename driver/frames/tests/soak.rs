@@ -1,6 +1,6 @@
-//! Many frames over a bad network to subscribers who come, go, stall and die, from publishers who end with and without a word; every
-//! frame carries its number and a checksum, and every number is either seen or missing. `FPGA_FRAMES` says how many (20,000), `FPGA_SEED` what happens when;
-//! `cargo xtask streams --in-process` runs ten million.
+//! Many frames over a lossy network, with subscribers that join, leave, stall and fail, from publishers that end with and without notice.
+//! Every frame carries its number and a checksum, and every number is either seen or missing. `FPGA_FRAMES` is the number of frames
+//! (20,000), `FPGA_SEED` the seed; `cargo xtask streams --in-process` runs ten million.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
@@ -15,10 +15,10 @@ use rand_core::Rng;
 use rig::{Rig, Seen, lossy, options};
 
 const SUBSCRIBERS: usize = 3;
-/// Frames of one publisher's life.
+/// Number of frames of one incarnation of the publisher.
 const FRAMES_PER_PUBLISHER: u64 = 10_000;
 
-/// Bytes of the longest frame: three segments of 16 KiB.
+/// Length of the longest frame in bytes: three segments of 16 KiB.
 const MAX_FRAME_BYTES: u64 = 40 << 10;
 
 /// Most frames have one to two KiB, two or three packets; one in 32 has 20 to 40 KiB, two or three segments.
@@ -36,7 +36,7 @@ struct SoakTotals {
     killed: u64,
 }
 
-/// What a subscriber has seen up to now is all that there was, or is counted as missing.
+/// Checks that the frames seen by a subscriber up to now are complete, or counted as missing.
 fn settle(rig: &mut Rig, number: usize, totals: &mut SoakTotals) {
     let seen = std::mem::take(&mut rig.seen[number]);
     let Some(subscriber) = &rig.subscribers[number] else { return };
@@ -54,7 +54,7 @@ fn join(rig: &mut Rig, number: usize, totals: &mut SoakTotals) {
 
 fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
     let mut options = options();
-    // Of several packets, and some of several segments: what is of one piece cannot be torn.
+    // Frames of several packets, some of several segments: a frame of a single packet cannot be torn.
     options.max_data_length = MAX_FRAME_BYTES;
     options.first_sequence = Sequence::new(number << 40);
     options.first_position = u32::MAX - 100;
@@ -63,7 +63,7 @@ fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
     for _ in 0..frames {
         let which = usize::try_from(rig.random.next_u32()).unwrap() % SUBSCRIBERS;
         match rig.random.next_u32() % 2_000 {
-            // Dead without a word, and there again.
+            // Leaves without notice, and joins again.
             0 => {
                 settle(&mut rig, which, totals);
                 rig.subscribers[which] = None;
@@ -78,7 +78,7 @@ fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
         while let Some(event) = rig.publisher.next_event() {
             if let PublisherEvent::Dropped { id, reason, statistics, .. } = event {
                 let at = rig.publisher.next_sequence();
-                // A frame may be refused by the closed window before the node joins again: nobody else is dropped.
+                // The closed window may refuse a frame before the node joins again: no other subscriber is dropped.
                 let is_replaced = matches!(
                     reason,
                     DropReason::Replaced
@@ -99,7 +99,7 @@ fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
             settle(&mut rig, which, totals);
         }
     } else {
-        // The publisher dies in the middle; what has arrived is read, and then it is missed.
+        // The publisher ends in the middle; frames that have arrived are read, and then its silence is reported.
         rig.assert_no_faults();
         drop(rig.publisher);
         let mut rest: Vec<_> =
@@ -129,7 +129,7 @@ fn incarnation(number: u64, frames: u64, totals: &mut SoakTotals) {
 fn soak_every_frame_is_seen_or_counted_missing() {
     let wanted = std::env::var("FPGA_FRAMES").ok().map_or(20_000, |text| text.parse().unwrap());
     let mut totals = SoakTotals::default();
-    // Each life has a seed of its own.
+    // Each incarnation has its own seed.
     let seed: u64 = std::env::var("FPGA_SEED").ok().map_or(0, |text| text.parse().unwrap());
     let first = seed << 20;
     let mut number = first;

@@ -1,6 +1,6 @@
-//! What `publish` asks of the system: nothing. Shown twice: by a thread that the kernel ends at its first system call (seccomp), which every
-//! Linux kernel can do, and by a run under strace, whose threads are the publisher's, the subscribers' and the cards'; where there is no
-//! strace, or it may not trace, that one says so past the test harness, which would keep it to itself.
+//! `publish` makes no system call. Shown twice: by a thread that the kernel kills at its first system call (seccomp), which every Linux
+//! kernel supports, and by a run under strace, whose threads are the publisher's, the subscribers' and the cards'. If strace is missing or
+//! not permitted to trace, that test reports this past the test harness, which would capture it.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 #![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
@@ -19,10 +19,10 @@ use fpga_frames::{PublishError, Publisher, Subscriber, SubscriberOptions};
 use rustix::thread::SecureComputingMode;
 
 const FRAMES: usize = 1_000;
-/// The call that stands in the trace before and after each `publish`: nothing else here makes it.
+/// System call that marks the trace before and after each `publish`; no other code here makes it.
 const MARK: &str = "getppid";
 
-/// What is traced. Not a test of its own.
+/// Traced program. Not a test of its own.
 #[test]
 #[ignore = "run by the other one, under strace"]
 fn trace_child_publishes_between_marks() {
@@ -37,7 +37,7 @@ fn trace_child_publishes_between_marks() {
                 let end = rig::endpoint(network, card, 1);
                 let mut subscriber = Subscriber::join(end, address, SubscriberOptions::default()).unwrap();
                 while !stop.load(Ordering::Relaxed) {
-                    // Now and then nobody looks, so that frames are skipped, too.
+                    // At times no subscriber polls, so that frames are skipped, too.
                     if together.load(Ordering::Relaxed) || subscriber.poll().unwrap().is_none() {
                         std::thread::yield_now();
                     }
@@ -72,13 +72,13 @@ fn trace_child_publishes_between_marks() {
     assert!(sent > 0 && refused > 0);
 }
 
-/// What each thread asked of the system between its marks, and how many marks there were.
+/// Returns the system calls of each thread between its marks, and the number of marks.
 fn between_marks(trace: &str) -> (BTreeSet<String>, usize) {
     let (mut open, mut found, mut marks) = (BTreeMap::new(), BTreeSet::new(), 0);
     for line in trace.lines() {
         let Some((thread, call)) = line.split_once(' ') else { continue };
         let call = call.trim_start();
-        // What a call returns later is no call, and a thread's end is none either.
+        // The later result of a call is not a call, and neither is the end of a thread.
         if call.starts_with("<...") || call.starts_with("+++") || call.starts_with("---") {
             continue;
         }
@@ -94,13 +94,13 @@ fn between_marks(trace: &str) -> (BTreeSet<String>, usize) {
     (found, marks)
 }
 
-/// Said whatever the harness catches.
+/// Reported even if the harness captures output.
 fn skipped(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "\nSKIPPED {test}: {why}");
 }
 
-/// A thread that may read, write and end, and nothing else: at any other system call the kernel ends it. Frames in slots and in ordinary
-/// memory, sent at once, queued behind others, and refused for want of room.
+/// Thread that may only read, write and exit: the kernel kills it at any other system call. Frames in slots and in ordinary memory, sent at
+/// once, queued behind others, and refused because there is no free slot.
 #[test]
 fn publish_under_seccomp_makes_no_system_call() {
     static THREAD: AtomicI32 = AtomicI32::new(0);
@@ -113,7 +113,7 @@ fn publish_under_seccomp_makes_no_system_call() {
     frames.swap(4, 19);
     assert_eq!(frames.iter().filter(|frame| frame.is_on_heap()).count(), 4);
     assert!(frames[4].is_on_heap());
-    // Never joined: the kernel ends it, and what it holds is not given back.
+    // Never joined: the kernel kills it, and its memory is not freed.
     std::thread::spawn(move || {
         THREAD.store(rustix::thread::gettid().as_raw_pid(), Ordering::Release);
         if let Err(error) = rustix::thread::set_secure_computing_mode(SecureComputingMode::Strict) {
@@ -128,11 +128,11 @@ fn publish_under_seccomp_makes_no_system_call() {
             };
         }
         DONE.store(true, Ordering::Release);
-        // Ends here, or it would have to free its memory.
+        // Ends here; otherwise it would have to free its memory.
         let _ = rustix::process::getppid();
         REFUSED.store(u32::MAX, Ordering::Release);
     });
-    // It has begun, and it is gone.
+    // It has started and has ended.
     let is_there = |thread| std::path::Path::new(&format!("/proc/self/task/{thread}")).exists();
     loop {
         let thread = THREAD.load(Ordering::Acquire);
@@ -143,7 +143,7 @@ fn publish_under_seccomp_makes_no_system_call() {
     }
     assert!(DONE.load(Ordering::Acquire), "publish() made a system call, and the kernel ended its thread");
     if SENT.load(Ordering::Relaxed) > 0 {
-        // Eight slots of each subscriber, and then no room.
+        // Eight slots of each subscriber, and then none is free.
         assert_eq!((SENT.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed)), (16, 12));
     }
 }
@@ -177,7 +177,7 @@ fn publish_makes_no_system_call() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (mut found, marks) = between_marks(&trace);
     assert_eq!(marks, 2 * FRAMES);
-    // Where the kernel offers no clock without a call, this is one; it does not block.
+    // Where the kernel offers no clock without a system call, this is one; it does not block.
     found.remove("clock_gettime");
     assert!(found.is_empty(), "publish() calls {found:?}");
     println!(

@@ -1,8 +1,8 @@
 //! Memory barriers, named after what they order and why.
 //!
-//! Rust's fences order accesses between *threads*: on aarch64 they become `dmb ish`, which covers the inner shareable
-//! domain only, while a device is in the outer one. And a fence says nothing about the volatile store that rings a
-//! doorbell. Hence these, each a full compiler barrier plus the instruction that the machine needs:
+//! Rust's fences order accesses between *threads*: on aarch64 they become `dmb ish`, which covers the inner shareable domain only, while a
+//! device is in the outer one. A fence also does not order the volatile store that rings a doorbell. Each of these functions is therefore a
+//! full compiler barrier plus the instruction that the machine needs:
 //!
 //! | | x86-64 | aarch64 | other |
 //! |---|---|---|---|
@@ -12,15 +12,15 @@
 
 use core::sync::atomic::{Ordering, compiler_fence};
 
-/// Descriptors (and payload) in host memory before the register write that tells the device of them.
+/// Orders descriptors (and payload) in host memory before the register write that notifies the device of them.
 ///
-/// Without it the device may be told first and fetch the old descriptor.
+/// Without it the device may be notified first and fetch the old descriptor.
 #[inline]
 pub fn descriptor_before_doorbell() {
     stores_before_stores();
 }
 
-/// All words of a descriptor, or of a packet, before the word in memory that makes it valid.
+/// Orders all words of a descriptor, or of a packet, before the word in memory that makes it valid.
 ///
 /// For rings that the device polls without a doorbell.
 #[inline]
@@ -28,23 +28,23 @@ pub fn body_before_valid() {
     stores_before_stores();
 }
 
-/// The write-back (completed count, status word, event sequence) before the data that it announces.
+/// Orders the read of a write-back (completed count, status word, event sequence) before the data that it announces.
 ///
-/// Call it after the load that saw completion: without it data may have been loaded before, while still old.
+/// Call it after the load that saw the completion. Otherwise stale data may have been loaded before it.
 #[inline]
 pub fn writeback_before_data() {
     loads_before_loads();
 }
 
-/// A register read (such as an interrupt status) before loads from memory that the device wrote earlier.
+/// Orders a register read (such as an interrupt status) before loads from memory that the device wrote earlier.
 ///
-/// The read's reply has pushed those writes to memory; loads must not have been done ahead of it.
+/// The completion of the read has pushed those writes to memory; loads must not be executed ahead of it.
 #[inline]
 pub fn register_before_memory() {
     loads_before_loads();
 }
 
-/// Stores into a write-combining mapping (a prefetchable BAR) before a register write that refers to them.
+/// Orders stores into a write-combining mapping (a prefetchable BAR) before a register write that refers to them.
 ///
 /// Write-combining buffers drain in any order; here the order matters.
 #[inline]
@@ -61,7 +61,7 @@ pub fn write_combined_before_doorbell() {
 
 #[inline]
 fn stores_before_stores() {
-    // Not `nomem`: that the assembly may access memory is what stops the compiler from moving accesses across.
+    // Not `nomem`: the possible memory access of the assembly stops the compiler from moving accesses across it.
     #[cfg(target_arch = "aarch64")]
     // SAFETY: a barrier instruction: no operands, no stack, flags unchanged; it only adds order.
     unsafe {

@@ -1,6 +1,6 @@
-//! Configuration space: what every PCI function says about itself.
+//! Configuration space of a PCI function.
 //!
-//! The device may be gone, broken or hostile: walks are bounded, offsets are checked, and all ones is an error.
+//! The device may be gone, broken or hostile: walks are bounded, offsets are checked, and an all-ones read is an error.
 
 use fpga_registers::pci::{VENDOR_NONE, bar, capability, command, header, power, status};
 
@@ -10,12 +10,12 @@ mod msix;
 
 pub use msix::{MsixCapability, find_msix};
 
-/// Capabilities live behind the header of 64 bytes.
+/// First possible capability offset, behind the header of 64 bytes.
 const FIRST_CAPABILITY: u16 = 0x40;
-/// Capabilities start at multiples of 4 between 0x40 and 0xFF: there cannot be more.
+/// Maximum number of capabilities: they start at multiples of 4 between 0x40 and 0xFF.
 const MAX_CAPABILITIES: u8 = 48;
 
-/// Something with a configuration space: a transport, or the 256 (or 4096) bytes of one in a test or a dump.
+/// Source of configuration space: a backend, or the 256 (or 4096) bytes in a test or a dump.
 pub trait ConfigSpace {
     /// Reads bytes from `at` on.
     ///
@@ -82,7 +82,7 @@ pub fn identity<C: ConfigSpace + ?Sized>(space: &C) -> Result<(u16, u16), Config
     if vendor == VENDOR_NONE { Err(ConfigError::Gone) } else { Ok((vendor, device)) }
 }
 
-/// Whether the function answers at its memory BARs at the moment (memory space enable).
+/// Whether the function decodes its memory BARs at the moment (memory space enable).
 ///
 /// # Errors
 /// [`ConfigError::Gone`] if the device does not answer.
@@ -91,8 +91,8 @@ pub fn memory_enabled<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, Config
     Ok(read_u16(space, header::COMMAND)? & command::MEMORY_SPACE != 0)
 }
 
-/// Whether the function answers at its memory BARs: [`memory_enabled`], and it is awake (power state D0, PCI power management
-/// 3.2.4), where it has the capability that says so.
+/// Whether the function answers at its memory BARs: memory decoding is enabled ([`memory_enabled`]), and the power state is D0 (PCI power
+/// management 3.2.4) if it has the power management capability.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -104,7 +104,7 @@ pub fn answers<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, ConfigError> 
         })
 }
 
-/// Wakes the function, if it sleeps: power state D0.
+/// Wakes the function if it is in a lower power state: switches to D0.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -112,7 +112,7 @@ pub fn wake<T: Backend + ?Sized>(transport: &T) -> Result<(), ConfigError> {
     if let Some(at) = power_control(transport) {
         let before = read_u16(transport, at)?;
         if before & power::STATE_MASK != 0 {
-            // The bit that a 1 clears is left alone.
+            // PME status is cleared by writing 1, so it is written as 0.
             let awake = before & !(power::STATE_MASK | power::PME_STATUS);
             transport.config_write(at, &awake.to_le_bytes())?;
         }
@@ -120,7 +120,7 @@ pub fn wake<T: Backend + ?Sized>(transport: &T) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Where the control and status register of power management is. A function whose list of capabilities cannot be read has none.
+/// Offset of the power management control and status register. `None` also if the capability list cannot be read.
 fn power_control<C: ConfigSpace + ?Sized>(space: &C) -> Option<u16> {
     let found = capabilities(space).ok()?.into_iter().find(|found| found.id == capability::POWER_MANAGEMENT);
     found?.at.checked_add(power::CONTROL)
@@ -129,7 +129,7 @@ fn power_control<C: ConfigSpace + ?Sized>(space: &C) -> Option<u16> {
 /// Switches bus mastering on or off and reads it back.
 ///
 /// # Errors
-/// [`ConfigError::Gone`] if the device does not answer or the bit does not take.
+/// [`ConfigError::Gone`] if the device does not answer or the bit does not keep its value.
 pub fn set_bus_master<T: Backend + ?Sized>(transport: &T, on: bool) -> Result<(), ConfigError> {
     identity(transport)?;
     let before = read_u16(transport, header::COMMAND)?;
@@ -149,14 +149,14 @@ pub fn set_bus_master<T: Backend + ?Sized>(transport: &T, on: bool) -> Result<()
 pub struct Capability {
     /// Capability id (PCI Code and ID Assignment, section 2).
     pub id: u8,
-    /// Where it starts in configuration space.
+    /// Offset in configuration space.
     pub at: u16,
 }
 
-/// The capability list (not the extended one), in its order.
+/// Reads the capability list (not the extended one), in its order.
 ///
 /// # Errors
-/// [`ConfigError::BadCapabilityList`] if it loops or leaves its place; [`ConfigError::Gone`].
+/// [`ConfigError::BadCapabilityList`] if it loops or leaves its area; [`ConfigError::Gone`].
 pub fn capabilities<C: ConfigSpace + ?Sized>(space: &C) -> Result<Vec<Capability>, ConfigError> {
     identity(space)?;
     let mut found = Vec::new();
@@ -171,7 +171,7 @@ pub fn capabilities<C: ConfigSpace + ?Sized>(space: &C) -> Result<Vec<Capability
         if at == 0 {
             return Ok(found);
         }
-        // More entries than places: the list loops.
+        // More entries than possible offsets: the list loops.
         if at < FIRST_CAPABILITY || seen == MAX_CAPABILITIES {
             return Err(ConfigError::BadCapabilityList { at, seen });
         }
@@ -185,12 +185,12 @@ pub fn capabilities<C: ConfigSpace + ?Sized>(space: &C) -> Result<Vec<Capability
     }
 }
 
-/// One BAR register as configuration space shows it. Its size is not readable without writing to it.
+/// One BAR register as configuration space shows it. Its size cannot be read without writing to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BarRegister {
-    /// Number, 0 to 5.
+    /// BAR number, 0 to 5.
     pub index: u8,
-    /// What it decodes.
+    /// Kind of the BAR.
     pub kind: crate::BarKind,
     /// Reads have no side effects.
     pub prefetchable: bool,
@@ -198,8 +198,8 @@ pub struct BarRegister {
     pub address: u64,
 }
 
-/// The BAR registers of a type 0 header. An all-zero register is taken as not implemented; so is a BAR whose type is
-/// reserved. Bridges (other header types) have none here.
+/// Reads the BAR registers of a type 0 header. An all-zero register counts as not implemented, and so does a BAR of a reserved type.
+/// Bridges (other header types) yield none.
 ///
 /// # Errors
 /// See [`ConfigError`].
@@ -225,7 +225,7 @@ pub fn bar_registers<C: ConfigSpace + ?Sized>(space: &C) -> Result<[Option<BarRe
     Ok(registers)
 }
 
-/// Decodes a BAR register (PCI Local Bus 3.0, section 6.2.5.1); also says how many registers it takes.
+/// Decodes a BAR register (PCI Local Bus 3.0, section 6.2.5.1). Also returns the number of registers that it uses.
 fn decode_bar(index: u8, low: u32, next: Option<u32>) -> (Option<BarRegister>, u8) {
     use crate::BarKind::{Io, Memory32, Memory64};
     if low == 0 {

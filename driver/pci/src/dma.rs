@@ -1,32 +1,28 @@
-//! DMA memory: large regions, mapped once each, handed out as owned pieces.
+//! DMA memory: large regions that are mapped once and handed out as owned allocations.
 //!
-//! A [`DmaPool`] maps regions through its transport and never unmaps one while any piece of it is out. A piece is
-//! either
+//! A [`DmaPool`] maps regions through its backend and never unmaps one while an allocation of it exists. An allocation is either
 //!
-//! * a [`DmaBuffer`]: the host's. It *moves* into a transfer, so that nobody looks at it while the device writes it; it comes
-//!   back with the completion, the refusal or the failure; or
-//! * a [`RegisteredMemory`]: shared with the device for as long as it lives (rings, write-backs, event queues).
+//! * a [`DmaBuffer`], owned by the host. It *moves* into a transfer, so that no thread reads it while the device writes it; it comes back
+//!   with the completion, the refusal or the failure; or
+//! * a [`RegisteredMemory`], shared with the device for its whole lifetime (rings, write-backs, event queues).
 //!
-//! Neither is ever a `&[u8]` or a `&mut [u8]`: the device can reach both as long as they are mapped, and a device that fails, or a
-//! server process that is hostile, writes where it was not told to. They give copies, which are as fast as `memcpy`, atomic words,
-//! and [`SharedSlice`]s, which streams read and write without a copy ([`ReadVolatile`](crate::ReadVolatile)).
+//! Neither is ever a `&[u8]` or a `&mut [u8]`: the device can reach both as long as they are mapped, and a faulty device or a hostile
+//! server process writes to wrong addresses. They offer copies, which are as fast as `memcpy`, atomic words, and [`SharedSlice`]s, which
+//! streams read and write without a copy ([`ReadVolatile`](crate::ReadVolatile)).
 //!
-//! Memory that the caller has mapped itself can be made an area as well: [`DmaPool::map`].
+//! Memory that the caller has mapped itself can become registered memory as well: [`DmaPool::map`].
 //!
-//! Both go back to the pool when dropped. Handing out and taking back pieces of existing regions does not touch the
-//! heap.
+//! Both return to the pool when dropped. Allocating from existing regions and freeing does not touch the heap.
 //!
 //! # When the device may still write
 //!
-//! If it cannot be confirmed that the device is done with a piece, the piece must not be dropped but
-//! [quarantined](DmaPool::quarantine): its memory and its addresses are then never used again and never unmapped,
-//! and the pool reports it.
+//! If it cannot be confirmed that the device has finished with an allocation, it must not be dropped but
+//! [quarantined](DmaPool::quarantine): its memory and its addresses are then never reused and never unmapped, and the pool reports it.
 //!
 //! # When a pool is dropped
 //!
-//! Pieces that are out keep the pool's regions, mappings and transport alive; the last one to come back ends them. A
-//! region with quarantined pieces (and a region that the system refuses to unmap) is leaked: neither unmapped nor
-//! freed until the process ends.
+//! Existing allocations keep the pool's regions, mappings and backend alive until the last one is dropped. A region with quarantined
+//! allocations (and a region that the system refuses to unmap) is leaked: neither unmapped nor freed until the process ends.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -48,24 +44,24 @@ use caller::CallerRegion;
 pub use caller::MapRefused;
 pub use quarantine::{QuarantineReason, QuarantineRecord};
 
-/// Pieces start at multiples of this and are multiples of it long: one cache line, so that what the device writes
-/// never shares a line with what the host writes.
+/// Granule of allocations in bytes, for their start and their length: one cache line, so that bytes written by the device never share a
+/// line with bytes written by the host.
 const UNIT: usize = 64;
 
-/// How a pool gets its memory.
+/// Options of a DMA pool.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct DmaPoolOptions {
     /// Bytes per region; larger requests get a region of their own. Default 4 MiB.
     pub region_size: usize,
-    /// Most bytes that the pool maps in all, memory of callers not counted. Default 256 MiB.
+    /// Maximum number of bytes that the pool maps, without memory of callers. Default 256 MiB.
     pub limit: usize,
-    /// Page size to ask for. Default: [`HugePages::Transparent`], large pages where the kernel finds some: fewer entries
-    /// in the caches of processor and IOMMU.
+    /// Requested page size. Default: [`HugePages::Transparent`], large pages if the kernel has some: they need fewer entries in the TLBs of
+    /// processor and IOMMU.
     pub huge: HugePages,
-    /// What the device may do with what [`DmaPool::allocate`] hands out. Default: read and write.
+    /// Permitted accesses of the device to memory from [`DmaPool::allocate`]. Default: read and write.
     pub access: DmaAccess,
-    /// How many address bits the device has: it is given no address that needs more. Default 64 (XDMA).
+    /// Number of address bits of the device: it gets no address that needs more. Default 64 (XDMA).
     pub address_bits: u32,
 }
 
@@ -81,7 +77,7 @@ impl Default for DmaPoolOptions {
     }
 }
 
-/// What a pool holds at the moment.
+/// Current contents of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DmaPoolStats {
@@ -89,21 +85,21 @@ pub struct DmaPoolStats {
     pub regions: usize,
     /// Bytes mapped.
     pub mapped_bytes: usize,
-    /// Buffers and areas handed out.
+    /// Allocations in use: buffers and registered memory.
     pub in_use: usize,
-    /// Bytes handed out.
+    /// Bytes in use.
     pub in_use_bytes: usize,
-    /// Areas of callers' memory ([`DmaPool::map`]) that are mapped; none of the above counts them.
+    /// Areas of callers' memory ([`DmaPool::map`]) that are mapped; not included in the fields above.
     pub caller_areas: usize,
     /// Bytes of callers' memory that are mapped.
     pub caller_bytes: usize,
-    /// Pieces in quarantine, areas of callers' memory among them.
+    /// Allocations in quarantine, including areas of callers' memory.
     pub quarantined: usize,
     /// Bytes in quarantine.
     pub quarantined_bytes: usize,
 }
 
-/// A contiguous stretch of addresses as the device sees them.
+/// Contiguous range of device addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IovaRange {
     /// First address.
@@ -112,7 +108,7 @@ pub struct IovaRange {
     pub length: u64,
 }
 
-/// A pool of DMA memory of one device. Clones are handles to the same pool.
+/// Pool of DMA memory for one device. Clones are handles to the same pool.
 #[derive(Clone)]
 pub struct DmaPool(Arc<Shared>);
 
@@ -124,7 +120,7 @@ struct Shared {
 
 struct State {
     space: IovaAllocator,
-    /// The first address that the IOMMU permits, if the device has too few address bits for all of them.
+    /// First address that the IOMMU permits, if the device has too few address bits for all permitted ones.
     beyond: Option<Iova>,
     regions: Vec<Region>,
     callers: Vec<CallerRegion>,
@@ -137,7 +133,7 @@ struct Region {
     iova: Iova,
     access: DmaAccess,
     free: FreeRanges,
-    /// Holds quarantined pieces: never to be unmapped.
+    /// Holds quarantined allocations: never to be unmapped.
     tainted: bool,
 }
 
@@ -151,7 +147,7 @@ impl fmt::Debug for DmaPool {
 }
 
 impl DmaPool {
-    /// A pool that maps nothing yet.
+    /// Creates a pool that has mapped nothing yet.
     #[must_use]
     pub fn new(transport: Arc<dyn Backend>, options: DmaPoolOptions) -> Self {
         let page = transport.dma_page_size().max(1);
@@ -159,11 +155,11 @@ impl DmaPool {
             bits @ 0..64 => (1_u64 << bits) - 1,
             _ => u64::MAX,
         };
-        // Address 0 is left out: a descriptor field that nobody filled in must not hit memory.
+        // Address 0 is excluded: a descriptor field that was not filled in must not hit memory.
         let ranges = transport.iova_ranges();
         let usable: Vec<_> = ranges.iter().filter_map(|range| whole_pages(range, page, highest)).collect();
         let beyond = ranges.first().map(|range| *range.start());
-        // Ranges without a whole page are another matter: more address bits would not help.
+        // Ranges without a whole page are a different case: more address bits would not help.
         let beyond = beyond.filter(|first| usable.is_empty() && first.get() > highest);
         let state = State {
             space: IovaAllocator::new(usable),
@@ -176,9 +172,9 @@ impl DmaPool {
         Self(Arc::new(Shared { transport, options, state: Mutex::new(state) }))
     }
 
-    /// Hands out a buffer of `length` bytes that starts at a multiple of 64. Its content is whatever was there.
+    /// Allocates a buffer of `length` bytes that starts at a multiple of 64. Its content is unspecified.
     ///
-    /// Maps another region if none has room, which takes system calls; see [`reserve`](Self::reserve).
+    /// Maps another region if none has space, which takes system calls; see [`reserve`](Self::reserve).
     ///
     /// # Errors
     /// See [`DmaAllocError`].
@@ -186,9 +182,8 @@ impl DmaPool {
         self.allocate_aligned(length, UNIT)
     }
 
-    /// As [`allocate`](Self::allocate), in memory with which the device may do only what `access` says: a source that it can
-    /// only read, or a target that it can only write, is safe from a device that does what it was not told. Such memory
-    /// has regions of its own.
+    /// As [`allocate`](Self::allocate), in memory where the device has only the permissions `access`: a source that it can only read, or a
+    /// target that it can only write, is protected from a faulty device. Such memory has regions of its own.
     ///
     /// # Errors
     /// See [`DmaAllocError`].
@@ -221,9 +216,9 @@ impl DmaPool {
             }
         };
         let home = &state.regions[region];
-        // What the region's free ranges gave lies inside its memory; this looks once for the whole life of the piece.
+        // Free ranges of the region lie inside its memory; this is checked once for the whole lifetime of the allocation.
         let start = BaseAddress::of(home.memory.view().slice(offset, capacity)?);
-        // A sum inside the region, whose end was checked when it was mapped.
+        // The sum stays inside the region, whose end was checked when it was mapped.
         let iova = Iova::new(home.iova.get() + offset as u64);
         state.stats.in_use += 1;
         state.stats.in_use_bytes += capacity;
@@ -239,7 +234,7 @@ impl DmaPool {
         }))
     }
 
-    /// Hands out zeroed memory that stays shared with the device: for rings and write-backs.
+    /// Allocates zeroed memory that stays shared with the device: for rings and write-backs.
     ///
     /// # Errors
     /// See [`DmaAllocError`].
@@ -253,11 +248,10 @@ impl DmaPool {
         Ok(buffer.into_registered())
     }
 
-    /// Maps regions until at least `bytes` are free, so that later allocation takes no system call (unless the free
-    /// bytes are in pieces too small).
+    /// Maps regions until at least `bytes` are free, so that later allocations take no system call (unless the free ranges are too small).
     ///
     /// # Errors
-    /// See [`DmaAllocError`]; what was mapped until then stays.
+    /// See [`DmaAllocError`]; regions that were mapped until then stay.
     pub fn reserve(&self, bytes: usize) -> Result<(), DmaAllocError> {
         let access = self.0.options.access;
         let mut state = self.0.lock();
@@ -272,19 +266,18 @@ impl DmaPool {
         }
     }
 
-    /// Puts a buffer away for ever because the device may still access it. Its memory and addresses are never
-    /// reused and never unmapped.
+    /// Quarantines a buffer because the device may still access it. Its memory and addresses are never reused and never unmapped.
     pub fn quarantine(&self, buffer: DmaBuffer, reason: QuarantineReason) {
         buffer.quarantine(reason);
     }
 
-    /// Everything in quarantine, oldest first.
+    /// Lists all quarantined memory, oldest first.
     #[must_use]
     pub fn quarantined(&self) -> Vec<QuarantineRecord> {
         self.0.lock().quarantine.clone()
     }
 
-    /// What the pool holds.
+    /// Returns the current contents of the pool.
     #[must_use]
     pub fn stats(&self) -> DmaPoolStats {
         self.0.lock().stats
@@ -295,22 +288,22 @@ impl DmaPool {
     }
 }
 
-/// The whole pages of `range` that are above page 0 and not above `highest`.
+/// Returns the whole pages of `range` that are above page 0 and not above `highest`.
 fn whole_pages(range: &RangeInclusive<Iova>, page: u64, highest: u64) -> Option<RangeInclusive<Iova>> {
     let first = range.start().get().max(page).checked_next_multiple_of(page)?;
     let last = range.end().get().min(highest);
-    // `last + 1` rounded down, without the overflow at the end of the space.
+    // `last + 1` rounded down, without the overflow at the end of the address space.
     let last = last.checked_sub((last % page + 1) % page)?;
     (first <= last).then(|| Iova::new(first)..=Iova::new(last))
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is complete before anything that could panic.
+        // Every change of the state is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there are addresses for this device at all.
+    /// Checks that the device can use any permitted address.
     fn reachable(&self, state: &State) -> Result<(), DmaAllocError> {
         match state.beyond {
             Some(first) => Err(DmaAllocError::AddressWidth { bits: self.options.address_bits, first }),
@@ -327,20 +320,20 @@ impl Shared {
         }
     }
 
-    /// Maps one more region with room for a piece of `capacity` bytes.
+    /// Maps one more region with space for an allocation of `capacity` bytes.
     fn add_region(&self, state: &mut State, capacity: usize, access: DmaAccess) -> Result<(), DmaAllocError> {
         self.reachable(state)?;
         let page = self.transport.dma_page_size();
         let granule = usize::try_from(page).unwrap_or(usize::MAX).max(rustix::param::page_size());
         let room = self.options.limit.saturating_sub(state.stats.mapped_bytes);
         let room = room - room % granule;
-        // The last region may be smaller than the others, if what is asked for fits.
+        // The last region may be smaller than the others if the request fits.
         let size = self.options.region_size.min(room).max(capacity).checked_next_multiple_of(granule);
         let size = size.filter(|size| *size <= room).ok_or_else(|| self.exhausted(state, capacity))?;
         let kind = self.transport.memory_kind();
         let mut memory = SharedMemory::of_kind(kind, size, self.options.huge)?;
         if memory.len() > room {
-            // Whole large pages do not fit into the limit any more, normal ones do.
+            // Whole large pages no longer fit into the limit; normal pages do.
             memory = SharedMemory::of_kind(kind, size, HugePages::No)?;
         }
         let length = memory.len() as u64;
@@ -348,11 +341,11 @@ impl Shared {
             let place = state.addresses(length, page)?;
             match self.transport.map_dma(place, &memory, access) {
                 Ok(()) => break place,
-                // An earlier pool of this transport has left it mapped: in quarantine, or with a buffer that is still out. The place
-                // stays allocated, so that it is not tried again.
+                // An earlier pool of this backend has left it mapped: in quarantine, or with a buffer that still exists. The range stays
+                // allocated, so that it is not tried again.
                 Err(DmaMapError::Overlap { .. }) => {}
                 Err(error) => {
-                    // Just allocated: giving it back cannot fail.
+                    // Just allocated: releasing it cannot fail.
                     let _ = state.space.release(place, length);
                     return Err(error.into());
                 }
@@ -367,8 +360,8 @@ impl Shared {
 }
 
 impl State {
-    /// Addresses for a region: aligned like a large page, so that the IOMMU can use large entries; any page will do if space
-    /// is short.
+    /// Allocates addresses for a region, aligned like a large page, so that the IOMMU can use large entries. Any page is used if addresses
+    /// are short.
     fn addresses(&mut self, length: u64, page: u64) -> Result<Iova, IovaError> {
         for large in [1 << 30, 2 << 20] {
             if length >= large
@@ -381,19 +374,19 @@ impl State {
         self.space.allocate(length, page)
     }
 
-    /// One more piece in quarantine.
+    /// Records one more quarantined allocation.
     fn record(&mut self, record: QuarantineRecord) {
         self.stats.quarantined += 1;
         self.stats.quarantined_bytes += record.length;
         self.quarantine.push(record);
     }
 
-    /// A place in the first region that has one: early regions fill up, late ones empty.
+    /// Allocates in the first region with space: early regions fill up, late ones empty.
     fn take(&mut self, capacity: usize, alignment: usize, access: DmaAccess) -> Option<(usize, usize)> {
         let mut regions = self.regions.iter_mut().enumerate().filter(|(_, region)| region.access == access);
         regions.find_map(|(index, region)| {
             let offset = region.free.take(capacity as u64, alignment as u64)?;
-            // An offset into memory of this process.
+            // The offset is inside memory of this process.
             usize::try_from(offset).ok().map(|offset| (index, offset))
         })
     }
@@ -419,7 +412,7 @@ impl Drop for Shared {
                 keep_until_exit(region.memory);
             }
         }
-        // Areas keep the pool, so those that are left were quarantined, or could not be unmapped.
+        // Areas keep the pool alive, so the remaining ones were quarantined or could not be unmapped.
         for region in state.callers.drain(..) {
             tracing::warn!(device = self.transport.name(), iova = %region.iova, length = region.memory.len(),
                 "memory of the caller stays mapped and is leaked");
@@ -429,48 +422,47 @@ impl Drop for Shared {
 }
 
 /// Keeps memory that the device may still reach mapped until the process ends, so that its pages are never reused. It stays reachable in
-/// this list, and leak checkers report only memory that is lost by mistake.
+/// this list, so that leak checkers report only unintended leaks.
 fn keep_until_exit(memory: SharedMemory) {
     static KEPT: Mutex<Vec<SharedMemory>> = Mutex::new(Vec::new());
     KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
 }
 
-/// A part of a region that is out, or memory of a caller. Goes back when dropped, unless it is kept in quarantine.
+/// Allocated part of a region, or memory of a caller. It returns to its origin when dropped, unless it is quarantined.
 struct Allocation {
     /// Keeps regions mapped, in this process and for the device.
     pool: Arc<Shared>,
     home: AllocationOrigin,
-    /// First of `capacity` bytes, which are mapped as long as this lives: the pool's regions, which are never replaced, go with
-    /// the last handle to it; memory of a caller is held by `home`.
+    /// First of `capacity` bytes, which stay mapped during this value's lifetime: the pool's regions, which are never replaced, are freed
+    /// with the last handle to it; memory of a caller is held by `home`.
     start: BaseAddress,
     iova: Iova,
     /// Bytes in use, at most `capacity`.
     length: usize,
     capacity: usize,
-    /// What the device may do with it.
+    /// Permitted accesses of the device.
     access: DmaAccess,
-    /// In quarantine: not to be given back.
+    /// In quarantine: not returned on drop.
     kept: bool,
 }
 
-/// Where a piece goes back to.
+/// Origin to which an allocation returns.
 enum AllocationOrigin {
-    /// Into the region of that number, where it began at that offset.
+    /// Region with that number, at that offset.
     Region { number: usize, offset: usize },
-    /// Nowhere: it is unmapped, from the device and then from this process, with the last clone of the memory.
+    /// Memory of a caller: it is unmapped, from the device and then from this process, with the last clone of the memory.
     Caller {
-        /// Keeps the bytes mapped, whatever becomes of the pool's entry.
+        /// Keeps the bytes mapped, even if the pool's entry is removed.
         _memory: SharedMemory,
     },
 }
 
 impl Allocation {
-    /// The bytes of this piece that are in use.
+    /// View of the bytes of this allocation that are in use.
     #[inline]
     fn view(&self) -> SharedSlice<'_> {
-        // SAFETY: `length` is at most `capacity`, and as many bytes from `start` on stay mapped while `self` lives, to which
-        // the view is bound. They are readable, writable and initialised, as all shared memory, and no reference to them
-        // exists but such views.
+        // SAFETY: `length` is at most `capacity`, and `capacity` bytes from `start` on stay mapped while `self` exists, to which the view
+        // is bound. They are readable, writable and initialised, as all shared memory, and no references to them exist except such views.
         unsafe { self.start.view(self.length) }
     }
 

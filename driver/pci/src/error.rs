@@ -1,8 +1,7 @@
-//! Errors, one enum per operation. Each says what failed, where, and what can be done.
+//! Errors, one enum per operation. Each one states what failed, on which object, and the remedy.
 //!
-//! All of them are values that a driver can store, compare and count; those of the register and memory paths are small
-//! (`Copy`). The text of a system error is produced when it is displayed. All in one file, long as it is, because they are read beside each
-//! other: who words one looks at how the others say it.
+//! All of them are values that a driver can store, compare and count; those of the register and memory paths are small (`Copy`). The text
+//! of a system error is produced when it is displayed. All are in one file, so that their wording can be compared.
 
 use core::fmt;
 
@@ -54,7 +53,7 @@ impl From<std::io::Error> for OsError {
     }
 }
 
-/// A register access failed.
+/// Error of a register access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MmioError {
@@ -67,7 +66,7 @@ pub enum MmioError {
         at: BarOffset,
         /// Bytes accessed.
         width: u64,
-        /// Where the BAR, or the part of it that was opened, ends: bytes from the start of the BAR.
+        /// End of the BAR, or of the part of it that was opened: bytes from the start of the BAR.
         end: u64,
     },
     /// The offset is not a multiple of the access width.
@@ -97,7 +96,7 @@ pub enum MmioError {
         /// The register that was to be accessed.
         at: BarOffset,
     },
-    /// The system refused the access (only where a BAR is accessed by file descriptor).
+    /// The system refused the access (only if a BAR is accessed by file descriptor).
     #[error(
         "the system refused the access at {at}: {source}; memory decoding may be switched off in the command register"
     )]
@@ -107,18 +106,18 @@ pub enum MmioError {
         /// The system's reason.
         source: OsError,
     },
-    /// The process that serves the device failed to do it.
+    /// The process that serves the device could not perform the access.
     #[error("the access at {at} was not done: {source}")]
     Server {
         /// The register that was to be accessed.
         at: BarOffset,
-        /// Why.
+        /// Reason.
         source: ServerError,
     },
 }
 
 impl MmioError {
-    /// Whether the device is out of reach for good: it was removed, or the process that serves it is no more.
+    /// Whether the device is permanently unreachable: it was removed, or the process that serves it has exited.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         match self {
@@ -129,26 +128,26 @@ impl MmioError {
     }
 }
 
-/// Opening a BAR failed.
+/// Error of opening a BAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BarError {
     /// BAR numbers are 0 to 5.
     #[error("there is no BAR {index}; BARs are numbered 0 to 5")]
     BadIndex {
-        /// The number asked for.
+        /// Requested number.
         index: u8,
     },
     /// The device does not implement this BAR (or it is the upper half of a 64-bit one).
     #[error("the device does not implement BAR {index}; `bars()` lists those it has")]
     Absent {
-        /// The number asked for.
+        /// Requested number.
         index: u8,
     },
     /// The BAR is of a kind that cannot be accessed here (I/O ports).
     #[error("BAR {index} is an I/O port BAR, which this backend does not access")]
     Unsupported {
-        /// The number asked for.
+        /// Requested number.
         index: u8,
     },
     /// Mapping it into the process failed.
@@ -156,7 +155,7 @@ pub enum BarError {
         "mapping BAR {index} at region offset {offset:#x} failed: {source}; check the address space limit (ulimit -v) and that no other driver holds the device"
     )]
     MapFailed {
-        /// The BAR.
+        /// BAR number.
         index: u8,
         /// Start of the part that was to be mapped, in bytes from the start of the BAR.
         offset: u64,
@@ -165,7 +164,7 @@ pub enum BarError {
     },
 }
 
-/// Access to configuration space failed.
+/// Error of a configuration space access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -176,12 +175,12 @@ pub enum ConfigError {
     OutOfRange {
         /// First byte.
         at: u16,
-        /// Bytes.
+        /// Length in bytes.
         length: usize,
         /// Size of the device's configuration space: 256 or 4096.
         size: usize,
     },
-    /// The system refused it.
+    /// The system refused the access.
     #[error("configuration access at {at:#x} failed: {source}; the device may have been removed")]
     Refused {
         /// First byte.
@@ -194,27 +193,27 @@ pub enum ConfigError {
         "the card is gone: configuration space reads as all ones; it was removed, powered off or its link is down"
     )]
     Gone,
-    /// A capability chain that loops or leaves the header area.
+    /// A capability list that loops or leaves its area.
     #[error(
         "the capability list is damaged: entry at {at:#x} after {seen} entries; the device's configuration space is not valid"
     )]
     BadCapabilityList {
-        /// Offset of the entry that cannot be right.
+        /// Offset of the invalid entry.
         at: u16,
-        /// How many entries were read before it.
+        /// Number of entries read before it.
         seen: u8,
     },
-    /// The process that serves the device failed to do it.
+    /// The process that serves the device could not perform the access.
     #[error("configuration access at {at:#x} was not done: {source}")]
     Server {
         /// First byte.
         at: u16,
-        /// Why.
+        /// Reason.
         source: ServerError,
     },
 }
 
-/// Mapping memory for DMA, or unmapping it, failed.
+/// Error of mapping or unmapping memory for DMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DmaMapError {
@@ -225,7 +224,7 @@ pub enum DmaMapError {
     Misaligned {
         /// First address.
         iova: Iova,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
         /// The granule of the IOMMU in bytes.
         page: u64,
@@ -237,27 +236,27 @@ pub enum DmaMapError {
     OutsideRanges {
         /// First address.
         iova: Iova,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// Something is mapped there already.
+    /// The addresses overlap an existing mapping.
     #[error(
         "{length:#x} bytes at {iova} overlap a mapping that exists already; unmap that first, or take other addresses"
     )]
     Overlap {
         /// First address.
         iova: Iova,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// Nothing (or not exactly this) is mapped there.
+    /// No mapping, or not exactly this one, exists at the address.
     #[error(
         "no mapping of exactly {length:#x} bytes exists at {iova}; mappings are removed as they were made"
     )]
     NotMapped {
         /// First address.
         iova: Iova,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
     /// The limit on locked memory: mapped memory is pinned and counts against it.
@@ -267,26 +266,26 @@ pub enum DmaMapError {
     LockedMemory {
         /// First address.
         iova: Iova,
-        /// Bytes that were to be mapped.
+        /// Length of the requested mapping in bytes.
         length: u64,
-        /// Bytes locked already, as far as the process can tell.
+        /// Bytes locked already, as far as the process can determine.
         locked: u64,
-        /// Bytes that it may lock (RLIMIT_MEMLOCK).
+        /// Maximum number of bytes that it may lock (RLIMIT_MEMLOCK).
         limit: u64,
-        /// The least limit with which this mapping would have been possible.
+        /// Minimum limit with which this mapping would have been possible.
         needed: u64,
     },
-    /// No memory could be locked, although this process is below its limit: an iommufd counts what all of a user's programs have
-    /// mapped against that limit, and a process sees only its own.
+    /// No memory could be locked, although this process is below its limit: an iommufd counts the mappings of all of a user's programs
+    /// against that limit, and a process sees only its own.
     #[error(
         "{length:#x} bytes cannot be mapped at {iova}: the limit of {limit} bytes of locked memory counts what all programs of this user have mapped by iommufd, or memory is short; end other programs that use cards, or raise the limit (`ulimit -l` in KiB, \"USER - memlock ...\" in /etc/security/limits.conf, LimitMEMLOCK= in a systemd unit)"
     )]
     LockedMemoryOfUser {
         /// First address.
         iova: Iova,
-        /// Bytes that were to be mapped.
+        /// Length of the requested mapping in bytes.
         length: u64,
-        /// Bytes that the user's programs may lock (RLIMIT_MEMLOCK of this one).
+        /// Maximum number of bytes that the user's programs may lock (RLIMIT_MEMLOCK of this process).
         limit: u64,
     },
     /// The limit on the number of mappings.
@@ -296,76 +295,76 @@ pub enum DmaMapError {
     TooManyMappings {
         /// First address.
         iova: Iova,
-        /// Bytes that were to be mapped.
+        /// Length of the requested mapping in bytes.
         length: u64,
         /// Mappings made through this device.
         in_use: usize,
-        /// Mappings that the kernel takes.
+        /// Maximum number of mappings that the kernel accepts.
         limit: u32,
     },
-    /// The system is out of something that mappings need: memory, or room in its tables.
+    /// The system lacks a resource for mappings: memory, or space in its tables.
     #[error(
         "the system's limit was reached mapping {length:#x} bytes at {iova}: {source}; check free memory (mapped memory cannot be swapped) or map fewer, larger regions"
     )]
     LimitReached {
         /// First address.
         iova: Iova,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
         /// The system's reason.
         source: OsError,
     },
-    /// The system refused it.
+    /// The system refused the mapping.
     #[error(
         "the system refused the DMA mapping of {length:#x} bytes at {iova}: {source}; the kernel's log (dmesg) says more, and `fpgactl doctor` looks at IOMMU and device"
     )]
     Refused {
         /// First address.
         iova: Iova,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
         /// The system's reason.
         source: OsError,
     },
-    /// The process that serves the device failed to do it.
+    /// The process that serves the device could not perform the operation.
     #[error("DMA mapping of {length:#x} bytes at {iova}: {source}")]
     Server {
         /// First address.
         iova: Iova,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// Why.
+        /// Reason.
         source: ServerError,
     },
 }
 
-/// Interrupts could not be set up, or waiting for one failed.
+/// Error of setting up interrupts, or of waiting for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterruptError {
-    /// More vectors than the device has, or than the system has left for it.
+    /// More vectors than the device has, or than the system can provide.
     #[error("{asked} interrupt vectors asked for, {available} can be had; share them, or poll")]
     TooMany {
-        /// Vectors asked for.
+        /// Requested number of vectors.
         asked: u32,
-        /// Vectors that can be had.
+        /// Available number of vectors.
         available: u32,
     },
     /// Vectors are enabled already.
     #[error("interrupts are enabled already; disable them first: all vectors are set at once")]
     AlreadyEnabled,
-    /// No event descriptor could be made.
+    /// No event descriptor could be created.
     #[error("no event descriptor could be created: {source}; raise the limit on open files (ulimit -n)")]
     NoDescriptor {
         /// The system's reason.
         source: OsError,
     },
-    /// The system refused to switch them on or off.
+    /// The system refused to enable or disable interrupts.
     #[error(
         "the system refused to set {count} interrupt vectors: {source}; polling needs none, and the kernel's log (dmesg) says more"
     )]
     Refused {
-        /// Vectors that were to be set; 0 when switching off.
+        /// Number of vectors to enable; 0 for disabling.
         count: u32,
         /// The system's reason.
         source: OsError,
@@ -376,17 +375,17 @@ pub enum InterruptError {
         /// The system's reason.
         source: OsError,
     },
-    /// The process that serves the device failed to do it.
+    /// The process that serves the device could not perform the operation.
     #[error("{count} interrupt vectors were not set: {source}")]
     Server {
-        /// Vectors that were to be set; 0 when switching off.
+        /// Number of vectors to enable; 0 for disabling.
         count: u32,
-        /// Why.
+        /// Reason.
         source: ServerError,
     },
 }
 
-/// A list of things, for a message.
+/// List of items for a message.
 pub(crate) struct DisplayList<'a, T>(pub(crate) &'a [T]);
 
 impl<T: fmt::Display> fmt::Display for DisplayList<'_, T> {
@@ -398,7 +397,7 @@ impl<T: fmt::Display> fmt::Display for DisplayList<'_, T> {
     }
 }
 
-/// Why a device may not have a reset, and what does the same.
+/// Reason why a device may not have a reset, and an alternative.
 const fn reset_advice(level: crate::ResetLevel) -> &'static str {
     match level {
         crate::ResetLevel::Function => {
@@ -410,52 +409,52 @@ const fn reset_advice(level: crate::ResetLevel) -> &'static str {
     }
 }
 
-/// A reset did not happen.
+/// Error of a reset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResetError {
     /// The device (or this backend) has no reset of that level.
     #[error("the device offers no {level} reset here; {}", reset_advice(*level))]
     Unsupported {
-        /// The level asked for.
+        /// Requested level.
         level: crate::ResetLevel,
     },
-    /// It would reset functions of others. Nothing was done.
+    /// The reset would also affect functions of other owners. Nothing was done.
     #[error(
         "a {level} reset would also reset {}, which this process does not own; bind them to vfio-pci in the same IOMMU group or remove them from the bus (echo 1 > /sys/bus/pci/devices/ADDRESS/remove)",
         DisplayList(others)
     )]
     NotOwned {
-        /// The level asked for.
+        /// Requested level.
         level: crate::ResetLevel,
-        /// The functions.
+        /// Affected functions.
         others: Vec<OtherFunction>,
     },
-    /// It was tried and failed.
+    /// The reset was attempted and failed.
     #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
     Failed {
-        /// The level asked for.
+        /// Requested level.
         level: crate::ResetLevel,
         /// The system's reason.
         source: OsError,
     },
-    /// It was done but the device does not answer afterwards.
+    /// The reset was done, but the device does not answer afterwards.
     #[error("the device does not answer after a {level} reset; a power cycle is left")]
     NoAnswer {
-        /// The level asked for.
+        /// Requested level.
         level: crate::ResetLevel,
     },
-    /// The process that serves the device failed to do it.
+    /// The process that serves the device could not perform the reset.
     #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
     Server {
-        /// The level asked for.
+        /// Requested level.
         level: crate::ResetLevel,
-        /// Why.
+        /// Reason.
         source: ServerError,
     },
 }
 
-/// An access to shared memory, or making it, failed.
+/// Error of accessing or creating shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
@@ -464,7 +463,7 @@ pub enum MemoryError {
     OutOfRange {
         /// First byte.
         offset: usize,
-        /// Bytes.
+        /// Length in bytes.
         length: usize,
         /// Size of the memory in bytes.
         size: usize,
@@ -474,28 +473,28 @@ pub enum MemoryError {
     Misaligned {
         /// The offset.
         offset: usize,
-        /// What it has to be a multiple of.
+        /// Required alignment.
         alignment: usize,
     },
-    /// A size of zero, or one that does not fit the address space.
+    /// A size of zero, or one that exceeds the address space.
     #[error(
         "a shared memory of {length:#x} bytes cannot be made; its size must be at least 1 and fit the address space"
     )]
     BadLength {
-        /// Bytes asked for.
+        /// Requested size in bytes.
         length: usize,
     },
-    /// The system gave no memory.
+    /// The system provided no memory.
     #[error("the system gave no {length:#x} bytes of shared memory: {source}; check free memory and limits")]
     Unavailable {
-        /// Bytes asked for.
+        /// Requested size in bytes.
         length: usize,
         /// The system's reason.
         source: OsError,
     },
 }
 
-/// An operation of the IOVA allocator failed.
+/// Error of the IOVA allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IovaError {
@@ -504,9 +503,9 @@ pub enum IovaError {
         "cannot allocate {length:#x} bytes aligned to {alignment:#x}: the length must not be 0, the alignment a power of two"
     )]
     BadRequest {
-        /// Bytes asked for.
+        /// Requested length in bytes.
         length: u64,
-        /// Alignment asked for.
+        /// Requested alignment.
         alignment: u64,
     },
     /// No free range is large enough.
@@ -514,26 +513,26 @@ pub enum IovaError {
         "no free IOVA range of {length:#x} bytes aligned to {alignment:#x}; the largest free range has {largest:#x} bytes"
     )]
     Exhausted {
-        /// Bytes asked for.
+        /// Requested length in bytes.
         length: u64,
-        /// Alignment asked for.
+        /// Requested alignment.
         alignment: u64,
         /// Largest free range in bytes (saturated at 2^64 - 1).
         largest: u64,
     },
-    /// The range is not free (reserving) or not allocated (releasing), fully or partly, or not managed at all.
+    /// The range is not free (reserving) or not allocated (releasing), fully or partly, or not managed.
     #[error(
         "{length:#x} bytes at {iova} are not wholly in the state that the operation needs: released twice, or never allocated"
     )]
     NotAllocated {
         /// First address.
         iova: Iova,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
 }
 
-/// No DMA buffer could be handed out, or memory of the caller not mapped.
+/// Error of allocating a DMA buffer, or of mapping memory of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DmaAllocError {
@@ -542,11 +541,11 @@ pub enum DmaAllocError {
         "cannot hand out a buffer of {length} bytes aligned to {alignment}: the length must not be 0, the alignment a power of two of at most {largest}"
     )]
     BadRequest {
-        /// Bytes asked for.
+        /// Requested length in bytes.
         length: usize,
-        /// Alignment asked for.
+        /// Requested alignment.
         alignment: usize,
-        /// Largest alignment that the pool gives.
+        /// Maximum alignment that the pool supports.
         largest: usize,
     },
     /// The pool has reached its limit.
@@ -554,16 +553,16 @@ pub enum DmaAllocError {
         "no room for a DMA buffer of {length} bytes: {in_use} of at most {limit} bytes are in use, {quarantined} in quarantine; wait for transfers to finish or raise the limit"
     )]
     Exhausted {
-        /// Bytes asked for, as a multiple of 64.
+        /// Requested length in bytes, as a multiple of 64.
         length: usize,
-        /// Bytes handed out at the moment.
+        /// Bytes in use at the moment.
         in_use: usize,
         /// The pool's limit.
         limit: usize,
-        /// Bytes that are lost to quarantine.
+        /// Bytes in quarantine.
         quarantined: usize,
     },
-    /// Memory of the caller that is not made of whole pages of the IOMMU.
+    /// Memory of the caller that does not consist of whole pages of the IOMMU.
     #[error(
         "memory of {length:#x} bytes cannot be mapped for DMA: its start and its length must be multiples of the page size {page:#x}; round the mapping up"
     )]
@@ -578,17 +577,17 @@ pub enum DmaAllocError {
         "memory of {length:#x} bytes is mapped for this device already, at {iova}; share that area, or drop it first (in quarantine it stays mapped)"
     )]
     AlreadyMapped {
-        /// Where the device sees it.
+        /// First address as the device sees it.
         iova: Iova,
         /// Size of the memory in bytes.
         length: usize,
     },
-    /// The device cannot name any of the addresses that the IOMMU permits.
+    /// The device cannot use any of the addresses that the IOMMU permits.
     #[error(
         "the device has {bits} address bits, but the IOMMU permits no address below {first}: with this little the card cannot reach host memory; raise address_bits if the card has more, or move it to another slot (its root port decides)"
     )]
     AddressWidth {
-        /// Address bits of the device, as the pool's options have it.
+        /// Address bits of the device, as set in the pool's options.
         bits: u32,
         /// First address that the IOMMU permits.
         first: Iova,

@@ -1,4 +1,4 @@
-//! What the system has to say about a device beside its interrupts: errors on the bus, and requests to give it back.
+//! Device events besides interrupts: bus errors, and release requests (REQ).
 
 use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -10,15 +10,15 @@ use rustix::io::Errno;
 
 use crate::{Interrupt, InterruptError};
 
-/// Something that happened to a device.
+/// Event of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceEvent {
-    /// An uncorrectable error on the bus, reported by Advanced Error Reporting (PCIe Base, section 6.2). What is in flight is not
-    /// to be trusted: stop, reset the device, and go on with fresh handles.
+    /// Uncorrectable bus error, reported by Advanced Error Reporting (PCIe Base, section 6.2). Data in flight is unreliable: stop, reset
+    /// the device, and continue with new handles.
     BusError,
-    /// The system wants the device back: it is about to be unplugged, or to be bound to another driver. The kernel waits, and
-    /// asks again every few seconds, until every handle is dropped.
+    /// Release request: the system wants the device back, because it is about to be unplugged, or to be bound to another driver. The kernel
+    /// waits, and repeats the request every few seconds, until every handle is dropped.
     ReleaseRequested,
 }
 
@@ -31,9 +31,9 @@ impl fmt::Display for DeviceEvent {
     }
 }
 
-/// The events of one device. Its file descriptor is readable while one has not been taken, for any event loop.
+/// Events of one device. Its file descriptor is readable while there is an event that was not taken, for any event loop.
 ///
-/// Clones share the events: what one takes the other does not see.
+/// Clones share the events: an event that one clone takes is not seen by the others.
 #[derive(Debug, Clone)]
 pub struct DeviceEvents(Arc<Sources>);
 
@@ -41,12 +41,12 @@ pub struct DeviceEvents(Arc<Sources>);
 struct Sources {
     error: Option<Interrupt>,
     release: Option<Interrupt>,
-    /// Both of the above.
+    /// Epoll descriptor of both.
     any: OwnedFd,
 }
 
 impl DeviceEvents {
-    /// The events that `error` and `release` signal; a device that lacks one never has that event.
+    /// Creates the events that `error` and `release` signal; a device that lacks one never has that event.
     ///
     /// # Errors
     /// [`InterruptError::NoDescriptor`].
@@ -60,8 +60,7 @@ impl DeviceEvents {
         Ok(Self(Arc::new(Sources { error, release, any })))
     }
 
-    /// Whether the device can have an event at all: functions without PCI Express report no bus errors, simulated cards may
-    /// report nothing.
+    /// Whether the device can have an event: functions without PCI Express report no bus errors, and simulated cards may report nothing.
     #[must_use]
     pub fn can_have(&self, event: DeviceEvent) -> bool {
         match event {
@@ -70,7 +69,7 @@ impl DeviceEvents {
         }
     }
 
-    /// Takes an event, if there is one; bus errors first. Several of a kind are one. Does not wait.
+    /// Takes an event if there is one; bus errors first. Several events of a kind count as one. Does not wait.
     #[must_use]
     pub fn poll(&self) -> Option<DeviceEvent> {
         let taken = |source: &Option<Interrupt>| source.as_ref().is_some_and(|source| source.try_take() != 0);
@@ -95,7 +94,7 @@ impl DeviceEvents {
             if event.is_some() || left.is_zero() {
                 return Ok(event);
             }
-            // A duration beyond the kernel's range is as good as for ever: the loop asks again.
+            // A duration beyond the kernel's range is shortened: the loop waits again.
             let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1 << 30, tv_nsec: 0 });
             match rustix::event::poll(&mut [PollFd::new(&self.0.any, PollFlags::IN)], Some(&left)) {
                 Ok(_) | Err(Errno::INTR) => {}

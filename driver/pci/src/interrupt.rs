@@ -1,7 +1,7 @@
 //! Interrupts as event descriptors: the waiting half and the signalling half.
 //!
-//! A vector that several users have to share becomes several interrupts ([`Interrupt::share`]); a level-triggered one (INTx)
-//! is masked by the kernel (or by the server of the device) when it fires and has to be [re-armed](Interrupt::rearm) once the device has been served.
+//! A vector that several users share becomes several interrupts ([`Interrupt::share`]). A level-triggered interrupt (INTx) is masked by the
+//! kernel (or by the server of the device) when it fires, and must be [re-armed](Interrupt::rearm) once the device has been served.
 
 use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -16,26 +16,26 @@ use rustix::time::{
 
 use crate::InterruptError;
 
-/// The waiting half of one interrupt vector. Its file descriptor becomes readable when interrupts have arrived, so
-/// that it can be put into any event loop.
+/// Waiting half of one interrupt vector. Its file descriptor becomes readable when interrupts have arrived, so that it can be used in any
+/// event loop.
 ///
-/// Clones share the count: what one takes the other does not see.
+/// Clones share the count: interrupts that one clone takes are not seen by the others.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     file: Arc<OwnedFd>,
     kind: InterruptSource,
 }
 
-/// What is behind the descriptor.
+/// Source behind the descriptor.
 #[derive(Debug, Clone)]
 enum InterruptSource {
-    /// An event descriptor that the signalling half signals.
+    /// Event descriptor that the signalling half signals.
     Message,
-    /// The same, and the way to unmask the line.
+    /// Event descriptor, and the function to unmask the line.
     Level(Arc<dyn Unmask>),
-    /// One of several that share `source`: the descriptor is an epoll of the source and of this member's own.
+    /// One of several users that share `source`: the descriptor is an epoll of the source and of this user's own event descriptor.
     Shared { source: Arc<Interrupt>, members: Arc<[SharedVectorUser]>, own: usize },
-    /// Any of these: the descriptor is an epoll of theirs, and nothing is taken from them.
+    /// Any of these interrupts: the descriptor is an epoll of theirs, and nothing is taken from them.
     Any(Arc<[Interrupt]>),
 }
 
@@ -45,30 +45,30 @@ pub trait Unmask: fmt::Debug + Send + Sync {
     fn unmask(&self);
 }
 
-/// The kernel's way: it waits for a descriptor to be signalled.
+/// The kernel's unmask: it waits for a descriptor to be signalled.
 impl Unmask for InterruptTrigger {
     fn unmask(&self) {
         self.signal();
     }
 }
 
-/// What one user of a shared vector is signalled by, whoever takes the interrupt from the vector.
+/// One user of a shared vector, with the descriptor by which the user that takes the interrupt notifies it.
 #[derive(Debug)]
 struct SharedVectorUser {
     waiting: Interrupt,
     trigger: InterruptTrigger,
 }
 
-/// The signalling half, for backends inside this process. Clones signal the same interrupt.
+/// Signalling half of an interrupt, for backends inside this process. Clones signal the same interrupt.
 #[derive(Debug, Clone)]
 pub struct InterruptTrigger {
     file: Arc<OwnedFd>,
-    /// Writing to it waits while its counter is full.
+    /// A write to the descriptor blocks while its counter is full.
     blocks: bool,
 }
 
 impl Interrupt {
-    /// Makes both halves of a new interrupt.
+    /// Creates both halves of a new interrupt.
     ///
     /// # Errors
     /// [`InterruptError::NoDescriptor`].
@@ -82,8 +82,8 @@ impl Interrupt {
         ))
     }
 
-    /// An interrupt that comes every `period` by the system's clock, for devices that have to be polled: its descriptor goes into the
-    /// same event loops.
+    /// Creates an interrupt that fires every `period` by the system's clock, for devices that must be polled: its descriptor can be used in
+    /// the same event loops.
     ///
     /// # Errors
     /// [`InterruptError::NoDescriptor`].
@@ -96,12 +96,12 @@ impl Interrupt {
             .unwrap_or(Timespec { tv_sec: 1 << 30, tv_nsec: 0 });
         let times = Itimerspec { it_interval: period, it_value: period };
         timerfd_settime(&file, TimerfdTimerFlags::empty(), &times).map_err(no_descriptor)?;
-        // Reading a timer gives the number of periods that have passed, as reading an event descriptor gives that of signals.
+        // Reading a timer returns the number of elapsed periods, as reading an event descriptor returns the number of signals.
         Ok(Self { file: Arc::new(file), kind: InterruptSource::Message })
     }
 
-    /// An interrupt for waiting for any of `members`. It takes nothing from them: after a wait each is asked by its own
-    /// [`try_take`](Self::try_take), and until then the wait returns at once.
+    /// Creates an interrupt for waiting for any of `members`. It takes nothing from them: after a wait, call [`try_take`](Self::try_take)
+    /// on each of them; until then the wait returns at once.
     ///
     /// # Errors
     /// [`InterruptError::NoDescriptor`].
@@ -119,14 +119,14 @@ impl Interrupt {
         Ok(Self { file: Arc::new(file), kind: InterruptSource::Any(members.into()) })
     }
 
-    /// This interrupt as a level-triggered one, which is masked when it fires, until it is [re-armed](Self::rearm).
+    /// Makes this interrupt level-triggered: it is masked when it fires, until it is [re-armed](Self::rearm).
     #[must_use]
     pub fn level(self, unmask: Arc<dyn Unmask>) -> Self {
         Self { kind: InterruptSource::Level(unmask), ..self }
     }
 
-    /// Makes `count` interrupts out of this one, for as many users of one vector: whichever of them takes it from the vector
-    /// passes it on to the others, so that every user learns of every interrupt, and looks whether it was its own.
+    /// Splits this interrupt into `count` interrupts, for several users of one vector: the user that takes the interrupt from the vector
+    /// notifies the others, so that every user learns of every interrupt, and checks whether it was its own.
     ///
     /// # Errors
     /// [`InterruptError::NoDescriptor`].
@@ -151,7 +151,7 @@ impl Interrupt {
         Ok(interrupts)
     }
 
-    /// Whether this and `other` are users of one vector: each learns of the other's interrupts.
+    /// Whether this and `other` are users of one vector: each one learns of the other's interrupts.
     #[must_use]
     pub fn shares_with(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
@@ -162,8 +162,8 @@ impl Interrupt {
         }
     }
 
-    /// Takes the interrupts that have arrived since the last call: their number, 0 if none. Does not wait. For
-    /// [any of several](Self::any): 1 if one of them has something to take.
+    /// Takes the interrupts that have arrived since the last call. Returns their number, 0 if none. Does not wait. For [any of
+    /// several](Self::any) it returns 1 if one of them can be taken.
     #[must_use]
     pub fn try_take(&self) -> u64 {
         if let InterruptSource::Any(_) = self.kind {
@@ -182,13 +182,13 @@ impl Interrupt {
         let mut count = [0; 8];
         match rustix::io::read(self.file.as_fd(), &mut count[..]) {
             Ok(8) => u64::from_ne_bytes(count),
-            // EAGAIN says that none has arrived. An event descriptor that is open and ours knows no other failure.
+            // EAGAIN: none has arrived. An open event descriptor of this process has no other failure.
             Ok(_) | Err(_) => 0,
         }
     }
 
-    /// Lets the interrupt come again, if it is one that is masked when it fires (INTx). Call it after the device
-    /// was served and before the next wait; a line that is still asserted fires at once. Does nothing for messages.
+    /// Unmasks the interrupt if it is masked when it fires (INTx). Call it after the device was served and before the next wait; a line
+    /// that is still asserted fires at once. Does nothing for messages.
     pub fn rearm(&self) {
         match &self.kind {
             InterruptSource::Message => {}
@@ -198,13 +198,13 @@ impl Interrupt {
         }
     }
 
-    /// Whether its vector has other users, whose interrupts it learns of too.
+    /// Whether its vector has other users, whose interrupts it receives too.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         matches!(self.kind, InterruptSource::Shared { .. })
     }
 
-    /// Whether it is level-triggered (INTx): it comes again as long as anything on the device asserts the line, whoever that is.
+    /// Whether it is level-triggered (INTx): it fires again as long as any source on the device asserts the line.
     #[must_use]
     pub fn is_level(&self) -> bool {
         match &self.kind {
@@ -215,7 +215,7 @@ impl Interrupt {
         }
     }
 
-    /// Tells the other users of a shared vector to look, as if an interrupt had come. Does nothing where nobody shares.
+    /// Notifies the other users of a shared vector, as if an interrupt had arrived. Does nothing if the vector is not shared.
     pub fn notify_shared(&self) {
         if let InterruptSource::Shared { members, own, .. } = &self.kind {
             let others = members.iter().enumerate().filter(|(number, _)| number != own);
@@ -223,11 +223,11 @@ impl Interrupt {
         }
     }
 
-    /// Ends a wait for this interrupt, or the next one, as if an interrupt had come: for whoever changes what another thread waits for.
-    /// Other users of a shared vector are not told.
+    /// Ends the current or the next wait for this interrupt, as if an interrupt had arrived: for code that changes the condition on which
+    /// another thread waits. Other users of a shared vector are not notified.
     pub fn wake(&self) {
         match &self.kind {
-            // A backend's descriptors are its own and do not block, so the trigger need not look for room.
+            // A backend's descriptors are its own and do not block, so the trigger need not check the counter.
             InterruptSource::Message | InterruptSource::Level(_) => {
                 InterruptTrigger { file: Arc::clone(&self.file), blocks: false }.signal();
             }
@@ -255,7 +255,7 @@ impl Interrupt {
             if left.is_zero() {
                 return Ok(None);
             }
-            // A duration beyond the kernel's range is as good as for ever: the loop asks again.
+            // A duration beyond the kernel's range is shortened: the loop waits again.
             let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1 << 30, tv_nsec: 0 });
             match rustix::event::poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&left)) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -277,21 +277,21 @@ impl AsRawFd for Interrupt {
     }
 }
 
-/// What the kernel calls an event descriptor.
+/// The kernel's name of an event descriptor.
 const EVENTFD: &[u8] = b"anon_inode:[eventfd]";
 
 impl InterruptTrigger {
-    /// The signalling half of an interrupt that waits in another process, which made the descriptor.
+    /// Creates the signalling half of an interrupt that waits in another process, which created the descriptor.
     ///
     /// # Errors
-    /// [`InterruptError::NoDescriptor`] if it is no event descriptor: writing to anything else could wait for ever, or
-    /// damage it. The kernel tells what it is in `/proc`.
+    /// [`InterruptError::NoDescriptor`] if it is not an event descriptor: a write to anything else could block forever, or damage it. The
+    /// kernel shows the kind in `/proc`.
     pub fn from_descriptor(file: OwnedFd) -> Result<Self, InterruptError> {
         // Whether it blocks is a flag of the file, which its owner may change at any time.
         Ok(Self { file: Arc::new(Self::check(file)?), blocks: true })
     }
 
-    /// Gives an event descriptor of another process back as it is, and closes what is none.
+    /// Returns an event descriptor of another process unchanged, and closes any other file.
     ///
     /// # Errors
     /// [`InterruptError::NoDescriptor`].
@@ -304,10 +304,10 @@ impl InterruptTrigger {
         Ok(file)
     }
 
-    /// Signals one interrupt. Signals that are not taken add up; at 2^64 - 2 of them further ones are dropped, which
-    /// loses nothing: the waiting side is told of one or more.
+    /// Signals one interrupt. Signals that are not taken add up. At 2^64 - 2 of them further ones are dropped, which loses nothing: the
+    /// waiting side only learns that there is at least one.
     pub fn signal(&self) {
-        // A descriptor of another process's may wait for room; whoever has filled the counter is told already.
+        // A descriptor of another process may block when full; the owner of a full counter has been notified already.
         if self.blocks
             && rustix::event::poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], Some(&Timespec::default()))
                 != Ok(1)

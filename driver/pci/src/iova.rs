@@ -1,4 +1,4 @@
-//! Addresses as the device sees them: which are free, which are in use.
+//! Allocation of device addresses (IOVAs).
 
 use core::ops::RangeInclusive;
 
@@ -12,12 +12,12 @@ use crate::IovaError;
 /// Shared by the IOVA allocator and by the pool's offset allocator.
 #[derive(Debug, Clone)]
 pub(crate) struct FreeRanges {
-    /// What may be free at all, in the same form.
+    /// Managed ranges, in the same form.
     managed: Vec<(u64, u64)>,
     free: Vec<(u64, u64)>,
 }
 
-/// Room for free ranges made at the start: no allocation from the heap until a space is in more pieces than this.
+/// Initial capacity for free ranges: no heap allocation until a space has more free ranges than this.
 const CHUNKS: usize = 1024;
 
 impl FreeRanges {
@@ -36,8 +36,8 @@ impl FreeRanges {
         Self { managed, free }
     }
 
-    /// Takes the start of `length` addresses, a multiple of `alignment`, from the smallest free range that holds
-    /// them (the lowest of equals): large ranges stay whole for large requests.
+    /// Allocates `length` addresses whose start is a multiple of `alignment`, from the smallest free range that holds them (the lowest of
+    /// equals): large ranges stay whole for large requests.
     pub(crate) fn take(&mut self, length: u64, alignment: u64) -> Option<u64> {
         let span = length.checked_sub(1)?;
         let mut best: Option<(usize, u64, u64)> = None;
@@ -59,7 +59,7 @@ impl FreeRanges {
         Some(start)
     }
 
-    /// Takes exactly `start..=end`; false if it is not wholly free.
+    /// Allocates exactly `start..=end`. Returns false if it is not wholly free.
     pub(crate) fn take_exactly(&mut self, start: u64, end: u64) -> bool {
         let index = self.free.partition_point(|&(_, last)| last < start);
         match self.free.get(index) {
@@ -87,7 +87,7 @@ impl FreeRanges {
         }
     }
 
-    /// Gives back `start..=end`; false (and nothing changes) if any of it is free already or not managed.
+    /// Frees `start..=end`. Returns false (and changes nothing) if any of it is free already or not managed.
     pub(crate) fn give(&mut self, start: u64, end: u64) -> bool {
         let home = self.managed.partition_point(|&(_, last)| last < start);
         if start > end || !self.managed.get(home).is_some_and(|&(first, last)| first <= start && end <= last)
@@ -162,7 +162,7 @@ impl IovaAllocator {
         })
     }
 
-    /// Takes exactly `length` addresses from `iova` on, for what has its place given from outside.
+    /// Allocates exactly `length` addresses from `iova` on, for mappings with a given address.
     ///
     /// # Errors
     /// [`IovaError::NotAllocated`] if they are not all free.
@@ -171,10 +171,10 @@ impl IovaAllocator {
         if taken { Ok(()) } else { Err(IovaError::NotAllocated { iova, length }) }
     }
 
-    /// Gives `length` addresses from `iova` on back: what was allocated, or a part of it.
+    /// Frees `length` addresses from `iova` on: an allocated range, or a part of it.
     ///
     /// # Errors
-    /// [`IovaError::NotAllocated`] if they are not all allocated; nothing changes then.
+    /// [`IovaError::NotAllocated`] if they are not all allocated; nothing changes in this case.
     pub fn release(&mut self, iova: Iova, length: u64) -> Result<(), IovaError> {
         let given = last_of(iova, length).is_some_and(|end| self.0.give(iova.get(), end));
         if given { Ok(()) } else { Err(IovaError::NotAllocated { iova, length }) }
@@ -193,7 +193,7 @@ impl IovaAllocator {
     }
 }
 
-/// The last of `length` addresses from `iova` on, if there is one and it does not wrap.
+/// Returns the last of `length` addresses from `iova` on, if there is one and it does not wrap.
 fn last_of(iova: Iova, length: u64) -> Option<u64> {
     iova.get().checked_add(length.checked_sub(1)?)
 }

@@ -1,13 +1,11 @@
 //! Memory that a device, or another process, may access at any time.
 //!
-//! There is never a `&[u8]` or `&mut [u8]` into it, in this crate or outside: what has it gives copies, atomic words and
-//! [`SharedSlice`]s. All accesses are relaxed (or stronger) atomic accesses, so whatever the other side does at the same time, the worst outcome is a wrong or torn *value*. Word accesses, and
-//! copies of exactly 4 or 8 bytes to or from an address that is a multiple of as many, are never torn. Longer copies
-//! are made as fast as the machine can; of them only each byte is atomic, and their bytes are accessed in no
-//! particular order.
+//! No `&[u8]` or `&mut [u8]` into it ever exists, in this crate or outside: its owners offer copies, atomic words and [`SharedSlice`]s. All
+//! accesses are relaxed (or stronger) atomic accesses, so a concurrent change by the other side leads at worst to a wrong or torn *value*.
+//! Word accesses, and copies of exactly 4 or 8 bytes to or from an address that is a multiple of their length, are never torn. Longer
+//! copies are made as fast as the machine can; only each byte of them is atomic, and their bytes are accessed in no particular order.
 //!
-//! Words are little endian in memory, as devices on PCI Express expect; the functions take and return values in the
-//! host's byte order.
+//! Words are little endian in memory, as devices on PCI Express expect; the functions take and return values in the host's byte order.
 
 use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -19,7 +17,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::mmio::AreaGuard;
 use crate::{MemoryError, OsError};
 
-/// Size, and so alignment, of the large pages that the kernel puts together by itself.
+/// Size and alignment of transparent huge pages.
 const HUGE: usize = 2 << 20;
 
 mod copy;
@@ -38,19 +36,19 @@ pub enum MemoryKind {
     /// Memory of this process alone.
     #[default]
     Anonymous,
-    /// Memory behind a file descriptor, which can be passed to the process that the device lives in.
+    /// Memory behind a file descriptor, which can be passed to the process of the device.
     File,
 }
 
-/// Which page size to ask for. Large pages need fewer entries in the IOMMU's cache.
+/// Requested page size. Large pages need fewer entries in the IOMMU's TLB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HugePages {
     /// The system's normal pages.
     #[default]
     No,
-    /// Normal pages that the kernel may replace by 2 MiB pages as they are touched, if it has some at hand
-    /// ("transparent huge pages"): the memory is aligned for it and the kernel is told. Memory below 2 MiB has none.
+    /// Normal pages that the kernel may replace by 2 MiB pages as they are touched, if it has some available ("transparent huge pages"):
+    /// the memory is aligned for it, and the kernel is advised. Not for memory below 2 MiB.
     Transparent,
     /// 2 MiB pages if the system has some reserved, else as [`Transparent`](Self::Transparent).
     Prefer2MiB,
@@ -59,7 +57,7 @@ pub enum HugePages {
 }
 
 impl HugePages {
-    /// log2 of the page size to take from the system's reserve, `None` to leave that alone.
+    /// log2 of the page size to take from the system's reserve; `None` does not use the reserve.
     const fn bits(self) -> Option<u8> {
         match self {
             Self::No | Self::Transparent => None,
@@ -69,7 +67,7 @@ impl HugePages {
     }
 }
 
-/// Shared memory: mapped once, freed when the last clone goes. Clones access the same bytes.
+/// Shared memory: mapped once, freed when the last clone is dropped. Clones access the same bytes.
 ///
 /// ```
 /// use fpga_pci::{HugePages, SharedMemory};
@@ -83,41 +81,40 @@ impl HugePages {
 #[derive(Clone)]
 pub struct SharedMemory {
     mapping: Arc<Mapping>,
-    /// Where the bytes in use begin, inside `mapping`: kept here so that an access need not look there.
+    /// Start of the bytes in use inside `mapping`: kept here so that an access need not read it there.
     start: BaseAddress,
-    /// Bytes in use: as many are mapped from `start` on, for as long as `mapping` lives.
+    /// Bytes in use: this many bytes from `start` on stay mapped while `mapping` exists.
     length: usize,
     /// Pages can vanish ([`is_lost`](Self::is_lost)): kept here for the same reason.
     watched: bool,
 }
 
 struct Mapping {
-    /// Before the mapping, so that it goes first. For memory of a file that somebody else made.
+    /// Before the mapping, so that it is dropped first. For memory of a file that another process created.
     watched: Option<AreaGuard>,
-    /// Never read again: it unmaps when the last clone goes.
+    /// Never read again: it unmaps when the last clone is dropped.
     _raw: MmapRaw,
-    /// The file behind it and where in the file this begins, for memory that can be passed on.
+    /// File behind the mapping and the start of this memory in the file, for memory that can be passed to another process.
     file: Option<(OwnedFd, u64)>,
 }
 
-/// The address of shared memory, next to whatever keeps that memory mapped.
+/// Address of shared memory, stored next to the owner that keeps that memory mapped.
 #[derive(Clone, Copy)]
 pub(crate) struct BaseAddress(*mut u8);
 
-// SAFETY: an address and nothing else. Accesses are made through views, and whoever makes a view vouches for the
-// memory.
+// SAFETY: an address and nothing else. Accesses are made through views, and the code that makes a view vouches for the memory.
 unsafe impl Send for BaseAddress {}
 // SAFETY: as above.
 unsafe impl Sync for BaseAddress {}
 
 impl BaseAddress {
-    /// The first byte of a view, to be kept beyond the view's life.
+    /// Address of the first byte of a view, to be kept beyond the view's lifetime.
     #[inline]
     pub(crate) fn of(view: SharedSlice<'_>) -> Self {
         Self(view.as_mut_ptr())
     }
 
-    /// A view of `length` bytes.
+    /// Makes a view of `length` bytes.
     ///
     /// # Safety
     /// As [`SharedSlice::from_raw`].
@@ -138,8 +135,8 @@ impl fmt::Debug for SharedMemory {
 }
 
 impl SharedMemory {
-    /// Zeroed memory of at least `length` bytes of `kind`. Only [`MemoryKind::Anonymous`] heeds `huge`: pages of files are of the
-    /// size that the system gives.
+    /// Allocates at least `length` bytes of zeroed memory of `kind`. Only [`MemoryKind::Anonymous`] uses `huge`: pages of files have the
+    /// size that the system provides.
     ///
     /// # Errors
     /// [`MemoryError::BadLength`], [`MemoryError::Unavailable`].
@@ -150,10 +147,10 @@ impl SharedMemory {
         }
     }
 
-    /// Zeroed memory of this process alone. `length` is rounded up to whole pages.
+    /// Allocates zeroed memory of this process alone. `length` is rounded up to whole pages.
     ///
-    /// It is not inherited by child processes: a fork would otherwise make it copy-on-write, and the next write here
-    /// would move this process to a copy while the device keeps the original.
+    /// It is not inherited by child processes: a fork would otherwise make it copy-on-write, and the next write here would move this
+    /// process to a copy while the device keeps the original.
     ///
     /// # Errors
     /// [`MemoryError::BadLength`], [`MemoryError::Unavailable`].
@@ -186,16 +183,16 @@ impl SharedMemory {
         Self::of_mapping(mapping, skip, length)
     }
 
-    /// Takes over memory that the caller has mapped: anonymous (with pages of any size) or of a file, all of it,
-    /// without copying. Others may go on accessing the file.
+    /// Takes over memory that the caller has mapped: anonymous (with pages of any size) or the whole mapping of a file, without copying.
+    /// Other processes may continue to access the file.
     ///
-    /// Like all shared memory it is not inherited by child processes from now on. If somebody shrinks the file,
-    /// accesses beyond its new end raise SIGBUS. A private mapping of a file (`map_copy`) is a bad idea where the
-    /// device only reads: the first write here may move this process to a copy while the device keeps the original.
+    /// Like all shared memory it is not inherited by child processes from now on. If another process shrinks the file, accesses beyond its
+    /// new end raise SIGBUS. Do not use a private mapping of a file (`map_copy`) where the device only reads: the first write here may move
+    /// this process to a copy while the device keeps the original.
     ///
     /// # Errors
-    /// [`MemoryError::BadLength`] for an empty mapping, [`MemoryError::Unavailable`] if the kernel refuses to keep it
-    /// from children. The mapping is gone then.
+    /// [`MemoryError::BadLength`] for an empty mapping, [`MemoryError::Unavailable`] if the kernel refuses to exclude it from child
+    /// processes. The mapping is removed in this case.
     pub fn from_mapping(mapping: MmapMut) -> Result<Self, MemoryError> {
         let length = mapping.len();
         if length == 0 {
@@ -204,7 +201,7 @@ impl SharedMemory {
         Self::of_mapping(mapping, 0, length)
     }
 
-    /// `length` bytes from byte `skip` on of a mapping that has them.
+    /// Uses `length` bytes from byte `skip` on of a mapping, which has at least `skip + length` bytes.
     fn of_mapping(mapping: MmapMut, skip: usize, length: usize) -> Result<Self, MemoryError> {
         mapping
             .advise(Advice::DontFork)
@@ -212,7 +209,7 @@ impl SharedMemory {
         Self::of_raw(MmapRaw::from(mapping), skip, length, None, None)
     }
 
-    /// The one place where the fields are put together.
+    /// The only function that assembles the fields.
     fn of_raw(
         raw: MmapRaw,
         skip: usize,
@@ -233,9 +230,8 @@ impl SharedMemory {
         })
     }
 
-    /// Zeroed memory behind a file descriptor ([`file`](Self::file)) that can be passed to another process. `length`
-    /// is rounded up to whole pages. The file is sealed against changes of its size, so that nobody can take the
-    /// pages away from under this mapping.
+    /// Allocates zeroed memory behind a file descriptor ([`file`](Self::file)) that can be passed to another process. `length` is rounded
+    /// up to whole pages. The file is sealed against size changes, so that no process can remove the pages of this mapping.
     ///
     /// # Errors
     /// [`MemoryError::BadLength`], [`MemoryError::Unavailable`].
@@ -250,12 +246,12 @@ impl SharedMemory {
         Self::from_file(file, 0, length)
     }
 
-    /// Maps `length` bytes from `offset` on of a file that somebody else made, for example the memory of a virtual
-    /// machine. `offset` is a multiple of the page size; `length` is taken as it is.
+    /// Maps `length` bytes from `offset` on of a file that another process created, for example the memory of a virtual machine. `offset`
+    /// is a multiple of the page size; `length` is not rounded.
     ///
-    /// If the other side shrinks the file later, accesses beyond its new end raise SIGBUS. A file sealed against shrinking cannot do
-    /// that, but one of huge pages can lose pages to a hole that is punched into it. With
-    /// [`catch_bus_errors`](crate::catch_bus_errors) such accesses find private zeros: see [`is_lost`](Self::is_lost).
+    /// If the other side shrinks the file later, accesses beyond its new end raise SIGBUS. A file sealed against shrinking excludes that,
+    /// but one of huge pages can lose pages to a hole that is punched into it. With [`catch_bus_errors`](crate::catch_bus_errors) such
+    /// accesses find private zeros: see [`is_lost`](Self::is_lost).
     ///
     /// # Errors
     /// [`MemoryError::BadLength`] for a length of 0 or beyond the file's end, [`MemoryError::Unavailable`].
@@ -281,7 +277,7 @@ impl SharedMemory {
         Self::of_raw(mapping, 0, length, Some((file, offset)), Some(watched))
     }
 
-    /// Whether a page of its file was gone when it was accessed. Zeros of this process alone are in its place since then, for all
+    /// Whether a page of its file was missing when it was accessed. Since then it is replaced by zeros of this process alone, for all
     /// handles to this memory. Without [`catch_bus_errors`](crate::catch_bus_errors) such an access ends the process.
     #[must_use]
     #[inline]
@@ -303,17 +299,17 @@ impl SharedMemory {
         self.mapping.file.as_ref().map(|(file, _)| file.as_fd())
     }
 
-    /// Where in its [`file`](Self::file) this memory begins, in bytes; 0 without one.
+    /// Start of this memory in its [`file`](Self::file), in bytes; 0 without one.
     #[must_use]
     pub fn file_offset(&self) -> u64 {
         self.mapping.file.as_ref().map_or(0, |(_, offset)| *offset)
     }
 
-    /// The `length` bytes from `offset` on, as shared memory of their own: another handle to the same bytes, which keeps
-    /// the whole mapping alive. Nothing is mapped or copied.
+    /// Returns the `length` bytes from `offset` on as separate shared memory: another handle to the same bytes, which keeps the whole
+    /// mapping alive. Nothing is mapped or copied.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfRange`]; [`MemoryError::BadLength`] for no bytes at all, which no shared memory has.
+    /// [`MemoryError::OutOfRange`]; [`MemoryError::BadLength`] for a length of 0, because shared memory is never empty.
     pub fn part(&self, offset: usize, length: usize) -> Result<Self, MemoryError> {
         if length == 0 {
             return Err(MemoryError::BadLength { length });
@@ -329,13 +325,13 @@ impl SharedMemory {
             && (self.start.0, self.length) == (other.start.0, other.length)
     }
 
-    /// The whole memory as a borrowed view, which can be narrowed and carries the same operations.
+    /// Borrowed view of the whole memory, which can be narrowed and has the same operations.
     #[must_use]
     #[inline]
     pub fn view(&self) -> SharedSlice<'_> {
-        // SAFETY: `length` bytes from `start` on lie inside the mapping (checked when they were put together, in `of_raw`
-        // or as a part of a larger view in `part`, and neither ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to
-        // which the view's lifetime is bound. The bytes are initialised (zero pages, file, or what the caller wrote).
+        // SAFETY: `length` bytes from `start` on lie inside the mapping (checked when they were assembled, in `of_raw` or as a part of a
+        // larger view in `part`, and neither ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to
+        // which the view's lifetime is bound. The bytes are initialised (zero pages, file, or bytes written by the caller).
         unsafe { self.start.view(self.length) }
     }
 
@@ -345,27 +341,27 @@ impl SharedMemory {
     }
 }
 
-/// Bytes of the pages that the system maps a file by.
+/// Size in bytes of the pages by which the system maps a file.
 fn page_size_of(file: &OwnedFd) -> usize {
     /// `HUGETLBFS_MAGIC` of linux/magic.h.
     const HUGETLBFS: u64 = 0x9584_58F6;
     let page = rustix::param::page_size();
     let huge = rustix::fs::fstatfs(file).ok().filter(|system| u64::try_from(system.f_type) == Ok(HUGETLBFS));
-    // There a block is a page (the kernel's hugetlbfs_statfs).
+    // On hugetlbfs a block is a page (the kernel's hugetlbfs_statfs).
     let huge = huge.and_then(|system| usize::try_from(system.f_bsize).ok());
     huge.filter(|huge| huge.is_power_of_two() && *huge > page).unwrap_or(page)
 }
 
-/// Normal pages, aligned so that the kernel can put large ones in their place, and told so; and how many bytes to
-/// skip at the start of the mapping.
+/// Maps normal pages, aligned and advised so that the kernel can replace them by large ones. Also returns the number of bytes to skip at
+/// the start of the mapping.
 fn advised(length: usize) -> std::io::Result<(MmapMut, usize)> {
     let mapping = MmapOptions::new().len(length).map_anon()?;
     let aligned = mapping.as_ptr().align_offset(HUGE) == 0;
     let (mapping, skip) = if length < HUGE || aligned {
         (mapping, 0)
     } else {
-        // Kernels before 6.7, and later ones for odd lengths, put it anywhere. What is too much is never touched: it
-        // costs address space only.
+        // Kernels before 6.7, and later ones for odd lengths, choose any alignment. The excess is never touched: it costs address space
+        // only.
         match MmapOptions::new().len(length.saturating_add(HUGE)).map_anon() {
             Ok(larger) => {
                 let skip = larger.as_ptr().align_offset(HUGE);
@@ -374,7 +370,7 @@ fn advised(length: usize) -> std::io::Result<(MmapMut, usize)> {
             Err(_) => (mapping, 0),
         }
     };
-    // A refusal costs only speed.
+    // A refusal only costs speed.
     let _ = mapping.advise_range(Advice::HugePage, skip, length);
     Ok((mapping, skip))
 }
@@ -462,7 +458,7 @@ impl SharedMemory {
     /// Copies `length` bytes at `source_offset` of `source` to `offset` of this memory.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfRange`] for either side; nothing is copied then.
+    /// [`MemoryError::OutOfRange`] for either side; nothing is copied in this case.
     #[inline]
     pub fn copy_from(
         &self,

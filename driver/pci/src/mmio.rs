@@ -14,7 +14,7 @@ pub(crate) use bus_error::AreaGuard;
 pub use bus_error::{bus_errors_caught, catch_bus_errors};
 pub use mapped::{Liveness, MappedBar};
 
-/// Backend of a [`Bar`]: aligned 32- and 64-bit accesses inside `0..size()`.
+/// Implementation of a [`Bar`]: aligned 32- and 64-bit accesses inside `0..size()`.
 ///
 /// Values are those of little-endian registers, in the host's byte order. Implementations check bounds and alignment
 /// themselves; they never trust the caller to have done so.
@@ -22,20 +22,20 @@ pub trait Mmio: Send + Sync {
     /// Size of the BAR in bytes.
     fn size(&self) -> u64;
 
-    /// One 32-bit read.
+    /// Reads 32 bits.
     ///
     /// # Errors
     /// See [`MmioError`].
     fn read32(&self, at: BarOffset) -> Result<u32, MmioError>;
 
-    /// One 32-bit write. It is posted: `Ok` says that it was sent, not that it arrived.
+    /// Writes 32 bits. The write is posted: `Ok` means that it was sent, not that it arrived.
     ///
     /// # Errors
     /// See [`MmioError`].
     fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError>;
 
-    /// Reads 64 bits at a multiple of 8. The default is two 32-bit reads, low half first; backends that can do it
-    /// use one 64-bit read. Do not use it on registers that are 32 bits wide (an AXI-Lite BAR splits or refuses it).
+    /// Reads 64 bits at a multiple of 8. The default is two 32-bit reads, low half first; a backend with 64-bit accesses uses one read. Do
+    /// not use it on registers that are 32 bits wide (an AXI-Lite BAR splits or refuses it).
     ///
     /// # Errors
     /// See [`MmioError`].
@@ -57,8 +57,8 @@ pub trait Mmio: Send + Sync {
         self.write32(BarOffset::new(at.get() + 4), u32::from_le_bytes([b4, b5, b6, b7]))
     }
 
-    /// Reads a block as consecutive 32-bit words in ascending order. Offset and length are multiples of 4: a copy
-    /// routine of the C library would choose widths, orders and repetitions that a device must not see.
+    /// Reads a block as consecutive 32-bit words in ascending order. Offset and length are multiples of 4. A copy routine of the C library
+    /// is not used, because its widths, orders and repetitions may have effects on a device.
     ///
     /// # Errors
     /// See [`MmioError`]; words before the failing one have been read.
@@ -114,11 +114,11 @@ fn check_block(at: BarOffset, length: usize, end: u64) -> Result<(), MmioError> 
     Ok(())
 }
 
-/// An opened BAR, or a part of one. Cheap to clone; clones access the same registers.
+/// Opened BAR, or a part of one. Cheap to clone; clones access the same registers.
 #[derive(Clone)]
 pub struct Bar {
     mmio: Arc<dyn Mmio>,
-    /// Where this view starts in the backend. `base + size` never exceeds the backend's size.
+    /// Start of this view in the backend. `base + size` never exceeds the backend's size.
     base: u64,
     size: u64,
 }
@@ -133,7 +133,7 @@ impl fmt::Debug for Bar {
 }
 
 impl Bar {
-    /// A handle to the whole of `mmio`.
+    /// Creates a handle to the whole of `mmio`.
     #[must_use]
     pub fn new(mmio: Arc<dyn Mmio>) -> Self {
         let size = mmio.size();
@@ -146,10 +146,10 @@ impl Bar {
         self.size
     }
 
-    /// The part of `length` bytes from `at` on, with offsets of its own starting at 0.
+    /// Part of `length` bytes from `at` on, with its own offsets starting at 0.
     ///
     /// # Errors
-    /// [`MmioError::OutOfRange`] if it does not lie inside; [`MmioError::Misaligned`] if `at` is not a multiple of 4.
+    /// [`MmioError::OutOfRange`] if it does not lie inside this view; [`MmioError::Misaligned`] if `at` is not a multiple of 4.
     pub fn slice(&self, at: BarOffset, length: u64) -> Result<Self, MmioError> {
         let whole = self.place(at, length)?;
         if !whole.get().is_multiple_of(4) {
@@ -208,7 +208,7 @@ impl Bar {
         self.mmio.write_block(self.place(at, from.len() as u64)?, from)
     }
 
-    /// The backend's offset of an access to this view, which must lie inside the view.
+    /// Returns the backend's offset of an access to this view, which must lie inside the view.
     fn place(&self, at: BarOffset, width: u64) -> Result<BarOffset, MmioError> {
         let whole = BarOffset::new(self.base.saturating_add(at.get()));
         if at.get().checked_add(width).is_none_or(|past| past > self.size) {

@@ -1,5 +1,5 @@
-//! For tests only: a global allocator that counts, so that packages which forbid unsafe code can show that a path does
-//! not touch the heap; and a PCI function with nothing behind it.
+//! Test support: a counting global allocator, with which packages that forbid unsafe code show that a path does not use the heap, and a PCI
+//! function without a device.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,14 +9,14 @@ mod function;
 pub use function::StubBackend;
 
 thread_local! {
-    // Const-initialised and without a destructor: using it allocates nothing, which matters inside an allocator.
+    // Const-initialised and without a destructor: using it allocates nothing, which is required inside an allocator.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
     // Signed: a thread may free what another one allocated.
     static LIVE: Cell<i64> = const { Cell::new(0) };
     static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counting calls and bytes per thread. Install it in a test binary:
+/// System allocator that counts calls and bytes per thread. Install it in a test binary:
 ///
 /// ```
 /// use fpga_pci::testing::CountingAllocator;
@@ -30,20 +30,20 @@ thread_local! {
 pub struct CountingAllocator;
 
 impl CountingAllocator {
-    /// Allocations and reallocations of this thread so far. Frees are not counted.
+    /// Number of allocations and reallocations of this thread so far. Frees are not counted.
     #[must_use]
     pub fn allocations() -> u64 {
         ALLOCATIONS.with(Cell::get)
     }
 
-    /// Runs `work` and tells how often this thread allocated meanwhile.
+    /// Runs `work`. Returns the number of this thread's allocations during the call.
     pub fn count<T>(work: impl FnOnce() -> T) -> (u64, T) {
         let before = Self::allocations();
         let result = work();
         (Self::allocations() - before, result)
     }
 
-    /// Runs `work` and tells how many bytes of heap this thread held at most meanwhile, beyond what it held before.
+    /// Runs `work`. Returns the maximum number of heap bytes that this thread held during the call, beyond those held before.
     pub fn peak<T>(work: impl FnOnce() -> T) -> (u64, T) {
         let before = LIVE.with(Cell::get);
         PEAK.with(|peak| peak.set(before));
@@ -71,8 +71,8 @@ fn shrink(bytes: usize) {
     LIVE.with(|live| live.set(live.get() - i64::try_from(bytes).unwrap_or(i64::MAX)));
 }
 
-// SAFETY: every call goes to the system's allocator with the arguments unchanged, so its guarantees are ours; the
-// counter neither allocates nor panics nor unwinds.
+// SAFETY: every call is forwarded to the system's allocator with the arguments unchanged, so its guarantees hold here; the counter neither
+// allocates nor panics nor unwinds.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count_allocation(layout.size());
@@ -87,7 +87,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // The old block lives until the new one is filled.
+        // The old block exists until the new one is filled.
         count_allocation(new_size);
         shrink(layout.size());
         // SAFETY: the block came from `System` through this allocator; the caller's promises are passed on.

@@ -1,37 +1,37 @@
-//! The kernel's vfio-pci, through either of its interfaces: group and container (every distribution has them), or the
-//! device's own file with iommufd (newer kernels, if built with it). [`VfioOptions`] says which; both do the same.
+//! The kernel's vfio-pci, through either of its interfaces: group and container (every distribution has them), or the device file with
+//! iommufd (newer kernels, if built with it). [`VfioOptions`] selects the interface; both offer the same.
 //!
-//! | What | How |
+//! | Resource | Implementation |
 //! |---|---|
-//! | addresses | the ranges that the kernel names, without holes and the MSI window; one mapping per region, readable and writable by the device only as asked for |
+//! | addresses | the ranges that the kernel reports, without holes and the MSI window; one mapping per region, readable and writable by the device only as requested |
 //! | BARs | mapped, without the MSI-X table ([`BarAccess`], [`catch_bus_errors`](crate::catch_bus_errors)) |
 //! | interrupts | MSI-X, else MSI, else INTx, by event descriptors |
-//! | errors on the bus, requests to give the device back | [`Backend::events`], armed from the start |
-//! | reset | of the function, where it has one; of the link, if every function below the port is this process's |
+//! | bus errors, device-release requests (REQ) | [`Backend::events`], armed from the start |
+//! | reset | of the function, if it has one; of the link, if every function below the port belongs to this process |
 //!
-//! # Which calls are made here
+//! # Use of the `vfio-ioctls` crate
 //!
-//! Requests are built and answers taken apart in this module's parts `kernel`, `sys` and `info`, over `vfio-bindings` and
-//! `iommufd-bindings`. Of the `vfio-ioctls` crate (0.10.0) the container is used: it checks version and extension when it is opened,
-//! and compares what was unmapped with what was asked for. Its device is not:
+//! Requests are built and replies parsed in the submodules `kernel`, `sys` and `info`, with `vfio-bindings` and `iommufd-bindings`. Of the
+//! `vfio-ioctls` crate (0.10.0) only the container is used: it checks version and extension when it is opened, and compares the unmapped
+//! length with the requested one. Its device is not used:
 //!
-//! | What its source shows | Here |
+//! | Behaviour in its source | Here |
 //! |---|---|
-//! | dropping a device re-reads a sysfs link and unwraps: panics when the device was removed | plain files, closed in order |
-//! | a group's file cannot be had: no hot reset, no VF token | own group |
-//! | a group with any flag besides "viable" is refused as not viable | the flag itself, and the names of who is in the way |
+//! | dropping a device reads a sysfs link again and unwraps: panics when the device was removed | plain files, closed in order |
+//! | no access to a group's file: no hot reset, no VF token | own group |
+//! | a group with any flag besides "viable" is refused as not viable | the flag itself, and the names of the blocking members |
 //! | `region_read`/`region_write` report no error: with memory decoding off a read leaves its buffer unchanged | own `pread`/`pwrite`, every failure an error |
 //! | `reset` reports neither "not supported" nor failure | [`ResetError`] |
 //! | regions whose info fails are skipped, so later numbers shift | own region info by number |
 //! | maps always readable and writable | own map call with the access asked for |
-//! | partial unmap, double map, reserved addresses fail with bare errno values | checked against the ranges and told apart in [`DmaMapError`] |
+//! | partial unmap, double map, reserved addresses fail with bare errno values | checked against the ranges and distinguished in [`DmaMapError`] |
 //!
-//! Its `vfio_cdev` feature, which would offer iommufd, pulls in a hypervisor's crates and has the same hazards.
+//! Its `vfio_cdev` feature, which would offer iommufd, depends on a hypervisor's crates and has the same problems.
 //!
 //! # Handles and closing
 //!
-//! A [`Bar`] keeps the device's file, so that a device is given back to the system when the transport *and* every BAR of it are
-//! dropped. After a surprise removal: drop them all, and open the device again when it is back.
+//! A [`Bar`] keeps the device file open, so a device is released to the system when the backend *and* every BAR of it are dropped. After a
+//! surprise removal: drop them all, and open the device again when it is back.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -77,14 +77,13 @@ pub use options::{
 use reset::Group;
 use sys::Calls;
 
-/// How many mappings a container takes where the kernel does not tell: the default of `dma_entry_limit`, module
-/// `vfio_iommu_type1`.
+/// Maximum number of mappings of a container if the kernel does not report it: the default of `dma_entry_limit`, module `vfio_iommu_type1`.
 const DEFAULT_MAPPINGS: u32 = 65_535;
 
-/// A PCI function opened through vfio-pci.
+/// PCI function opened through vfio-pci.
 ///
-/// Dropping it switches bus mastering off first, then interrupts, then closes the device; the kernel ends all its
-/// mappings. [`Bar`]s that are still around stay mapped, but their device does no DMA any more.
+/// Dropping it switches bus mastering off first, then interrupts, then closes the device; the kernel ends all its mappings. [`Bar`]s that
+/// still exist stay mapped, but their device does no more DMA.
 pub struct VfioBackend {
     name: String,
     address: PciAddress,
@@ -98,15 +97,15 @@ pub struct VfioBackend {
     events: DeviceEvents,
     can_reset: bool,
     iommu: IommuInfo,
-    /// What is mapped: the memory must stay until it is unmapped.
+    /// Mapped memory, which must be kept until it is unmapped.
     mappings: Mutex<BTreeMap<u64, SharedMemory>>,
-    /// Closed in this order: the device, so that the group can be given back, and the address space last.
+    /// Closed in this order: the device, so that the group can be released, and the address space last.
     device: Arc<DeviceFile>,
     group: Option<Group>,
     space: AddressSpace,
 }
 
-/// The device's file, and the part of it that is configuration space.
+/// Device file, and the location of configuration space in it.
 struct DeviceFile {
     file: Arc<OwnedFd>,
     config_offset: u64,
@@ -126,7 +125,7 @@ impl fmt::Debug for VfioBackend {
 }
 
 impl DeviceFile {
-    /// Checks an access to configuration space and gives its place in the file.
+    /// Checks an access to configuration space and returns its offset in the file.
     fn config_place(&self, at: u16, length: usize) -> Result<u64, ConfigError> {
         if u64::from(at) + length as u64 > self.config_size {
             let size = usize::try_from(self.config_size).unwrap_or(usize::MAX);
@@ -152,7 +151,7 @@ impl config::ConfigSpace for DeviceFile {
 
 impl Liveness for DeviceFile {
     fn is_present(&self) -> bool {
-        // Decoding off is what a reset leaves of a device whose state nobody restored.
+        // Memory decoding is off after a reset of a device whose state was not restored.
         config::answers(self) == Ok(true)
     }
 
@@ -162,7 +161,7 @@ impl Liveness for DeviceFile {
 }
 
 impl VfioBackend {
-    /// Opens the function at a PCI address such as `0000:65:00.0`, which has to be bound to vfio-pci, as the environment says
+    /// Opens the function at a PCI address such as `0000:65:00.0`, which must be bound to vfio-pci, with the options of the environment
     /// ([`VfioOptions::from_environment`]).
     ///
     /// # Errors
@@ -171,8 +170,8 @@ impl VfioBackend {
         Self::open_with(address, VfioOptions::from_environment()?)
     }
 
-    /// As [`open`](Self::open), as `options` say. The container alone is always opened at `/dev/vfio/vfio`, wherever the
-    /// options have the device files; they serve to check for it.
+    /// As [`open`](Self::open), with `options`. The container itself is always opened at `/dev/vfio/vfio`, even if the options name another
+    /// directory for device files; that directory is only used to check that a container exists.
     ///
     /// # Errors
     /// See [`VfioOpenError`].
@@ -215,7 +214,7 @@ impl VfioBackend {
             if region.size == 0 {
                 continue;
             }
-            // A register that reads as zero (no address given) but has a size is a memory BAR all the same.
+            // A register that reads as zero (no address assigned) but has a size is also a memory BAR.
             let register = registers[slot];
             bars[slot] = Some(BarInfo {
                 index,
@@ -257,12 +256,12 @@ impl VfioBackend {
             group,
             space,
         };
-        // The kernel opens devices with bus mastering off; a former user's setting must not survive either.
+        // The kernel opens devices with bus mastering off; the setting of an earlier user must not persist either.
         transport.set_bus_master(false).map_err(config)?;
         Ok(transport)
     }
 
-    /// Which of the kernel's interfaces it was opened through.
+    /// The kernel interface through which it was opened.
     #[must_use]
     pub fn interface(&self) -> VfioInterface {
         self.interface
@@ -312,7 +311,7 @@ impl Backend for VfioBackend {
         });
         let mapped = match self.options.bar_access {
             BarAccess::File => false,
-            // Nothing that a device does ends a process that did not ask for that risk.
+            // A device failure never ends a process that did not accept that risk.
             BarAccess::Auto => bus_errors_caught(),
             BarAccess::Mapped => true,
         };
@@ -342,7 +341,7 @@ impl Backend for VfioBackend {
 
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
         let mut mappings = self.mappings();
-        // The kernel would also take a range that spans several mappings; that is never meant here.
+        // The kernel would also accept a range that spans several mappings; that is never intended here.
         if mappings.get(&iova.get()).is_none_or(|memory| memory.len() as u64 != length) {
             return Err(DmaMapError::NotMapped { iova, length });
         }
@@ -388,7 +387,7 @@ impl Backend for VfioBackend {
             let host = HostFiles::new(self.address, &self.options.roots);
             reset::check_hot(self.calls(), &host, self.group.as_ref())?;
         }
-        // A device that no longer answers cannot be told to stop; the reset is still worth trying.
+        // A device that no longer answers cannot be stopped; the reset is still attempted.
         let _ = self.set_bus_master(false);
         // Before the reset: handles must not touch the BARs while memory decoding is off.
         self.device.generation.fetch_add(1, Ordering::AcqRel);
@@ -412,7 +411,7 @@ impl Backend for VfioBackend {
 
 impl Drop for VfioBackend {
     fn drop(&mut self) {
-        // First: whatever the device still had in mind, it does no more DMA.
+        // First: from here on the device does no more DMA.
         if let Err(error) = self.set_bus_master(false) {
             tracing::warn!(device = self.name, %error, "bus mastering could not be switched off before closing");
         }

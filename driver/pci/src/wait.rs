@@ -1,4 +1,4 @@
-//! Waiting: when a wait ends ([`Deadline`]), and what a loop does that finds nothing to do ([`Backoff`]).
+//! Waiting: the end of a wait ([`Deadline`]), and the behaviour of a polling loop that finds nothing ([`Backoff`]).
 //!
 //! Every loop of the driver that waits for a card uses these two, so that each of them ends in time and leaves the CPU to others: the
 //! thread, process or virtual machine that a loop waits for may need the CPU that the loop occupies.
@@ -19,25 +19,25 @@ pub enum Clock {
     Virtual,
 }
 
-/// Minimum wall-clock limit of a wait whose time-out is counted in virtual time.
+/// Minimum wall-clock limit of a wait whose timeout is counted in virtual time.
 pub const MIN_WALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Duration of a spin before the first yield, in nanoseconds.
 const SPIN_NS: u64 = 20_000;
-/// From this time on a wait sleeps. A sleep of any length takes some 60 us (Linux delays timers by up to 50 us), 3 % of the time that
-/// was waited by then: an engine that idles until the next poll loses half of that on average.
+/// Time after which a wait sleeps. A sleep of any length takes some 60 us (Linux delays timers by up to 50 us), 3 % of the time that was
+/// waited by then: an engine that idles until the next poll loses half of that on average.
 const SLEEP_AFTER_NS: u64 = 2_000_000;
-/// A sleep takes this part of the time that was waited, so that a wait ends late by no more than that.
+/// Divisor of the time waited: a sleep takes this part of it, which limits the delay of the end of a wait.
 const SLEEP_SHARE: u64 = 64;
 /// Default maximum duration of one sleep.
 const MAX_SLEEP: Duration = Duration::from_millis(1);
 /// A yield that takes this long has let another thread run: the CPU is contended.
 const CONTENDED: Duration = Duration::from_micros(200);
-/// Duration of a sleep on a contended CPU. The scheduler wakes a thread that slept soon, and charges one that yields for a whole
-/// time slice.
+/// Duration of a sleep on a contended CPU. The scheduler soon wakes a thread that slept, but charges a thread that yields for a whole time
+/// slice.
 const CONTENDED_SLEEP: Duration = Duration::from_micros(20);
-/// Number of such sleeps after the first slow yield. The next yield finds out whether the CPU is still contended: if so, the number
-/// doubles. One slow yield may have been an interrupt or the hypervisor.
+/// Number of such sleeps after the first slow yield. The next yield shows whether the CPU is still contended: if so, the number doubles.
+/// One slow yield may have been an interrupt or the hypervisor.
 const MIN_CONTENDED_SLEEPS: u32 = 16;
 /// Maximum number of such sleeps between two yields.
 const MAX_CONTENDED_SLEEPS: u32 = 1024;
@@ -49,12 +49,12 @@ const SPINS_PER_YIELD: u32 = 1024;
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
-    // 584 years fit.
+    // Holds 584 years.
     u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One step of a spin loop: a hint to the processor, and from time to time a yield. For [`Backend::relax`] of backends whose
-/// card works elsewhere; loops that know how long they have waited use [`Backoff`].
+/// Performs one step of a spin loop: a hint to the processor, and from time to time a yield. For [`Backend::relax`] of backends whose card
+/// works elsewhere; loops that know how long they have waited use [`Backoff`].
 #[inline]
 pub fn spin() {
     spin_and_yield(SPINS_PER_YIELD);
@@ -77,9 +77,9 @@ pub fn spin_and_yield(period: u32) {
 /// One step of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackoffStep {
-    /// Look again at once.
+    /// Poll again at once.
     Spin,
-    /// Let other threads run in between.
+    /// Let other threads run before the next poll.
     Yield,
     /// Sleep for this time.
     Sleep(Duration),
@@ -99,8 +99,9 @@ pub struct Backoff {
     contention: Contention,
 }
 
-/// What a thread's yields say of its CPU. A yield that takes long has let another thread run: the CPU is contended, and the thread gets it
-/// back sooner if it sleeps, for the next 16 to 1024 times: twice as many after each slow yield, half as many after each fast one.
+/// Contention of a thread's CPU, detected by its yields. A yield that takes long has let another thread run: the CPU is contended, and the
+/// thread gets it back sooner if it sleeps, for the next 16 to 1024 times: twice as many after each slow yield, half as many after each
+/// fast one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Contention {
     /// Sleeps until the next yield.
@@ -110,7 +111,7 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// An uncontended CPU.
+    /// State of an uncontended CPU.
     #[must_use]
     pub const fn new() -> Self {
         Self { left: 0, last: 0 }
@@ -123,7 +124,7 @@ impl Contention {
         self.left > 0
     }
 
-    /// After a yield that took `span`.
+    /// Records a yield that took `span`.
     pub fn yielded(&mut self, span: Duration) {
         *self = if span < CONTENDED {
             Self { left: 0, last: self.last / 2 }
@@ -133,7 +134,7 @@ impl Contention {
         };
     }
 
-    /// After a sleep.
+    /// Records a sleep.
     pub const fn slept(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
@@ -146,7 +147,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// A backoff that has not waited yet.
+    /// Creates a backoff that has not waited yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { since: None, sleep_after: SLEEP_AFTER_NS, max_sleep: MAX_SLEEP, contention: Contention::new() }
@@ -173,13 +174,13 @@ impl Backoff {
         self.contention.is_contended()
     }
 
-    /// A poll has found work: the next wait begins.
+    /// Records that a poll has found work: the next wait begins.
     #[inline]
     pub const fn reset(&mut self) {
         self.since = None;
     }
 
-    /// The step of a wait that has taken `waited` nanoseconds so far and may take `left` more.
+    /// Returns the step of a wait that has taken `waited` nanoseconds so far and may take `left` more.
     #[must_use]
     pub fn step(&self, waited: u64, left: u64) -> BackoffStep {
         if left == 0 {
@@ -196,15 +197,15 @@ impl Backoff {
         if waited < SPIN_NS { BackoffStep::Spin } else { BackoffStep::Yield }
     }
 
-    /// Rests after a poll that has found nothing, for `left` nanoseconds of the card's clock at most. Returns whether the thread has
-    /// slept.
+    /// Performs one step after a poll that has found nothing, for at most `left` nanoseconds of the card's clock. Returns whether the
+    /// thread has slept.
     pub fn back_off(&mut self, transport: &dyn Backend, left: u64) -> bool {
         let now = transport.now();
         let waited = now.saturating_sub(*self.since.get_or_insert(now));
         self.take(self.step(waited, left), transport)
     }
 
-    /// Carries out a step. Returns whether the thread has slept.
+    /// Performs a step. Returns whether the thread has slept.
     pub fn take(&mut self, step: BackoffStep, transport: &dyn Backend) -> bool {
         match step {
             BackoffStep::Spin => transport.relax(),
@@ -227,10 +228,10 @@ impl Backoff {
     }
 }
 
-/// The end of a wait: a time-out on the card's clock ([`Backend::now`]).
+/// End of a wait: a timeout on the card's clock ([`Backend::now`]).
 ///
-/// On a card with [virtual time](Clock::Virtual) a second limit counts wall-clock time: the time-out or [`MIN_WALL_LIMIT`], whichever is
-/// longer. A simulation that is slower than real time thus holds no wait for longer than that.
+/// On a card with [virtual time](Clock::Virtual) a second limit counts wall-clock time: the timeout or [`MIN_WALL_LIMIT`], whichever is
+/// longer. It limits a wait on a simulation that is slower than real time.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     began: u64,
@@ -239,23 +240,23 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// `timeout` from now on.
+    /// Creates the deadline `timeout` from now on.
     #[must_use]
     pub fn after(transport: &dyn Backend, timeout: Duration) -> Self {
         let wall = (transport.clock() == Clock::Virtual).then(Instant::now);
         Self::from(transport.now(), wall, timeout)
     }
 
-    /// `timeout` after `began` on the card's clock, and after `wall` where that clock is virtual.
+    /// Creates the deadline `timeout` after `began` on the card's clock, and after `wall` if that clock is virtual.
     #[must_use]
     pub fn from(began: u64, wall: Option<Instant>, timeout: Duration) -> Self {
         let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        // A limit beyond what the clock can hold is none.
+        // A limit beyond the range of the clock means no limit.
         let wall = wall.and_then(|wall| wall.checked_add(timeout.max(MIN_WALL_LIMIT)));
         Self { began, limit, wall }
     }
 
-    /// The time-out in nanoseconds.
+    /// The timeout in nanoseconds.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
@@ -273,27 +274,28 @@ impl Deadline {
         now.saturating_sub(self.began)
     }
 
-    /// Whether the wait is over at time `now` of the card's clock. The wall clock is read where it has a limit.
+    /// Whether the wait is over at time `now` of the card's clock. The wall clock is read only if it has a limit.
     #[inline]
     #[must_use]
     pub fn is_over(&self, now: u64) -> bool {
         self.is_over_at(now, Instant::now)
     }
 
-    /// As [`is_over`](Self::is_over), by a wall clock of the caller's.
+    /// As [`is_over`](Self::is_over), with a wall clock of the caller.
     #[inline]
     #[must_use]
     pub fn is_over_at(&self, now: u64, wall: impl FnOnce() -> Instant) -> bool {
         self.waited(now) >= self.limit || self.wall.is_some_and(|end| wall() >= end)
     }
 
-    /// Nanoseconds of the card's clock that are left at `now`.
+    /// Remaining nanoseconds of the card's clock at `now`.
     #[must_use]
     pub const fn left(&self, now: u64) -> u64 {
         self.limit.saturating_sub(self.waited(now))
     }
 
-    /// Wall-clock time after which the wait is over at the latest, for a thread that sleeps without the card's clock. `None`: no limit.
+    /// Maximum remaining wall-clock time of the wait at `now`, for a thread that sleeps without the card's clock. Without a wall-clock
+    /// limit: the remaining time of the card's clock.
     #[must_use]
     pub fn wall_time_left(&self, now: u64) -> Duration {
         match self.wall {
@@ -361,12 +363,12 @@ mod tests {
         };
         backoff.contention.yielded(CONTENDED - Duration::from_nanos(1));
         assert_eq!(sleeps(&mut backoff), 0);
-        // Contended for long: yields become rare.
+        // Long contention: yields become rare.
         for wanted in [16, 32, 64, 128, 256, 512, 1024, 1024] {
             backoff.contention.yielded(CONTENDED);
             assert_eq!(sleeps(&mut backoff), wanted);
         }
-        // One fast yield does not prove that the others are gone; many do.
+        // One fast yield does not prove that the contention has ended; many do.
         backoff.contention.yielded(Duration::ZERO);
         assert_eq!(sleeps(&mut backoff), 0);
         backoff.contention.yielded(CONTENDED);

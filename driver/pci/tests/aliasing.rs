@@ -1,5 +1,5 @@
-//! Memory that another party writes at any time: a backend in safe code that keeps what it is given and scribbles over it, as a card
-//! that fails or a hostile server does. Whatever it does, a program sees wrong bytes at worst.
+//! Memory that another party writes at any time: a backend in safe code keeps the memory that it maps and overwrites it, as a faulty card
+//! or a hostile server does. At worst a program sees wrong bytes.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use core::ops::RangeInclusive;
@@ -15,7 +15,7 @@ use fpga_registers::Iova;
 
 const REGION: usize = 64 << 10;
 
-/// A backend that breaks its contract: addresses that overlap, every mapping and unmapping accepted, all memory kept.
+/// Backend that breaks its contract: overlapping addresses, every mapping and unmapping accepted, all memory kept.
 struct CorruptingBackend {
     inner: StubBackend,
     kind: MemoryKind,
@@ -27,7 +27,7 @@ impl CorruptingBackend {
         Arc::new(Self { inner: StubBackend::new(Vec::new()), kind, kept: Mutex::new(Vec::new()) })
     }
 
-    /// Writes over everything that was ever mapped.
+    /// Overwrites all memory that was ever mapped.
     fn scribble(&self, value: u8) {
         for memory in self.kept.lock().unwrap().iter() {
             memory.fill(0, memory.len(), value).unwrap();
@@ -160,7 +160,7 @@ fn aliasing_copies_during_writes_hold_existing_bytes() {
         for _ in 0..ROUNDS {
             assert!(buffer.to_vec().iter().all(|byte| matches!(byte, 0xA5 | 0x5A)));
             buffer.memory().read_chunks(|_, chunk| {
-                // The same bytes at both looks.
+                // Both reads see the same bytes.
                 assert_eq!(
                     chunk.iter().filter(|byte| **byte == 0xA5).count(),
                     chunk.iter().filter(|byte| **byte != 0x5A).count()

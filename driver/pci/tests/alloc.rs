@@ -1,4 +1,4 @@
-//! What is done per transfer does not touch the heap.
+//! The operations of a transfer do not use the heap.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,7 @@ fn pool_allocate_and_free_without_heap() {
     pool.reserve(1 << 20).unwrap();
     let (count, ()) = CountingAllocator::count(|| {
         for round in 0_usize..10_000 {
-            // Different sizes, given back in another order than taken, so that free space is cut up and joined.
+            // Different sizes, freed in another order than allocated, so that free ranges are split and joined.
             let first = pool.allocate(64 + round * 7 % 9000).unwrap();
             let mut second = pool.allocate_aligned(100 + round * 13 % 5000, 4096).unwrap();
             let third = pool.allocate(1).unwrap();

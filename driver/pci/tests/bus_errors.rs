@@ -1,7 +1,7 @@
-//! A BAR that goes away under an access: with the handler on, a typed error and a live process; and every other bus error
-//! does what it did before.
+//! BAR that vanishes during an access: with the handler on, the access returns a typed error and the process survives; every other bus
+//! error has its earlier effect.
 //!
-//! A file in memory stands for the device: cut short after it was mapped, it raises SIGBUS where a device raises it.
+//! A file in memory stands in for the device: truncated after it was mapped, it raises SIGBUS where a device raises it.
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 #![expect(unsafe_code, reason = "handlers of the test's own, and faults outside every BAR")]
 
@@ -18,7 +18,7 @@ use rustix::fs::MemfdFlags;
 
 const SIZE: u64 = 0x4000;
 
-/// A device that answers in configuration space whatever its BARs do.
+/// Device that answers in configuration space, in any state of its BARs.
 struct Device(AtomicU64);
 
 impl Liveness for Device {
@@ -63,7 +63,7 @@ fn bus_error_removed_device_access_is_error() {
     assert_eq!(bar.write32(at(0x3000), 1), Err(gone(0x3000)), "known from now on");
     let mut block = [0; 64];
     assert_eq!(bar.read_block(at(0), &mut block), Err(gone(0)));
-    // The BAR comes back: the handle stays what it is, a new one works.
+    // The BAR returns: the handle stays unusable, a new one works.
     rustix::fs::ftruncate(&*file, SIZE).unwrap();
     assert_eq!(bar.read32(at(0x1000)), Err(gone(0x1000)));
 }
@@ -102,7 +102,7 @@ fn bus_error_many_threads_lose_bars_at_once() {
         for _ in 0..4 {
             let shared = shared.clone();
             scope.spawn(move || {
-                // Until the other thread cuts it off.
+                // Until the other thread truncates the file.
                 while shared.read32(at(0)).is_ok() {}
                 assert_eq!(shared.read32(at(0)), Err(gone(0)));
             });
@@ -140,14 +140,14 @@ fn bus_error_truncated_file_reads_zeros_and_is_lost() {
     assert!(memory.is_lost() && part.is_lost());
     memory.fill(0, 4 * PAGE, 9).unwrap();
     assert_eq!(part.load_u32(0), Ok(0x0909_0909), "private memory takes the place");
-    // The address range of memory that was unmapped is not watched any more.
+    // The address range of memory that was unmapped is no longer watched.
     drop((memory, part));
     let other = SharedMemory::from_file(made(), 0, 4 * PAGE).unwrap();
     other.fill(0, 4 * PAGE, 1).unwrap();
     assert!(!other.is_lost());
 }
 
-/// Runs one of the cases below in a process of its own.
+/// Runs one of the cases below in a separate process.
 fn run(case: &str) -> ExitStatus {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -162,7 +162,7 @@ fn fault_elsewhere() {
     rustix::fs::ftruncate(&file, 0x1000).unwrap();
     let map = memmap2::MmapOptions::new().len(0x1000).map_raw(file.as_raw_fd()).unwrap();
     rustix::fs::ftruncate(&file, 0).unwrap();
-    // SAFETY: the address is mapped; what is behind it has gone, which is what is tried here.
+    // SAFETY: the address is mapped; its backing file is truncated, which is what this case tests.
     let value = unsafe { map.as_ptr().read_volatile() };
     println!("read {value}");
 }
@@ -180,7 +180,7 @@ extern "C" fn counting_handler(_: i32) {
 }
 
 fn install(handler: usize, flags: i32) {
-    // SAFETY: the action is all zeros but for a handler of the signature that the flags name.
+    // SAFETY: the action is all zeros except for a handler of the signature that the flags declare.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = handler;
@@ -189,7 +189,7 @@ fn install(handler: usize, flags: i32) {
     }
 }
 
-/// Not a test: what the processes of the others do.
+/// Not a test: body of the child processes of the other tests.
 #[test]
 fn bus_error_child_process() {
     let Ok(case) = std::env::var("BUS_ERROR_CASE") else { return };
@@ -234,7 +234,7 @@ fn bus_error_child_process() {
             assert_eq!(SIGNALS.load(Ordering::Relaxed), 2);
         }
         "rust" => {
-            // The standard library's handler, which looks for stack overflows.
+            // The standard library's handler, which detects stack overflows.
             catch_bus_errors().unwrap();
             fault_elsewhere();
         }
@@ -264,7 +264,7 @@ fn bus_error_foreign_fault_uses_previous_handler() {
     }
 }
 
-/// What the documentation says of a mapping without the handler, and why it is there.
+/// A mapping without the handler behaves as documented, which is the reason for the handler.
 #[test]
 fn bus_error_without_handler_kills_process() {
     assert_eq!(run("off").signal(), Some(libc::SIGBUS));

@@ -1,10 +1,10 @@
-//! Eight subscribers on the in-process network, and transfers on the same one: all from host memory to host memory, all cards in this
-//! thread.
+//! Eight subscribers on the in-process network, compared with transfers on the same network: all from host memory to host memory, all cards
+//! in this thread.
 //!
-//! Two kinds of transfers are held beside the stream. One is of all bytes at once, which `fpgactl transfer` makes: its segments are full, and
-//! it has one notice. The other ones are as long as the frames, and as many of them are on their way at once as a subscriber has slots:
-//! what a stream costs beyond those is the stream's own (credits, statuses, numbers); what they cost beyond the long one is what
-//! messages of that size cost.
+//! The stream is compared with two kinds of transfers. One moves all bytes at once, as `fpgactl transfer` does: its segments are full, and
+//! it has one notification. The others are as long as the frames, and as many of them are in flight as a subscriber has slots. The cost of
+//! a stream beyond these is that of the stream itself (credits, statuses, sequence numbers); their cost beyond the long transfer is that of
+//! messages of their size.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -17,17 +17,17 @@ use fpga_frames::{Event, Publisher, Subscriber, SubscriberOptions};
 use super::{endpoint, median, network, stream};
 
 const SUBSCRIBERS: usize = 8;
-/// Bytes that each of the two moves before it is the other one's turn; those of the stream arrive eight times.
+/// Bytes that each of the two moves per round; those of the stream arrive eight times.
 const BYTES: u64 = 16 << 20;
 const ROUNDS: usize = 5;
-/// Sizes of frames, and slots of a subscriber, which are transfers on their way as well. The usual 8 are little for small frames: each batch of
-/// what a program or a card does at a look is of few of them.
+/// Frame size in bytes, and slots of a subscriber, which is also the number of transfers in flight. The default of 8 slots is small for
+/// small frames: a program or a card then handles only a few of them per poll.
 const CASES: [(u64, u32); 6] =
     [(4 << 10, 8), (4 << 10, 64), (64 << 10, 8), (64 << 10, 32), (256 << 10, 8), (1 << 20, 8)];
-/// What a transfer is loaded and unloaded in.
+/// Length in bytes of the parts in which a transfer is loaded and unloaded.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What all cards of a network did: the same in every run, so that what a message costs can be told from what the machine does meanwhile.
+/// Work of all cards of a network. It is the same in every run, so the cost of a message can be told from disturbances of the machine.
 #[derive(Clone, Copy, Default)]
 struct Work {
     descriptors: u64,
@@ -64,7 +64,7 @@ impl Work {
     }
 }
 
-/// What `fpgactl transfer` does, without making the data and comparing it.
+/// Transfer as in `fpgactl transfer`, without generating and comparing the data.
 struct Transfer {
     h2c: H2cChannel,
     c2h: C2hChannel,
@@ -76,7 +76,7 @@ struct Transfer {
 
 impl Transfer {
     fn new() -> Self {
-        // As many cards as there are in the stream: each takes its turn in this thread, busy or not.
+        // The same number of cards as in the stream: each one gets time in this thread, busy or not.
         let network = network(SUBSCRIBERS + 1);
         let (from, mut to) = (endpoint(&network, 0), endpoint(&network, 1));
         let range = CardRange::new(to.usable_memory().start, BYTES);
@@ -87,7 +87,7 @@ impl Transfer {
         Self { h2c, c2h, from, to, region, buffers }
     }
 
-    /// Gigabytes per second.
+    /// Runs one round. Returns gigabytes per second.
     fn round(&mut self) -> f64 {
         let began = Instant::now();
         let (mut up, mut down) = self.buffers.take().expect("they come back");
@@ -113,7 +113,7 @@ impl Transfer {
     }
 }
 
-/// Transfers of the frames' size, each loaded and unloaded by itself, as many on their way as a subscriber has slots.
+/// Transfers of the frame size, each loaded and unloaded by itself, as many in flight as a subscriber has slots.
 struct Messages {
     network: SimNetwork,
     h2c: H2cChannel,
@@ -123,7 +123,7 @@ struct Messages {
     region: RemoteRegion,
     bytes: u64,
     slots: usize,
-    /// Of each slot, its memory on either side.
+    /// Memory of each slot on either side.
     up: Vec<Option<DmaBuffer>>,
     down: Vec<Option<DmaBuffer>>,
 }
@@ -144,7 +144,7 @@ impl Messages {
         Self { network, h2c, c2h, from, to, region, bytes, slots, up, down }
     }
 
-    /// Gigabytes per second.
+    /// Runs one round. Returns gigabytes per second.
     fn round(&mut self) -> f64 {
         let began = Instant::now();
         let count = BYTES / self.bytes;
@@ -214,7 +214,7 @@ impl Stream {
         Self { network, publisher, subscribers, data }
     }
 
-    /// Gigabytes per second of the subscriber that got least.
+    /// Runs one round. Returns gigabytes per second of the slowest subscriber.
     fn round(&mut self) -> f64 {
         let began = Instant::now();
         let frames = BYTES / self.data;

@@ -1,4 +1,4 @@
-//! What streams cost and what they reach, each figure beside the one that it is measured against, in one run.
+//! Cost and throughput of frame streams, each figure beside its reference, in one run.
 //!
 //! ```text
 //! cargo bench -p fpga-frames -- stalled            one stalled subscriber of eight: the publisher's rate with and without it
@@ -6,7 +6,7 @@
 //! cargo bench -p fpga-frames -- fan-out            goodput of eight subscribers against a transfer's, by size of frames
 //! ```
 //!
-//! Without a name all of them. Frames carry no checksum here: what is measured is the stream.
+//! Without a name: all of them. Frames carry no checksum here, because only the stream is measured.
 #![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
 #![expect(clippy::print_stdout, reason = "its purpose")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -24,8 +24,8 @@ use fpga_pci::testing::CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Cards in this thread, which work between two looks until they have nothing to do: otherwise what is measured is how often how many
-/// programs look, and a stream has more of them than a transfer.
+/// Simulated network with its cards in this thread. The cards work between two polls until they are idle; otherwise the result would depend
+/// on the number of polls, and a stream has more programs that poll than a transfer.
 fn network(cards: usize) -> SimNetwork {
     let cards = u32::try_from(cards).expect("few");
     SimNetwork::builder().cards(cards).units_per_relax(4096).build().expect("a network")
@@ -33,12 +33,12 @@ fn network(cards: usize) -> SimNetwork {
 
 fn endpoint(network: &SimNetwork, card: usize) -> Endpoint {
     let mut options = EndpointOptions::default();
-    // Frames of megabytes, and a subscriber that does not look.
+    // For frames of megabytes, and a subscriber that does not poll.
     options.event_entries = 1 << 16;
     Endpoint::open_with(&Card::open(network.backend(card)).expect("a card"), &options).expect("an endpoint")
 }
 
-/// A publisher with `slots` on card 0 of `network`, and a subscriber as `each` says on each of the others.
+/// Creates a publisher with `slots` on card 0 of `network`, and a subscriber with the options from `each` on every other card.
 fn stream(
     network: &SimNetwork,
     subscribers: usize,

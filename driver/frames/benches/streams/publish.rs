@@ -1,5 +1,5 @@
-//! Processor time of a publisher's thread at 10,000 frames a second. The cards have a thread of their own, and so have the subscribers:
-//! what is counted is what the publisher's host does.
+//! Processor time of a publisher's thread at 10,000 frames a second. The cards and the subscribers have threads of their own, so only the
+//! work of the publisher's host is counted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use super::stream;
 
 const DATA: usize = 1024;
 const PERIOD: Duration = Duration::from_micros(100);
-/// Slots of each subscriber: 12.8 ms. The usual 8 are less than a millisecond here, and a system may keep any of the three threads waiting
-/// for a time slice of some milliseconds.
+/// Slots of each subscriber: 12.8 ms. The default of 8 is less than a millisecond here, and the scheduler may delay any of the three
+/// threads by a time slice of some milliseconds.
 const SLOTS: u32 = 128;
-/// Frames before it counts.
+/// Number of frames before the measurement.
 const WARM_UP: u64 = 2_000;
 
 /// Nanoseconds of processor time of this thread.
@@ -99,7 +99,7 @@ pub(super) fn run(frames: u64) {
             let began = spent();
             let frame = publisher.take();
             let taken = spent();
-            // Whoever falls behind because of the machine misses frames: that is what a stream does.
+            // A subscriber that the machine delays misses frames, as in any stream.
             let published = match frame {
                 Ok(frame) => {
                     let before = spent();

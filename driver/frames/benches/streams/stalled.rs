@@ -1,7 +1,7 @@
-//! One subscriber of eight does not look at all: what that does to the publisher's rate.
+//! Effect of one subscriber of eight that never polls on the publisher's rate.
 //!
-//! Three streams take turns, so that whatever the machine does happens to all of them: eight subscribers that look, eight of which one
-//! does not, and seven. The second does the work of the third; the stalled one itself is what lies between them.
+//! Three streams alternate, so that disturbances of the machine affect all of them: eight subscribers that poll, eight of which one does
+//! not, and seven. The second does the work of the third; the difference is the cost of the stalled subscriber.
 
 use std::time::Instant;
 
@@ -10,17 +10,17 @@ use fpga_frames::{Event, Publisher, Subscriber, SubscriberOptions};
 use super::{median, network, stream};
 
 const DATA: u64 = 4096;
-/// Frames of one stream before it is the next one's turn.
+/// Number of frames of one stream before the next stream runs.
 const BURST: u64 = 200;
 const ROUNDS: usize = 15;
 
 struct Running {
     publisher: Publisher,
-    /// Those that look.
+    /// Subscribers that poll.
     subscribers: Vec<Subscriber>,
-    /// And the one that does not.
+    /// Subscriber that does not poll.
     _stalled: Option<Subscriber>,
-    /// Each round's frames per second.
+    /// Frames per second of each round.
     rates: Vec<f64>,
     read: u64,
     missed: u64,
@@ -35,7 +35,7 @@ impl Running {
         Self { publisher, subscribers, _stalled: stalled, rates: Vec::new(), read: 0, missed: 0 }
     }
 
-    /// Publishes whenever everybody who looks has room.
+    /// Publishes whenever every polling subscriber has a free slot.
     fn burst(&mut self) {
         let began = Instant::now();
         let nodes: Vec<_> = self.subscribers.iter().map(|it| it.endpoint().node()).collect();
@@ -74,7 +74,7 @@ pub(super) fn run() {
         ("seven, and one stalled", Running::new(7, true)),
         ("seven", Running::new(7, false)),
     ];
-    // Memory comes into being, and the stalled one's slots are filled.
+    // Memory is allocated, and the slots of the stalled subscriber are filled.
     for (_, stream) in &mut streams {
         stream.burst();
         stream.rates.clear();
@@ -93,7 +93,7 @@ pub(super) fn run() {
     }
     let [(_, eight), (_, stalled), (_, seven)] = &streams;
     let against = |other: &Running| {
-        // Of rounds that followed each other, so that the machine's moods cancel out.
+        // Ratios of adjacent rounds, so that slow changes of the machine's speed cancel out.
         let mut ratios: Vec<f64> = stalled.rates.iter().zip(&other.rates).map(|(a, b)| a / b).collect();
         median(&mut ratios)
     };

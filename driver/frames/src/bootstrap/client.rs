@@ -1,4 +1,4 @@
-//! The subscriber's side.
+//! Subscriber side of the bootstrap.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -7,67 +7,67 @@ use std::time::{Duration, Instant};
 use super::wire::{Accepted, Hello, Join, Message, MessageError, Offer, Refusal};
 use super::{ConnectionError, MessageConnection};
 
-/// Why nobody was joined.
+/// Reason why joining failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
-    /// Nobody there.
+    /// Connecting failed.
     #[error("{address}: {source}; is a publisher listening there?")]
     Connect {
-        /// Where.
+        /// Address of the publisher.
         address: SocketAddr,
-        /// What failed.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The connection broke.
+    /// The connection failed.
     #[error("{address}: {source}; the publisher may have ended: try again")]
     Broken {
-        /// With whom.
+        /// Address of the publisher.
         address: SocketAddr,
-        /// What failed.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The publisher closed the connection without a word.
+    /// The publisher closed the connection without an answer.
     #[error(
         "{address} closed the connection without an answer; it is no publisher, or has too many callers: try again"
     )]
     Closed {
-        /// Who.
+        /// Address of the publisher.
         address: SocketAddr,
     },
-    /// The answer was no message.
+    /// The answer is not a valid message.
     #[error("{address}: {source}")]
     Message {
-        /// Whose.
+        /// Address of the publisher.
         address: SocketAddr,
-        /// What is wrong with it.
+        /// Reason.
         source: MessageError,
     },
-    /// The publisher said no.
+    /// The publisher refused the join.
     #[error("{address} refuses: {}", refusal.text)]
     Refused {
-        /// Who.
+        /// Address of the publisher.
         address: SocketAddr,
-        /// Its reason.
+        /// Refusal with its reason.
         refusal: Refusal,
     },
-    /// An answer to something else.
+    /// The answer does not belong to the request.
     #[error("{address} answered something that was not asked for; it is no publisher")]
     Unexpected {
-        /// Who.
+        /// Address of the publisher.
         address: SocketAddr,
     },
     /// No answer in time.
     #[error("{address} did not answer within {patience:?}; it may be busy, or be no publisher")]
     TimedOut {
-        /// Who.
+        /// Address of the publisher.
         address: SocketAddr,
-        /// How long was waited.
+        /// Time waited.
         patience: Duration,
     },
 }
 
-/// A conversation with a publisher.
+/// Bootstrap conversation with a publisher.
 #[derive(Debug)]
 pub(crate) struct BootstrapClient {
     line: MessageConnection,
@@ -77,7 +77,7 @@ pub(crate) struct BootstrapClient {
     patience: Duration,
 }
 
-/// What the publisher has said.
+/// Answer of the publisher.
 #[derive(Debug)]
 pub(crate) enum Step {
     Nothing,
@@ -86,7 +86,7 @@ pub(crate) enum Step {
 }
 
 impl BootstrapClient {
-    /// Connects, which may wait, and says hello.
+    /// Connects, which may block, and sends the hello.
     pub(crate) fn begin(
         address: SocketAddr,
         hello: Hello,
@@ -97,12 +97,12 @@ impl BootstrapClient {
         let socket = TcpStream::connect_timeout(&address, patience.max(Duration::from_millis(1)));
         let mut line = MessageConnection::new(socket.map_err(connect)?).map_err(connect)?;
         line.send(&Message::Hello(hello));
-        // At once: a publisher with many callers turns those away that say nothing. What goes wrong shows when it is polled.
+        // Immediately: a publisher with many callers rejects those that have sent nothing. An error appears at the next poll.
         let _ = line.flush();
         Ok(Self { line, address, hello, until: now + patience, patience })
     }
 
-    /// The same conversation from its beginning.
+    /// Starts the same conversation again.
     pub(crate) fn reconnect(&self, patience: Duration, now: Instant) -> Result<Self, BootstrapError> {
         Self::begin(self.address, self.hello, patience, now)
     }
@@ -122,7 +122,7 @@ impl BootstrapClient {
 
     pub(crate) fn poll(&mut self, now: Instant) -> Result<Step, BootstrapError> {
         let flushed = self.line.flush();
-        // What was said before the connection broke is heard first: a refusal says more than a broken pipe.
+        // Messages received before the connection failed are read first: a refusal is more informative than a broken pipe.
         match self.line.receive().map_err(|error| self.ended(error))? {
             Some(Message::Offer(offer)) => return Ok(Step::Offer(offer)),
             Some(Message::Accepted(accepted)) => return Ok(Step::Accepted(accepted)),

@@ -1,4 +1,4 @@
-//! The publisher's side: any number of conversations, a few at a time, each with its time limit.
+//! Publisher side of the bootstrap: several conversations at a time, each with its time limit.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
@@ -12,37 +12,38 @@ use super::{ConnectionError, MessageConnection};
 use crate::blocks::VERSION;
 use crate::publisher::SubscriberId;
 
-/// Connections taken at one look: so that a flood of them does not hold up frames.
+/// Maximum number of connections accepted per poll, so that a flood of them does not delay frames.
 const ACCEPTS_PER_POLL: usize = 8;
-/// How often is looked. A look costs system calls, and who joins has time.
+/// Time between two polls of the socket. A poll costs system calls, and joining is not urgent.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Whoever connects has so long to say something, however many others come: on a machine that has much to do, between a connection and its
-/// first word are some milliseconds. A flood is let in that much more slowly, and waits in the system's queue.
+/// Time that a connection has to send its first message, however many others arrive. On a busy machine some milliseconds pass between a
+/// connection and its first message. A flood is accepted more slowly by this time, and waits in the kernel's queue.
 const HELLO_GRACE: Duration = Duration::from_millis(5);
-/// Whoever has had an offer makes room for others after this part of the time limit without a further word: a flood of conversations that
-/// are begun and not ended must not keep anybody out.
+/// Divisor of the time limit: after this part of it, a conversation that has an offer and has sent nothing since may be replaced by
+/// another. A flood of conversations that are begun and not finished must not keep subscribers out.
 const OFFER_TIMEOUT_DIVISOR: u32 = 4;
-/// Bytes of a stranger's that are read and thrown away before the connection is closed. What is left unread would make the system take back
-/// the reason on its way to him.
+/// Maximum number of unread bytes of a client that are read and discarded before the connection is closed. With unread bytes the kernel
+/// would reset the connection and discard the reason that is in flight to the client.
 const DISCARDED: usize = 4096;
-/// Rejections that are kept to be reported.
+/// Maximum number of rejections that are kept to be reported.
 const MAX_REJECTIONS: usize = 64;
 
-/// Who decides about subscribers.
+/// Decision about subscribers.
 pub(crate) trait AdmissionControl {
-    /// The connection's challenge is filled in by the caller.
+    /// The caller fills in the challenge of the connection.
     fn offer(&mut self, hello: &Hello) -> Result<Offer, Refusal>;
-    /// Asked again and again until there is a verdict.
+    /// Called repeatedly until there is a verdict.
     fn admit(&mut self, hello: &Hello, join: &Join, visit: &mut JoinState) -> Verdict;
 }
 
-/// What the admission keeps of a join between two questions about it: which probe of the subscriber that has this node decides.
+/// State of a join between two calls of [`AdmissionControl::admit`]: the number of the deciding probe, and the subscriber with this node
+/// that it goes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JoinState {
     pub(crate) probe: Option<(SubscriberId, u64)>,
 }
 
-/// What becomes of a join.
+/// Decision about a join.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Accepted(Accepted),
@@ -51,7 +52,7 @@ pub(crate) enum Verdict {
     Pending,
 }
 
-/// A connection that made nobody a subscriber.
+/// A connection that did not become a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rejected {
     pub(crate) peer: SocketAddr,
@@ -60,13 +61,13 @@ pub(crate) struct Rejected {
 
 #[derive(Debug)]
 enum Stage {
-    /// Nothing has been said that makes sense.
+    /// No valid message was received yet.
     Hello,
-    /// The offer is on its way, or there; with its challenge.
+    /// The offer was queued or sent; with its challenge.
     Join(Hello, u64),
-    /// The join is there, and not decided about.
+    /// The join was received, and not decided about.
     Verdict(Hello, Join, JoinState),
-    /// The last message is on its way.
+    /// The last message is being sent.
     Last,
 }
 
@@ -75,16 +76,16 @@ struct Connection {
     line: MessageConnection,
     peer: SocketAddr,
     since: Instant,
-    /// When something was last said.
+    /// Time of the last message received.
     heard: Instant,
     until: Instant,
     challenge: u64,
     stage: Stage,
-    /// Why it will not be a subscriber; the word is on its way.
+    /// Reason of the refusal; its message is being sent.
     refused: Option<String>,
 }
 
-/// The port where subscribers come to.
+/// Port for joining subscribers.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: TcpListener,
@@ -93,7 +94,7 @@ pub(crate) struct Listener {
     patience: Duration,
     looked: Option<Instant>,
     rejected: VecDeque<Rejected>,
-    /// Challenges are a keyed hash of their number: the system's randomness is in the key.
+    /// Challenges are a keyed hash of a counter; the key comes from the system's random numbers.
     challenges: RandomState,
     challenged: u64,
 }
@@ -130,14 +131,14 @@ impl Listener {
         self.rejected.push_back(Rejected { peer, reason: why });
     }
 
-    /// Takes connections and goes on with those that there are. Never waits.
+    /// Accepts connections and advances the existing ones. Never waits.
     pub(crate) fn poll(&mut self, now: Instant, admission: &mut dyn AdmissionControl) -> usize {
         if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < POLL_INTERVAL) {
             return 0;
         }
         self.looked = Some(now);
         let mut work = self.accept(now);
-        // Each once, in the order in which they came.
+        // Each one once, in the order of arrival.
         for _ in 0..self.connections.len() {
             let Some(mut connection) = self.connections.pop_front() else { break };
             match connection.go_on(now, admission) {
@@ -158,7 +159,7 @@ impl Listener {
     fn accept(&mut self, now: Instant) -> usize {
         for count in 0..ACCEPTS_PER_POLL {
             if self.connections.len() >= self.most {
-                // Whoever has said nothing for the longest time makes room; then whoever has had an offer for long.
+                // The oldest connection without a first message is replaced; otherwise one that has had an offer for a long time.
                 let offered = self.patience / OFFER_TIMEOUT_DIVISOR;
                 let silent = self.connections.iter().position(|line| {
                     matches!(line.stage, Stage::Hello)
@@ -174,8 +175,8 @@ impl Listener {
                 let Some(evicted) = evicted else { return count };
                 self.reject(evicted.peer, "it said nothing while others were waiting".to_owned());
             }
-            // What goes wrong here is about one connection that is gone already, or about this process having no descriptors left:
-            // the next look tries again.
+            // An error here means that one connection has closed already, or that this process has no file descriptors left: the next poll
+            // tries again.
             let Ok((socket, peer)) = self.socket.accept() else { return count };
             match MessageConnection::new(socket) {
                 Ok(line) => {
@@ -199,7 +200,7 @@ impl Listener {
 }
 
 impl Connection {
-    /// Whether anything was heard; `None`: it is over, as it should be.
+    /// Whether a message was received; `None` if the conversation has ended normally.
     fn go_on(&mut self, now: Instant, admission: &mut dyn AdmissionControl) -> Result<Option<bool>, String> {
         let mut moved = false;
         match self.line.receive() {
@@ -242,7 +243,7 @@ impl Connection {
         Ok(Some(moved))
     }
 
-    /// Asks about a join that is there; whether there was a verdict.
+    /// Asks for the decision about a received join. Returns whether there is one.
     fn decide(&mut self, now: Instant, admission: &mut dyn AdmissionControl) -> bool {
         let Stage::Verdict(hello, join, visit) = &mut self.stage else { return false };
         match admission.admit(hello, join, visit) {
@@ -251,7 +252,7 @@ impl Connection {
                 self.stage = Stage::Last;
             }
             Verdict::Refused(refusal) => self.refuse(refusal),
-            // Before the time is over, so that the reason arrives before the other side gives up.
+            // Before the time limit, so that the reason arrives before the other side gives up.
             Verdict::Pending if now >= self.until - self.until.saturating_duration_since(self.since) / 4 => {
                 let text = format!(
                     "node {} is a subscriber, and it is not known yet whether it still is one: try again",

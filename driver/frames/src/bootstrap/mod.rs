@@ -1,20 +1,20 @@
-//! How a subscriber finds its publisher: a short conversation over TCP, which is closed before the first frame.
+//! Bootstrap of a subscriber: a short conversation with the publisher over TCP, which is closed before the first frame.
 //!
 //! ```text
 //! subscriber                                       publisher
 //!    | ---- hello: node, incarnation ------------->  |
 //!    | <--- offer: stream, sizes, challenge -------  |
-//!    |      opens a memory window of that shape      |
+//!    |      opens a memory window of these sizes     |
 //!    | ---- join: window, key, slots, challenge -->  |  opens a memory window for the credit
 //!    | <--- accepted: window, key, next numbers ---  |
 //!    x                                               x
 //! ```
 //!
-//! A node that is a subscriber already is taken again only after its old window has refused a transfer: the publisher tries it out before
+//! A node that is a subscriber already is accepted again only after its old window has refused a transfer: the publisher probes it before
 //! it answers the join.
 //!
-//! The challenge is another one on each connection, so a conversation that was recorded makes nobody a subscriber when it is replayed. Keys
-//! protect against accidents and against strangers that cannot listen; they are sent in the clear, here and in packets.
+//! Each connection has another challenge, so a replay of a recorded conversation cannot join. Keys protect against accidents and against
+//! attackers that cannot read the network; they are sent in clear text, here and in packets.
 
 mod client;
 mod listener;
@@ -29,7 +29,7 @@ pub(crate) use listener::{AdmissionControl, JoinState, Listener, Verdict};
 
 use wire::{Inbox, MAX_MESSAGE, Message, MessageError};
 
-/// A connection that is never waited for.
+/// Non-blocking connection.
 #[derive(Debug)]
 struct MessageConnection {
     socket: TcpStream,
@@ -37,19 +37,19 @@ struct MessageConnection {
     outbox: Vec<u8>,
 }
 
-/// What ended a connection.
+/// Reason why a connection ended.
 #[derive(Debug)]
 enum ConnectionError {
     Io(io::Error),
     Message(MessageError),
-    /// The other side has closed it.
+    /// The peer has closed it.
     Closed,
 }
 
 impl MessageConnection {
     fn new(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        // Four short messages, each waited for.
+        // Four short messages, and each one is waited for.
         socket.set_nodelay(true)?;
         Ok(Self { socket, inbox: Inbox::default(), outbox: Vec::new() })
     }
@@ -58,7 +58,7 @@ impl MessageConnection {
         self.outbox.extend(message.encode());
     }
 
-    /// Writes what there is to be written, as far as the socket takes it. Returns whether nothing is left.
+    /// Writes the queued bytes as far as the socket accepts them. Returns whether the queue is empty.
     fn flush(&mut self) -> Result<bool, ConnectionError> {
         while !self.outbox.is_empty() {
             match io::Write::write(&mut self.socket, &self.outbox) {
@@ -70,7 +70,7 @@ impl MessageConnection {
         Ok(true)
     }
 
-    /// Throws away what has come, up to so many bytes.
+    /// Discards received bytes, up to `most`.
     fn discard(&mut self, most: usize) {
         let mut bytes = [0; 256];
         for _ in 0..most.div_ceil(bytes.len()) {
@@ -81,7 +81,7 @@ impl MessageConnection {
         }
     }
 
-    /// The next message, if all of it has come.
+    /// Returns the next message if it has arrived completely.
     fn receive(&mut self) -> Result<Option<Message>, ConnectionError> {
         let mut bytes = [0; MAX_MESSAGE];
         loop {
@@ -102,7 +102,7 @@ impl MessageConnection {
     }
 }
 
-/// What to do where a publisher cannot listen.
+/// Advice for the user when a publisher cannot listen.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrNotAvailable => {

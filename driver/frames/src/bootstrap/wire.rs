@@ -1,97 +1,97 @@
-//! The messages of the bootstrap.
+//! Messages of the bootstrap.
 //!
 //! ```text
 //! every one:  0 magic "FPGAFRMS"  8 version u16  10 kind u16  12 bytes of the body u32  16 body   CRC-32C of all before u32
 //! 1 hello     node u32, incarnation u32
-//! 2 offer     stream u64, node u32, room for the value u32, room for data u64, slots of the publisher u32, heartbeat u32 (ms),
+//! 2 offer     stream u64, node u32, space for the value u32, space for data u64, slots of the publisher u32, heartbeat u32 (ms),
 //!             bytes of a segment u32, challenge u64
 //! 3 join      address u64, bytes u64, key u64, slots u32, challenge u64
 //! 4 accepted  next sequence u64, next position u32, address u64, bytes u64, key u64
 //! 5 refused   reason u16, bytes of text u16, text (UTF-8)
 //! ```
 //!
-//! The first 16 bytes stay as they are in every version, and so does the fifth message: so that versions can tell each other apart.
+//! The first 16 bytes and the fifth message are the same in every version, so that versions can recognise each other.
 
 use fpga_driver::firmware::crc::crc32c;
 
 use crate::blocks::{Reader, VERSION, Writer};
 
-/// Bytes before a body.
+/// Length of the header in bytes.
 pub const HEADER_LENGTH: usize = 16;
-/// Bytes of the longest body.
+/// Maximum length of a body in bytes.
 pub const MAX_BODY: usize = 512;
-/// Bytes of the longest message.
+/// Maximum length of a message in bytes.
 pub const MAX_MESSAGE: usize = HEADER_LENGTH + MAX_BODY + 4;
-/// Bytes of the longest reason.
+/// Maximum length of a reason text in bytes.
 const MAX_TEXT: usize = MAX_BODY - 4;
 
 const MAGIC: [u8; 8] = *b"FPGAFRMS";
 
-/// Bytes that are no message.
+/// Reason why received bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// Something else altogether.
+    /// Wrong magic number.
     #[error("it begins with {found:02x?}: the other side does not speak of frame streams")]
     Magic {
-        /// The first bytes.
+        /// First bytes received.
         found: [u8; 8],
     },
     /// Another version.
     #[error("it is of version {found}, and {VERSION} is spoken here: use the same version on both sides")]
     Version {
-        /// Which.
+        /// Version in the message.
         found: u16,
     },
-    /// Longer than any message.
+    /// Longer than the maximum.
     #[error("its body has {found} bytes, and the longest has {MAX_BODY}")]
     TooLong {
-        /// How many.
+        /// Length of the body in bytes.
         found: u32,
     },
-    /// Damaged.
+    /// The CRC does not match.
     #[error("its CRC-32C is {found:#010x} instead of {computed:#010x}")]
     Crc {
-        /// What it says.
+        /// CRC in the message.
         found: u32,
-        /// What its bytes give.
+        /// CRC computed over the message.
         computed: u32,
     },
-    /// Unknown.
+    /// Unknown kind.
     #[error("it is of kind {found}, which is not known")]
     Kind {
-        /// Which.
+        /// Kind in the message.
         found: u16,
     },
-    /// The body is not what the kind has.
+    /// The body does not match the kind.
     #[error("a message of kind {kind} with a body of {found} bytes that does not hold what it should")]
     Body {
-        /// Its kind.
+        /// Kind of the message.
         kind: u16,
-        /// Bytes.
+        /// Length of the body in bytes.
         found: usize,
     },
 }
 
-/// Why a publisher does not take a subscriber.
+/// Reason why a publisher refuses a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It speaks another version.
+    /// The subscriber uses another protocol version.
     Version,
-    /// What was said makes no sense.
+    /// The messages are invalid.
     Garbage,
-    /// Its slots are not what the frames need.
+    /// The subscriber's slots do not match the frame sizes.
     Geometry,
-    /// There are as many subscribers as there can be.
+    /// The maximum number of subscribers is reached.
     Full,
-    /// The stream is at its end.
+    /// The stream is closing.
     Closing,
-    /// Something at the publisher failed.
+    /// An operation at the publisher failed.
     Failed,
-    /// The node is a subscriber already, and its card takes what is sent to it.
+    /// The node is a subscriber already, and its card accepts transfers.
     Taken,
-    /// The join does not repeat this connection's challenge: it belongs to another connection.
+    /// The join does not repeat the challenge of this connection: it belongs to another connection.
     Challenge,
     /// A reason of a later version.
     Other(u16),
@@ -127,79 +127,79 @@ impl Reason {
     }
 }
 
-/// The subscriber's first word.
+/// First message of the subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Its node.
+    /// Node of the subscriber.
     pub node: u32,
-    /// Its endpoint's life.
+    /// Incarnation of its endpoint.
     pub incarnation: u32,
 }
 
-/// What the publisher has.
+/// Parameters of the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Random number of this stream: of the publisher's life.
+    /// Random number of this stream, new for each incarnation of the publisher.
     pub stream: u64,
-    /// The publisher's node.
+    /// Node of the publisher.
     pub node: u32,
-    /// Bytes of a value at most.
+    /// Maximum length of a value in bytes.
     pub max_value_length: u32,
-    /// Bytes of data at most.
+    /// Maximum length of the data in bytes.
     pub max_data_length: u64,
-    /// Slots of the publisher's own pool.
+    /// Number of slots in the publisher's pool.
     pub slots: u32,
-    /// How often the publisher is heard of at least, in milliseconds.
+    /// Maximum time between two messages of the publisher, in milliseconds.
     pub heartbeat_ms: u32,
-    /// Bytes of a segment of its transfers at most: how many events a frame makes at the subscriber's card follows from that.
+    /// Maximum length of a segment of its transfers in bytes. It determines how many events a frame causes at the subscriber's card.
     pub segment: u32,
-    /// Number that the join has to repeat: another one for each connection, so that what was said on one is of no use on the next.
+    /// Number that the join has to repeat. Each connection has another one, so that messages of one connection are useless on the next.
     pub challenge: u64,
 }
 
-/// A piece of card memory that the other side may write.
+/// Range of card memory that the peer may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// First byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// What packets have to carry.
+    /// Key that packets have to carry.
     pub key: u64,
 }
 
-/// Where the subscriber wants its frames.
+/// Request to receive frames in a given memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Join {
-    /// Slots, one behind the other, and a block of 64 bytes behind them for the publisher's status.
+    /// Slots one behind the other, followed by a block of 64 bytes for the publisher's status.
     pub window: Window,
-    /// How many slots.
+    /// Number of slots.
     pub slots: u32,
-    /// The offer's challenge.
+    /// Challenge of the offer.
     pub challenge: u64,
 }
 
-/// The subscriber is one.
+/// Acceptance of the subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// The first frame that it may get.
+    /// Sequence number of the first frame that it may get.
     pub sequence: u64,
-    /// The position at which that will be.
+    /// Position of that frame.
     pub position: u32,
-    /// Where its credit goes.
+    /// Window for the subscriber's credit.
     pub credit: Window,
 }
 
-/// The subscriber is none.
+/// Refusal of the subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why, for programs.
+    /// Reason for programs.
     pub reason: Reason,
-    /// Why, for people.
+    /// Reason for users.
     pub text: String,
 }
 
-/// Any message.
+/// Message of the bootstrap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Subscriber to publisher.
@@ -208,9 +208,9 @@ pub enum Message {
     Offer(Offer),
     /// Subscriber to publisher.
     Join(Join),
-    /// Publisher to subscriber: the last message.
+    /// Publisher to subscriber; last message.
     Accepted(Accepted),
-    /// Publisher to subscriber: the last message.
+    /// Publisher to subscriber; last message.
     Refused(Refusal),
 }
 
@@ -237,7 +237,7 @@ impl Message {
         }
     }
 
-    /// The bytes.
+    /// Serialises the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = [0; MAX_BODY];
@@ -262,7 +262,7 @@ impl Message {
                     end -= 1;
                 }
                 let text = it.text.get(..end).unwrap_or_default();
-                // At most 508.
+                // At most 508 bytes.
                 let length = u16::try_from(text.len()).unwrap_or(0);
                 out.u16(it.reason.number()).u16(length);
                 for byte in text.bytes() {
@@ -292,7 +292,7 @@ impl Message {
             5 => Self::refused(&mut reader),
             found => return Err(MessageError::Kind { found }),
         };
-        // Nothing behind what belongs there.
+        // No bytes may follow the body.
         message.filter(|_| reader.0.is_empty()).ok_or(MessageError::Body { kind, found: body.len() })
     }
 
@@ -334,14 +334,14 @@ impl Message {
     }
 }
 
-/// Puts bytes together until they are a message. Holds no more than the longest one.
+/// Assembles received bytes into messages. Holds at most one message of the maximum length.
 #[derive(Clone, Debug, Default)]
 pub struct Inbox {
     bytes: Vec<u8>,
 }
 
 impl Inbox {
-    /// How many bytes it wants before the next message can be complete: nothing behind it is taken.
+    /// Number of bytes missing before the next message can be complete. Bytes after it are not accepted.
     #[must_use]
     pub fn wanted(&self) -> usize {
         let whole = match self.body_length() {
@@ -356,13 +356,13 @@ impl Inbox {
         usize::try_from(u32::from_le_bytes(*length)).ok()
     }
 
-    /// Takes bytes that have come; a message once it is complete.
+    /// Appends received bytes. Returns a message once it is complete.
     ///
     /// # Errors
-    /// [`MessageError`]: what comes behind it has no beginning, so the connection is of no more use.
+    /// [`MessageError`]: the start of a next message cannot be found, so the connection is unusable.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Option<Message>, MessageError> {
         self.bytes.extend(bytes.iter().take(MAX_MESSAGE - self.bytes.len().min(MAX_MESSAGE)));
-        // What is wrong is said as soon as it can be: who sends garbage need not send a whole message of it.
+        // Errors are reported as early as possible: an invalid message need not be received completely.
         if let Some(found) = self.bytes.first_chunk::<8>().filter(|found| **found != MAGIC) {
             return Err(MessageError::Magic { found: *found });
         }
@@ -458,7 +458,7 @@ mod tests {
             let at = bit.index(bytes.len());
             bytes[at] ^= 1 << value;
             let taken = Inbox::default().take(&bytes);
-            // A length that grew waits for more, until the connection's time is over.
+            // A length that grew makes the receiver wait for more, until the connection's time limit.
             prop_assert!(taken.is_err() || taken == Ok(None));
         }
 

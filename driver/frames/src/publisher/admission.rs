@@ -1,4 +1,4 @@
-//! Who becomes a subscriber.
+//! Admission of subscribers.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refusal> {
 }
 
 impl Publisher {
-    /// Goes on with those who want to be subscribers.
+    /// Advances the conversations with nodes that want to join.
     pub(super) fn poll_joins(&mut self) -> usize {
         let Some(mut listener) = self.listener.take() else { return 0 };
         let mut work = listener.poll(Instant::now(), self);
@@ -78,7 +78,7 @@ impl AdmissionControl for Publisher {
 }
 
 impl Publisher {
-    /// `None`: not decided yet.
+    /// Decides about a join. `None`: not decided yet.
     fn try_admit(
         &mut self,
         hello: &Hello,
@@ -101,8 +101,8 @@ impl Publisher {
             );
             return refuse(Reason::Geometry, text);
         }
-        // A node has one endpoint: where it was opened anew, the old one's window is closed, and refuses a transfer. Where the old one
-        // takes it, somebody else says that he is this node.
+        // A node has one endpoint. If it was opened again, the old one's window is closed and refuses a transfer. If the old window accepts
+        // the transfer, another process claims to be this node.
         let before =
             self.members.iter_mut().flatten().find(|member| member.node == node && member.gone.is_none());
         if let Some(member) = before {

@@ -1,4 +1,4 @@
-//! The end of a stream: nothing that was accepted is lost.
+//! End of a stream without loss of accepted frames.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use super::{Publisher, PublisherStatistics};
 use crate::error::PublisherError;
 
 impl Publisher {
-    /// Begins the end: no more frames, no more subscribers. [`poll`](Self::poll) goes on until [`is_closed`](Self::is_closed): what was
-    /// published leaves and arrives, or fails, and then every subscriber is told that it was all.
+    /// Begins to close: no more frames and no more subscribers. [`poll`](Self::poll) continues until [`is_closed`](Self::is_closed):
+    /// published frames leave and arrive, or fail, and then every subscriber is notified of the end.
     pub const fn begin_close(&mut self) {
         self.closing = true;
     }
 
-    /// Whether no frame is on its way from its user to the transfers.
+    /// Whether no frame is between its user and the transfers.
     pub(super) fn is_drained(&self) -> bool {
-        // Of the uploads, those of frames: a status is none's way.
+        // Only uploads of frames count: a status does not delay the end.
         self.queue.is_empty()
             && self.ready.is_empty()
             && !self.uploads.iter().any(|upload| matches!(upload, super::Upload::Frame { .. }))
     }
 
-    /// Whether everything that was accepted has ended, everybody knows that it has, and the card is at rest.
+    /// Whether all accepted frames have ended, every subscriber was notified, and the card is idle.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         let told = |member: &super::SubscriberState| member.gone.is_some() || member.end_reported;
@@ -30,16 +30,15 @@ impl Publisher {
             && self.is_drained()
             && self.members.iter().flatten().all(told)
             && self.endpoint.is_idle()
-            // Neither a status on its way into the card nor credits on their way out of it.
+            // Neither a status being uploaded into the card nor credits being fetched from it.
             && self.uploads.is_empty()
             && self.credits.is_some()
     }
 
-    /// Ends the stream, and waits until everything that was published has arrived, or failed, and every subscriber knows that it was
-    /// all.
+    /// Ends the stream and waits until every published frame has arrived or failed, and every subscriber was notified of the end.
     ///
     /// # Errors
-    /// [`PublisherError::TimedOut`] after `patience`; otherwise the publisher cannot go on. What had not arrived is lost then.
+    /// [`PublisherError::TimedOut`] after `patience`; otherwise the publisher has failed. Frames that have not arrived by then are lost.
     pub fn close(mut self, patience: Duration) -> Result<PublisherStatistics, PublisherError> {
         self.begin_close();
         let limit = Nanos::new(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));

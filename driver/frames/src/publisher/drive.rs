@@ -1,4 +1,4 @@
-//! What moves frames on: channel, transfers, credits.
+//! Movement of frames: channel, transfers, credits.
 
 use fpga_driver::endpoint::{SendCompletion, SendError, SendOptions, SendTicket};
 use fpga_driver::protocol::Nanos;
@@ -13,19 +13,19 @@ use crate::blocks::{BLOCK, BLOCK_BYTES, BlockError, CreditBlock, block_at};
 use crate::error::PublisherError;
 use crate::retries::{RetriedTransfer, RetryBackoff};
 
-/// A credit that cannot be read is fetched again so often: it may have been caught half written.
+/// Maximum number of attempts to fetch a credit that cannot be read; it may have been read half written.
 const FETCHES: u32 = 4;
 
-/// Whether this is back-pressure, and the same transfer will be taken later.
+/// Whether this is back-pressure, so that the same transfer will be accepted later.
 pub(super) const fn is_busy(error: &SendError) -> bool {
     matches!(error, SendError::Sender { source: Busy::Full { .. } | Busy::Destinations { .. }, .. })
 }
 
 impl Publisher {
-    /// Moves frames on, takes up credits, lets subscribers in. Returns how much there was to do. Never waits.
+    /// Moves frames, processes credits, admits subscribers. Returns the number of items handled. Never waits.
     ///
     /// # Errors
-    /// See [`PublisherError`]: the publisher cannot go on.
+    /// See [`PublisherError`]: the publisher has failed.
     pub fn poll(&mut self) -> Result<usize, PublisherError> {
         self.reclaim();
         let mut work = self.endpoint.poll()?;
@@ -37,7 +37,7 @@ impl Publisher {
         work += self.empty_queue()?;
         work += self.start_transfers(now)?;
         work += self.start_statuses(now)?;
-        // What was queued in the rings just now starts.
+        // The descriptors that were just queued in the rings start.
         self.h2c.poll()?;
         self.fetch_credits()?;
         work += self.poll_joins();
@@ -45,16 +45,16 @@ impl Publisher {
         Ok(work)
     }
 
-    /// Hands a frame to the channel. Refused, it is given up for all of its subscribers.
+    /// Submits a frame to the channel. If it is refused, it is given up for all of its subscribers.
     pub(super) fn upload(&mut self, queued: Queued) -> Result<(), SubmitError> {
         let Queued { memory, sequence, length, targets } = queued;
         let FrameMemory::Slot(slot, mut buffer) = memory else {
-            // Only what is in a slot comes here.
+            // Only frames in slots get here.
             debug_assert!(false, "a frame without a slot");
             self.return_buffer(memory);
             return Ok(());
         };
-        // A frame is no longer than its slot.
+        // A frame is at most as long as its slot.
         let cut = buffer.set_len(usize::try_from(length).unwrap_or(usize::MAX));
         debug_assert!(cut.is_ok());
         let slot_number = u32::try_from(slot).unwrap_or(u32::MAX);
@@ -73,7 +73,7 @@ impl Publisher {
         }
     }
 
-    /// A frame that was promised to these will not come.
+    /// Gives up a frame for all the subscribers in `targets`.
     fn give_up(&mut self, targets: SubscriberSet) {
         self.statistics.internal.lost_uploads += 1;
         let mut rest = targets;
@@ -83,7 +83,7 @@ impl Publisher {
         }
     }
 
-    /// One frame that was promised to a member will not come.
+    /// Gives up one frame that was promised to a member.
     fn void_position(&mut self, index: usize) {
         let Some(Some(member)) = self.members.get_mut(index) else { return };
         if let Some(place) = member.credits.due() {
@@ -94,7 +94,7 @@ impl Publisher {
         }
     }
 
-    /// Frames that waited for others, or for a slot.
+    /// Uploads frames that waited for others, or for a slot.
     fn empty_queue(&mut self) -> Result<usize, PublisherError> {
         let mut count = 0;
         while let Some(front) = self.queue.front() {
@@ -126,7 +126,8 @@ impl Publisher {
         Ok(count)
     }
 
-    /// Gives the first frame, which is in ordinary memory, the slot of one that waits behind it: otherwise each would wait for the other.
+    /// Gives the first frame, which is in ordinary memory, the slot of a frame that waits behind it. Otherwise each would wait for the
+    /// other.
     fn swap_slots(&mut self) -> bool {
         let Some(at) = self.queue.iter().position(|queued| matches!(queued.memory, FrameMemory::Slot(..)))
         else {
@@ -134,7 +135,7 @@ impl Publisher {
         };
         let Some(mut other) = self.queue.remove(at) else { return false };
         if let Some(first) = self.queue.front_mut() {
-            // Both are as long as a slot, until they are on their way.
+            // Both are as long as a slot until they are submitted.
             first.memory.bytes().swap_with(&other.memory.bytes());
             core::mem::swap(&mut first.memory, &mut other.memory);
         }
@@ -159,7 +160,7 @@ impl Publisher {
     fn uploaded(&mut self, done: Completion, slot: usize, length: u64, targets: SubscriberSet) {
         match (self.memory.get_mut(slot), done.buffer) {
             (Some(place), Some(buffer)) => *place = Some(buffer),
-            // The card may still read it: the slot is never used again, its count stays.
+            // The card may still read the slot: it is never used again, and its count stays.
             _ => {
                 self.statistics.internal.lost_slots += 1;
                 self.give_up(targets);
@@ -178,7 +179,7 @@ impl Publisher {
         }
     }
 
-    /// One transfer for every subscriber of every frame that is in the card.
+    /// Starts one transfer to every subscriber of every frame that is in the card.
     fn start_transfers(&mut self, now: Nanos) -> Result<usize, PublisherError> {
         let mut count = 0;
         while let Some(PendingSends { slot, length, mut targets }) = self.ready.pop_front() {
@@ -191,13 +192,13 @@ impl Publisher {
                 targets.remove(index);
                 count += 1;
             }
-            // The transfers hold it now.
+            // The transfers hold the slot now.
             self.release(slot);
         }
         Ok(count)
     }
 
-    /// False: later.
+    /// Starts one transfer. Returns false if it has to be tried again later.
     fn start_transfer(
         &mut self,
         now: Nanos,
@@ -281,7 +282,7 @@ impl Publisher {
                 member.probes.end(arrived);
                 member.end_reported |= ended && arrived;
                 if arrived {
-                    // There is one at a time.
+                    // At most one status per subscriber is in flight.
                     member.status_there = member.status;
                     member.unread_statuses = member.unread_statuses.saturating_add(1);
                 }
@@ -292,10 +293,10 @@ impl Publisher {
             Ok(()) => member.failures = 0,
             Err(last) => {
                 member.failures += 1;
-                // A node that was reset, or has closed its window, will not come back.
+                // A node that was reset, or has closed its window, does not recover.
                 let final_word = matches!(last, TransferError::Refused { .. } | TransferError::Scheme { .. });
                 let failures = member.failures;
-                // Somebody has joined as this node, and the window of before is closed.
+                // A node joins under this node number, and the earlier window is closed.
                 let replaced = final_word && member.probes.is_requested();
                 if replaced {
                     self.drop_member(index, DropReason::Replaced)?;
@@ -308,7 +309,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// A subscriber is one no more. What is on its way to it ends by itself.
+    /// Drops a subscriber. Its transfers in flight end by themselves.
     pub(super) fn drop_member(&mut self, index: usize, reason: DropReason) -> Result<(), PublisherError> {
         let Some(Some(member)) = self.members.get_mut(index) else { return Ok(()) };
         if member.gone.is_some() {
@@ -322,7 +323,7 @@ impl Publisher {
         Ok(closed?)
     }
 
-    /// Gives a place away once nothing refers to it.
+    /// Frees a table entry once nothing refers to it.
     pub(super) fn remove_subscriber(&mut self, index: usize) {
         if let Some(place) = self.members.get_mut(index)
             && place.as_ref().is_some_and(super::subscriber_state::SubscriberState::is_over)
@@ -349,7 +350,7 @@ impl Publisher {
         count
     }
 
-    /// Fetches all credits at once, if any has changed: they lie side by side.
+    /// Fetches all credits at once if any has changed: they are adjacent.
     fn fetch_credits(&mut self) -> Result<(), PublisherError> {
         if self.credit_fetch_due
             && self.credit_retries.is_due(|| self.now())
@@ -370,7 +371,7 @@ impl Publisher {
     fn take_credits(&mut self) -> Result<usize, PublisherError> {
         self.c2h.poll()?;
         let Some(done) = self.c2h.next_completion() else { return Ok(0) };
-        // Without it the channel has ended, and says so at the next look.
+        // Without a buffer the channel has ended, and reports it at the next poll.
         let Some(buffer) = done.buffer else { return Ok(0) };
         if let Err(fault) = done.outcome {
             self.credits = Some(buffer);
@@ -396,7 +397,7 @@ impl Publisher {
                         Err(impossible) => Some(DropReason::Credit(impossible)),
                     }
                 }
-                // The last word of whoever had this place before, of the same node.
+                // Last credit of the subscriber of the same node that had this entry before.
                 Err(BlockError::Stream { .. }) => {
                     self.statistics.internal.stray_notifications += 1;
                     None
@@ -418,7 +419,7 @@ impl Publisher {
         Ok(1)
     }
 
-    /// What was to be fetched is still where it was, or what is newer.
+    /// Marks the credits for another fetch: the same or newer content is still in place.
     fn retry_credit_fetch(&mut self) {
         self.credit_fetch_due = true;
         for index in 0..self.members.len() {
@@ -429,7 +430,7 @@ impl Publisher {
         }
     }
 
-    /// Something that is tried again has failed so often, one after the other.
+    /// Counts a failure of an operation that is retried, and fails after too many consecutive ones.
     pub(super) fn count_failure(
         &mut self,
         what: RetriedTransfer,
@@ -444,7 +445,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// How the few bytes about the stream itself are sent: before frames.
+    /// Send options of control blocks of the stream: a higher priority than frames.
     pub(super) fn control_send_options(&self) -> SendOptions {
         SendOptions::default().priority(self.options.send.priority.saturating_add(1))
     }

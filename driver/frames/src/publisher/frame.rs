@@ -1,4 +1,4 @@
-//! A frame that is being filled.
+//! Frame that is being filled.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use fpga_driver::{DmaBuffer, SharedSlice};
 
 use crate::blocks::BLOCK;
 
-/// Where a frame's bytes are.
+/// Memory of a frame's bytes.
 #[derive(Debug)]
 pub(super) enum FrameMemory {
     /// In a slot of the pool, from which the card fetches them.
@@ -25,10 +25,10 @@ impl FrameMemory {
     }
 }
 
-/// Frames' way home: from whichever thread they are dropped in.
+/// Queue in which the memory of dropped frames returns, from any thread.
 pub(super) type ReturnQueue = Arc<ArrayQueue<FrameMemory>>;
 
-/// More bytes than there is room for.
+/// More bytes than a frame has space for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{length} bytes of {what} do not fit in a frame of this stream, which has room for {room}; open the publisher with larger frames"
@@ -36,14 +36,14 @@ pub(super) type ReturnQueue = Arc<ArrayQueue<FrameMemory>>;
 pub struct TooLong {
     /// Data or value.
     pub what: &'static str,
-    /// How many there are.
+    /// Length in bytes.
     pub length: usize,
-    /// How many there may be.
+    /// Maximum length in bytes.
     pub room: usize,
 }
 
-/// A frame that its user fills, and then publishes. Dropped, it goes back to the pool, from any thread; its memory holds whatever the
-/// frame before it left there.
+/// Frame that its user fills and then publishes. If it is dropped, its memory returns to the pool, from any thread. The memory holds the
+/// content of an earlier frame.
 #[derive(Debug)]
 #[must_use = "a frame that is dropped is not published"]
 pub struct Frame {
@@ -52,13 +52,13 @@ pub struct Frame {
     pub(super) return_queue: ReturnQueue,
     pub(super) value_length: usize,
     pub(super) max_value_length: usize,
-    /// What the stream's frames may have: slots are rounded up, and may be longer.
+    /// Maximum length of a frame's data in this stream. Slots are rounded up and may be longer.
     pub(super) max_data_length: usize,
     pub(super) length: usize,
 }
 
 impl Frame {
-    /// Where the value goes, and the data.
+    /// The memory of the value and of the data.
     fn parts(&mut self) -> (SharedSlice<'_>, SharedSlice<'_>) {
         let (max_value_length, max_data_length) = (self.max_value_length, self.max_data_length);
         let bytes = self.memory.as_mut().map(FrameMemory::bytes).unwrap_or_default();
@@ -67,23 +67,23 @@ impl Frame {
         (part(BLOCK, max_value_length), part(BLOCK + max_value_length, data))
     }
 
-    /// All the bytes that a frame's data may have; how many of them count, [`set_len`](Self::set_len) says.
+    /// The whole memory for the frame's data; [`set_len`](Self::set_len) sets the number of bytes that count.
     ///
-    /// The memory stays mapped for the card, so it is no slice: write into it, let [`write_chunks`](SharedSlice::write_chunks)
-    /// fill it, or read a file into it ([`ReadVolatile`](fpga_driver::ReadVolatile)).
+    /// The memory stays mapped for the card, so it is not a slice: write into it, let [`write_chunks`](SharedSlice::write_chunks) fill it,
+    /// or read a file into it ([`ReadVolatile`](fpga_driver::ReadVolatile)).
     #[must_use]
     pub fn data_mut(&mut self) -> SharedSlice<'_> {
         self.parts().1
     }
 
-    /// The data.
+    /// The data, as long as the length that was set.
     #[must_use]
     pub fn data(&mut self) -> SharedSlice<'_> {
         let length = self.length;
         self.parts().1.slice(0, length).unwrap_or_default()
     }
 
-    /// Says how many bytes of data there are. As long as nothing is said, there are as many as there is room for.
+    /// Sets the length of the data in bytes. The default is the maximum length.
     ///
     /// # Errors
     /// [`TooLong`].
@@ -96,7 +96,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Copies data into the frame: all of it is this.
+    /// Copies `data` into the frame and sets the length to its length.
     ///
     /// # Errors
     /// [`TooLong`].
@@ -107,8 +107,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Sets the value that goes in front of the data: what the publisher makes of the data, such as a digest or a time. Without one it is
-    /// empty.
+    /// Sets the value in front of the data, such as a digest of the data or a time. Without it the value is empty.
     ///
     /// # Errors
     /// [`TooLong`].
@@ -120,7 +119,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Whether it is in ordinary memory, because all slots were on their way.
+    /// Whether the frame is in ordinary memory, because all slots were in flight.
     #[must_use]
     pub const fn is_on_heap(&self) -> bool {
         matches!(self.memory, Some(FrameMemory::Heap(_)))
@@ -130,7 +129,7 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
-            // There is a place for every frame that was ever taken.
+            // The queue has space for every frame that was ever taken.
             let _ = self.return_queue.push(memory);
         }
     }

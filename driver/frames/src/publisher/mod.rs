@@ -1,13 +1,13 @@
-//! The side that has the frames.
+//! Side that has the frames.
 //!
 //! ```text
 //! take() -> Frame, filled by its user -> publish() -> [queue] -> H2C -> slot in card memory -> a transfer per subscriber
-//!            ^ 0 -> 1                     number, who gets it          ^ read by all of them: +1 each, -1 as each one ends
+//!            ^ 0 -> 1                     number, subscribers         ^ read by all of them: +1 each, -1 as each one ends
 //! ```
 //!
-//! [`Publisher::publish`] decides and touches no card: it writes the frame's head, gives it a number, promises it to every subscriber
-//! that has room, and puts it into the channel's ring. [`Publisher::poll`] does the rest, and never waits either. Who holds the publisher
-//! calls both.
+//! [`Publisher::publish`] decides and accesses no card: it writes the frame's header, gives it a number, promises it to every subscriber
+//! with a free slot, and puts it into the channel's ring. [`Publisher::poll`] does the rest, and never waits either. The owner of the
+//! publisher calls both.
 
 mod admission;
 mod closing;
@@ -46,41 +46,41 @@ pub use subscriber_state::{
 use frame::{FrameMemory, ReturnQueue};
 use subscriber_state::SubscriberState;
 
-/// Events that are kept until somebody asks for them; then the oldest are forgotten.
+/// Maximum number of events that are kept until they are taken; then the oldest are dropped.
 const EVENTS: usize = 256;
 
-/// What became of a frame: it has its number whatever that was.
+/// Result of publishing a frame. Every frame has a number, also when no subscriber gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// The frame's number.
+    /// Sequence number of the frame.
     pub sequence: Sequence,
-    /// Whom it is sent to.
+    /// Subscribers to which the frame is sent.
     pub sent: SubscriberSet,
-    /// Who misses it, for want of room.
+    /// Subscribers that miss it because they have no free slot.
     pub skipped: SubscriberSet,
 }
 
-/// Counts of a publisher.
+/// Statistics of a publisher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PublisherStatistics {
-    /// Frames that got a number.
+    /// Published frames.
     pub published: u64,
-    /// Frames that nobody was sent, though there were subscribers.
+    /// Frames that were sent to no subscriber although there were subscribers.
     pub unsent: u64,
-    /// Frames sent, each as often as there were subscribers with room.
+    /// Frames sent, counted once per subscriber with a free slot.
     pub sent: u64,
-    /// Frames missed for want of room, as often as there were subscribers without.
+    /// Frames skipped, counted once per subscriber without a free slot.
     pub skipped: u64,
     /// Frames that have arrived.
     pub arrived: u64,
     /// Frames whose transfer failed.
     pub failed: u64,
-    /// What was put right.
+    /// Internal errors that were repaired.
     pub internal: InternalErrors,
 }
 
-/// A frame that has its number and is not in the card.
+/// Frame that has its number and is not in the card yet.
 #[derive(Debug)]
 struct Queued {
     memory: FrameMemory,
@@ -89,14 +89,14 @@ struct Queued {
     targets: SubscriberSet,
 }
 
-/// What the H2C channel carries, in the order of its ring.
+/// Upload in the H2C channel, in the order of its ring.
 #[derive(Debug)]
 enum Upload {
     Frame { slot: usize, length: u64, targets: SubscriberSet },
     Status { member: usize, ended: bool },
 }
 
-/// A frame in card memory, and who is still to be sent it.
+/// Frame in card memory, with the subscribers to which it is still to be sent.
 #[derive(Debug)]
 struct PendingSends {
     slot: usize,
@@ -104,20 +104,20 @@ struct PendingSends {
     targets: SubscriberSet,
 }
 
-/// What a transfer is for.
+/// Purpose of a transfer.
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
     Frame { slot: usize, member: usize, position: u32 },
     Status { member: usize, ended: bool },
 }
 
-/// A publisher of frames. One per card: it owns the card's endpoint.
+/// Publisher of frames. One per card: it owns the card's endpoint.
 ///
-/// Dropped, it leaves without a word, and what it had accepted may not arrive: [`close`](Self::close) ends the stream in order.
+/// If it is dropped, it leaves without notice, and accepted frames may not arrive: [`close`](Self::close) ends the stream in order.
 #[derive(Debug)]
 pub struct Publisher {
     listener: Option<Listener>,
-    // In drop order: the engines stop before the memory goes that they read.
+    // In drop order: the engines stop before the memory that they read is freed.
     h2c: H2cChannel,
     c2h: C2hChannel,
     endpoint: Endpoint,
@@ -129,10 +129,10 @@ pub struct Publisher {
     stream: u64,
     next: Sequence,
     pool: SlotPool,
-    /// The memory of slots that is neither with a user nor with the channel.
+    /// Memory of slots that is held neither by a user nor by the channel.
     memory: Box<[Option<DmaBuffer>]>,
     heap: Vec<Vec<u8>>,
-    /// Frames in ordinary memory that exist.
+    /// Number of frames in ordinary memory that exist.
     heap_made: u32,
     return_queue: ReturnQueue,
     queue: VecDeque<Queued>,
@@ -142,12 +142,12 @@ pub struct Publisher {
     transfers: Vec<Option<(SendTicket, Purpose)>>,
     members: Box<[Option<SubscriberState>]>,
     members_made: u64,
-    /// For the fetch of all credits; `None` while that is under way.
+    /// Buffer for the fetch of all credits; `None` while that is in progress.
     credits: Option<DmaBuffer>,
     credit_fetch_due: bool,
     events: VecDeque<PublisherEvent>,
     statistics: PublisherStatistics,
-    /// Of statuses on their way into the card, and of credits on their way out of it.
+    /// Retries of statuses being uploaded into the card, and of credits being fetched from it.
     status_retries: RetryBackoff,
     credit_retries: RetryBackoff,
     closing: bool,
@@ -155,10 +155,10 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Makes a publisher of an endpoint.
+    /// Creates a publisher on an endpoint.
     ///
     /// # Errors
-    /// See [`PublisherError`]; the endpoint is closed then.
+    /// See [`PublisherError`]; the endpoint is closed in this case.
     pub fn new(endpoint: Endpoint, options: PublisherOptions) -> Result<Self, PublisherError> {
         let card = endpoint.card().clone();
         let name = card.name().to_owned();
@@ -174,7 +174,7 @@ impl Publisher {
         }
         let geometry = Geometry::new(options.max_value_length, options.max_data_length).map_err(wrong)?;
         let memory = options.memory.unwrap_or_else(|| endpoint.usable_memory());
-        // One who has left has its place until everything on the way to it has ended.
+        // A subscriber that has left keeps its entry until every transfer to it has ended.
         let places = (2 * options.subscribers).min(MAX_SUBSCRIBERS);
         let layout = geometry.layout(options.slots, 2 * places, memory).map_err(wrong)?;
         let pushes = card.info().ni.as_ref().is_some_and(|ni| ni.event_push);
@@ -187,7 +187,7 @@ impl Publisher {
         let slots = usize::try_from(options.slots).unwrap_or(usize::MAX);
         let heap_slots = usize::try_from(options.heap_slots).unwrap_or(usize::MAX);
         let places = usize::try_from(places).unwrap_or(usize::MAX);
-        // `Geometry` has made sure that it is a length.
+        // `Geometry` guarantees that the stride fits.
         let stride = usize::try_from(geometry.stride()).unwrap_or(usize::MAX);
         let buffers: Result<Vec<_>, _> = (0..slots).map(|_| card.buffer(stride).map(Some)).collect();
         let credits = card.buffer(places * BLOCK)?;
@@ -226,7 +226,7 @@ impl Publisher {
         })
     }
 
-    /// Lets subscribers come to `address` from now on; port 0 for any. Where it listens is returned.
+    /// Listens for subscribers on `address`, port 0 for any port. Returns the actual address.
     ///
     /// # Errors
     /// [`PublisherError::System`].
@@ -242,19 +242,19 @@ impl Publisher {
         Ok(bound)
     }
 
-    /// The publisher's node.
+    /// Node of the publisher.
     #[must_use]
     pub const fn node(&self) -> NodeId {
         self.endpoint.node()
     }
 
-    /// The number of the next frame.
+    /// Sequence number of the next frame.
     #[must_use]
     pub const fn next_sequence(&self) -> Sequence {
         self.next
     }
 
-    /// What its frames hold.
+    /// Sizes of the frames.
     #[must_use]
     pub const fn geometry(&self) -> Geometry {
         self.geometry
@@ -266,19 +266,19 @@ impl Publisher {
         &self.endpoint
     }
 
-    /// Counts since it was opened.
+    /// Statistics since it was opened.
     #[must_use]
     pub const fn statistics(&self) -> PublisherStatistics {
         self.statistics
     }
 
-    /// The oldest event that nobody has taken.
+    /// Returns the oldest event that was not taken.
     #[must_use]
     pub fn next_event(&mut self) -> Option<PublisherEvent> {
         self.events.pop_front()
     }
 
-    /// The subscribers that there are.
+    /// Lists the current subscribers.
     pub fn subscribers(&self) -> impl Iterator<Item = SubscriberView> {
         let share = self.share();
         self.members.iter().flatten().filter(|member| member.gone.is_none()).map(move |member| {
@@ -292,14 +292,14 @@ impl Publisher {
         })
     }
 
-    /// Slots that nobody holds.
+    /// Number of free slots.
     #[must_use]
     pub const fn free_slots(&self) -> usize {
         self.pool.free()
     }
 
-    /// Slots of the pool that frames for one subscriber may hold. One that cannot be reached holds them until its transfers are given up:
-    /// not all of them, for the others' sake.
+    /// Maximum number of slots of the pool that frames for one subscriber may hold. An unreachable subscriber holds them until its
+    /// transfers are given up, so it must not get all of them.
     fn share(&self) -> u32 {
         if self.active_count() > 1 { (self.options.slots / 2).max(1) } else { u32::MAX }
     }
@@ -315,18 +315,18 @@ impl Publisher {
         self.endpoint.now()
     }
 
-    /// To be called in a loop that polls: lets a card inside this thread take a step.
+    /// Lets a card inside this thread take a step. Call it in a polling loop.
     pub fn relax(&self) {
         self.endpoint.relax();
     }
 
-    /// For whoever has nothing to do but to poll: as [`relax`](Self::relax) at first, and after some looks in vain this thread sleeps for
+    /// Backs off in a loop that only polls: as [`relax`](Self::relax) at first; after some polls that find nothing, this thread sleeps for
     /// a twentieth of a millisecond.
     pub fn back_off(&mut self) {
         self.idle.back_off(&self.endpoint);
     }
 
-    /// Takes up what users have dropped.
+    /// Reclaims the memory of frames that users have dropped.
     fn reclaim(&mut self) {
         while let Some(memory) = self.return_queue.pop() {
             self.return_buffer(memory);
@@ -346,25 +346,25 @@ impl Publisher {
     }
 
     fn release(&mut self, slot: usize) {
-        // Every reference was counted by this module: one too many would be its error, and harms nobody.
+        // Every reference was counted by this module: one too many would be a defect here, and is harmless.
         let released = self.pool.release(slot);
         debug_assert!(released.is_ok(), "{released:?}");
     }
 
-    /// A free slot with its memory.
+    /// Takes a free slot with its memory.
     fn take_slot(&mut self) -> Option<(usize, DmaBuffer)> {
         let slot = self.pool.take()?;
         let buffer = self.memory.get_mut(slot).and_then(Option::take);
         if buffer.is_none() {
-            // A free slot has its memory.
+            // A free slot always has its memory.
             debug_assert!(false, "slot {slot} without memory");
             self.release(slot);
         }
         Some((slot, buffer?))
     }
 
-    /// A frame to be filled. Never waits: if no slot is free, it looks for transfers that have ended; then it takes ordinary memory; past
-    /// the bound of that it fails (E3-4).
+    /// Returns a frame to be filled. Never waits: if no slot is free, it polls for ended transfers; then it uses ordinary memory; above the
+    /// limit of that it fails (E3-4).
     ///
     /// # Errors
     /// See [`TakeError`].
@@ -381,7 +381,7 @@ impl Publisher {
         let stride = usize::try_from(self.geometry.stride()).unwrap_or(usize::MAX);
         let memory = match found {
             Some((slot, mut buffer)) => {
-                // As long as it was made.
+                // The whole length of the slot.
                 let whole = buffer.set_len(stride);
                 debug_assert!(whole.is_ok());
                 FrameMemory::Slot(slot, buffer)
@@ -413,7 +413,7 @@ impl Publisher {
         Ok(bytes)
     }
 
-    /// Gives a frame its number, and promises it to every subscriber that has room. Never waits, never tries again: the data is live.
+    /// Assigns the frame its number and promises it to every subscriber with a free slot. Never waits and never retries: the data is live.
     /// The frame leaves with the next [`poll`](Self::poll).
     ///
     /// # Errors

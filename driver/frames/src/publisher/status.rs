@@ -1,4 +1,4 @@
-//! What subscribers are told besides frames: that the publisher lives, which frames will not come, and that it was the last one.
+//! Status blocks for subscribers: heartbeat, frames that will not come, and the end of the stream.
 
 use fpga_driver::Completion;
 use fpga_driver::protocol::Nanos;
@@ -8,16 +8,16 @@ use crate::blocks::{BLOCK_BYTES, StatusBlock};
 use crate::error::PublisherError;
 use crate::retries::{RetriedTransfer, RetryBackoff};
 
-/// Statuses that may be there without having been read. Each makes events at the subscriber's card, and whoever does not look (a program
-/// that takes its time with a frame, or that waits for something else) takes none of them out of its event ring: two in a second
-/// would fill it within the hour. One that looks reads all of them at once.
+/// Maximum number of statuses that a subscriber has not read. Each one causes events at the subscriber's card. A program that does not
+/// poll, because it processes a frame or waits for something else, takes none of them out of its event ring: two per second would fill it
+/// within the hour. A subscriber that polls reads all of them at once.
 pub(crate) const MAX_UNREAD_STATUSES: u32 = 4;
 
-/// Heartbeats between two probes of a subscriber that has not read what is there.
+/// Heartbeats between two probes of a subscriber that has unread statuses.
 const HEARTBEATS_PER_PROBE: u64 = 4;
 
 impl Publisher {
-    /// Starts a status for everybody who is due one.
+    /// Starts a status for every subscriber that is due one.
     pub(super) fn start_statuses(&mut self, now: Nanos) -> Result<usize, PublisherError> {
         if !self.status_retries.is_due(|| now) {
             return Ok(0);
@@ -32,7 +32,7 @@ impl Publisher {
             let late = now.saturating_sub(member.told).get() >= heartbeat;
             let ended = at_end && member.credits.is_settled();
             let due = if ended {
-                // At once, and then as often as others until it is known to be there.
+                // At once, and then at the interval of other statuses until it is known to have arrived.
                 !member.end_reported && (late || !member.end_begun)
             } else {
                 let is_news =
@@ -79,7 +79,7 @@ impl Publisher {
         Ok(count)
     }
 
-    /// A status is in the card: off to its subscriber.
+    /// Sends a status that was uploaded into the card to its subscriber.
     pub(super) fn send_status(
         &mut self,
         done: Completion,
@@ -95,12 +95,12 @@ impl Publisher {
             return Ok(());
         }
         if let Err(fault) = done.outcome {
-            // It is made again at the next look.
+            // It is built again at the next poll.
             member.carrier = ControlBlock::Idle(buffer);
             member.probes.end(false);
             member.status_due = true;
             self.statistics.internal.resent += 1;
-            // Behind a frame that failed, mostly, or another status, which says nothing against this one.
+            // Usually behind a frame that failed, or behind another status; that is not a failure of this status.
             if RetryBackoff::is_own_failure(&fault) {
                 let failures = self.status_retries.failed(self.endpoint.now());
                 self.count_failure(RetriedTransfer::Status, failures, fault)?;
@@ -119,7 +119,7 @@ impl Publisher {
                 member.carrier = ControlBlock::Idle(buffer);
                 member.probes.end(false);
                 if super::drive::is_busy(&error) {
-                    // It is made again at the next look.
+                    // It is built again at the next poll.
                     member.status_due = true;
                     self.statistics.internal.postponed += 1;
                 } else {

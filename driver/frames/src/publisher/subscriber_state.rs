@@ -1,4 +1,4 @@
-//! A subscriber as its publisher sees it.
+//! State of a subscriber at its publisher.
 
 use core::fmt;
 
@@ -12,7 +12,7 @@ use crate::credits::{Credits, InvalidCredit};
 use crate::retries::RetriedTransfer;
 use crate::sequence::Sequence;
 
-/// Names a subscriber at its publisher. A number is not used for another one later.
+/// Names a subscriber at its publisher. An id is not reused for another subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SubscriberId {
     pub(super) index: u8,
@@ -25,44 +25,44 @@ impl fmt::Display for SubscriberId {
     }
 }
 
-/// Why a subscriber is one no more.
+/// Reason why a subscriber was dropped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// It said so.
+    /// The subscriber has left.
     #[error("it left")]
     Unsubscribed,
-    /// The same node joins again, and refuses what is sent to its old window: it was started anew.
+    /// The same node joins again, and refuses transfers to its old window: it was restarted.
     #[error("its node has joined again")]
     Replaced,
-    /// Its transport failed too often.
+    /// Transfers to it failed too often.
     #[error("{failures} transfers to it failed one after the other, the last one so: {last}")]
     Unreachable {
-        /// How many.
+        /// Number of consecutive failures.
         failures: u32,
-        /// The last one.
+        /// Last failure.
         last: TransferError,
     },
-    /// A transfer to it was not taken.
+    /// A transfer to it was refused locally.
     #[error("a transfer to it cannot be made: {0}")]
     Refused(SendError),
-    /// It gave back what it had not.
+    /// It returned frames that it did not have.
     #[error("{0}")]
     Credit(#[from] InvalidCredit),
-    /// What it wrote is no credit.
+    /// The block that it wrote is not a credit.
     #[error("what it wrote as its credit cannot be read: {0}")]
     Unreadable(BlockError),
 }
 
-/// A block that is written to the card, and from there to another one. It must not change on its way.
+/// A block that is uploaded to the card and sent from there to another card. It must not change while it is in flight.
 #[derive(Debug)]
 pub(crate) enum ControlBlock {
     Idle(DmaBuffer),
-    /// On its way to this card, or from this card to the other one; the buffer is the channel's, or rests.
+    /// In flight to this card, or from this card to the other one. The buffer is in the channel, or kept here.
     InUse(Option<DmaBuffer>),
 }
 
-/// What is known of a subscriber.
+/// State of one subscriber.
 #[derive(Debug)]
 pub(super) struct SubscriberState {
     pub(super) id: SubscriberId,
@@ -70,56 +70,56 @@ pub(super) struct SubscriberState {
     pub(super) slots: u32,
     pub(super) region: RemoteRegion,
     pub(super) credits: Credits,
-    /// Where it writes its credit.
+    /// Window into which it writes its credit.
     pub(super) window: RegionHandle,
     pub(super) carrier: ControlBlock,
-    /// Its credit has been written since it was fetched.
+    /// Its credit was written since the last fetch.
     pub(super) credit_news: bool,
-    /// It is being fetched.
+    /// Its credit is being fetched.
     pub(super) credit_fetched: bool,
-    /// How often what was fetched could not be read.
+    /// Number of times that the fetched credit could not be read.
     pub(super) unreadable: u32,
     pub(super) failures: u32,
-    /// When something was last sent to it.
+    /// Time of the last transfer to it.
     pub(super) told: Nanos,
-    /// What the last status said of transfers that have ended.
+    /// Settled position in the last status.
     pub(super) settled_reported: u32,
-    /// The number of the last status, and of the last one that is known to be there.
+    /// Number of the last status, and of the last one that is known to have arrived.
     pub(super) status: u32,
     pub(super) status_there: u32,
-    /// Statuses that are there, and that it has not read as far as is known.
+    /// Statuses that have arrived and that it is not known to have read.
     pub(super) unread_statuses: u32,
     /// The last status was not sent.
     pub(super) status_due: bool,
-    /// A status that says that the stream has ended is on its way, or was.
+    /// A status that announces the end of the stream was started.
     pub(super) end_begun: bool,
-    /// It was told that the stream has ended, and has that.
+    /// A status that announces the end of the stream has arrived.
     pub(super) end_reported: bool,
     pub(super) probes: ProbeState,
     pub(super) gone: Option<DropReason>,
     pub(super) statistics: SubscriberStatistics,
 }
 
-/// Statuses that find out whether the subscriber's card still takes what is sent to it, because somebody joins as the same node. They are
-/// numbered from 1.
+/// Probes: statuses that find out whether the subscriber's card still accepts transfers, because another client joins as the same node.
+/// They are numbered from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProbeState {
     wanted: u64,
-    /// The one on its way.
+    /// The probe in flight.
     sent: Option<u64>,
     arrived: u64,
-    /// When the last one was begun.
+    /// Start of the last probe.
     begun: Option<Nanos>,
 }
 
 impl ProbeState {
-    /// Asks for a probe that begins from now on; its number. Several joins share one.
+    /// Requests a probe that starts after this call. Returns its number. Several joins share one.
     pub(super) fn request_probe(&mut self) -> u64 {
         self.wanted = self.sent.unwrap_or(self.arrived) + 1;
         self.wanted
     }
 
-    /// Whether somebody waits for one.
+    /// Whether a probe is requested.
     pub(super) const fn is_requested(&self) -> bool {
         self.wanted > self.arrived
     }
@@ -128,14 +128,14 @@ impl ProbeState {
         self.arrived >= number
     }
 
-    /// Whether one should begin now. A subscriber that reads its statuses gets it at once; one that does not, only once in `period`,
-    /// because each takes room in its event ring.
+    /// Whether a probe should start now. A subscriber that reads its statuses gets it at once, another one only once in `period`, because
+    /// each probe uses space in its event ring.
     pub(super) fn is_due(&self, now: Nanos, reads: bool, period: Nanos) -> bool {
         let is_fresh = |begun| now.saturating_sub(begun) < period;
         self.is_requested() && self.sent.is_none() && (reads || !self.begun.is_some_and(is_fresh))
     }
 
-    /// A status begins, whatever for: it is a probe, too, if one is wanted.
+    /// Records the start of a status, for any purpose: it is also a probe if one is requested.
     pub(super) fn begin(&mut self, now: Nanos) {
         if self.is_requested() {
             self.sent = Some(self.wanted);
@@ -143,7 +143,7 @@ impl ProbeState {
         }
     }
 
-    /// A status has ended.
+    /// Records the end of a status.
     pub(super) fn end(&mut self, arrived: bool) {
         if let Some(number) = self.sent.take()
             && arrived
@@ -154,18 +154,18 @@ impl ProbeState {
 }
 
 impl SubscriberState {
-    /// Frames that can be sent to it now, where those on their way to it may hold `share` slots of the pool.
+    /// Number of frames that can be sent now, where frames in flight to it may hold `share` slots of the pool.
     pub(super) fn free_slots(&self, share: u32) -> u32 {
         self.credits.free_slots().min(share.saturating_sub(self.credits.in_flight()))
     }
 
-    /// It says that it has read status `number`.
+    /// Records that the subscriber has read status `number`.
     pub(super) fn status_read(&mut self, number: u32) {
-        // One that was never sent is no less than what is unheard, and changes nothing.
+        // A number that was never sent is not below the number of unread ones, and changes nothing.
         self.unread_statuses = self.unread_statuses.min(self.status_there.wrapping_sub(number));
     }
 
-    /// Whether its place can be given to another one: nothing on its way refers to it.
+    /// Whether its entry can be reused: no transfer in flight refers to it.
     pub(super) fn is_over(&self) -> bool {
         self.gone.is_some()
             && self.credits.is_settled()
@@ -174,102 +174,102 @@ impl SubscriberState {
     }
 }
 
-/// Counts of one subscriber.
+/// Statistics of one subscriber.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubscriberStatistics {
     /// Frames that were sent to it.
     pub sent: u64,
-    /// Frames that have arrived there.
+    /// Frames that have arrived.
     pub arrived: u64,
-    /// Frames that it had no room for.
+    /// Frames skipped because it had no free slot.
     pub skipped: u64,
     /// Frames whose transfer failed.
     pub failed: u64,
 }
 
-/// A subscriber, for listings.
+/// Description of a subscriber for listings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubscriberView {
-    /// Which.
+    /// Id of the subscriber.
     pub id: SubscriberId,
-    /// Its node.
+    /// Node of the subscriber.
     pub node: NodeId,
-    /// Its slots.
+    /// Number of its slots.
     pub slots: u32,
-    /// Those among them that frames can be sent to now.
+    /// Number of its slots to which frames can be sent now.
     pub room: u32,
-    /// Counts.
+    /// Statistics.
     pub statistics: SubscriberStatistics,
 }
 
-/// Something that has happened to a publisher.
+/// Event of a publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PublisherEvent {
-    /// There is a new subscriber.
+    /// A subscriber has joined.
     Joined {
-        /// Which.
+        /// Id of the subscriber.
         id: SubscriberId,
-        /// Its node.
+        /// Node of the subscriber.
         node: NodeId,
-        /// The first frame that it may get.
+        /// First frame that it may get.
         first: Sequence,
     },
-    /// There is one less.
+    /// A subscriber was dropped.
     Dropped {
-        /// Which.
+        /// Id of the subscriber.
         id: SubscriberId,
-        /// Its node.
+        /// Node of the subscriber.
         node: NodeId,
-        /// Why.
+        /// Reason.
         reason: DropReason,
-        /// What it got.
+        /// Its statistics.
         statistics: SubscriberStatistics,
     },
-    /// Somebody came who could not be made a subscriber.
+    /// A connection was not accepted as a subscriber.
     Rejected {
-        /// From where.
+        /// Address of the connection.
         peer: std::net::SocketAddr,
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// A frame did not get into the card, and so to none of those it was promised to. (Those behind it in the same run are counted with
-    /// it, in [`InternalErrors::lost_uploads`](crate::InternalErrors::lost_uploads), and not named.)
+    /// The upload of a frame into the card failed, so that no subscriber gets it. Frames behind it in the same run are counted in
+    /// [`InternalErrors::lost_uploads`](crate::InternalErrors::lost_uploads) as well, without an event.
     UploadFailed {
-        /// The frame.
+        /// Sequence number of the frame.
         sequence: Sequence,
-        /// Why.
+        /// Fault of the channel.
         fault: Box<ChannelFault>,
     },
-    /// Something else could not be moved between host and card; it is tried again.
+    /// Another transfer between host and card failed; it is retried.
     Fault {
-        /// What.
+        /// Kind of transfer.
         what: RetriedTransfer,
-        /// Why.
+        /// Fault of the channel.
         fault: Box<ChannelFault>,
     },
 }
 
-/// Subscribers of one publisher at one moment.
+/// Set of subscribers of one publisher at one point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SubscriberSet(pub(super) u64);
 
 impl SubscriberSet {
-    /// How many.
+    /// Number of subscribers.
     #[must_use]
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether `id` is one of them, if it was a subscriber at that moment.
+    /// Whether `id` is in the set, if it was a subscriber at that time.
     #[must_use]
     pub const fn contains(self, id: SubscriberId) -> bool {
         self.0 >> (id.index % 64) & 1 != 0
@@ -283,7 +283,7 @@ impl SubscriberSet {
         self.0 &= !(1 << (index % 64));
     }
 
-    /// The lowest place.
+    /// Lowest index in the set.
     pub(super) const fn first(self) -> Option<usize> {
         if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
     }

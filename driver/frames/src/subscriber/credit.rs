@@ -1,4 +1,4 @@
-//! What a subscriber tells its publisher: how many frames it has given back, and that it leaves.
+//! Credits of a subscriber: the number of returned frames, and the leave message.
 
 use std::time::Duration;
 
@@ -12,12 +12,11 @@ use crate::error::SubscriberError;
 use crate::publisher::ControlBlock;
 use crate::retries::RetriedTransfer;
 
-/// A frame that was given back is told of so much later at the latest. A publisher of frames that come one by one, a few in a millisecond, gets
-/// one credit for several of them.
+/// Maximum delay of a credit return. A publisher of single frames, a few per millisecond, receives one credit for several of them.
 const MAX_CREDIT_DELAY: Nanos = Nanos::from_micros(500);
 
 impl Subscriber {
-    /// The end of the transfer that carried the credit.
+    /// Handles the end of the transfer that carried the credit.
     pub(super) fn take_sent(&mut self) {
         while let Some(done) = self.endpoint.next_completion() {
             if self.credit_ticket != Some(done.ticket) {
@@ -35,7 +34,7 @@ impl Subscriber {
                     self.credit_error = None;
                     self.left |= self.leave_sent;
                 }
-                // The window is closed: the farewell was heard, and the answer to it lost.
+                // The window is closed: the leave message was received, and its acknowledgement was lost.
                 Err(TransferError::Refused { .. }) if self.leave_sent => self.left = true,
                 Err(error) => {
                     self.credit_failures += 1;
@@ -47,10 +46,10 @@ impl Subscriber {
         }
     }
 
-    /// Sends the credit, if there is news and the last one has arrived.
+    /// Sends the credit if it is due and the last one has arrived.
     ///
-    /// Half of the slots is news enough, as a credit is a transfer of its own, which costs as much as a small frame; the publisher has the
-    /// other half meanwhile. So is one that is some time old.
+    /// A credit is a transfer of its own, which costs as much as a small frame. Returned frames alone therefore make it due only when half
+    /// of the slots were returned, while the publisher uses the other half, or when the oldest return has waited for some time.
     pub(super) fn send_credit_if_due(&mut self) -> Result<(), SubscriberError> {
         self.send_credit()?;
         if let (true, Some(last)) = (self.credit_failures >= self.options.failures, self.credit_error)
@@ -67,7 +66,7 @@ impl Subscriber {
             || (news > 0 && self.is_credit_due())
             || self.heard_status != self.reported_status
             || (self.leaving && !self.leave_sent);
-        // At the end nobody wants it, and nobody may be there.
+        // At the end no credit is needed, and the publisher may be gone.
         if !due || self.ended.is_some() || !matches!(self.carrier, ControlBlock::Idle(_)) {
             return Ok(());
         }
@@ -99,18 +98,18 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Whether there is something to tell for so long that it is told by itself.
+    /// Whether returned frames have waited so long that the credit is sent by time.
     fn is_credit_due(&mut self) -> bool {
         let now = self.endpoint.now();
         let since = *self.credit_changed_at.get_or_insert(now);
         now.saturating_sub(since) >= MAX_CREDIT_DELAY
     }
 
-    /// The credit is in the card: off to the publisher.
+    /// Sends the credit that was uploaded into the card to the publisher.
     fn send_credit(&mut self) -> Result<(), SubscriberError> {
         self.h2c.poll()?;
         let Some(done) = self.h2c.next_completion() else { return Ok(()) };
-        // Without it the channel has ended, and says so at the next look.
+        // Without a buffer the channel has ended, and reports it at the next poll.
         let Some(buffer) = done.buffer else { return Ok(()) };
         if let Err(fault) = done.outcome {
             self.carrier = ControlBlock::Idle(buffer);
@@ -140,20 +139,21 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Whether nothing of it is on its way through the card.
+    /// Whether no transfer of the subscriber is in flight through the card.
     fn is_idle(&self) -> bool {
         self.fetches.is_empty() && matches!(self.carrier, ControlBlock::Idle(_)) && self.endpoint.is_idle()
     }
 
-    /// Leaves: tells the publisher, which sends nothing more, and takes the permission to write back. What was not read is dropped: read
-    /// first what is wanted. A publisher that has ended the stream needs no word; then this lets the card come to rest, and no more.
+    /// Leaves the stream: notifies the publisher, which sends nothing more, and revokes the write permission. Unread frames are dropped. If
+    /// the publisher has ended the stream, no notification is needed, and the call only waits until the card is idle.
     ///
     /// # Errors
-    /// [`SubscriberError::TimedOut`] if the publisher does not take it within `patience`, and others: it is left all the same.
+    /// [`SubscriberError::TimedOut`] if the publisher does not accept it within `patience`, and others. The subscriber has left in any
+    /// case.
     pub fn leave(mut self, patience: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
         self.leaving = self.ended.is_none();
         if let (false, Some(ticket)) = (self.leaving, self.credit_ticket) {
-            // Nobody may be there any more who would answer.
+            // The publisher may be gone, so that no acknowledgement comes.
             self.endpoint.cancel(ticket);
         }
         let limit = self.endpoint.now().saturating_add(nanos(patience));

@@ -1,4 +1,4 @@
-//! What a subscriber fetches from its card: frames that have arrived, and the publisher's status.
+//! Fetches of a subscriber from its card: frames that have arrived, and the publisher's status.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::blocks::{BlockError, FrameHeader, StatusBlock, block_at};
 use crate::error::{RemoteError, SubscriberError};
 use crate::retries::{RetriedTransfer, RetryBackoff};
 
-/// A status that cannot be read is fetched again so often: it may have been caught half written.
+/// Maximum number of attempts to fetch a status that cannot be read; it may have been read half written.
 const FETCHES: u32 = 4;
 
-/// What the C2H channel fetches.
+/// Fetch by the C2H channel.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fetch {
     Frame { position: u32, slot: u32 },
@@ -20,9 +20,9 @@ pub(super) enum Fetch {
 }
 
 impl Subscriber {
-    /// A fetch has ended. What failed is fetched again: its slot is not given back, so it lies where it was.
+    /// Handles the end of a fetch. A failed one is repeated: its slot was not returned, so the content is still in place.
     pub(super) fn fetch_ended(&mut self, done: Completion, fetch: Fetch) -> Result<(), SubscriberError> {
-        // Without it the channel has ended, and says so at the next look.
+        // Without a buffer the channel has ended, and reports it at the next poll.
         let Some(buffer) = done.buffer else { return Ok(()) };
         if let Err(fault) = done.outcome {
             self.fetches.push_back((fetch, Some(buffer)));
@@ -57,7 +57,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Starts to fetch what has arrived, after what has to be fetched again.
+    /// Starts to fetch what has arrived, after the fetches that are repeated.
     pub(super) fn fetch(&mut self) -> Result<(), SubscriberError> {
         if !self.fetch_retries.is_due(|| self.endpoint.now()) {
             return Ok(());
@@ -73,7 +73,7 @@ impl Subscriber {
         while let Some((place, length)) = self.arrivals.read() {
             let slot = usize::try_from(place.slot).unwrap_or(usize::MAX);
             let Some(mut buffer) = self.buffers.get_mut(slot).and_then(Option::take) else {
-                // Whoever has it has not given the slot back, and the publisher could not have used it.
+                // A reader with the buffer has not returned the slot, so the publisher could not have used it.
                 debug_assert!(false, "slot {slot} without memory");
                 continue;
             };

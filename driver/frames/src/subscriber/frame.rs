@@ -1,4 +1,4 @@
-//! A frame that has arrived.
+//! Frame that has arrived.
 
 use std::sync::Arc;
 
@@ -8,11 +8,10 @@ use fpga_driver::{DmaBuffer, SharedSlice};
 use crate::blocks::{BLOCK, FrameHeader};
 use crate::sequence::Sequence;
 
-/// Frames' way back, by position: from whichever thread they are dropped in.
+/// Queue in which dropped frames return by position, from any thread.
 pub(super) type ReturnQueue = Arc<ArrayQueue<(u32, DmaBuffer)>>;
 
-/// A frame, to be read. Dropping it gives its slot back to the publisher, from any thread; held, it is room that the publisher does
-/// not have.
+/// Received frame. Dropping it returns its slot to the publisher, from any thread. A frame that is kept occupies a slot of this subscriber.
 #[derive(Debug)]
 pub struct ReceivedFrame {
     /// `None` only while it is being dropped.
@@ -23,33 +22,33 @@ pub struct ReceivedFrame {
 }
 
 impl ReceivedFrame {
-    /// `length` bytes from byte `offset` behind the head on. Lengths were checked against each other when the head was read.
+    /// Returns `length` bytes from byte `offset` after the header. The lengths were checked against each other when the header was read.
     fn part(&self, offset: usize, length: usize) -> SharedSlice<'_> {
         let bytes = self.buffer.as_ref().map(DmaBuffer::memory).unwrap_or_default();
         bytes.slice(offset.saturating_add(BLOCK), length).unwrap_or_default()
     }
 
-    /// Its number.
+    /// Sequence number of the frame.
     #[must_use]
     pub const fn sequence(&self) -> Sequence {
         self.header.sequence
     }
 
-    /// When it was published, by the clock of the publisher's card, in nanoseconds.
+    /// Publication time by the clock of the publisher's card, in nanoseconds.
     #[must_use]
     pub const fn time(&self) -> u64 {
         self.header.time
     }
 
-    /// What its publisher made of the data.
+    /// The value that its publisher computed from the data.
     #[must_use]
     pub fn value(&self) -> SharedSlice<'_> {
         self.part(0, usize::try_from(self.header.value_length).unwrap_or(usize::MAX))
     }
 
-    /// The data. The memory stays mapped for the card, so it is no slice: copy what is needed out of it
-    /// ([`read`](SharedSlice::read), [`to_vec`](SharedSlice::to_vec)), go through it
-    /// ([`read_chunks`](SharedSlice::read_chunks)), or write it to a file ([`WriteVolatile`](fpga_driver::WriteVolatile)).
+    /// The data. The memory stays mapped for the card, so it is not a slice: copy out of it ([`read`](SharedSlice::read),
+    /// [`to_vec`](SharedSlice::to_vec)), iterate over it ([`read_chunks`](SharedSlice::read_chunks)), or write it to a file
+    /// ([`WriteVolatile`](fpga_driver::WriteVolatile)).
     #[must_use]
     pub fn data(&self) -> SharedSlice<'_> {
         let room = usize::try_from(self.header.max_value_length).unwrap_or(usize::MAX);
@@ -60,7 +59,7 @@ impl ReceivedFrame {
 impl Drop for ReceivedFrame {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
-            // There is a place for every slot.
+            // The queue has space for every slot.
             let _ = self.return_queue.push((self.position, buffer));
         }
     }

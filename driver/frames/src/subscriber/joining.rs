@@ -1,4 +1,4 @@
-//! Becoming a subscriber.
+//! Joining a stream.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use crate::geometry::{Geometry, GeometryError};
 use crate::publisher::MAX_UNREAD_STATUSES;
 use crate::sequence::Sequence;
 
-/// Events that a status makes: it is a transfer of one segment.
+/// Number of events of a status, which is a transfer of one segment.
 const STATUS_EVENTS: u64 = 3;
 
-/// A conversation with a publisher, which is never waited for: for programs that drive both sides.
+/// Bootstrap conversation with a publisher that never blocks: for programs that drive both sides.
 ///
-/// Dropped, it ends; the endpoint is closed with it.
+/// Dropping it ends the conversation and closes the endpoint.
 #[derive(Debug)]
 pub struct Joining {
     talk: BootstrapClient,
@@ -30,15 +30,16 @@ pub struct Joining {
     stream_parameters: Option<StreamParameters>,
 }
 
-/// Whoever does not look for a while still has every event afterwards: the ring holds those of all slots, and of what comes besides.
+/// Checks that the event ring holds the events of all slots and of everything else, so that a program that does not poll for a while loses
+/// none.
 fn check_events(endpoint: &Endpoint, geometry: &Geometry, slots: u32, segment: u32) -> Result<(), JoinError> {
     let entries = endpoint.event_entries();
     let segments = geometry.stride().div_ceil(segment.max(1).into());
-    // Registered and complete for each segment, and the notice; a frame that does not come is followed by a status.
+    // A registration and a completion for each segment, and the notification. A frame that does not come is followed by a status.
     let frame = segments.saturating_mul(2).saturating_add(1 + STATUS_EVENTS);
     let statuses = u64::from(MAX_UNREAD_STATUSES + 2) * STATUS_EVENTS;
     let needed = frame.saturating_mul(slots.into()).saturating_add(statuses);
-    // The card takes no more of others than half of the ring has room for, and an eighth may have been read without its knowing.
+    // The card accepts events of other nodes for at most half of the ring, and an eighth may have been read without the card's knowledge.
     if needed > u64::from(entries / 8 * 3) {
         let card = endpoint.card().name().to_owned();
         return Err(JoinError::EventRing { card, slots, segments, needed, entries });
@@ -61,29 +62,29 @@ impl Joining {
         Ok(Self { talk, options, endpoint: Some(endpoint), stream_parameters: None })
     }
 
-    /// Whether the publisher has said nothing yet.
+    /// Whether the publisher has not answered yet.
     pub(super) const fn is_unanswered(&self) -> bool {
         self.stream_parameters.is_none()
     }
 
-    /// The same from the beginning, for whom the publisher closed the connection without a word. Connects, which may wait.
+    /// Starts the conversation again after the publisher closed the connection without an answer. Connects, which may block.
     pub(super) fn reconnect(&mut self, patience: Duration) -> Result<(), JoinError> {
         self.talk = self.talk.reconnect(patience, Instant::now())?;
         Ok(())
     }
 
-    /// To be called between two polls: a simulated card in this process works meanwhile, and answers the publisher, which may try out the
-    /// window that this node had before.
+    /// Lets a simulated card in this process work, and answer the publisher, which may probe this node's earlier window. Call it between
+    /// two polls.
     pub fn relax(&self) {
         if let Some(endpoint) = &self.endpoint {
             endpoint.relax();
         }
     }
 
-    /// Goes on; a subscriber once the publisher has said yes. Never waits.
+    /// Advances the conversation. Returns the subscriber once the publisher has accepted it. Never waits.
     ///
     /// # Errors
-    /// See [`JoinError`]; the endpoint is closed then.
+    /// See [`JoinError`]. The endpoint is closed in this case.
     pub fn poll(&mut self) -> Result<Option<Subscriber>, JoinError> {
         match self.talk.poll(Instant::now())? {
             Step::Nothing => {}
@@ -108,7 +109,7 @@ impl Joining {
         let wrong = |source| JoinError::Geometry { card: card.clone(), source };
         let geometry = Geometry::new(offer.max_value_length, offer.max_data_length).map_err(wrong)?;
         let memory = self.options.memory.unwrap_or_else(|| endpoint.usable_memory());
-        // Behind the slots, the publisher's status; behind that, which the publisher may not write, where the credit is sent from.
+        // Two blocks follow the slots: the publisher's status, and the source of the credit, which the publisher may not write.
         let layout = geometry.layout(self.options.slots, 2, memory).map_err(wrong)?;
         check_events(endpoint, &geometry, self.options.slots, offer.segment)?;
         let mut range = layout.range();

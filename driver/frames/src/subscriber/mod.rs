@@ -1,8 +1,8 @@
-//! The side that reads frames.
+//! Side that reads frames.
 //!
 //! ```text
-//! a frame in its slot of card memory -> notice -> C2H -> host memory -> poll() -> ReceivedFrame, dropped -> slot given back
-//!                                                                                     the count of those -> the publisher's card
+//! a frame in its slot of card memory -> notification -> C2H -> host memory -> poll() -> ReceivedFrame, dropped -> slot returned
+//!                                                                              the count of returned slots -> the publisher's card
 //! ```
 
 mod credit;
@@ -40,7 +40,7 @@ pub use options::SubscriberOptions;
 use fetch::Fetch;
 use frame::ReturnQueue;
 
-/// What both sides have agreed upon.
+/// Parameters that both sides have agreed upon.
 #[derive(Debug)]
 struct StreamParameters {
     stream: u64,
@@ -51,29 +51,29 @@ struct StreamParameters {
     window: RegionHandle,
 }
 
-/// What a subscriber sees, in this order.
+/// Event of a subscriber, in the order of the stream.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
     /// A frame.
     Frame(ReceivedFrame),
-    /// Frames that this subscriber does not get: it had no room, or they were lost on their way.
+    /// Frames that this subscriber does not get: it had no free slot, or they were lost in the network.
     Gap {
-        /// How many.
+        /// Number of missed frames.
         missed: u64,
-        /// The first of them.
+        /// Sequence number of the first missed frame.
         first: Sequence,
     },
-    /// Something is wrong with what the publisher sends; the stream goes on.
+    /// The publisher sent something invalid; the stream continues.
     Fault(RemoteError),
-    /// The publisher has ended the stream, and everything of it was read. It comes again at every further look.
+    /// The publisher has ended the stream, and all frames of it were read. Returned again by every further poll.
     Ended {
-        /// The number that the next frame would have had.
+        /// Sequence number that the next frame would have had.
         next: Sequence,
     },
 }
 
-/// Counts of a subscriber.
+/// Statistics of a subscriber.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubscriberCounts {
@@ -87,16 +87,17 @@ pub struct SubscriberCounts {
     pub missed: u64,
     /// Credits sent.
     pub credits: u64,
-    /// What was put right.
+    /// Internal errors that were repaired.
     pub internal: InternalErrors,
 }
 
-/// A subscriber to the frames of one publisher. One per card: it owns the card's endpoint.
+/// Subscriber to the frames of one publisher. One per card: it owns the card's endpoint.
 ///
-/// Dropped, it leaves without a word, and the publisher notices when transfers to it fail; [`leave`](Self::leave) says so.
+/// If it is dropped, it leaves without notice, and the publisher detects it by failing transfers; [`leave`](Self::leave) notifies the
+/// publisher.
 #[derive(Debug)]
 pub struct Subscriber {
-    // In drop order: the engines stop before the memory goes that they use.
+    // In drop order: the engines stop before the memory that they use is freed.
     h2c: H2cChannel,
     c2h: C2hChannel,
     endpoint: Endpoint,
@@ -104,56 +105,56 @@ pub struct Subscriber {
     options: SubscriberOptions,
     arrivals: Arrivals,
     gaps: GapDetector,
-    /// Host memory by slot; `None` where the channel or a reader has it.
+    /// Host memory by slot; `None` while the channel or a reader has it.
     buffers: Box<[Option<DmaBuffer>]>,
     return_queue: ReturnQueue,
-    /// In the order of the channel's ring; behind those in it, with their memory, the ones that failed and are to be fetched again. (When one
-    /// fails, all behind it do.)
+    /// In the order of the channel's ring, followed by the failed fetches, with their memory, that are to be repeated. (If one fails, all
+    /// behind it do.)
     fetches: VecDeque<(Fetch, Option<DmaBuffer>)>,
     fetch_retries: RetryBackoff,
-    /// In host memory, in order.
+    /// Frames in host memory, in order.
     ready: VecDeque<Result<ReceivedFrame, RemoteError>>,
-    /// For the publisher's status; `None` while it is fetched.
+    /// Buffer for the publisher's status; `None` while it is being fetched.
     status: Option<DmaBuffer>,
     status_changed: bool,
     unreadable: u32,
-    /// The publisher's last word.
+    /// Last status of the publisher, if it has ended the stream.
     ended: Option<StatusBlock>,
     carrier: ControlBlock,
-    /// Where the credit goes.
+    /// Window of the publisher for the credit.
     credit: RemoteRegion,
-    /// The transfer that carries it.
+    /// Transfer that carries the credit.
     credit_ticket: Option<SendTicket>,
-    /// What was said last, and since when there is more to say.
+    /// Count in the last credit, and the time since which it is out of date.
     credit_sent: u32,
     credit_changed_at: Option<Nanos>,
-    /// The number of the last status that was read, and the one that the publisher was told.
+    /// Number of the last status that was read, and the one reported to the publisher.
     heard_status: u32,
     reported_status: u32,
     credit_due: bool,
     credit_failures: u32,
     credit_error: Option<TransferError>,
-    /// Of the credit's way into the card.
+    /// Retries of the credit's upload into the card.
     credit_retries: RetryBackoff,
     leaving: bool,
     leave_sent: bool,
     left: bool,
     heard: Nanos,
-    /// When it was last looked whether the publisher is silent.
+    /// Time of the last check whether the publisher is silent.
     looked: Nanos,
     counts: SubscriberCounts,
     idle: IdleBackoff,
 }
 
-/// How long whoever was turned away waits before it calls again.
+/// Pause before a rejected join is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Subscriber {
-    /// Becomes a subscriber of the publisher that listens at `address`, and waits until it is one. A publisher with too many callers turns
-    /// some of them away before they have said anything: whoever is calls again, within [`SubscriberOptions::patience`].
+    /// Joins the stream of the publisher that listens at `address`, and waits until it is accepted. A publisher with too many callers
+    /// rejects some of them before they have sent anything; the join is then repeated, within [`SubscriberOptions::patience`].
     ///
     /// # Errors
-    /// See [`JoinError`]; the endpoint is closed then.
+    /// See [`JoinError`]. The endpoint is closed in this case.
     pub fn join(
         endpoint: Endpoint,
         address: SocketAddr,
@@ -165,13 +166,13 @@ impl Subscriber {
             match joining.poll() {
                 Ok(Some(subscriber)) => return Ok(subscriber),
                 Ok(None) => {}
-                // Turned away with others that say nothing, before its own first word was heard.
+                // Rejected together with silent connections, before its first message was received.
                 Err(
                     error @ JoinError::Bootstrap(
                         BootstrapError::Closed { .. } | BootstrapError::Broken { .. },
                     ),
                 ) if joining.is_unanswered() => {
-                    // Those before it are let in meanwhile; and whoever is no publisher is not called without end.
+                    // Earlier callers are admitted meanwhile, and a peer that is not a publisher is not called endlessly.
                     std::thread::sleep(RETRY_INTERVAL);
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() || joining.reconnect(left).is_err() {
@@ -181,13 +182,13 @@ impl Subscriber {
                 Err(error) => return Err(error),
             }
             joining.relax();
-            // Nothing tells of the socket's news but the socket: a conversation of four messages may take this long.
+            // Only a poll of the socket shows a new message: a conversation of four messages may take this long.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
 
-    /// Begins to become a subscriber; what is returned goes on with it, and never waits. This does: for the connection, no longer than
-    /// [`SubscriberOptions::patience`], of which the conversation has what is left.
+    /// Begins to join. The returned value continues the conversation and never waits. This call waits for the connection, at most
+    /// [`SubscriberOptions::patience`]; the conversation has the remaining time.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -257,19 +258,19 @@ impl Subscriber {
         })
     }
 
-    /// The publisher's node.
+    /// Node of the publisher.
     #[must_use]
     pub const fn publisher(&self) -> NodeId {
         self.stream_parameters.publisher
     }
 
-    /// What its frames hold.
+    /// Sizes of the publisher's frames.
     #[must_use]
     pub const fn geometry(&self) -> Geometry {
         self.stream_parameters.geometry
     }
 
-    /// The number of the frame that is due.
+    /// Sequence number of the frame that is expected next.
     #[must_use]
     pub const fn expected(&self) -> Sequence {
         self.gaps.expected()
@@ -281,27 +282,27 @@ impl Subscriber {
         &self.endpoint
     }
 
-    /// Counts since it joined.
+    /// Statistics since it joined.
     #[must_use]
     pub const fn counts(&self) -> SubscriberCounts {
         self.counts
     }
 
-    /// To be called in a loop that polls: lets a card inside this thread take a step.
+    /// Lets a card inside this thread take a step. Call it in a polling loop.
     pub fn relax(&self) {
         self.endpoint.relax();
     }
 
-    /// For whoever has nothing to do but to poll: as [`relax`](Self::relax) at first, and after some looks in vain this thread sleeps for
+    /// Backs off in a loop that only polls: as [`relax`](Self::relax) at first; after some polls that find nothing, this thread sleeps for
     /// a twentieth of a millisecond.
     pub fn back_off(&mut self) {
         self.idle.back_off(&self.endpoint);
     }
 
-    /// What there is next, if anything is. Never waits.
+    /// Returns the next event, if there is one. Never waits.
     ///
     /// # Errors
-    /// See [`SubscriberError`]. What had arrived before is handed out first.
+    /// See [`SubscriberError`]. Frames and events that arrived before are returned first.
     pub fn poll(&mut self) -> Result<Option<Event>, SubscriberError> {
         let driven = self.drive();
         if let Some(event) = self.next_event() {
@@ -312,7 +313,7 @@ impl Subscriber {
         Ok(None)
     }
 
-    /// Waits for what there is next.
+    /// Waits for the next event.
     ///
     /// # Errors
     /// [`SubscriberError::TimedOut`] after `timeout`; otherwise as [`poll`](Self::poll).
@@ -329,11 +330,11 @@ impl Subscriber {
         }
     }
 
-    /// What there is next, as a future: no runtime, no thread.
+    /// Returns the next event as a future that needs no runtime and no thread.
     ///
-    /// What is waited for is in memory, and nobody signals it; so the future asks to be polled again as long as there is nothing. It rests as
-    /// [`wait`](Self::wait) does: after some looks in vain each poll takes a twentieth of a millisecond, in which this thread sleeps. An
-    /// executor's other tasks on this thread wait for so long at most. Dropped, it takes nothing.
+    /// The event appears in memory without a signal, so the future asks to be polled again while there is none. It backs off as
+    /// [`wait`](Self::wait) does: after some polls that find nothing, each poll lets this thread sleep for a twentieth of a millisecond.
+    /// The executor's other tasks on this thread wait at most this long. Dropping the future loses no event.
     ///
     /// ```no_run
     /// # async fn example(mut subscriber: fpga_frames::Subscriber) -> Result<(), fpga_frames::SubscriberError> {
@@ -385,7 +386,7 @@ impl Subscriber {
                 return Some(Event::Gap { missed, first });
             }
             Err(error) => {
-                // Of the publisher's last word, what was read counts more.
+                // Frames that were read count more than the publisher's last status.
                 match self.ready.pop_front() {
                     Some(_) => {}
                     None => self.ended = self.ended.map(|status| StatusBlock { next: first, ..status }),
@@ -394,7 +395,7 @@ impl Subscriber {
             }
         }
         let frame = self.ready.pop_front()?.ok()?;
-        // Just brought here.
+        // The detector was advanced to it just now.
         let due = self.gaps.frame(frame.sequence());
         debug_assert_eq!(due, Ok(0));
         self.counts.frames += 1;
@@ -410,14 +411,14 @@ impl Subscriber {
         let limit =
             u64::from(self.stream_parameters.heartbeat_ms) * u64::from(self.options.missed_heartbeats.max(1));
         let now = self.endpoint.now();
-        // Of a time in which nobody looked here, a heartbeat counts at most: a process that stood still, with its card in it or the
-        // link's socket full, has missed what was said, and cannot tell its own silence from the publisher's.
+        // A period without polls counts as one heartbeat at most: a process that was stopped, with its card in it or the link's socket
+        // full, has missed messages, and cannot tell its own silence from the publisher's.
         let away = now.saturating_sub(std::mem::replace(&mut self.looked, now));
         self.heard = self.heard.saturating_add(away.saturating_sub(heartbeat)).min(now);
         let silent = now.saturating_sub(self.heard);
-        // Whoever looks seldom has to find what has come meanwhile before he may complain.
+        // A program that polls rarely has to process the messages of the meantime before it may report silence.
         if silent >= Nanos::from_millis(limit) {
-            // Said once per such time.
+            // Reported once per period.
             self.heard = now;
             let silence = Duration::from_nanos(silent.get());
             return Err(SubscriberError::Silent { node: self.stream_parameters.publisher, silence });
@@ -480,7 +481,7 @@ impl Subscriber {
         }
     }
 
-    /// Something that is tried again has failed so often, one after the other.
+    /// Counts a failure of an operation that is retried, and fails after too many consecutive ones.
     fn count_failure(
         &mut self,
         what: RetriedTransfer,

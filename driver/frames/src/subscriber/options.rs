@@ -1,27 +1,28 @@
-//! How a subscriber joins.
+//! Options of a subscriber.
 
 use std::time::Duration;
 
 use fpga_driver::CardRange;
 
-/// How to become a [`Subscriber`](super::Subscriber).
+/// Options for joining as a [`Subscriber`](super::Subscriber).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SubscriberOptions {
-    /// Frames that may wait or be read at once: a power of two. The publisher skips who has no room. Default 8.
+    /// Maximum number of frames that wait or are being read: a power of two. The publisher skips a subscriber without a free slot. Default
+    /// 8.
     pub slots: u32,
-    /// Card memory to use; `None`: all that the endpoint leaves.
+    /// Card memory to use; `None`: all memory that the endpoint does not use.
     pub memory: Option<CardRange>,
-    /// H2C channel by which the credit reaches the card; not the endpoint's. Default 0.
+    /// H2C channel for the credit to the card; must not be the endpoint's. Default 0.
     pub h2c: u8,
-    /// C2H channel by which frames leave it; `None`: the first that the endpoint does not use.
+    /// C2H channel for frames from the card; `None`: the first that the endpoint does not use.
     pub c2h: Option<u8>,
-    /// How long becoming a subscriber may take: connecting, which is waited for, and the conversation after it, together. Default 2 s.
+    /// Time limit for joining: the blocking connect and the conversation after it, together. Default 2 s.
     pub patience: Duration,
-    /// Heartbeats of the publisher that may be missing before it is taken for dead. Default 6.
+    /// Number of missing heartbeats after which the publisher counts as failed. Default 6.
     pub missed_heartbeats: u32,
-    /// How often one after the other: credits fail, and the publisher is taken for dead; something is not moved between host and card, and
-    /// this side ends with [`SubscriberError::Fault`](crate::SubscriberError::Fault). Default 4.
+    /// Number of consecutive failures after which the publisher counts as failed (credits), or this side ends with
+    /// [`SubscriberError::Fault`](crate::SubscriberError::Fault) (transfers between host and card). Default 4.
     pub failures: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Whoever comes to the port, and whatever is written into the windows: refused or put out of the stream, with a reason, and nobody else
-//! notices.
+//! Invalid connections to the port, and invalid blocks in the windows: the sender is refused or dropped from the stream, with a reason, and
+//! no other subscriber is affected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use fpga_frames::{
 
 use crate::rig::{Rig, assert_whole, endpoint, options};
 
-/// Says `bytes` to the publisher; what it answers until it closes the connection.
+/// Sends `bytes` to the publisher. Returns its answers until it closes the connection.
 pub(crate) fn say(rig: &mut Rig, bytes: &[u8]) -> Vec<Message> {
     let mut socket = TcpStream::connect(rig.address).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
@@ -38,8 +38,8 @@ pub(crate) fn say(rig: &mut Rig, bytes: &[u8]) -> Vec<Message> {
     panic!("the publisher keeps the connection; it has said {heard:?}");
 }
 
-/// Says hello as `node`, and joins with what `window` and `slots` say; what the publisher answers until it closes the connection, and all
-/// that was said to it.
+/// Sends a hello as `node`, and joins with `window` and `slots`. Returns the publisher's answers until it closes the connection, and all
+/// bytes sent to it.
 pub(crate) fn join_as(rig: &mut Rig, node: u32, window: Window, slots: u32) -> (Vec<Message>, Vec<u8>) {
     let mut socket = TcpStream::connect(rig.address).unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -82,12 +82,12 @@ fn rejected(rig: &mut Rig) -> Vec<String> {
     std::iter::from_fn(|| rig.publisher.next_event()).filter_map(why).collect()
 }
 
-/// The subscribers that there were have every frame.
+/// Checks that the existing subscribers have every frame.
 fn assert_unaffected(rig: &mut Rig) {
     assert_unaffected_by(rig, 0);
 }
 
-/// The same, where so many others have joined and cannot be reached.
+/// As [`assert_unaffected`], when `others` further subscribers have joined and cannot be reached.
 fn assert_unaffected_by(rig: &mut Rig, others: usize) {
     let there = rig.seen.len();
     for _ in 0..8 * others {
@@ -146,7 +146,7 @@ fn bootstrap_garbage_version_and_order_are_refused() {
         let refusal = refusal(&heard);
         assert_eq!(refusal.reason, reason, "{refusal:?}");
         assert!(refusal.text.contains(text), "{text}: {refusal:?}");
-        // And at the publisher; other strangers may have come meanwhile.
+        // Also reported at the publisher; other clients may have connected meanwhile.
         let why = rejected(&mut rig);
         assert!(why.iter().any(|why| why.contains(text)), "{text}: {why:?}");
     }
@@ -172,23 +172,23 @@ fn bootstrap_invalid_windows_are_refused() {
     assert_unaffected(&mut rig);
 }
 
-/// A thousand connections that say nothing, and one that does, while frames are published: it gets in, and who was there misses nothing.
+/// A thousand silent connections and one real join, while frames are published: the join succeeds, and existing subscribers miss nothing.
 #[test]
 fn listener_thousand_silent_connections_admit_one_subscriber() {
     let mut rig = Rig::new(1, options());
     let address = rig.address;
-    // They come from elsewhere: who waits for a connection cannot let it in.
+    // From another thread: a thread that waits for a connection cannot accept it.
     let flood = std::thread::spawn(move || {
         (0..1_000).map(|_| TcpStream::connect(address).unwrap()).collect::<Vec<_>>()
     });
-    // The one with something to say. Its node is on another network: the conversation is what counts here.
+    // The client with a valid hello. Its node is on another network: only the conversation matters here.
     let network = SimNetwork::builder().cards(4).build().unwrap();
     let mut patient = SubscriberOptions::default();
     patient.patience = Duration::from_secs(60);
     let end = endpoint(&network, 3, 9);
     let joining = std::thread::spawn(move || fpga_frames::Subscriber::join(end, address, patient));
     while !(joining.is_finished() && flood.is_finished()) {
-        // At a rate, whoever has room.
+        // At a rate, to subscribers with a free slot.
         rig.publish().unwrap();
         for _ in 0..400 {
             rig.turn();
@@ -267,20 +267,20 @@ fn subscriber_too_small_memory_is_refused() {
     assert!(matches!(nobody, Err(JoinError::Bootstrap(BootstrapError::Connect { .. }))), "{nobody:?}");
 }
 
-/// A node that joins by the book and then writes what it likes.
+/// Node that joins by the protocol and then writes invalid blocks.
 #[test]
 fn impossible_credit_drops_only_that_subscriber() {
     let credit = |key, consumed| CreditBlock { key, consumed, leaving: false, heard: 0 }.encode().to_vec();
     let mut damaged = credit(0, 0);
     damaged[20] ^= 1;
-    // Nothing was sent to it, so that no position can be done with but the first.
+    // Nothing was sent to it, so that only the first position is possible.
     for (lie, expected) in
         [(None, "up to position 1000, where 0 to 0 are"), (Some(damaged), "cannot be read")]
     {
         let mut rig = Rig::new(2, options());
         rig.stalled[1] = true;
         rig.publish().unwrap();
-        // The second one's endpoint, in other hands.
+        // Endpoint of the second subscriber, under test control.
         rig.subscribers[1] = None;
         let mut options = EndpointOptions::default();
         options.incarnation = Some(99);

@@ -1,4 +1,4 @@
-//! Frames arrive whole, in order, and what is missing is counted.
+//! Frames arrive whole and in order, and missing frames are counted.
 
 use fpga_card::CardDescription;
 use fpga_driver::protocol::Nanos;
@@ -17,7 +17,7 @@ fn stalled_subscriber_of_eight_affects_no_other() {
         assert_eq!(slots.max_value_length(), 12);
         let published = rig.publish().unwrap();
         assert_eq!(published.sent.len() + published.skipped.len(), 8);
-        // The others read before the next frame: whoever misses one now, misses it because of the stalled one.
+        // The others read before the next frame: a subscriber that misses one now, misses it because of the stalled one.
         let all = published.sequence.next().get();
         rig.until("the others have it", |rig| {
             (0..8).filter(|it| *it != 3).all(|it| rig.seen[it].frames.len() as u64 == all)
@@ -43,12 +43,13 @@ fn stalled_subscriber_of_eight_affects_no_other() {
     assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
 }
 
-/// The same at a rate: the publisher waits for nobody, and looks at no room. The clock is the network's, so that a busy machine misses nothing.
+/// The same at a fixed rate: the publisher waits for no subscriber, and ignores free slots. The clock is the network's, so that a busy
+/// machine causes no misses.
 #[test]
 fn stalled_subscriber_of_eight_at_fixed_rate_affects_no_other() {
     const FRAMES: u64 = 1_000;
     let mut rig = Rig::new(8, options());
-    // How long one frame takes to all eight is a rate that cards and network hold with one after the other, and so with some at once.
+    // The time of one frame to all eight is a rate that cards and network sustain sequentially, and therefore also in parallel.
     let began = rig.network.now();
     let first = 20;
     for number in 0..first {
@@ -69,7 +70,7 @@ fn stalled_subscriber_of_eight_at_fixed_rate_affects_no_other() {
         while rig.network.now() < due {
             rig.publisher.poll().unwrap();
             for number in (0..8).filter(|it| *it != 3) {
-                // Each looks when it comes to it.
+                // Each subscriber polls at random times.
                 if rig.random.next_u32().is_multiple_of(4) {
                     rig.look(number);
                 }
@@ -93,7 +94,7 @@ fn stalled_subscriber_of_eight_at_fixed_rate_affects_no_other() {
     assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
 }
 
-/// The last frames before the end are missing, and nothing comes behind them that would show it but the publisher's last word.
+/// The last frames before the end are missing, and only the publisher's last status reports it.
 #[test]
 fn gap_at_end_of_stream_is_reported() {
     let mut rig = Rig::new(1, options());
@@ -117,7 +118,7 @@ fn gap_at_end_of_stream_is_reported() {
     assert_whole(&rig.seen[0], Sequence::new(0), Sequence::new(20));
 }
 
-/// Numbers and positions come to the end of their ranges and go on at 0.
+/// Sequence numbers and positions reach the end of their ranges and continue at 0.
 #[test]
 fn counters_wrap_without_gap() {
     for (sequence, position) in [(u64::MAX - 20, u32::MAX - 30), (u64::MAX, u32::MAX), (u64::MAX - 60, 5)] {
@@ -143,7 +144,7 @@ fn counters_wrap_without_gap() {
     }
 }
 
-/// Every number, whoever comes and goes, and whatever the network loses.
+/// Every number is accounted for while subscribers join and leave, and the network loses packets.
 #[test]
 fn joins_and_leaves_under_loss_account_for_every_frame() {
     let mut rig = Rig::on(SimNetwork::builder().impairments(lossy(0.01)).seed(3), 4, options());
@@ -153,7 +154,7 @@ fn joins_and_leaves_under_loss_account_for_every_frame() {
         let chance = rig.random.next_u32() % 400;
         let number = usize::try_from(rig.random.next_u32() % 4).unwrap();
         match chance {
-            // Gone without a word, and there again: its node has joined again.
+            // Left without notice, and back: its node has joined again.
             0 | 1 => {
                 assert_whole(
                     &rig.seen[number],
@@ -182,7 +183,7 @@ fn joins_and_leaves_under_loss_account_for_every_frame() {
     assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
 }
 
-/// As many bytes as were agreed upon, though slots are rounded up to whole lines.
+/// The agreed number of bytes, though slots are rounded up to whole lines.
 #[test]
 fn frame_capacity_matches_negotiated_size() {
     let mut options = options();
@@ -196,7 +197,7 @@ fn frame_capacity_matches_negotiated_size() {
     assert!(refused.contains("13 bytes of the value"), "{refused}");
 }
 
-/// Frames that nobody takes are filled in ordinary memory, up to a bound; in order, and given back.
+/// Frames are filled in ordinary memory when all slots are busy, up to a bound; they arrive in order, and their memory is returned.
 #[test]
 fn take_all_slots_busy_uses_bounded_heap() {
     let mut options = options();
@@ -226,7 +227,7 @@ fn take_all_slots_busy_uses_bounded_heap() {
     assert_eq!(rig.publisher.free_slots(), 2);
 }
 
-/// Interfaces that push no events: the endpoint fetches them by the first channel, and the stream takes the second one.
+/// NIs that push no events: the endpoint fetches them by the first channel, and the stream uses the second one.
 #[test]
 fn stream_without_event_push_delivers() {
     let card = |node| {
@@ -253,7 +254,7 @@ fn stream_without_event_push_delivers() {
     assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
 }
 
-/// Frames that are read one by one: a credit for half of the slots, and half a millisecond after the last frame one for the rest.
+/// Frames that are read one by one: one credit for half of the slots, and one for the rest half a millisecond after the last frame.
 #[test]
 fn credit_covers_several_frames() {
     let mut rig = Rig::new(1, options());

@@ -1,4 +1,4 @@
-//! Streams that end, and ends that go.
+//! End of streams, and publishers and subscribers that leave.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn gone(rig: &mut Rig) -> Vec<DropReason> {
     std::iter::from_fn(|| rig.publisher.next_event()).filter_map(reason).collect()
 }
 
-/// What was accepted arrives, though nobody has polled between the frames and the end.
+/// Accepted frames arrive, without a poll between the frames and the end.
 #[test]
 fn close_delivers_accepted_frames() {
     let mut rig = Rig::new(3, options());
@@ -36,7 +36,7 @@ fn close_delivers_accepted_frames() {
         assert_whole(seen, Sequence::new(0), Sequence::new(8));
         assert_eq!((seen.frames.len(), seen.ended), (8, Some(8)));
     }
-    // The publisher is gone, and its last word stays true.
+    // The publisher is gone, and its last status stays valid.
     let mut last = rig.subscribers.remove(0).unwrap();
     drop(rig.publisher);
     assert!(matches!(last.poll(), Ok(Some(Event::Ended { next })) if next == Sequence::new(8)));
@@ -48,7 +48,7 @@ fn subscriber_leave_is_reported() {
     rig.publish().unwrap();
     rig.until("both have it", |rig| rig.seen.iter().all(|seen| seen.frames.len() == 1));
     let leaving = rig.subscribers[0].take().unwrap();
-    // In one thread, whoever waits for the other must not be alone: with a thread each they are not.
+    // `leave` waits for the publisher, so it runs in a thread of its own while this one polls the publisher.
     let left = std::thread::scope(|scope| {
         let left = scope.spawn(move || leaving.leave(Duration::from_secs(20)));
         while !left.is_finished() {
@@ -60,14 +60,14 @@ fn subscriber_leave_is_reported() {
     rig.until("it is gone", |rig| rig.publisher.subscribers().count() == 1);
     assert_eq!(gone(&mut rig), [DropReason::Unsubscribed]);
     assert_eq!(rig.publish().unwrap().sent.len(), 1);
-    // And comes back, to the next frame.
+    // It joins again, and gets the next frame.
     rig.join(0, SubscriberOptions::default());
     rig.publish().unwrap();
     rig.until("it has it", |rig| rig.seen[0].frames == [0, 2]);
     rig.close();
 }
 
-/// One has gone without a word: frames for it fail, it is dropped and reported, and the others miss nothing.
+/// A subscriber that has left without notice: frames for it fail, it is dropped and reported, and the others miss nothing.
 #[test]
 fn subscriber_unreachable_is_dropped() {
     let mut rig = Rig::new(3, options());
@@ -91,7 +91,7 @@ fn subscriber_unreachable_is_dropped() {
     assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
 }
 
-/// A publisher that ends without a word is missed; what had come before is read first.
+/// Silence of a publisher that ends without notice is reported; frames that arrived before are read first.
 #[test]
 fn publisher_silent_is_reported_after_received_frames() {
     let mut rig = Rig::new(1, options());
@@ -112,7 +112,7 @@ fn publisher_silent_is_reported_after_received_frames() {
     assert!(error.to_string().contains("join again"), "{error}");
 }
 
-/// A process that stood still for longer than a publisher may be silent has itself missed what was said: it goes on.
+/// A process that was stopped for longer than a publisher may be silent has itself missed the messages: it continues.
 #[test]
 fn subscriber_own_pause_is_not_publisher_silence() {
     let mut options = options();
@@ -120,7 +120,7 @@ fn subscriber_own_pause_is_not_publisher_silence() {
     let mut rig = Rig::new(1, options);
     let limit = SubscriberOptions::default().missed_heartbeats;
     for round in 0..20_usize {
-        // Nobody does anything meanwhile, the subscriber's card neither.
+        // Nothing runs meanwhile, not even the subscriber's card.
         rig.network.advance(Nanos::from_millis(2 * u64::from(limit)));
         rig.look(0);
         assert_eq!(rig.seen[0].faults, [""; 0], "round {round}");
@@ -131,7 +131,7 @@ fn subscriber_own_pause_is_not_publisher_silence() {
     rig.assert_no_faults();
 }
 
-/// Closing has a limit: who does not answer cannot hold it up for ever.
+/// Closing has a time limit: an unreachable node cannot delay it for ever.
 #[test]
 fn close_unreachable_network_ends_at_timeout() {
     let mut rig = Rig::new(1, options());

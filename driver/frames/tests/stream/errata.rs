@@ -9,7 +9,7 @@ use fpga_frames::{
 
 use crate::rig::{Rig, assert_whole, options};
 
-/// A network that delivers nothing for `length` milliseconds from `from` on, by the network's clock.
+/// Network that delivers nothing for `length` milliseconds from `from` on, by the network's clock.
 fn network_with_outage(from: u64, length: u64) -> fpga_driver::sim::SimNetworkBuilder {
     let mut impairments = Impairments::default();
     let outage = Blackout { from: Nanos::from_millis(from), length: Nanos::from_millis(length) };
@@ -37,7 +37,7 @@ fn e3_1_failed_send_releases_slot() {
     rig.until("slots are released", |rig| rig.publisher.free_slots() == 16);
 }
 
-/// A transfer that fails is counted and leaves a gap; the connection goes on with the next frame.
+/// A transfer that fails is counted and leaves a gap; the connection continues with the next frame.
 #[test]
 fn e3_2_failed_transfer_leaves_gap_and_stream_resumes() {
     let mut rig = Rig::on(network_with_outage(1_000, 80), 1, options());
@@ -55,7 +55,7 @@ fn e3_2_failed_transfer_leaves_gap_and_stream_resumes() {
     rig.assert_no_faults();
 }
 
-/// The same, for as many failures in a row as the options allow: the subscriber is dropped, and reported.
+/// The same for the maximum number of consecutive failures: the subscriber is dropped, and reported.
 #[test]
 fn e3_2_repeated_failures_drop_subscriber() {
     let mut rig = Rig::on(network_with_outage(1_000, 9_000), 1, options());
@@ -81,7 +81,7 @@ fn e3_3_credits_compare_modulo_2_pow_32() {
     }
     assert!(!credits.reserve(), "four frames are unread");
     assert_eq!(credits.consume(1), Ok(3), "MAX-1, MAX and 0 are consumed");
-    // The same by a stream whose positions wrap while it runs.
+    // The same with a stream whose positions wrap.
     let mut options = options();
     options.first_position = u32::MAX - 3;
     let mut rig = Rig::new(1, options);
@@ -95,7 +95,7 @@ fn e3_3_credits_compare_modulo_2_pow_32() {
     assert_eq!(rig.seen[0].missed(), 0);
 }
 
-/// Taking a frame ends: with a slot, with one of a bounded number of heap frames, or with an error. It never allocates without limit.
+/// Taking a frame returns a slot, one of a bounded number of heap frames, or an error. It never allocates without limit.
 #[test]
 fn e3_4_take_is_bounded() {
     let mut options = options();
@@ -128,7 +128,7 @@ fn e3_5_heap_frame_owns_no_slot() {
     drop(first);
 }
 
-/// The sequence number rises with every frame, even if the frame is sent to nobody: this is how a subscriber detects a drop.
+/// The sequence number rises with every frame, even if the frame is sent to no subscriber: this is how a subscriber detects a drop.
 #[test]
 fn e3_6_sequence_rises_when_every_send_fails() {
     let mut rig = Rig::new(1, options());

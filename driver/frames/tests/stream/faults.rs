@@ -1,4 +1,5 @@
-//! Channels between host and card that fail: once, and nothing is lost but time; for good, and whoever needs them ends with what failed.
+//! Failing channels between host and card: a single failure only costs time; a persistent one ends the publisher or subscriber that needs
+//! the channel, with the failure as its error.
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
 use fpga_driver::protocol::Nanos;
@@ -7,12 +8,12 @@ use fpga_frames::{PublisherError, PublisherEvent, RetriedTransfer, Sequence, Sub
 
 use crate::rig::{Rig, assert_whole, options};
 
-/// By which the publisher reads credits, and a subscriber frames and statuses.
+/// Fault of the channel by which the publisher reads credits, and a subscriber reads frames and statuses.
 const C2H_FAILURE: (ChannelName, ChannelError) = (ChannelName::C2h(0), ChannelError::CardReadSlave);
-/// By which the publisher writes frames and statuses, and a subscriber its credit.
+/// Fault of the channel by which the publisher writes frames and statuses, and a subscriber writes its credit.
 const H2C_FAILURE: (ChannelName, ChannelError) = (ChannelName::H2c(0), ChannelError::CardWriteSlave);
 
-/// The next descriptors of a card's channel fail: so many, or all.
+/// Makes the next `times` descriptors of a card's channel fail, or all of them.
 fn fail(rig: &Rig, card: usize, (channel, error): (ChannelName, ChannelError), times: Option<u64>) {
     let fault = PlannedFault::new(InjectedFault::StatusError { channel: Some(channel), error });
     let fault = times.map_or_else(|| fault.clone().always(), |times| fault.clone().times(times));
@@ -38,7 +39,7 @@ fn end(mut rig: Rig, frames: u64) {
     }
 }
 
-/// As often as is not too often, and anew after each fetch that went well.
+/// Fails as often as is permitted, and again after each successful fetch.
 #[test]
 fn credit_fetch_failed_is_retried() {
     let mut rig = Rig::new(3, options());
@@ -80,14 +81,14 @@ fn publisher_repeated_credit_fetch_failure_ends_with_error() {
     };
     let text = error.to_string();
     assert!(text.contains("credits could not be moved between host and card 4 times"), "{text}");
-    // It has persisted for some time: failures one right after the other say little.
+    // It has persisted for some time: immediate repetitions alone are not counted as persistent.
     assert!(rig.network.now().saturating_sub(began) >= Nanos::from_millis(60));
     assert_eq!(events(&mut rig).len(), 3);
-    // What had been sent has arrived.
+    // Frames that had been sent have arrived.
     assert!(rig.seen.iter().all(|seen| seen.frames == [0]));
 }
 
-/// Eight statuses in one run, of which the first fails and takes the others with it: that is one failure, and not eight.
+/// Eight statuses in one run, of which the first fails and the others with it, count as one failure, not eight.
 #[test]
 fn status_run_failure_counts_once() {
     let mut rig = Rig::new(8, options());
@@ -107,7 +108,7 @@ fn status_run_failure_counts_once() {
     end(rig, 4);
 }
 
-/// A frame that does not get into the card is named.
+/// A frame whose upload into the card fails is reported by number.
 #[test]
 fn frame_upload_failed_is_reported() {
     let mut rig = Rig::new(2, options());
@@ -126,7 +127,7 @@ fn frame_upload_failed_is_reported() {
     }
 }
 
-/// Frames that fail on their way out of a subscriber's card lie there still, and come in order.
+/// Frames whose fetch from a subscriber's card fails stay in place, and arrive in order.
 #[test]
 fn frame_fetch_failed_is_retried_in_order() {
     let mut rig = Rig::new(2, options());
@@ -183,7 +184,7 @@ fn subscriber_repeated_channel_failure_ends_with_error() {
         let SubscriberError::Fault { what, failures: 4, .. } = &error else { panic!("{error}") };
         assert_eq!(*what, expected);
         drop(lame);
-        // The other one has nothing to do with it.
+        // The other subscriber is not affected.
         rig.until("it has all", |rig| rig.seen[1].frames.len() == 2);
     }
 }

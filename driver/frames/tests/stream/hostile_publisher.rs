@@ -1,5 +1,5 @@
-//! A publisher that is none, or that does not keep to what was agreed: who joins it gets an error that says what is wrong, or an event; what
-//! is right is read all the same.
+//! Servers that are not publishers, and publishers that break the protocol: a joining node gets an error with the reason, or an event;
+//! valid frames are read all the same.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -29,7 +29,7 @@ const OFFER: Offer = Offer {
 };
 const CREDIT: Window = Window { address: 0, length: 64, key: 1 };
 
-/// Says `first` to the one who connects, and then whatever `next` makes of what it says after that.
+/// Sends `first` to the client that connects, and then the answers that `next` makes of its messages.
 fn publisher(
     first: Vec<u8>,
     next: impl FnOnce(Join) -> Vec<u8> + Send + 'static,
@@ -41,7 +41,7 @@ fn publisher(
         let (mut inbox, mut bytes) = (Inbox::default(), [0; 64]);
         socket.write_all(&first).unwrap();
         let mut next = Some(next);
-        // Until the other side has had enough.
+        // Until the other side closes the connection.
         loop {
             let wanted = inbox.wanted().clamp(1, bytes.len());
             let Ok(count @ 1..) = socket.read(&mut bytes[..wanted]) else { return };
@@ -108,7 +108,7 @@ fn bootstrap_non_publisher_is_detected() {
     let error = join(&network, address).unwrap_err().to_string();
     assert!(error.contains("no room for the credit"), "{error}");
     talking.join().unwrap();
-    // It hangs up.
+    // The server closes the connection.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let talking = std::thread::spawn(move || drop(listener.accept().unwrap()));
@@ -117,7 +117,7 @@ fn bootstrap_non_publisher_is_detected() {
     talking.join().unwrap();
 }
 
-/// A publisher's end in other hands, joined by the book.
+/// Publisher's side under test control, joined by the protocol.
 struct HostilePublisher {
     end: Endpoint,
     region: RemoteRegion,
@@ -148,7 +148,7 @@ impl HostilePublisher {
         Self { end, region, subscriber }
     }
 
-    /// Writes bytes where it likes, and what the subscriber makes of it.
+    /// Writes bytes to any offset. Returns the subscriber's events.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Vec<Event> {
         let source = CardAddr::new(0x10_0000);
         let buffer = self.end.card().buffer_from(bytes).unwrap();
@@ -190,11 +190,11 @@ fn subscriber_invalid_publisher_data_is_refused() {
     assert!(fault(liar.write(0, &[0x5A; 200])).contains("slot 0 is no frame"));
     assert!(fault(liar.write(stride, &frame(STREAM + 1, 0))).contains("another stream"));
     assert!(fault(liar.write(2 * stride, &frame(STREAM, 0)[..70])).contains("lengths"));
-    // A frame by the book, between lies.
+    // A valid frame, between invalid ones.
     let events = liar.write(3 * stride, &frame(STREAM, 5));
     let [Event::Gap { missed: 5, .. }, Event::Frame(held)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((held.sequence(), held.data().to_vec()), (Sequence::new(5), vec![7; 10]));
-    // Its slot again, while it is read: who reads it is told that it may be torn.
+    // The same slot again, while it is read: the reader is notified that the frame may be torn.
     assert!(fault(liar.write(3 * stride, &frame(STREAM, 6))).contains("not given back"));
     drop(events);
     assert!(fault(liar.write(4 * stride, &frame(STREAM, 5))).contains("numbers its frames wrongly"));
@@ -207,7 +207,7 @@ fn subscriber_invalid_publisher_data_is_refused() {
     let other =
         StatusBlock { stream: 1, next: Sequence::new(7), settled: 0, sent: 0, ended: true, number: 1 };
     assert!(fault(liar.write(all, &other.encode())).contains("state cannot be read"));
-    // In the middle of a slot: nobody's frame, and counted.
+    // In the middle of a slot: it belongs to no frame, and is counted.
     let strays = liar.subscriber.counts().internal.stray_notifications;
     assert!(liar.write(5 * stride + 64, &frame(STREAM, 6)).is_empty());
     assert_eq!(liar.subscriber.counts().internal.stray_notifications, strays + 1);

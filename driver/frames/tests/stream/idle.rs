@@ -1,4 +1,4 @@
-//! Whoever does not look for a long time: what the card keeps for him meanwhile has an end, and afterwards he goes on.
+//! Subscriber that does not poll for a long time: the card keeps a bounded number of events for it, and afterwards it continues.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use fpga_frames::{Event, JoinError, Sequence, SubscriberOptions};
 
 use crate::rig::{Rig, assert_whole, lossy, options};
 
-/// So many events has a subscriber's card room for, at least.
+/// Event ring of a subscriber's card with at least this number of entries.
 fn ring(entries: u32) -> impl Fn(&mut EndpointOptions) {
     move |options| options.event_entries = entries
 }
@@ -24,8 +24,8 @@ fn slots(slots: u32) -> SubscriberOptions {
     options
 }
 
-/// Two thousand heartbeats, which would be three events each, and a ring for 64: a quarter of an hour of them fits no ring. Their numbers
-/// come to the end of their range, at the one who reads them and at the one who does not.
+/// Two thousand heartbeats, which would be three events each, and a ring for 64 entries, which the events of a quarter of an hour would
+/// overflow. The status numbers wrap, at the subscriber that reads them and at the one that does not.
 #[test]
 fn heartbeats_unread_do_not_fill_event_ring() {
     for first_status in [0, u32::MAX - 1_000, u32::MAX - 3, u32::MAX] {
@@ -47,7 +47,7 @@ fn heartbeats_from(first_status: u32) {
         }
     }
     assert!(rig.network.now().saturating_sub(began) >= Nanos::from_millis(2_000));
-    // It comes back to a stream that lives, and misses nothing of it.
+    // It returns to a live stream, and misses nothing of it.
     rig.stalled[0] = false;
     for round in 0..20 {
         rig.publish().unwrap();
@@ -62,7 +62,7 @@ fn heartbeats_from(first_status: u32) {
     }
 }
 
-/// Frames of many segments, each of which the card tells of: slots are full, packets get lost, and nobody looks.
+/// Frames of many segments, each of which causes events at the card: slots are full, packets are lost, and no program polls.
 #[test]
 fn event_ring_minimum_size_loses_nothing() {
     let mut options = options();
@@ -92,7 +92,7 @@ fn event_ring_minimum_size_loses_nothing() {
     assert_eq!((rig.seen[0].frames.len(), rig.seen[0].missed()), (4, 96));
 }
 
-/// An executor that counts how often it is asked to poll.
+/// Executor that counts how often it is asked to poll.
 #[derive(Debug, Default)]
 struct Asked(AtomicU64);
 
@@ -102,7 +102,7 @@ impl Wake for Asked {
     }
 }
 
-/// A future that is waited for costs no more looks than a wait: some at first, and then one in a twentieth of a millisecond.
+/// A future that is awaited costs no more polls than a wait: some at first, and then one in a twentieth of a millisecond.
 #[test]
 fn subscriber_future_backs_off_like_wait() {
     const SPAN: u64 = 100;
@@ -122,9 +122,9 @@ fn subscriber_future_backs_off_like_wait() {
             assert_eq!(asked.0.load(Ordering::Relaxed), polls, "or nobody would poll it again");
         }
     }
-    // Two hundred looks before it sleeps, which begin anew with the last news of joining.
+    // Two hundred polls before it sleeps; the count restarts with the last event of joining.
     assert!((SPAN * 20..=SPAN * 20 + 2 * 200).contains(&polls), "{polls} polls in {SPAN} ms");
-    // Dropped, it has taken nothing; another one gets the frame.
+    // Dropping it has taken no event; another future gets the frame.
     rig.publish().unwrap();
     let mut event = pin!(subscriber.event());
     let frame = loop {

@@ -1,4 +1,4 @@
-//! Joins in the name of others: recorded ones, and ones by the book.
+//! Joins in the name of other nodes: recorded ones, and valid ones.
 
 use fpga_driver::CardRange;
 use fpga_driver::{CardAddr, NodeId};
@@ -21,7 +21,7 @@ fn refused(heard: &[Message]) -> &Refusal {
     refusal
 }
 
-/// Everything published so far is with the only subscriber.
+/// Checks that the only subscriber has everything published so far.
 fn assert_served(rig: &mut Rig) {
     rig.publish().unwrap();
     let next = rig.publisher.next_sequence();
@@ -35,13 +35,13 @@ fn node_of(rig: &Rig) -> NodeId {
     rig.publisher.subscribers().next().unwrap().node
 }
 
-/// A window that is large enough, and nobody's.
+/// Window that is large enough, and was never opened.
 const WINDOW: Window = Window { address: 0, length: 1 << 20, key: 7 };
 
 #[test]
 fn join_recorded_and_replayed_is_refused() {
     let mut rig = Rig::new(1, options());
-    // A subscriber by the book, whose conversation somebody records; its card is on no network, so it is gone soon.
+    // A valid subscriber, whose conversation is recorded by a third party; its card is on no network, so it is dropped soon.
     let (heard, recorded) = join_as(&mut rig, 77, WINDOW, 8);
     assert!(matches!(heard[..], [Message::Offer(_), Message::Accepted(_)]), "{heard:?}");
     rig.publish().unwrap();
@@ -90,7 +90,7 @@ fn join_as_live_subscriber_is_refused() {
         assert_eq!(refused(&say(&mut rig, &recorded)).reason, Reason::Challenge);
         assert_served(&mut rig);
     }
-    // Nor does one make room that does not look: its card is there.
+    // A subscriber that does not poll is not replaced either: its card is present.
     rig.stalled[0] = true;
     let (heard, _) = join_as(&mut rig, node.get(), WINDOW, 8);
     assert_eq!(refused(&heard).reason, Reason::Taken);
@@ -105,7 +105,7 @@ fn join_of_node_after_subscriber_death_is_accepted() {
     let mut rig = Rig::new(1, options());
     let node = node_of(&rig);
     assert_served(&mut rig);
-    // Its program is gone, and its card is opened anew: no window of before is open.
+    // Its program has ended, and its card is opened anew: no earlier window is open.
     rig.subscribers[0] = None;
     let mut end = endpoint(&rig.network, 1, 99);
     let range = CardRange::new(CardAddr::new(0), 1 << 20);
@@ -116,7 +116,7 @@ fn join_of_node_after_subscriber_death_is_accepted() {
     assert_eq!(gone(&mut rig), [DropReason::Replaced]);
     assert_eq!(rig.publisher.subscribers().count(), 1);
     drop(end);
-    // And once more as programs do it.
+    // And once more by the public interface.
     rig.seen[0] = crate::rig::Seen::default();
     rig.join(0, SubscriberOptions::default());
     let first = rig.publisher.next_sequence();

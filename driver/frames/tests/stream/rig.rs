@@ -1,4 +1,4 @@
-//! A publisher and subscribers on one simulated network, in this thread, and frames that say of themselves whether they are whole.
+//! A publisher and subscribers on one simulated network, in this thread, and frames that can be checked for completeness.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use fpga_frames::{
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-/// Looks at most until something happens.
+/// Maximum number of polls until a condition is met.
 const MAX_POLLS: u32 = 2_000_000;
 
-/// What a subscriber has seen.
+/// Frames and gaps that a subscriber has seen.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) frames: Vec<u64>,
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) faults: Vec<String>,
     pub(crate) ended: Option<u64>,
-    /// The same as counts, which is all there is where frames are not kept.
+    /// The same as counts, for rigs that do not keep frames.
     pub(crate) first: u64,
     pub(crate) count: u64,
     pub(crate) missed_frames: u64,
@@ -37,7 +37,7 @@ impl Seen {
         self.missed_frames
     }
 
-    /// Takes an event; a frame has to be whole.
+    /// Records an event; a frame must be whole.
     pub(crate) fn take(&mut self, event: Event, keep: bool) {
         match event {
             Event::Frame(frame) => {
@@ -61,16 +61,16 @@ impl Seen {
     }
 }
 
-/// One network, its publisher, and subscribers by node.
+/// One simulated network, its publisher, and subscribers by node.
 pub(crate) struct Rig {
     pub(crate) network: SimNetwork,
     pub(crate) publisher: Publisher,
     pub(crate) address: std::net::SocketAddr,
     pub(crate) subscribers: Vec<Option<Subscriber>>,
     pub(crate) seen: Vec<Seen>,
-    /// Whether numbers are kept one by one.
+    /// Whether each sequence number is kept.
     pub(crate) keep: bool,
-    /// Who does not look.
+    /// Subscribers that do not poll.
     pub(crate) stalled: Vec<bool>,
     pub(crate) random: Pcg64,
     lives: u32,
@@ -102,7 +102,7 @@ impl Rig {
         Self::of(network.cards(cards).build().unwrap(), subscribers, options)
     }
 
-    /// In a network that has its cards.
+    /// Creates a rig in a network that has its cards.
     pub(crate) fn of(network: SimNetwork, subscribers: usize, options: PublisherOptions) -> Self {
         let endpoint = endpoint(&network, 0, 1);
         let mut publisher = Publisher::new(endpoint, options).unwrap();
@@ -133,7 +133,7 @@ impl Rig {
         self.try_join_with(number, options, &|_| ())
     }
 
-    /// With an endpoint that is opened in another way.
+    /// Joins with changed endpoint options.
     pub(crate) fn try_join_with(
         &mut self,
         number: usize,
@@ -143,7 +143,7 @@ impl Rig {
         self.lives += 1;
         self.subscribers[number] = None;
         let endpoint = endpoint_with(&self.network, number + 1, self.lives, change);
-        // What is on its way arrives first: so what the conversation finds does not depend on how long it takes.
+        // Transfers in flight arrive first, so that the state that the conversation finds does not depend on its duration.
         while self.settles() {}
         let mut joining = Subscriber::begin_join(endpoint, self.address, options)?;
         loop {
@@ -158,8 +158,8 @@ impl Rig {
         }
     }
 
-    /// One look of the publisher's and what comes of it, without subscribers; time passes only where a transfer needs it. Whether there
-    /// was anything.
+    /// Polls the publisher and handles the result, without subscribers; time passes only where a transfer needs it. Returns whether there
+    /// was work.
     fn settles(&mut self) -> bool {
         let work = self.publisher.poll().unwrap();
         if work != 0 || self.network.step_until_idle() != 0 {
@@ -172,14 +172,14 @@ impl Rig {
         busy
     }
 
-    /// A frame that can be checked, published.
+    /// Publishes a frame that can be checked.
     pub(crate) fn publish(&mut self) -> Result<Published, fpga_frames::PublishError> {
         let room = usize::try_from(self.publisher.geometry().max_data_length()).unwrap();
         let length = usize::try_from(self.random.next_u64()).unwrap() % (room + 1);
         self.publish_of(length)
     }
 
-    /// A frame of so many bytes.
+    /// Publishes a frame of `length` bytes.
     pub(crate) fn publish_of(&mut self, length: usize) -> Result<Published, fpga_frames::PublishError> {
         let mut frame = loop {
             match self.publisher.take() {
@@ -197,7 +197,7 @@ impl Rig {
         self.publisher.publish(frame)
     }
 
-    /// One look of everybody.
+    /// Polls the publisher and all subscribers once.
     pub(crate) fn turn(&mut self) {
         self.publisher.poll().unwrap();
         for number in 0..self.subscribers.len() {
@@ -219,7 +219,7 @@ impl Rig {
         }
     }
 
-    /// Turns until `done`.
+    /// Repeats turns until `done`.
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         for _ in 0..MAX_POLLS {
             if done(self) {
@@ -230,7 +230,7 @@ impl Rig {
         panic!("{what} does not happen; {:?}; {:?}", self.publisher.statistics(), self.seen);
     }
 
-    /// Ends the stream; everybody hears of it.
+    /// Ends the stream and waits until every subscriber is notified.
     pub(crate) fn close(&mut self) {
         self.publisher.begin_close();
         self.until("the end", |rig| rig.publisher.is_closed());
@@ -265,7 +265,7 @@ pub(crate) fn endpoint_with(
     Endpoint::open_with(&Card::open(network.backend(card)).unwrap(), &options).unwrap()
 }
 
-/// Number and CRC: a frame that is put together from two, or is an old one under a new number, does not have it.
+/// Number and CRC: a frame composed of two others, or an old one under a new number, does not match.
 pub(crate) fn checksum(number: u64, data: &[u8]) -> [u8; 12] {
     let mut value = [0; 12];
     value[..8].copy_from_slice(&number.to_le_bytes());
@@ -291,7 +291,7 @@ pub(crate) fn check(frame: &ReceivedFrame) {
     assert_eq!(value, expected, "frame {} is torn or mixed", frame.sequence());
 }
 
-/// Every number from `first` on, in the frames or in the gaps, in order.
+/// Checks that every number from `first` on is in the frames or in the gaps, in order.
 pub(crate) fn assert_whole(seen: &Seen, first: Sequence, next: Sequence) {
     let mut expected = first.get();
     let mut gaps = seen.gaps.iter().peekable();

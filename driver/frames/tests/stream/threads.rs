@@ -1,4 +1,4 @@
-//! Cards on a thread of their own, publisher and subscribers on others: real time, and all that only threads can break.
+//! Cards on a thread of their own, publisher and subscribers on others, in real time: failures that only occur with threads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ use crate::rig::{Seen, assert_whole, check, checksum, endpoint_with, lossy, opti
 const FRAMES: u64 = 2_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Threads share processors: none of them is gone because it has to wait.
+/// Opens an endpoint with a long give-up time: threads share processors, and a delayed one must not count as gone.
 fn endpoint(network: &SimNetwork, card: usize, life: u32) -> Endpoint {
     endpoint_with(network, card, life, &|options| options.give_up = TIMEOUT)
 }
@@ -24,7 +24,7 @@ fn join(network: &SimNetwork, card: usize, life: u32, address: std::net::SocketA
     Subscriber::join(endpoint(network, card, life), address, options).unwrap()
 }
 
-/// Everything up to the end, or up to so many frames.
+/// Reads all events up to the end, or up to `most` frames.
 fn read(subscriber: &mut Subscriber, most: u64, mut frame: impl FnMut(fpga_frames::ReceivedFrame)) -> Seen {
     let mut seen = Seen::default();
     while seen.ended.is_none() && seen.count < most {
@@ -42,8 +42,8 @@ fn read(subscriber: &mut Subscriber, most: u64, mut frame: impl FnMut(fpga_frame
     seen
 }
 
-/// Eight threads, one of which does not read before all others have nearly everything. The publisher goes by a clock and waits for nobody; what
-/// the seven have is room for what this machine may let them wait, which the stalled one has not.
+/// Eight threads, one of which does not read before all others have nearly everything. The publisher follows a clock and waits for no
+/// subscriber. The slots of the seven cover the delays that this machine may cause; those of the stalled one do not.
 #[test]
 fn stalled_subscriber_of_eight_threads_affects_no_other() {
     const STALLED: usize = 3;
@@ -53,7 +53,7 @@ fn stalled_subscriber_of_eight_threads_affects_no_other() {
     const PERIOD: Duration = Duration::from_micros(500);
     let network = SimNetwork::builder().cards(9).threaded(ThreadOptions::default()).build().unwrap();
     let mut options = options();
-    // Those on their way to one subscriber may be half of them.
+    // Frames in flight to one subscriber may hold half of the slots.
     (options.max_data_length, options.slots, options.heartbeat) = (600, 2 * QUEUE_LENGTH, TIMEOUT / 10);
     let mut publisher = Publisher::new(endpoint(&network, 0, 1), options).unwrap();
     let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -71,7 +71,7 @@ fn stalled_subscriber_of_eight_threads_affects_no_other() {
                     options.patience = TIMEOUT;
                     options.slots = if waiting.is_some() { SLOTS } else { QUEUE_LENGTH };
                     let mut subscriber = Subscriber::join(end, address, options).unwrap();
-                    // The others see it sent; this one hears of it when nothing more is sent.
+                    // The others read while frames are sent; this one starts when nothing more is sent.
                     waiting.map(|waiting| waiting.recv());
                     read(&mut subscriber, u64::MAX, drop)
                 })
@@ -133,7 +133,7 @@ fn soak_threads_every_frame_is_seen_or_counted_missing() {
     let joined = AtomicU32::new(0);
     std::thread::scope(|scope| {
         let (network, joined) = (&network, &joined);
-        // It reads, and another thread gives the slots back.
+        // It reads, and another thread returns the slots.
         let handing_on = scope.spawn(move || {
             let mut subscriber = join(network, 1, 1, address);
             joined.fetch_add(1, Ordering::Relaxed);
@@ -149,7 +149,7 @@ fn soak_threads_every_frame_is_seen_or_counted_missing() {
             joined.fetch_add(1, Ordering::Relaxed);
             (first, read(&mut subscriber, u64::MAX, drop))
         });
-        // It leaves and comes back, several times.
+        // It leaves and joins again, several times.
         let coming = scope.spawn(move || {
             let mut lives = 0;
             loop {
@@ -171,7 +171,7 @@ fn soak_threads_every_frame_is_seen_or_counted_missing() {
         while published < FRAMES {
             publisher.poll().unwrap();
             assert!(began.elapsed() < TIMEOUT, "{published} frames after {TIMEOUT:?}");
-            // The one that comes and goes has to be there for the last ones.
+            // The subscriber that leaves and joins again must be present for the last frames.
             let all = joined.load(Ordering::Relaxed) >= 3 && publisher.subscribers().count() == 3;
             if !all || publisher.subscribers().any(|view| view.room == 0) && published % 3 != 0 {
                 publisher.back_off();

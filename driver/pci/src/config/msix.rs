@@ -1,4 +1,4 @@
-//! The MSI-X capability: where the vector table and the pending bits are.
+//! MSI-X capability: location of the vector table and of the pending bit array.
 
 use fpga_registers::pci::capability::MSIX;
 use fpga_registers::pci::msix;
@@ -6,12 +6,12 @@ use fpga_registers::pci::msix;
 use super::{ConfigSpace, capabilities, read_u16, read_u32};
 use crate::ConfigError;
 
-/// Where a function keeps its MSI-X table and pending bit array. PCI Local Bus 3.0, section 6.8.2.
+/// Location of a function's MSI-X table and pending bit array. PCI Local Bus 3.0, section 6.8.2.
 ///
-/// XDMA has both in its DMA BAR, at 0x8000 and 0x8FE0 (PG195): that is how the DMA BAR is recognised.
+/// XDMA has both in its DMA BAR, at 0x8000 and 0x8FE0 (PG195); the DMA BAR is recognised by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MsixCapability {
-    /// Where the capability starts in configuration space.
+    /// Offset of the capability in configuration space.
     pub at: u16,
     /// Number of vectors, 1 to 2048.
     pub vectors: u16,
@@ -45,7 +45,7 @@ pub fn find_msix<C: ConfigSpace + ?Sized>(space: &C) -> Result<Option<MsixCapabi
     let control = read_u16(space, at + msix::CONTROL)?;
     let table = read_u32(space, at + msix::TABLE)?;
     let pba = read_u32(space, at + msix::PENDING)?;
-    // Bits 2:0 select the BAR, the rest is the offset; 6 and 7 are reserved and left to the caller's BAR look-up.
+    // Bits 2:0 select the BAR, the rest is the offset. The reserved values 6 and 7 fail in the caller's BAR lookup.
     let bar = |word: u32| (word & msix::BAR_MASK) as u8;
     Ok(Some(MsixCapability {
         at,

@@ -1,4 +1,4 @@
-//! The two kinds of pieces of a pool: the host's, and those shared with the device.
+//! The two kinds of allocations of a pool: owned by the host, and shared with the device.
 
 use core::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use fpga_registers::Iova;
 
 use super::{Allocation, DmaAccess, IovaRange, MemoryError, QuarantineReason, SharedSlice};
 
-/// DMA memory that the host owns: no transfer uses it. Posting it means moving it away.
+/// DMA memory that the host owns: no transfer uses it. Posting a buffer moves it into the transfer.
 ///
 /// ```
 /// # use fpga_pci::{DmaAllocError, DmaPool};
@@ -24,7 +24,7 @@ use super::{Allocation, DmaAccess, IovaRange, MemoryError, QuarantineReason, Sha
 /// ```
 pub struct DmaBuffer(pub(super) Allocation);
 
-/// DMA memory that the device may access whenever it likes, until this is dropped (or quarantined).
+/// DMA memory that the device may access at any time, until this is dropped (or quarantined).
 ///
 /// Drop it only when the device is known to be idle.
 pub struct RegisteredMemory(pub(super) Allocation);
@@ -42,15 +42,15 @@ impl fmt::Debug for RegisteredMemory {
 }
 
 impl DmaBuffer {
-    /// Whether it is a piece of `pool`. Pools of different devices hand out the same addresses, so a buffer of another one
-    /// names other memory.
+    /// Whether it was allocated from `pool`. Pools of different devices use the same addresses, so the address of a buffer of another pool
+    /// refers to other memory here.
     #[must_use]
     #[inline]
     pub fn is_from(&self, pool: &super::DmaPool) -> bool {
         self.0.is_from(pool)
     }
 
-    /// What the device may do with it.
+    /// Permitted accesses of the device.
     #[must_use]
     #[inline]
     pub fn access(&self) -> DmaAccess {
@@ -82,7 +82,7 @@ impl DmaBuffer {
         self.0.capacity
     }
 
-    /// Sets the bytes in use. Bytes that come into use hold whatever was there.
+    /// Sets the number of bytes in use. Bytes that come into use have unspecified content.
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`] if `length` exceeds the capacity.
@@ -94,7 +94,7 @@ impl DmaBuffer {
         Ok(())
     }
 
-    /// The bytes in use, for copies, atomic words and streams ([`ReadVolatile`](crate::ReadVolatile)).
+    /// View of the bytes in use, for copies, atomic words and streams ([`ReadVolatile`](crate::ReadVolatile)).
     ///
     /// Not a slice, because the memory stays mapped for the device:
     ///
@@ -109,7 +109,7 @@ impl DmaBuffer {
         self.0.view()
     }
 
-    /// A copy of the bytes in use.
+    /// Copies the bytes in use into a vector.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.0.view().to_vec()
@@ -140,15 +140,15 @@ impl DmaBuffer {
         self.0.view().write(offset, from)
     }
 
-    /// The bytes in use as stretches of contiguous device addresses, in order. What a pool hands out lies in one
-    /// mapping, so there is exactly one (none if the length is 0); callers are written for any number.
+    /// The bytes in use as contiguous ranges of device addresses, in order. A pool allocates from one mapping, so there is exactly one
+    /// range (none if the length is 0); callers must handle any number.
     #[inline]
     pub fn runs(&self) -> impl Iterator<Item = IovaRange> + use<> {
         let run = IovaRange { iova: self.0.iova, length: self.0.length as u64 };
         (run.length != 0).then_some(run).into_iter()
     }
 
-    /// The stretch of `length` bytes from `offset` on.
+    /// Device address range of `length` bytes from `offset` on.
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`] beyond the bytes in use.
@@ -157,27 +157,27 @@ impl DmaBuffer {
         self.0.run(offset, length)
     }
 
-    /// Shares it with the device for good.
+    /// Converts the buffer into memory that is shared with the device.
     #[must_use]
     pub fn into_registered(self) -> RegisteredMemory {
         RegisteredMemory(self.0)
     }
 
-    /// Puts it away for ever; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
+    /// Quarantines it; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
     pub fn quarantine(self, reason: QuarantineReason) {
         self.0.quarantine(reason);
     }
 }
 
 impl RegisteredMemory {
-    /// As [`DmaBuffer::is_from`]: whether it is a piece of `pool`, or memory mapped by it.
+    /// Whether it was allocated from or mapped by `pool`; see [`DmaBuffer::is_from`].
     #[must_use]
     #[inline]
     pub fn is_from(&self, pool: &super::DmaPool) -> bool {
         self.0.is_from(pool)
     }
 
-    /// What the device may do with it.
+    /// Permitted accesses of the device.
     #[must_use]
     #[inline]
     pub fn access(&self) -> DmaAccess {
@@ -206,7 +206,7 @@ impl RegisteredMemory {
         self.0.view()
     }
 
-    /// The stretch of `length` bytes from `offset` on.
+    /// Device address range of `length` bytes from `offset` on.
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`].
@@ -215,7 +215,7 @@ impl RegisteredMemory {
         self.0.run(offset, length)
     }
 
-    /// Puts it away for ever; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
+    /// Quarantines it; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
     pub fn quarantine(self, reason: QuarantineReason) {
         self.0.quarantine(reason);
     }
@@ -232,7 +232,7 @@ impl Allocation {
         if offset.checked_add(length).is_none_or(|end| end > self.length) {
             return Err(MemoryError::OutOfRange { offset, length, size: self.length });
         }
-        // A sum inside the region, whose end was checked when it was mapped.
+        // The sum stays inside the region, whose end was checked when it was mapped.
         Ok(IovaRange { iova: Iova::new(self.iova.get() + offset as u64), length: length as u64 })
     }
 }

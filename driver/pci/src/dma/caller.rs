@@ -1,4 +1,4 @@
-//! Memory of the caller, mapped for the device as it is.
+//! Memory of the caller that is mapped for the device in place.
 
 use std::sync::Arc;
 
@@ -11,43 +11,42 @@ use super::{
 use crate::memory::BaseAddress;
 use crate::{DmaAccess, DmaAllocError, DmaMapError, SharedMemory};
 
-/// Memory of a caller was not mapped; here it is back.
+/// Refusal to map memory of a caller. It returns the memory.
 #[derive(Debug, thiserror::Error)]
 #[error("{:#x} bytes of the caller's memory were not mapped for DMA", .memory.len())]
 pub struct MapRefused {
-    /// Why.
+    /// Reason.
     #[source]
     pub error: DmaAllocError,
     /// The memory, unchanged.
     pub memory: SharedMemory,
 }
 
-/// Memory of a caller that is mapped, being mapped, or kept for ever.
+/// Memory of a caller that is mapped, being mapped, or kept until the process ends.
 pub(super) struct CallerRegion {
     pub(super) memory: SharedMemory,
     pub(super) iova: Iova,
-    /// The device may reach it for ever: never to be freed, its addresses never to be given to anybody else.
+    /// The device may reach it until the process ends: it is never freed, and its addresses are never reused.
     pub(super) kept: bool,
 }
 
 impl DmaPool {
-    /// Maps memory of the caller, such as one half of a shared-memory file or pages of a chosen size, so that the
-    /// device reaches it where it is: no copy through the pool's own memory is needed. It becomes a region of its own
-    /// of which nothing is handed out to others.
+    /// Maps memory of the caller, such as one half of a shared-memory file or pages of a chosen size, so that the device reaches it in
+    /// place: no copy through the pool's own memory is needed. It becomes a region of its own, from which nothing else is allocated.
     ///
-    /// Dropping the area unmaps the memory and gives its addresses back; drop it only when the device is known to be
-    /// idle, otherwise [quarantine](RegisteredMemory::quarantine) it: then it stays mapped and is leaked, and clones that the
-    /// caller kept stay valid. A clone kept before is also how to get at the memory afterwards.
+    /// Dropping the returned value unmaps the memory and frees its addresses. Drop it only when the device is known to be idle, otherwise
+    /// [quarantine](RegisteredMemory::quarantine) it: then it stays mapped and is leaked, and clones that the caller has kept stay valid. A
+    /// clone that is made before also gives access to the memory afterwards.
     ///
-    /// It takes system calls and the kernel pins every page: do it once, not per transfer. It does not count against
-    /// [`DmaPoolOptions::limit`](super::DmaPoolOptions::limit), which bounds what the pool takes by itself; the
-    /// system's limit on locked memory applies. [`DmaPoolStats`](super::DmaPoolStats) counts it apart.
+    /// The call takes system calls, and the kernel pins every page: map once, not per transfer. The memory does not count against
+    /// [`DmaPoolOptions::limit`](super::DmaPoolOptions::limit), which limits the pool's own memory; the system's limit on locked memory
+    /// applies. [`DmaPoolStats`](super::DmaPoolStats) counts it separately.
     ///
-    /// One memory can be mapped once per pool. Two memories made of one file are two memories.
+    /// A memory can be mapped only once per pool. Two [`SharedMemory`] values made from one file are different memories.
     ///
     /// # Errors
-    /// The memory comes back with [`DmaAllocError::NotWholePages`], [`DmaAllocError::AlreadyMapped`] (quarantined memory
-    /// stays mapped), [`DmaAllocError::AddressWidth`], [`DmaAllocError::Iova`] or [`DmaAllocError::Map`]; nothing is mapped then.
+    /// The memory is returned with [`DmaAllocError::NotWholePages`], [`DmaAllocError::AlreadyMapped`] (quarantined memory stays mapped),
+    /// [`DmaAllocError::AddressWidth`], [`DmaAllocError::Iova`] or [`DmaAllocError::Map`]. Nothing is mapped in this case.
     pub fn map(&self, memory: SharedMemory, access: DmaAccess) -> Result<RegisteredMemory, MapRefused> {
         let iova = match self.0.map_caller(&memory, access) {
             Ok(iova) => iova,
@@ -68,12 +67,12 @@ impl DmaPool {
 }
 
 impl Shared {
-    /// The lock is not held while the kernel pins pages, which takes long for much memory; the entry made before
-    /// keeps others from mapping the same.
+    /// Maps memory of a caller. The lock is not held while the kernel pins pages, which takes long for much memory; the entry made before
+    /// keeps other threads from mapping the same memory.
     fn map_caller(&self, memory: &SharedMemory, access: DmaAccess) -> Result<Iova, DmaAllocError> {
         let page = self.transport.dma_page_size();
         let length = memory.len();
-        // Pointers have 64 bits at most.
+        // Pointers have at most 64 bits.
         let start = memory.host_pointer().addr() as u64;
         if !(length as u64).is_multiple_of(page) || !start.is_multiple_of(page) {
             return Err(DmaAllocError::NotWholePages { length, page });
@@ -84,10 +83,9 @@ impl Shared {
             let Err(error) = self.transport.map_dma(iova, memory, access) else { return Ok(iova) };
             let mut state = self.lock();
             let removed = state.release_caller(iova);
-            // Something of an earlier pool of this transport is still there: the place stays allocated, and another
-            // one is tried.
+            // A mapping of an earlier pool of this backend still exists: the range stays allocated, and another one is tried.
             if !matches!(error, DmaMapError::Overlap { .. }) {
-                // Just allocated: giving it back cannot fail.
+                // Just allocated: releasing it cannot fail.
                 let _ = state.space.release(iova, length as u64);
                 drop(state);
                 drop(removed);
@@ -96,7 +94,7 @@ impl Shared {
         }
     }
 
-    /// The end of an area of caller's memory.
+    /// Unmaps an area of a caller's memory.
     pub(super) fn unmap_caller(&self, iova: Iova, length: usize) {
         if let Err(error) = self.transport.unmap_dma(iova, length as u64) {
             tracing::error!(device = self.transport.name(), %iova, length, %error,
@@ -110,13 +108,13 @@ impl Shared {
         debug_assert!(released.is_ok(), "an area is given back once");
         let removed = state.release_caller(iova);
         drop(state);
-        // Perhaps the last clone: unmapping it from the process must not make others wait.
+        // This may be the last clone: unmapping it from the process must not happen under the lock.
         drop(removed);
     }
 }
 
 impl State {
-    /// Addresses for all of `memory`, and its entry.
+    /// Allocates addresses for all of `memory`, and adds its entry.
     fn claim(&mut self, memory: &SharedMemory, page: u64) -> Result<Iova, DmaAllocError> {
         if let Some(region) = self.callers.iter().find(|region| region.memory.is_same(memory)) {
             return Err(DmaAllocError::AlreadyMapped { iova: region.iova, length: memory.len() });
@@ -128,7 +126,7 @@ impl State {
         Ok(iova)
     }
 
-    /// Undoes the entry, not the allocation of addresses.
+    /// Removes the entry, but keeps the addresses allocated.
     fn release_caller(&mut self, iova: Iova) -> Option<CallerRegion> {
         let index = self.callers.iter().position(|region| region.iova == iova)?;
         let region = self.callers.swap_remove(index);
@@ -137,7 +135,7 @@ impl State {
         Some(region)
     }
 
-    /// Keeps it for ever, and says so in the statistics and the record.
+    /// Keeps the memory until the process ends, and records it in the statistics and the quarantine list.
     pub(super) fn quarantine_caller(&mut self, iova: Iova, length: usize, reason: QuarantineReason, at: u64) {
         if let Some(region) = self.callers.iter_mut().find(|region| region.iova == iova) {
             region.kept = true;
@@ -147,7 +145,7 @@ impl State {
         self.record(QuarantineRecord { iova, length, reason, at });
     }
 
-    /// Bytes in quarantine that are not the pool's own.
+    /// Quarantined bytes that are callers' memory.
     pub(super) fn callers_quarantined(&self) -> usize {
         self.callers.iter().filter(|region| region.kept).map(|region| region.memory.len()).sum()
     }

@@ -1,10 +1,10 @@
-//! What is known about memory that must never be used again.
+//! Records of memory that must never be used again.
 
 use core::fmt;
 
 use fpga_registers::Iova;
 
-/// Why a buffer cannot be used again.
+/// Reason why a buffer cannot be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QuarantineReason {
@@ -12,7 +12,7 @@ pub enum QuarantineReason {
     IdleNotConfirmed,
     /// The reset that should have made the device idle failed.
     ResetFailed,
-    /// The device no longer answers; it may come back and go on.
+    /// The device no longer answers; it may return and continue.
     DeviceGone,
     /// The transfer's owner was dropped while the device worked on it.
     Dropped,
@@ -38,11 +38,11 @@ impl fmt::Display for QuarantineReason {
 pub struct QuarantineRecord {
     /// First address as the device sees it.
     pub iova: Iova,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// Why.
+    /// Reason.
     pub reason: QuarantineReason,
-    /// When, in the transport's nanoseconds ([`Backend::now`](crate::Backend::now)).
+    /// Time in the backend's nanoseconds ([`Backend::now`](crate::Backend::now)).
     pub at: u64,
 }
 

@@ -141,7 +141,7 @@ fn pool_quarantined_memory_is_never_reused() {
     );
     assert_eq!(records[1].reason, QuarantineReason::DeviceGone);
     assert!(records[0].to_string().contains("idle"));
-    // All the rest of the region is still there to use, and none of it overlaps.
+    // The rest of the region is still usable, and no allocations overlap.
     let mut rest = Vec::new();
     while let Ok(buffer) = pool.allocate(64) {
         assert!(buffer.iova() >= Iova::new(gone.get() + 4096) || buffer.iova() < gone);
@@ -210,7 +210,7 @@ fn pool_last_region_may_be_smaller() {
 }
 
 proptest! {
-    /// Whatever is handed out and given back: buffers never overlap, keep their content, and everything comes back.
+    /// For any sequence of allocations and frees: buffers never overlap, keep their content, and everything is freed.
     #[test]
     fn pool_buffers_never_overlap(steps in proptest::collection::vec((1_usize..20_000, 0_u32..13, any::<prop::sample::Index>(), any::<bool>()), 1..80)) {
         let (function, pool) = pool(4 * REGION);
@@ -267,7 +267,7 @@ fn pool_directions_use_separate_regions() {
     let source = pool.allocate_for(64, DmaAccess::ReadByDevice).unwrap();
     let target = pool.allocate_for(64, DmaAccess::WriteByDevice).unwrap();
     assert_eq!((source.iova(), target.iova()), again, "what came back is handed out again, for the same use");
-    // Reserving is for what `allocate` hands out.
+    // `reserve` prepares for `allocate`.
     pool.reserve(REGION).unwrap();
     assert_eq!(pool.stats().regions, 4);
 }

@@ -1,6 +1,7 @@
 //! Errors of devices that another process serves.
 //!
-//! They say nothing of the protocol between the two processes, so that a [`Backend`](crate::Backend) over another one has the same.
+//! They are independent of the protocol between the two processes, so that a [`Backend`](crate::Backend) over another protocol uses the
+//! same errors.
 
 use core::fmt;
 use core::time::Duration;
@@ -14,17 +15,17 @@ pub enum ServerError {
     /// The server refused the request. The connection stays open.
     #[error("the server refused {request}: {source}; what the server logged says why")]
     Refused {
-        /// The request, as the protocol calls it.
+        /// Request, in the terms of the protocol.
         request: &'static str,
         /// The server's reason.
         source: OsError,
     },
-    /// The request failed and the connection is closed: what comes next could not be understood.
+    /// The request failed and the connection is closed: later data could not be interpreted.
     #[error("{request}: {cause}; the connection is closed, open the card again when its server is back")]
     ConnectionLost {
-        /// The request, as the protocol calls it.
+        /// Request, in the terms of the protocol.
         request: &'static str,
-        /// Why.
+        /// Reason.
         cause: ConnectionError,
     },
     /// An earlier request failed and closed the connection. Nothing was sent.
@@ -32,9 +33,9 @@ pub enum ServerError {
         "not connected to the server any more since {request}: {cause}; open the card again when its server is back"
     )]
     Disconnected {
-        /// The request that failed.
+        /// Request that failed.
         request: &'static str,
-        /// Why.
+        /// Reason.
         cause: ConnectionError,
     },
 }
@@ -57,14 +58,14 @@ impl ServerError {
     }
 }
 
-/// Why a connection to a server is closed.
+/// Reason why a connection to a server is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
     /// The server did not reply in time.
     #[error("the peer did not answer within {after:?}")]
     TimedOut {
-        /// Limit of the wait.
+        /// Timeout of the wait.
         after: Duration,
     },
     /// The server closed the connection.
@@ -73,12 +74,12 @@ pub enum ConnectionError {
     /// This process closed the card.
     #[error("the card was closed")]
     ClosedLocally,
-    /// The server sent what the protocol does not allow.
+    /// The server sent something that the protocol does not allow.
     #[error("{problem}{}; is it a server of this protocol, and of this program's version?", Received(*value))]
     Protocol {
-        /// What was wrong, ending with the name of the value if there is one.
+        /// Description of the problem, ending with the name of the value if there is one.
         problem: &'static str,
-        /// The value that was received.
+        /// Received value.
         value: Option<u64>,
     },
     /// The operating system reported an error of the connection.

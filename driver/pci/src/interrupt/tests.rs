@@ -2,7 +2,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// Somebody else ends a wait: of a message, and of one user of a shared vector alone.
+/// Another thread ends a wait: of a message, and of only one user of a shared vector.
 #[test]
 fn interrupt_wake_ends_wait() {
     let (interrupt, _trigger) = Interrupt::pair().unwrap();
@@ -87,7 +87,7 @@ fn interrupt_foreign_descriptor_must_be_eventfd() {
         let mut count = [0; 8];
         rustix::io::read(&file, &mut count[..]).unwrap();
         assert_eq!(u64::from_ne_bytes(count), 2);
-        // A full counter keeps nobody.
+        // A full counter does not block.
         rustix::io::write(&file, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         trigger.signal();
         rustix::io::read(&file, &mut count[..]).unwrap();

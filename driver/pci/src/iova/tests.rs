@@ -1,10 +1,10 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Addresses of the model: small enough to write each one down.
+/// Number of addresses of the model: small enough for one flag each.
 const SPACE: usize = 256;
 
-/// The obviously correct allocator: one flag per address.
+/// Reference allocator: one flag per address.
 struct Bitmap {
     managed: [bool; SPACE],
     used: [bool; SPACE],
@@ -28,7 +28,7 @@ impl Bitmap {
         runs(&free)
     }
 
-    /// Best fit: the smallest free run with an aligned place, the lowest of equals.
+    /// Best fit: the smallest free range with an aligned start, the lowest of equals.
     fn allocate(&mut self, length: usize, alignment: usize) -> Option<usize> {
         let fits = |&(start, size): &(usize, usize)| {
             let place = start.next_multiple_of(alignment);

@@ -1,13 +1,12 @@
-//! Copies between memory that others may change at any time and memory that is this program's alone.
+//! Copies between memory that others may change at any time and private memory of this program.
 //!
-//! In Rust's terms each of these functions makes one relaxed atomic access per *byte* of shared memory, in no
-//! particular order. That is all that is promised, and all that soundness rests on: whatever another thread, process
-//! or device does to the bytes meanwhile, each byte that arrives is one that was there at some time. What the machine
-//! does is more:
+//! In Rust's terms each of these functions makes one relaxed atomic access per *byte* of shared memory, in no particular order. Soundness
+//! depends on this guarantee alone: during a concurrent change by another thread, process or device, each byte that arrives is one that was
+//! there at some time. The machine guarantees more:
 //!
 //! * a copy of exactly 4 or 8 bytes to (or from) an address that is a multiple of its length is a single access;
-//! * accesses are as wide as the machine permits, which is why no code that a compiler would make of atomics is used on
-//!   x86-64 (module `x86`): it knows atomic words of 8 bytes at most, and neither joins nor unrolls them.
+//! * accesses are as wide as the machine permits. Compiler-generated code is not used on x86-64 (module `x86`): a compiler has atomic words
+//!   of at most 8 bytes, and neither joins nor unrolls them.
 //!
 //! Elsewhere the copies are made of atomic words of 8 bytes (module `words`).
 
@@ -23,39 +22,39 @@ use words as machine;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use x86 as machine;
 
-/// Copies `from` to `into`; of the longer one as much as the other has.
+/// Copies `from` to `into`, up to the length of the shorter one.
 #[inline]
 pub(super) fn load(from: &[AtomicU8], into: &mut [u8]) {
     machine::load(from, into);
 }
 
-/// Copies `from` to `into`; of the longer one as much as the other has.
+/// Copies `from` to `into`, up to the length of the shorter one.
 #[inline]
 pub(super) fn store(into: &[AtomicU8], from: &[u8]) {
     machine::store(into, from);
 }
 
-/// Copies `from` to `into`; of the longer one as much as the other has. Where they overlap, the result is unspecified.
+/// Copies `from` to `into`, up to the length of the shorter one. Where they overlap, the result is unspecified.
 #[inline]
 pub(super) fn between(into: &[AtomicU8], from: &[AtomicU8]) {
     machine::between(into, from);
 }
 
-/// As [`load`], for data that will not be used soon: past the caches if the machine can. `next` is what will be loaded after
-/// it. [`fence`] must follow before anybody else may see `into`.
+/// As [`load`], for data that will not be used soon: bypasses the caches if the machine can. `next` is the data that will be loaded after
+/// it. [`fence`] must follow before any other thread may see `into`.
 #[inline]
 pub(super) fn stream_load(from: &[AtomicU8], into: &mut [u8], next: Option<&[AtomicU8]>) {
     machine::stream_load(from, into, next);
 }
 
-/// As [`store`], for data that will not be used soon: past the caches if the machine can. `next` is what will be stored
-/// after it. Others see the bytes in any order, and all of them once [`fence`] was called.
+/// As [`store`], for data that will not be used soon: bypasses the caches if the machine can. `next` is the data that will be stored after
+/// it. Others see the bytes in any order, and all of them once [`fence`] was called.
 #[inline]
 pub(super) fn stream_store(into: &[AtomicU8], from: &[u8], next: Option<&[u8]>) {
     machine::stream_store(into, from, next);
 }
 
-/// Ends a series of streaming copies: they come before whatever this thread stores from now on.
+/// Ends a series of streaming copies: orders them before all later stores of this thread.
 #[inline]
 pub(super) fn fence() {
     machine::fence();

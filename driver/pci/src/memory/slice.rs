@@ -1,4 +1,4 @@
-//! The checked view into shared memory: every access to such memory in this package ends here.
+//! Checked view into shared memory: every access to such memory in this package is made here.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -11,11 +11,11 @@ mod descriptor;
 /// Maximum length in bytes of the parts of [`SharedSlice::read_chunks`] and [`SharedSlice::write_chunks`].
 pub const CHUNK: usize = 4096;
 
-/// A borrowed part of a [`SharedMemory`](crate::SharedMemory), a [`DmaBuffer`](crate::DmaBuffer) or a
+/// Borrowed part of a [`SharedMemory`](crate::SharedMemory), a [`DmaBuffer`](crate::DmaBuffer) or a
 /// [`RegisteredMemory`](crate::RegisteredMemory): copies and atomic words, never a `&[u8]`.
 ///
-/// Word accesses need offsets that make the *address* a multiple of the word; views start on cache lines or pages
-/// unless they were narrowed to something odd.
+/// Word accesses need offsets that make the *address* a multiple of the word; views start on cache lines or pages unless they were narrowed
+/// to an odd offset.
 #[derive(Clone, Copy, Default)]
 pub struct SharedSlice<'a>(&'a [AtomicU8]);
 
@@ -27,15 +27,15 @@ impl fmt::Debug for SharedSlice<'_> {
 
 impl<'a> SharedSlice<'a> {
     /// # Safety
-    /// `length` initialised bytes at `start` are mapped readable and writable for all of `'a`, and no reference to
-    /// any of them exists that is not made from atomics, except to parts that this view is not used on meanwhile.
+    /// `length` initialised bytes at `start` are mapped readable and writable for all of `'a`. The only references to them are made from
+    /// atomics, except to parts that this view is not used on meanwhile.
     #[inline]
     pub(crate) unsafe fn from_raw(start: *mut u8, length: usize) -> Self {
         // SAFETY: the caller vouches for the memory; AtomicU8 has the layout of u8 and permits changes by others.
         Self(unsafe { core::slice::from_raw_parts(start.cast::<AtomicU8>(), length) })
     }
 
-    /// A view of memory of this program alone, for code that serves both kinds.
+    /// View of private memory of this program, for code that serves both kinds.
     #[must_use]
     #[inline]
     pub fn from_mut(bytes: &'a mut [u8]) -> Self {
@@ -64,13 +64,13 @@ impl<'a> SharedSlice<'a> {
         self.0.as_ptr().addr()
     }
 
-    /// Start of the memory, with the right to write.
+    /// Start of the memory, with write permission.
     #[inline]
     pub(crate) fn as_mut_ptr(&self) -> *mut u8 {
         self.0.as_ptr().cast_mut().cast()
     }
 
-    /// The part of `length` bytes from `offset` on.
+    /// Part of `length` bytes from `offset` on.
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`].
@@ -79,7 +79,7 @@ impl<'a> SharedSlice<'a> {
         self.range(offset, length).map(Self)
     }
 
-    /// All of it, as bytes that others may change at any time.
+    /// The whole view, as bytes that others may change at any time.
     #[inline]
     pub(super) const fn atomics(&self) -> &'a [AtomicU8] {
         self.0
@@ -93,7 +93,7 @@ impl<'a> SharedSlice<'a> {
         }
     }
 
-    /// Out of line: the paths that succeed stay short.
+    /// Out of line: keeps the success paths short.
     #[cold]
     fn outside(&self, offset: usize, length: usize) -> MemoryError {
         MemoryError::OutOfRange { offset, length, size: self.0.len() }
@@ -105,9 +105,9 @@ impl<'a> SharedSlice<'a> {
         if !start.is_aligned() {
             return Err(MemoryError::Misaligned { offset, alignment: 4 });
         }
-        // SAFETY: 4 bytes inside a live slice of atomics (range check above), aligned (checked). Nobody holds a
-        // plain reference to them, see `from_raw`. Accesses of different sizes may meet here; the machine and LLVM
-        // define them byte by byte, and no invariant of this package rests on a value read.
+        // SAFETY: 4 bytes inside a live slice of atomics (range check above), aligned (checked). No plain reference to them exists, see
+        // `from_raw`. Accesses of different sizes may meet here; the machine and LLVM define them byte by byte, and no invariant of this
+        // package depends on a value read.
         Ok(unsafe { &*start })
     }
 
@@ -121,7 +121,7 @@ impl<'a> SharedSlice<'a> {
         Ok(unsafe { &*start })
     }
 
-    /// A range as single bytes up to the first 8-byte boundary, whole words, and the bytes that remain.
+    /// Splits a range into single bytes up to the first 8-byte boundary, whole words, and the remaining bytes.
     #[inline]
     fn words(bytes: &'a [AtomicU8]) -> (&'a [AtomicU8], &'a [AtomicU64], &'a [AtomicU8]) {
         // SAFETY: eight AtomicU8 may be viewed as one AtomicU64: same memory, all values valid, alignment arranged
@@ -129,29 +129,29 @@ impl<'a> SharedSlice<'a> {
         unsafe { bytes.align_to::<AtomicU64>() }
     }
 
-    /// Copies out of the memory. Exactly 4 or 8 bytes at an address that is a multiple of as many are read in one
-    /// access; otherwise only each byte is.
+    /// Copies out of the memory. Exactly 4 or 8 bytes at an address that is a multiple of their length are read in one access; otherwise
+    /// only each byte is atomic.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfRange`]; nothing is copied then.
+    /// [`MemoryError::OutOfRange`]; nothing is copied in this case.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
         copy::load(self.range(offset, into.len())?, into);
         Ok(())
     }
 
-    /// Copies into the memory. Exactly 4 or 8 bytes at an address that is a multiple of as many are written in one
-    /// access; otherwise only each byte is, and bytes may be written twice.
+    /// Copies into the memory. Exactly 4 or 8 bytes at an address that is a multiple of their length are written in one access; otherwise
+    /// only each byte is atomic, and bytes may be written twice.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfRange`]; nothing is copied then.
+    /// [`MemoryError::OutOfRange`]; nothing is copied in this case.
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
         copy::store(self.range(offset, from.len())?, from);
         Ok(())
     }
 
-    /// A copy of all bytes.
+    /// Copies all bytes into a vector.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];
@@ -159,8 +159,8 @@ impl<'a> SharedSlice<'a> {
         bytes
     }
 
-    /// Calls `each` with copies of consecutive parts of at most [`CHUNK`] bytes, and the offset of each: for what has to see the
-    /// bytes as a slice, such as a checksum. A part is copied once, so `each` sees the same bytes however often it looks.
+    /// Calls `each` with copies of consecutive parts of at most [`CHUNK`] bytes, and the offset of each: for code that needs the bytes as a
+    /// slice, such as a checksum. A part is copied once, so `each` sees stable bytes.
     pub fn read_chunks(&self, mut each: impl FnMut(usize, &[u8])) {
         let mut chunk = [0; CHUNK];
         let mut offset = 0;
@@ -173,8 +173,8 @@ impl<'a> SharedSlice<'a> {
         }
     }
 
-    /// Fills the memory with what `each` puts into consecutive parts of at most [`CHUNK`] bytes, given the offset of each: for what
-    /// has to produce bytes in a slice, such as a random generator. A part holds leftovers of the one before.
+    /// Fills the memory with the bytes that `each` writes into consecutive parts of at most [`CHUNK`] bytes, given the offset of each: for
+    /// code that produces bytes in a slice, such as a random generator. A part initially holds the bytes of an earlier one.
     pub fn write_chunks(&self, mut each: impl FnMut(usize, &mut [u8])) {
         let mut chunk = [0; CHUNK];
         let mut offset = 0;
@@ -187,8 +187,8 @@ impl<'a> SharedSlice<'a> {
         }
     }
 
-    /// Exchanges the bytes of both, of the longer one as many as the other has. If the two overlap, the bytes in the overlap
-    /// are unspecified.
+    /// Exchanges the bytes of both views, up to the length of the shorter one. If the two overlap, the bytes in the overlap are
+    /// unspecified.
     pub fn swap_with(&self, other: &SharedSlice<'_>) {
         let (mut mine, mut theirs) = ([0; CHUNK / 4], [0; CHUNK / 4]);
         for (here, there) in self.0.chunks(mine.len()).zip(other.0.chunks(theirs.len())) {
@@ -206,7 +206,7 @@ impl<'a> SharedSlice<'a> {
     /// Sets `length` bytes to `value`.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfRange`]; nothing is set then.
+    /// [`MemoryError::OutOfRange`]; nothing is set in this case.
     #[inline]
     pub fn fill(&self, offset: usize, length: usize, value: u8) -> Result<(), MemoryError> {
         copy::fill(self.range(offset, length)?, value);
@@ -217,7 +217,7 @@ impl<'a> SharedSlice<'a> {
     /// bytes in the overlap are unspecified.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfRange`] for either side; nothing is copied then.
+    /// [`MemoryError::OutOfRange`] for either side; nothing is copied in this case.
     #[inline]
     pub fn copy_from(
         &self,
@@ -252,7 +252,7 @@ impl<'a> SharedSlice<'a> {
         Ok(())
     }
 
-    /// Loads `N` consecutive 32-bit words, each by itself (the set may be torn).
+    /// Loads `N` consecutive 32-bit words, each one atomically (the set may be torn).
     ///
     /// # Errors
     /// As [`store_words`](Self::store_words).

@@ -1,17 +1,17 @@
-//! Many copies between shared memory and a memory of this program's own, for data that will not be used soon.
+//! Batches of copies between shared memory and private memory of this program, for data that will not be used soon.
 
 use super::{SharedSlice, copy};
 
-/// A stretch of shared memory, and where its bytes are in a memory of this program's own.
+/// Span of shared memory, with the offset of its bytes in private memory of this program.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// The bytes.
+    /// Bytes in shared memory.
     pub shared: SharedSlice<'a>,
-    /// Where the first of them is (goes) in the other memory.
+    /// Offset of the first byte in the private memory.
     pub offset: usize,
 }
 
-/// Streaming stores come to an end with this, whatever happens meanwhile.
+/// Guard that fences streaming stores when it is dropped, also after a panic.
 struct StreamingFence;
 
 impl Drop for StreamingFence {
@@ -20,14 +20,15 @@ impl Drop for StreamingFence {
     }
 }
 
-/// Copies every stretch into `into`, in order, past the caches if the machine can: for more data than they hold. What is in the
-/// caches already, or is used at once, moves faster through them: [`SharedSlice::read`].
+/// Copies every span into `into`, in order, past the caches if the machine can: for more data than they hold. Data that is in the caches
+/// already, or is used at once, moves faster through them: [`SharedSlice::read`].
 ///
-/// Much data at a time pays: the machine is waited for once, at the end, until all is stored.
+/// Large batches pay: the call waits only once, at the end, until all stores are complete.
 ///
-/// Returns how many stretches were copied: all, or those before the first one that does not lie in `into`.
+/// Returns the number of spans copied: all, or those before the first one that does not lie in `into`.
 pub fn gather<'a>(into: &mut [u8], stretches: impl IntoIterator<Item = Span<'a>>) -> usize {
-    // Nobody else sees `into` before this function is done, not even the iterator: its borrow is why one fence is enough.
+    // No other code, not even the iterator, sees `into` before this function returns, because it is borrowed: therefore one fence is
+    // enough.
     let _fenced = StreamingFence;
     let mut count = 0;
     let mut stretches = stretches.into_iter().peekable();
@@ -42,10 +43,10 @@ pub fn gather<'a>(into: &mut [u8], stretches: impl IntoIterator<Item = Span<'a>>
     count
 }
 
-/// The reverse of [`gather`]: fills every stretch from `from`. Others see the bytes arrive in any order, and all of them before
-/// anything that is stored after this.
+/// Reverse of [`gather`]: fills every span from `from`. Others see the bytes arrive in any order, and all of them before later stores of
+/// this thread.
 ///
-/// Returns how many stretches were filled: all, or those before the first one that does not lie in `from`.
+/// Returns the number of spans filled: all, or those before the first one that does not lie in `from`.
 pub fn scatter<'a>(from: &[u8], stretches: impl IntoIterator<Item = Span<'a>>) -> usize {
     let part =
         |stretch: &Span<'_>| from.get(stretch.offset..stretch.offset.saturating_add(stretch.shared.len()));

@@ -1,7 +1,7 @@
-//! Streams of bytes straight into and out of shared memory.
+//! Byte streams directly into and out of shared memory.
 //!
-//! [`std::io::Read`] fills a `&mut [u8]`, which shared memory never is. Files, pipes and sockets need none: the kernel copies
-//! to and from the memory itself. Other streams go through a buffer: [`Bounced`].
+//! [`std::io::Read`] fills a `&mut [u8]`, which shared memory never is. Files, pipes and sockets do not need one: the kernel copies to and
+//! from the memory itself. Other streams use a buffer: [`Bounced`].
 
 use std::fs::File;
 use std::io::{self, Cursor, ErrorKind, PipeReader, PipeWriter, Read, Write};
@@ -11,13 +11,13 @@ use std::os::unix::net::UnixStream;
 
 use super::SharedSlice;
 
-/// Bytes of the buffer of a [`Bounced`] stream: fits the second-level cache.
+/// Buffer size of a [`Bounced`] stream in bytes: fits the second-level cache.
 const BOUNCE: usize = 64 << 10;
 
-/// Largest count of one system call, as read(2) and write(2) document it.
+/// Maximum count of one system call, as read(2) and write(2) document it.
 const MAX_COUNT: usize = 0x7FFF_F000;
 
-/// Source of bytes for shared memory, as [`std::io::Read`] is one for a slice.
+/// Source of bytes for shared memory, as [`std::io::Read`] is for a slice.
 ///
 /// ```
 /// use fpga_pci::{HugePages, ReadVolatile, SharedMemory};
@@ -28,16 +28,16 @@ const MAX_COUNT: usize = 0x7FFF_F000;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait ReadVolatile {
-    /// Reads at most as many bytes as `into` has; the number of bytes, 0 at the end of the source.
+    /// Reads at most as many bytes as `into` has. Returns the number of bytes, 0 at the end of the source.
     ///
     /// # Errors
-    /// The source's.
+    /// Errors of the source.
     fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize>;
 
-    /// Fills `into`.
+    /// Fills `into` completely.
     ///
     /// # Errors
-    /// [`ErrorKind::UnexpectedEof`] if the source ends before; else the source's.
+    /// [`ErrorKind::UnexpectedEof`] if the source ends before; otherwise errors of the source.
     fn read_exact_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<()> {
         let mut rest = into;
         while !rest.is_empty() {
@@ -52,18 +52,18 @@ pub trait ReadVolatile {
     }
 }
 
-/// Sink for the bytes of shared memory, as [`std::io::Write`] is one for a slice.
+/// Sink for the bytes of shared memory, as [`std::io::Write`] is for a slice.
 pub trait WriteVolatile {
-    /// Writes at most as many bytes as `from` has; the number of bytes.
+    /// Writes at most as many bytes as `from` has. Returns the number of bytes.
     ///
     /// # Errors
-    /// The sink's.
+    /// Errors of the sink.
     fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize>;
 
     /// Writes all of `from`.
     ///
     /// # Errors
-    /// [`ErrorKind::WriteZero`] if the sink takes no more; else the sink's.
+    /// [`ErrorKind::WriteZero`] if the sink accepts no more; otherwise errors of the sink.
     fn write_all_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<()> {
         let mut rest = from;
         while !rest.is_empty() {
@@ -78,7 +78,7 @@ pub trait WriteVolatile {
     }
 }
 
-/// What follows the first `count` bytes, a number that a stream reported.
+/// Returns the part after the first `count` bytes, a number that a stream reported.
 fn behind(memory: SharedSlice<'_>, count: usize) -> io::Result<SharedSlice<'_>> {
     let left = memory.len().checked_sub(count);
     let rest = left.and_then(|left| memory.slice(count, left).ok());
@@ -96,15 +96,15 @@ fn outcome(count: isize) -> io::Result<usize> {
 
 fn read_file(file: BorrowedFd<'_>, into: SharedSlice<'_>) -> io::Result<usize> {
     let count = into.len().min(MAX_COUNT);
-    // SAFETY: the descriptor is borrowed. `count` bytes from that address on are live shared memory, made of atomics, which
-    // anybody may write: the kernel too.
+    // SAFETY: the descriptor is borrowed. `count` bytes from that address on are live shared memory, made of atomics, which others may
+    // write: the kernel too.
     outcome(unsafe { libc::read(file.as_raw_fd(), into.as_mut_ptr().cast(), count) })
 }
 
 fn write_file(file: BorrowedFd<'_>, from: SharedSlice<'_>) -> io::Result<usize> {
     let count = from.len().min(MAX_COUNT);
-    // SAFETY: the descriptor is borrowed. `count` bytes from that address on are live and initialised; the kernel copies them, and
-    // whoever changes them meanwhile changes what it copies.
+    // SAFETY: the descriptor is borrowed. `count` bytes from that address on are live and initialised; the kernel copies them, and a
+    // concurrent change only changes the copied bytes.
     outcome(unsafe { libc::write(file.as_raw_fd(), from.as_mut_ptr().cast_const().cast(), count) })
 }
 
@@ -178,7 +178,7 @@ impl<T: WriteVolatile + ?Sized> WriteVolatile for Box<T> {
     }
 }
 
-/// Any [`Read`] or [`Write`] as a stream for shared memory: one more copy, through a buffer of 64 KiB.
+/// Adapter of any [`Read`] or [`Write`] to a stream for shared memory: one more copy, through a buffer of 64 KiB.
 #[derive(Debug)]
 pub struct Bounced<T> {
     inner: T,
@@ -192,13 +192,13 @@ impl<T> Bounced<T> {
         Self { inner, buffer: vec![0; BOUNCE].into_boxed_slice() }
     }
 
-    /// The stream.
+    /// Returns the inner stream.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.inner
     }
 
-    /// As much of the buffer as fits `memory`.
+    /// Returns the stream, and the part of the buffer that fits into `memory`.
     fn part(&mut self, memory: SharedSlice<'_>) -> (&mut T, &mut [u8]) {
         let count = memory.len().min(self.buffer.len());
         (&mut self.inner, self.buffer.get_mut(..count).unwrap_or_default())
@@ -209,7 +209,7 @@ impl<T: Read> ReadVolatile for Bounced<T> {
     fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize> {
         let (inner, buffer) = self.part(into);
         let count = inner.read(buffer)?;
-        // More than was asked for is reported as it is, and refused by the caller.
+        // A count larger than requested is returned unchanged, and refused by the caller.
         into.write(0, buffer.get(..count).unwrap_or(buffer)).map_err(io::Error::other)?;
         Ok(count)
     }

@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the operation should say about bounds first and alignment second.
+/// Expected result of an operation: bounds are checked first, then alignment.
 fn expected(offset: usize, length: usize, alignment: usize) -> Result<(), MemoryError> {
     if offset + length > SIZE {
         return Err(MemoryError::OutOfRange { offset, length, size: SIZE });
@@ -124,7 +124,7 @@ proptest! {
         prop_assert_eq!(memory.view().slice(offset, length).is_err(), outside);
         prop_assert_eq!(memory.copy_from(0, &memory, offset, length).is_err(), outside);
         prop_assert_eq!(memory.store_descriptor(offset, [0; 4]).is_err(), offset > SIZE - 32 || !offset.is_multiple_of(8));
-        // Hints change nothing, whatever they are given.
+        // Hints change nothing, for any arguments.
         memory.view().prefetch_read(offset, length);
         memory.view().prefetch_write(offset, length);
         memory.view().prefetch_write(offset % SIZE, length);
@@ -215,7 +215,7 @@ fn memory_from_mapping_keeps_content() {
     assert_eq!(last, [0, 9]);
     assert!(memory.read(SIZE, &mut last).is_err());
     assert!(memory.file().is_none());
-    // The last of two clones unmaps: the first one's end changes nothing.
+    // The last of two clones unmaps; dropping the first changes nothing.
     let clone = memory.clone();
     drop(memory);
     clone.store_u32(0, 5).unwrap();
@@ -223,7 +223,7 @@ fn memory_from_mapping_keeps_content() {
     assert!(kernel_flags(address.addr()).contains(&"dc".to_owned()), "not copied into children");
 }
 
-/// The flags of the mapping that holds an address, as the kernel lists them. It joins neighbours that are alike.
+/// Returns the flags of the mapping that holds an address, from the kernel's list, which joins adjacent mappings with the same flags.
 fn kernel_flags(address: usize) -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let holds = |line: &str| {
@@ -259,9 +259,8 @@ fn memory_file_is_shared_and_keeps_size() {
     assert!(SharedMemory::from_file(wrapping, u64::MAX, 4096).is_err());
 }
 
-/// Two threads on one memory: words arrive whole and in the order of release and acquire, and copies are made of what
-/// was written: these 64 bytes, whose ends are multiples of 16, even of whole words, though no more than bytes is
-/// promised.
+/// Two threads on one memory: words arrive whole and in the order of release and acquire, and copies consist of written values. Copies of
+/// these 64 bytes, whose ends are multiples of 16, even consist of whole words, although only bytes are guaranteed.
 #[test]
 fn memory_two_threads_see_whole_words_in_order() {
     const ROUNDS: u64 = 20_000;
@@ -294,7 +293,7 @@ fn memory_two_threads_see_whole_words_in_order() {
     assert_eq!(memory.load_u32(512), Ok(u32::try_from(ROUNDS).unwrap()));
 }
 
-/// Whether some round wrote this word: multiplication by an odd number can be undone.
+/// Whether some round wrote this word: multiplication by an odd number is invertible.
 fn possible(word: u64, rounds: u64) -> bool {
     // Newton's iteration for the inverse modulo 2^64; each step doubles the bits that are right.
     let odd = 0x0101_0101_0101_0101_u64;

@@ -1,21 +1,20 @@
-//! Surviving bus errors: what an access to a mapped BAR raises (SIGBUS) when the device was removed, is being reset or has
-//! memory decoding off; and an access to a mapped file when its owner has made it shorter, or has punched a hole into huge pages
-//! that the system has none left to fill with.
+//! Handling of bus errors (SIGBUS). An access to a mapped BAR raises one when the device was removed, is being reset or has memory decoding
+//! off. An access to a mapped file raises one when its owner has shortened it, or has punched a hole into huge pages that the system cannot
+//! refill.
 //!
-//! Without this module's handler the process dies. With it, the page that was accessed is replaced by a private one that
-//! is all ones, the area it belongs to is marked, and the access goes on. Every later access through that area finds the
-//! mark (it is the number that is compared with the device's generation anyway), so the price is paid by nobody but the one
-//! that fails.
+//! Without this module's handler the process is killed. With it, the accessed page is replaced by a private one that is all ones, its area
+//! is marked, and the access continues. Every later access through that area finds the mark. The mark is the number that is compared with
+//! the device's generation anyway, so only failing accesses have a cost.
 //!
-//! # What the handler does not touch
+//! # Scope of the handler
 //!
-//! It acts on faults at addresses inside mapped BARs and files of this package, and on nothing else: any other SIGBUS, and one that
-//! was sent with `kill`, goes to the handler that was there before, or does what it does without one.
+//! It handles faults at addresses inside mapped BARs and files of this package, and no others: any other SIGBUS, and one that was sent with
+//! `kill`, is passed to the earlier handler, or has its default effect if there was none.
 //!
 //! # Inside the handler
 //!
-//! No lock, no allocation, nothing of the C library: a walk over a list that only ever grows, one `mmap` system call. The
-//! entries are re-used; a sequence number tells the walk of an entry that is being changed.
+//! No lock, no allocation, no C library call: a walk over a list that only grows, and one `mmap` system call. List entries are reused; a
+//! sequence number shows that an entry is being changed.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -30,25 +29,25 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::OsError;
 
-/// The generation that no device reaches: the area is gone.
+/// Generation that no device reaches: the area is gone.
 pub(super) const GONE: u64 = u64::MAX;
 
-/// What the handler needs, made before it is installed. Never freed.
+/// State that the handler needs, created before it is installed. Never freed.
 struct HandlerState {
-    /// One page of ones.
+    /// File with one page of ones.
     ones: Arc<OwnedFd>,
-    /// What was there before.
+    /// Earlier action for SIGBUS.
     before: libc::sigaction,
 }
 
-/// The current one; null before the first installation.
+/// Current state; null before the first installation.
 static GUARD: AtomicPtr<HandlerState> = AtomicPtr::new(ptr::null_mut());
 static INSTALLED: Installed = Installed::new();
 
-/// Whether something is in force: true only after it is, however many threads ask for it at once.
+/// Whether an installation is complete: true only afterwards, also when several threads request it at once.
 struct Installed {
     done: AtomicBool,
-    /// Held while it is being put in force.
+    /// Held during the installation.
     busy: Mutex<()>,
 }
 
@@ -61,7 +60,7 @@ impl Installed {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Calls `install` unless an earlier call has succeeded. Threads that come meanwhile wait for its outcome.
+    /// Calls `install` unless an earlier call has succeeded. Concurrent callers wait for its outcome.
     fn once<E>(&self, install: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_done() {
@@ -75,7 +74,7 @@ impl Installed {
 /// First entry of the list of mapped areas.
 static AREAS: AtomicPtr<WatchedArea> = AtomicPtr::new(ptr::null_mut());
 
-/// A mapped area, as the handler sees it. Never freed.
+/// Mapped area, as the handler sees it. Never freed.
 pub(crate) struct WatchedArea {
     next: AtomicPtr<WatchedArea>,
     used: AtomicBool,
@@ -83,13 +82,13 @@ pub(crate) struct WatchedArea {
     sequence: AtomicU64,
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Bytes of a page of a file; 0 for a BAR, whose pages are the system's.
+    /// Page size of a file in bytes; 0 for a BAR, which has the system's pages.
     page: AtomicUsize,
-    /// The device's generation that the area belongs to, or [`GONE`].
+    /// Generation of the device at the time of mapping, or [`GONE`].
     generation: AtomicU64,
 }
 
-/// An area that is watched while this lives. Drop it before the area is unmapped: somebody else's mapping may take its place.
+/// Watches an area during its lifetime. Drop it before the area is unmapped: another mapping may be placed there.
 pub(crate) struct AreaGuard(&'static WatchedArea);
 
 impl AreaGuard {
@@ -120,8 +119,8 @@ impl AreaGuard {
     /// Whether an access has raised a bus error, this thread's last one included.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
-        // The access before may have read the page that the handler put there: not to be moved behind this look. The
-        // handler marks the area first, so whoever reads the page finds the mark.
+        // The preceding access may have read the page that the handler put there, and must not be moved behind this check. The handler
+        // marks the area first, so a thread that reads the page finds the mark.
         fence(Ordering::Acquire);
         self.generation() == GONE
     }
@@ -135,7 +134,7 @@ impl Drop for AreaGuard {
 }
 
 impl WatchedArea {
-    /// An entry that nobody uses, or a new one.
+    /// Claims an unused entry, or allocates a new one.
     fn claim() -> &'static Self {
         let mut next = AREAS.load(Ordering::Acquire);
         // SAFETY: entries are leaked boxes: valid for ever, and changed through atomics only.
@@ -165,7 +164,7 @@ impl WatchedArea {
         }
     }
 
-    /// Changes the range. Only whoever has claimed the entry does.
+    /// Changes the range. Only the claimant of the entry calls this.
     fn set(&self, start: usize, end: usize) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence | 1, Ordering::Relaxed);
@@ -175,7 +174,7 @@ impl WatchedArea {
         self.sequence.store((sequence | 1).wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether `address` is in the range. An entry that is being changed is not one that a thread is accessing.
+    /// Whether `address` is in the range. An entry that is being changed is not one that a thread accesses.
     fn contains(&self, address: usize) -> bool {
         let before = self.sequence.load(Ordering::Acquire);
         let range = self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
@@ -183,7 +182,7 @@ impl WatchedArea {
         before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before && range.contains(&address)
     }
 
-    /// The area that `address` is in.
+    /// Returns the area that contains `address`.
     fn find(address: usize) -> Option<&'static Self> {
         let mut next = AREAS.load(Ordering::Acquire);
         // SAFETY: as in `claim`.
@@ -198,36 +197,35 @@ impl WatchedArea {
 }
 
 /// Makes accesses to mapped BARs survive a device that is removed, reset or has memory decoding off: they end in
-/// [`MmioError::Gone`](crate::MmioError::Gone) instead of killing the process with SIGBUS. Accesses to a
-/// [mapped file](crate::SharedMemory::from_file) that somebody has made shorter find zeros
-/// ([`SharedMemory::is_lost`](crate::SharedMemory::is_lost)). Once on, it stays on for the life of the
-/// process, for what is mapped already too; calling it again does nothing.
+/// [`MmioError::Gone`](crate::MmioError::Gone), and SIGBUS does not kill the process. Accesses to a [mapped
+/// file](crate::SharedMemory::from_file) that another process has shortened find zeros
+/// ([`SharedMemory::is_lost`](crate::SharedMemory::is_lost)). It stays in force until the process ends, also for existing mappings; calling
+/// it again does nothing.
 ///
-/// This installs a handler for SIGBUS, which is the process's and not this package's: hence only on request. The handler that
-/// was there before gets every SIGBUS that is not about either. Whoever installs a handler afterwards takes the
-/// signal away, unless that handler passes on what it does not know.
+/// This installs a handler for SIGBUS, a resource of the whole process: therefore only on request. The earlier handler receives every
+/// SIGBUS that concerns neither. A handler that is installed later replaces this one, unless it passes on signals that it does not handle.
 ///
-/// Without it, BARs are read and written by system calls, which fail cleanly and take about a microsecond each, unless a program
-/// insists on the mapping ([`BarAccess`](crate::vfio::BarAccess)). Call it before cards are opened.
+/// Without it, BARs are read and written by system calls, which fail cleanly and take about a microsecond each, unless a program requests
+/// the mapping ([`BarAccess`](crate::vfio::BarAccess)). Call it before cards are opened.
 ///
 /// # Errors
-/// The system's reason for giving no memory file, or for refusing the handler.
+/// Error of the system when creating the memory file, or installing the handler.
 pub fn catch_bus_errors() -> Result<(), OsError> {
     INSTALLED.once(install)
 }
 
-/// Puts the handler in force, with all that it needs.
+/// Installs the handler and its state.
 fn install() -> Result<(), OsError> {
     let before = action(None)?;
     let ones = Arc::new(page_of_ones()?);
     HandlerState::publish(&ones, before);
     let mut ours = before;
     ours.sa_sigaction = on_bus_error as *const () as usize;
-    // On the signal stack where the thread has one, as the handler of the standard library wants it, to which this one may
-    // pass a stack overflow.
+    // On the signal stack if the thread has one: the standard library's handler requires it, and this one may pass a stack overflow on to
+    // it.
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     let replaced = action(Some(&ours))?;
-    // Somebody may have installed another one since it was asked for.
+    // Another thread may have installed a handler since it was queried.
     if replaced.sa_sigaction != before.sa_sigaction || replaced.sa_flags != before.sa_flags {
         HandlerState::publish(&ones, replaced);
     }
@@ -235,14 +233,14 @@ fn install() -> Result<(), OsError> {
 }
 
 impl HandlerState {
-    /// Makes this the current one. The former is leaked: a handler may be using it.
+    /// Makes this the current state. The earlier one is leaked: a handler may be using it.
     fn publish(ones: &Arc<OwnedFd>, before: libc::sigaction) {
         let guard = Box::leak(Box::new(Self { ones: Arc::clone(ones), before }));
         GUARD.store(ptr::from_mut(guard), Ordering::Release);
     }
 
     fn current() -> Option<&'static Self> {
-        // SAFETY: null, or a leaked box that nobody changes.
+        // SAFETY: null, or a leaked box that is never changed.
         unsafe { GUARD.load(Ordering::Acquire).as_ref() }
     }
 }
@@ -253,7 +251,7 @@ pub fn bus_errors_caught() -> bool {
     INSTALLED.is_done()
 }
 
-/// A file of one page that is all ones, and stays so.
+/// Creates a file with one page of ones that cannot be changed.
 fn page_of_ones() -> Result<OwnedFd, OsError> {
     let file = rustix::fs::memfd_create("all-ones", MemfdFlags::CLOEXEC)?;
     let page = vec![0xFF; rustix::param::page_size()];
@@ -264,11 +262,11 @@ fn page_of_ones() -> Result<OwnedFd, OsError> {
     }
 }
 
-/// What happens on SIGBUS; and changes it to `new`.
+/// Returns the action for SIGBUS, and changes it to `new`.
 fn action(new: Option<&libc::sigaction>) -> Result<libc::sigaction, OsError> {
     let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: both addresses are null or those of a `sigaction` that lives beyond the call. A new action is `on_bus_error`,
-    // which has the signature that SA_SIGINFO asks for and keeps to what a handler may do, or one that was in force before.
+    // SAFETY: both addresses are null or those of a `sigaction` that lives beyond the call. A new action is `on_bus_error`, which has the
+    // signature that SA_SIGINFO requires and only does what a handler may do, or an action that was in force before.
     let result =
         unsafe { libc::sigaction(libc::SIGBUS, new.map_or(ptr::null(), ptr::from_ref), old.as_mut_ptr()) };
     if result != 0 {
@@ -278,16 +276,16 @@ fn action(new: Option<&libc::sigaction>) -> Result<libc::sigaction, OsError> {
     Ok(unsafe { old.assume_init() })
 }
 
-/// The handler.
+/// SIGBUS handler.
 extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: with SA_SIGINFO the kernel hands over a valid structure, whose address field is set for SIGBUS.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
-    // Positive codes are the kernel's: nobody can send them.
+    // Positive codes come from the kernel: no process can send them.
     if code > 0
         && let Some(watch) = WatchedArea::find(address)
         && let Some(guard) = HandlerState::current()
     {
-        // First the mark, then the page: whoever reads the page finds the mark.
+        // First the mark, then the page: a thread that reads the page finds the mark.
         watch.generation.store(GONE, Ordering::SeqCst);
         let replaced = match watch.page.load(Ordering::Relaxed) {
             0 => replace_page(address, guard),
@@ -300,13 +298,13 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     chain_handler(signal, info, context, code);
 }
 
-/// Puts ones in the place of the page with `address`.
+/// Replaces the page of `address` by ones.
 fn replace_page(address: usize, guard: &HandlerState) -> bool {
     let page = rustix::param::page_size();
     let start = ptr::without_provenance_mut(address - address % page);
-    // SAFETY: the page belongs to a mapped BAR that some thread of this process is accessing just now, so it stays that BAR's
-    // until that access is over; BARs are accessed by volatile loads and stores only, whatever is behind them. What takes
-    // its place is readable, writable and private, and is unmapped with the BAR.
+    // SAFETY: the page belongs to a mapped BAR that some thread of this process is accessing at this moment, so it stays that BAR's until
+    // that access is over; BARs are accessed by volatile loads and stores only, for any content. The replacement is readable, writable and
+    // private, and is unmapped with the BAR.
     let mapped = unsafe {
         rustix::mm::mmap(
             start,
@@ -320,12 +318,12 @@ fn replace_page(address: usize, guard: &HandlerState) -> bool {
     mapped.is_ok()
 }
 
-/// Puts private zeros in the place of the file's page with `address`.
+/// Replaces the file's page of `address` by private zeros.
 fn replace_file_page(address: usize, page: usize) -> bool {
     let start = ptr::without_provenance_mut(address - address % page);
-    // SAFETY: the page belongs to a mapped file that some thread of this process is accessing just now, so it stays that file's until
-    // the access is over; such memory is accessed by atomics and copies only, whatever is behind it. What takes its place is readable,
-    // writable and private, and is unmapped with the rest. Pages of a file that the system gives in larger pieces are replaced as such.
+    // SAFETY: the page belongs to a mapped file that some thread of this process is accessing at this moment, so it stays that file's until
+    // the access is over; such memory is accessed by atomics and copies only, for any content. The replacement is readable, writable and
+    // private, and is unmapped with the rest. Huge pages of a file are replaced as a whole.
     let mapped = unsafe {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         rustix::mm::mmap_anonymous(start, page, access, MapFlags::PRIVATE | MapFlags::FIXED)
@@ -333,32 +331,32 @@ fn replace_file_page(address: usize, page: usize) -> bool {
     mapped.is_ok()
 }
 
-/// Does what would have happened without this handler.
+/// Passes the signal on to the earlier action.
 fn chain_handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, code: c_int) {
     let Some(guard) = HandlerState::current() else { return };
     let before = &guard.before;
     match before.sa_sigaction {
         libc::SIG_IGN if code <= 0 => {}
-        // The kernel ignores no bus error: it kills.
+        // The kernel does not ignore a bus error: it kills the process.
         libc::SIG_DFL | libc::SIG_IGN => {
             let mut default = *before;
             default.sa_sigaction = libc::SIG_DFL;
             let _ = action(Some(&default));
-            // A fault comes again as soon as this returns; a signal that somebody sent does not.
+            // A fault is raised again as soon as this returns; a signal sent by a process is not.
             if code <= 0 {
                 // SAFETY: sends a signal to this thread; it arrives when the handler returns.
                 unsafe { libc::raise(signal) };
             }
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: whoever installed it with SA_SIGINFO gave a function of this signature, which the kernel would have
-            // called with the same arguments.
+            // SAFETY: an action with SA_SIGINFO has a function of this signature, which the kernel would have called with the same
+            // arguments.
             let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                 unsafe { core::mem::transmute(handler) };
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: without SA_SIGINFO the function takes the signal's number alone.
+            // SAFETY: without SA_SIGINFO the function takes only the signal's number.
             let handler: extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
             handler(signal);
         }
@@ -405,7 +403,7 @@ mod tests {
 
     #[test]
     fn bus_error_areas_are_found_while_watched() {
-        // Addresses that no mapping has: above what user space gets.
+        // Addresses that no mapping has: above the user address space.
         let base = usize::MAX / 2;
         let first = AreaGuard::new(base, 0x1000, 3);
         let second = AreaGuard::new(base + 0x2000, 0x1000, 4);
@@ -416,7 +414,7 @@ mod tests {
         let entry = ptr::from_ref(first.0);
         drop(first);
         assert_eq!((found(base), found(base + 0x2000)), (None, Some(4)));
-        // Some entry that was given back is used again, so the list does not grow with every BAR that is opened.
+        // Released entries are reused, so the list does not grow with every opened BAR.
         assert!(!second.is_gone());
         drop(second);
         // SAFETY: entries are never freed.

@@ -1,4 +1,4 @@
-//! A BAR mapped into the process, with the holes that the system leaves in it.
+//! BAR that is mapped into the process, except for ranges that the system excludes.
 
 use core::fmt;
 use core::ops::Range;
@@ -14,29 +14,29 @@ use super::bus_error::{AreaGuard, GONE};
 use super::{Mmio, check_access};
 use crate::{MmioError, OsError};
 
-/// What a mapped BAR asks about its device.
+/// State of the device that a mapped BAR checks.
 pub trait Liveness: Send + Sync {
-    /// Whether the device still answers at its BARs, found out by other means than them (configuration space). Asked only
-    /// after a register read as all ones, so it may be slow.
+    /// Whether the device still answers at its BARs, determined by other means (configuration space). Called only after a register read as
+    /// all ones, so it may be slow.
     fn is_present(&self) -> bool;
 
-    /// A number that changes whenever the device is reset: handles from before are stale. Asked at every access.
+    /// Number that changes with each reset of the device: handles from before are stale. Called at every access.
     fn generation(&self) -> u64;
 }
 
-/// A BAR mapped with `mmap`, in one or several areas; what lies between the areas (such as the page with the MSI-X
-/// table, which the kernel keeps for itself) is reached through the file descriptor.
+/// BAR mapped with `mmap`, in one or several areas. Ranges between the areas (such as the page with the MSI-X table, which the kernel
+/// reserves) are accessed through the file descriptor.
 ///
-/// While memory decoding is off (during a reset, after removal) touching a mapped BAR raises SIGBUS. The generation check
-/// makes that a small window; [`catch_bus_errors`](super::catch_bus_errors) closes it, and so does mapping no area at all.
+/// While memory decoding is off (during a reset, after removal) an access to a mapped BAR raises SIGBUS. The generation check leaves only a
+/// short time window for that; [`catch_bus_errors`](super::catch_bus_errors) closes it, and so does mapping no area at all.
 pub struct MappedBar {
     file: Arc<OwnedFd>,
-    /// Where the BAR starts in the file.
+    /// Start of the BAR in the file.
     file_offset: u64,
     size: u64,
     areas: Vec<MappedArea>,
     presence: Arc<dyn Liveness>,
-    /// The generation this handle belongs to.
+    /// Device generation of this handle.
     generation: u64,
 }
 
@@ -45,9 +45,9 @@ struct MappedArea {
     /// Bytes from the start of the BAR.
     start: u64,
     end: u64,
-    /// How far into the mapping `start` is: less than a page.
+    /// Offset of `start` in the mapping: less than a page.
     skip: u64,
-    /// Before the mapping, so that it goes first. Also holds the generation, which a bus error changes.
+    /// Before the mapping, so that it is dropped first. Also holds the generation, which a bus error changes.
     watched: AreaGuard,
     mapping: MmapRaw,
 }
@@ -63,13 +63,12 @@ impl fmt::Debug for MappedBar {
 }
 
 impl MappedBar {
-    /// Maps `areas` (bytes from the start of the BAR, multiples of 8) of the BAR that starts at `file_offset` of `file`, at a
-    /// page, and is `size` bytes long. Pages that an area has only a part of are mapped, but accessed inside the area
-    /// only. Everything else is accessed by reads and writes of the file.
+    /// Maps `areas` of a BAR (bytes from the start of the BAR, multiples of 8). The BAR starts at `file_offset` of `file`, at a page
+    /// boundary, and is `size` bytes long. A page that belongs to an area only partly is mapped, but accessed only inside the area.
+    /// Everything else is accessed by reads and writes of the file.
     ///
     /// # Errors
-    /// The start of the area that could not be mapped, and the system's reason. An area that does not lie inside
-    /// the BAR is `EINVAL`.
+    /// The start of the area that could not be mapped, and the system's reason. An area that does not lie inside the BAR is `EINVAL`.
     pub fn map(
         file: Arc<OwnedFd>,
         file_offset: u64,
@@ -82,7 +81,7 @@ impl MappedBar {
         let generation = presence.generation();
         let mut mapped = Vec::with_capacity(areas.len());
         for area in areas {
-            // The mapping itself would round the offset down to a page; the alignment of the cells rests on this.
+            // The mapping itself would round the offset down to a page; the alignment of the cells depends on this check.
             let aligned = area.start.is_multiple_of(8) && file_offset.is_multiple_of(page);
             if area.start >= area.end || area.end > size || !aligned {
                 return Err(invalid(area));
@@ -95,7 +94,7 @@ impl MappedBar {
                 .len(length)
                 .map_raw(file.as_raw_fd())
                 .map_err(|error| (area.start, error.into()))?;
-            // To the end of the last page, all of which is mapped.
+            // To the end of the last page, which is mapped as a whole.
             let whole = length.next_multiple_of(rustix::param::page_size());
             let watched = AreaGuard::new(mapping.as_mut_ptr().addr(), whole, generation);
             mapped.push(MappedArea { start: area.start, end: area.end, skip, watched, mapping });
@@ -118,7 +117,7 @@ impl MappedBar {
         if generation == GONE { MmioError::Gone { at } } else { MmioError::Stale { at } }
     }
 
-    /// Reads by file descriptor. Unlike the mapping this reports an error when memory decoding is off.
+    /// Reads by file descriptor. Unlike the mapping, this returns an error when memory decoding is off.
     fn read_file<const N: usize>(&self, at: BarOffset) -> Result<[u8; N], MmioError> {
         let mut bytes = [0; N];
         match rustix::io::pread(self.file.as_fd(), &mut bytes[..], self.file_offset.saturating_add(at.get()))
@@ -137,7 +136,8 @@ impl MappedBar {
         }
     }
 
-    /// All ones is what a dead link returns, and also a value that a register may hold: ask elsewhere.
+    /// Confirms that the device is present. An all-ones read means a link that is down, or a valid register value, so another source is
+    /// checked.
     #[cold]
     fn confirm_presence(&self, at: BarOffset) -> Result<(), MmioError> {
         if self.presence.is_present() { Ok(()) } else { Err(MmioError::Gone { at }) }
@@ -153,13 +153,13 @@ fn refused(at: BarOffset, errno: Errno) -> MmioError {
 }
 
 impl MappedArea {
-    /// What was read, unless the device was gone.
+    /// Returns the value read, unless the device is gone.
     fn read<T: Copy>(&self, at: BarOffset) -> Result<T, MmioError> {
         let value = self.cell::<T>(at).read();
         if self.watched.is_gone() { Err(MmioError::Gone { at }) } else { Ok(value) }
     }
 
-    /// The register cell at `at`, which the caller has found to lie inside this area and to be aligned.
+    /// Register cell at `at`. The caller has checked that it lies inside this area and is aligned.
     fn cell<T: Copy>(&self, at: BarOffset) -> &RW<T> {
         let offset = at.get() - self.start + self.skip;
         debug_assert!(offset + size_of::<T>() as u64 <= self.mapping.len() as u64);

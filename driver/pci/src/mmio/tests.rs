@@ -8,10 +8,10 @@ use crate::OsError;
 use rustix::fs::MemfdFlags;
 
 const SIZE: u64 = 0x4000;
-/// Mapped; the other pages are holes.
+/// The first page is mapped; the others are not.
 const FIRST_PAGE: [core::ops::Range<u64>; 1] = [core::ops::Range { start: 0, end: 0x1000 }];
 
-/// A device that is there, or not, and can be reset.
+/// Device that can be present or absent, and can be reset.
 struct Switch {
     present: AtomicBool,
     generation: AtomicU64,
@@ -27,7 +27,7 @@ impl Liveness for Switch {
     }
 }
 
-/// A file in the place of a device, with the BAR one page into it.
+/// File that stands in for a device, with the BAR at an offset of one page.
 fn mapped(areas: &[core::ops::Range<u64>]) -> (Bar, Arc<Switch>, Arc<OwnedFd>) {
     let file = rustix::fs::memfd_create("bar", MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 0x1000 + SIZE).unwrap();
@@ -44,7 +44,7 @@ fn at(offset: u64) -> BarOffset {
 
 #[test]
 fn bar_mapped_areas_and_holes_act_as_one() {
-    // The second page is left out, as a page with an MSI-X table is.
+    // The second page is not mapped, as a page with an MSI-X table.
     let (bar, _, file) = mapped(&[0..0x1000, 0x2000..SIZE]);
     for offset in [0, 0xFFC, 0x1000, 0x1FFC, 0x2000, SIZE - 4] {
         let value = u32::try_from(offset).unwrap() | 0xA000_0000;
@@ -100,7 +100,7 @@ fn bar_refused_file_access_is_error() {
 
 #[test]
 fn bar_areas_may_start_and_end_inside_page() {
-    // A table from 0x800 to 0xA00, in a page that holds registers too.
+    // A table from 0x800 to 0xA00, in a page that also holds registers.
     let (bar, _, file) = mapped(&[0..0x800, 0xA00..SIZE]);
     for offset in [0x7FC, 0x800, 0x9FC, 0xA00, 0xFFC, SIZE - 4] {
         let value = u32::try_from(offset).unwrap() | 0xB000_0000;
@@ -116,7 +116,7 @@ fn bar_without_mapped_areas_raises_no_signal() {
     let (bar, switch, file) = mapped(&[]);
     bar.write32(at(8), 0x1234_5678).unwrap();
     assert_eq!((bar.read32(at(8)), bar.read64(at(8))), (Ok(0x1234_5678), Ok(0x1234_5678)));
-    // Where the mapping would raise SIGBUS.
+    // A mapped access would raise SIGBUS here.
     rustix::fs::ftruncate(&*file, 0x1000).unwrap();
     assert!(matches!(bar.read32(at(8)), Err(MmioError::Refused { .. })));
     assert_eq!(bar.write32(at(8), 1), Ok(()), "a file grows again");
@@ -141,7 +141,7 @@ fn bar_area_outside_is_refused() {
     }
 }
 
-/// A backend with nothing but the two operations that must be there; keeps what it is asked for.
+/// Backend with only the two required operations; records the requests.
 struct Recorder(Mutex<Vec<(u64, Option<u32>)>>);
 
 impl Mmio for Recorder {
@@ -202,7 +202,7 @@ fn bar_subview_access_beyond_end_is_refused() {
 }
 
 proptest! {
-    /// Any access: the backend and the view agree with plain arithmetic, and nothing outside is touched.
+    /// For any access: backend and view agree with plain arithmetic, and nothing outside is accessed.
     #[test]
     fn bar_bounds_and_alignment_match_arithmetic(base in 0_u64..0x30, length in 0_u64..0x120, offset in prop_oneof![0_u64..0x120, any::<u64>()], wide: bool) {
         let (base, width) = (base * 4, if wide { 8 } else { 4 });

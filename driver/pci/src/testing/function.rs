@@ -1,4 +1,4 @@
-//! A PCI function that has configuration space, one BAR of memory and a record of its mappings, and does nothing.
+//! PCI function with configuration space, one BAR of memory and a record of its mappings, without any behaviour.
 
 use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::{
 /// Size of BAR 0 in bytes.
 const BAR_SIZE: u64 = 4096;
 
-/// A [`Backend`] without a device: for tests of what stands on a transport.
+/// [`Backend`] without a device, for tests of code above a backend.
 #[derive(Debug)]
 pub struct StubBackend {
     config: Mutex<[u8; 256]>,
@@ -32,11 +32,11 @@ pub struct StubBackend {
 struct Words(Vec<AtomicU32>);
 
 impl StubBackend {
-    /// A function whose device may be given addresses in `ranges`.
+    /// Creates a function whose device may use addresses in `ranges`.
     #[must_use]
     pub fn new(ranges: Vec<RangeInclusive<Iova>>) -> Self {
         let mut config = [0; 256];
-        // Some vendor and device, so that it counts as present.
+        // Any vendor and device id, so that it counts as present.
         config[..4].copy_from_slice(&[0xEE, 0x10, 0x38, 0x90]);
         Self {
             config: Mutex::new(config),
@@ -48,7 +48,7 @@ impl StubBackend {
         }
     }
 
-    /// Start and length of everything mapped, ascending.
+    /// Start and length of all mappings, ascending.
     #[must_use]
     pub fn mapped(&self) -> Vec<(Iova, u64)> {
         lock(&self.mappings)
@@ -57,7 +57,7 @@ impl StubBackend {
             .collect()
     }
 
-    /// Reads as the device would: through the mappings.
+    /// Reads through the mappings, as the device would.
     ///
     /// # Errors
     /// [`DmaMapError::NotMapped`] if the bytes do not lie in one mapping that the device may read.
@@ -66,7 +66,7 @@ impl StubBackend {
         self.dma(iova, length, DmaAccess::device_reads, |memory, offset| memory.read(offset, into))
     }
 
-    /// Writes as the device would: through the mappings.
+    /// Writes through the mappings, as the device would.
     ///
     /// # Errors
     /// [`DmaMapError::NotMapped`] if the bytes do not lie in one mapping that the device may write.
@@ -92,12 +92,12 @@ impl StubBackend {
         access(memory, offset).map_err(|_| not_mapped)
     }
 
-    /// From now on mapping is refused, or no more.
+    /// Sets whether mapping is refused from now on.
     pub fn refuse_map(&self, refuse: bool) {
         self.refuse_map.store(refuse, Ordering::Relaxed);
     }
 
-    /// From now on unmapping is refused, or no more.
+    /// Sets whether unmapping is refused from now on.
     pub fn refuse_unmap(&self, refuse: bool) {
         self.refuse_unmap.store(refuse, Ordering::Relaxed);
     }

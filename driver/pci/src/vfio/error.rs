@@ -1,4 +1,4 @@
-//! Why a device could not be opened.
+//! Errors of opening a device.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -9,27 +9,27 @@ use super::options::ParseVfioOptionError;
 use crate::error::DisplayList;
 use crate::{ConfigError, OsError, OtherFunction, ParsePciAddressError, PciAddress};
 
-/// What to do about a missing IOMMU. Sources: the kernel's `Documentation/admin-guide/kernel-parameters.txt` (`intel_iommu`,
-/// `amd_iommu`) and `CONFIG_INTEL_IOMMU_DEFAULT_ON`, which not every distribution sets.
+/// Advice for a missing IOMMU. Sources: the kernel's `Documentation/admin-guide/kernel-parameters.txt` (`intel_iommu`, `amd_iommu`) and
+/// `CONFIG_INTEL_IOMMU_DEFAULT_ON`, which not every distribution sets.
 const ENABLE_IOMMU_ADVICE: &str = "switch the IOMMU on in the firmware (Intel: VT-d; AMD: IOMMU or AMD-Vi) and on the kernel's command line (Intel: intel_iommu=on; AMD: on by itself unless amd_iommu=off is there), restart, and see what the kernel found: dmesg | grep -e DMAR -e AMD-Vi; a virtual machine needs a virtual IOMMU";
 
-/// Opening a device through vfio failed; nothing of it is left open. The steps in their order: address, device, IOMMU, driver,
-/// vfio itself, permission, the group or the device's file, and what the opened device says about itself.
+/// Error of opening a device through VFIO; nothing of it stays open. The variants follow the steps: address, device, IOMMU, driver, VFIO
+/// itself, permission, the group or the device file, and the replies of the opened device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VfioOpenError {
-    /// The text is no PCI address.
+    /// The text is not a PCI address.
     #[error(transparent)]
     BadAddress(#[from] ParsePciAddressError),
-    /// An option cannot be understood.
+    /// An option is invalid.
     #[error(transparent)]
     BadOption(#[from] ParseVfioOptionError),
-    /// There is no such device.
+    /// The device does not exist.
     #[error("there is no PCI device {address} ({} does not exist); lspci -D lists what there is, echo 1 > /sys/bus/pci/rescan looks again", path.display())]
     NotPresent {
-        /// The address asked for.
+        /// Requested address.
         address: PciAddress,
-        /// Where it would be.
+        /// Its path in sysfs if it existed.
         path: PathBuf,
     },
     /// The device is not bound to vfio-pci, though it could be.
@@ -40,7 +40,7 @@ pub enum VfioOpenError {
         /// The driver it is bound to, if any.
         driver: Option<String>,
     },
-    /// The device has no IOMMU group, whatever driver it is bound to: vfio-pci does not take it.
+    /// The device has no IOMMU group, with any driver: vfio-pci refuses it.
     #[error(
         "{address} cannot be used: {}, and without an IOMMU vfio-pci takes no card (its probe fails with -22, binding again does not help); {ENABLE_IOMMU_ADVICE}; VFIO's no-IOMMU mode is no way out: it is refused here, because the card could then reach all memory of the machine",
         if *others { "the IOMMU does not cover it (it has no iommu_group in sysfs, other devices have)" } else { "the IOMMU is off or there is none (/sys/kernel/iommu_groups is empty)" }
@@ -48,30 +48,30 @@ pub enum VfioOpenError {
     NoIommuGroup {
         /// The device.
         address: PciAddress,
-        /// Whether other devices have groups: then the IOMMU is on, but not for this one.
+        /// Whether other devices have groups: then the IOMMU is on, but does not cover this one.
         others: bool,
     },
-    /// The device is bound to vfio-pci without an IOMMU behind it.
+    /// The device is bound to vfio-pci without an IOMMU (no-IOMMU mode).
     #[error(
         "{address} is bound in VFIO's no-IOMMU mode (group {group}), which is refused: nothing translates or checks the card's addresses then, so that a wrong one overwrites any memory of the machine, and nothing keeps buffers where they are; {ENABLE_IOMMU_ADVICE}; then echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode and bind the card again"
     )]
     NoIommuMode {
         /// The device.
         address: PciAddress,
-        /// The group that vfio made for it.
+        /// The group that VFIO created for it.
         group: u32,
     },
-    /// The kernel offers no vfio, or not the interface asked for.
+    /// The kernel does not offer VFIO, or not the requested interface.
     #[error("this system offers no {interface} ({} does not exist); {advice}", path.display())]
     NoVfio {
-        /// What is missing.
+        /// Missing interface.
         interface: &'static str,
-        /// The file that is missing.
+        /// Missing file.
         path: PathBuf,
-        /// What to do.
+        /// Advice.
         advice: &'static str,
     },
-    /// A device file may not be opened.
+    /// No permission to open a device file.
     #[error("{} cannot be opened: {source}; give this user read and write permission: a udev rule such as SUBSYSTEM==\"vfio\", GROUP=\"fpga\", MODE=\"0660\" and membership in that group, or chown", path.display())]
     NoPermission {
         /// The file.
@@ -89,15 +89,15 @@ pub enum VfioOpenError {
         address: PciAddress,
         /// Its group.
         group: u32,
-        /// The members that are in the way: bound to other drivers. Empty if sysfs names none.
+        /// Members that block the group: bound to other drivers. Empty if sysfs names none.
         others: Vec<OtherFunction>,
     },
-    /// Somebody else uses the device, or another one of its group.
+    /// Another process uses the device, or another one of its group.
     #[error("{address} is in use: {} is held by {}; a device has one user at a time: end the other program, or drop every handle of it in this one (a BAR keeps its device)", path.display(), Holders(holders))]
     Busy {
         /// The device.
         address: PciAddress,
-        /// The file that could not be had.
+        /// File that could not be opened.
         path: PathBuf,
         /// Processes that have it open, as far as this user may see them.
         holders: Vec<Holder>,
@@ -112,7 +112,7 @@ pub enum VfioOpenError {
         /// The kernel module whose parameter it is.
         module: &'static str,
     },
-    /// The device wants a VF token, another one, or none.
+    /// The device requires a VF token, another one, or none.
     #[error(
         "{address}: the VF token {}; a virtual function whose physical function is used through vfio needs the token that was set there (option vf_token, environment variable FPGA_VF_TOKEN), any other device none; with iommufd the kernel takes tokens from 6.18 on", if *given { "is refused" } else { "is missing" }
     )]
@@ -124,7 +124,7 @@ pub enum VfioOpenError {
         /// The system's reason.
         source: OsError,
     },
-    /// The IOMMU permits no addresses at all.
+    /// The IOMMU permits no addresses.
     #[error(
         "{address}: the IOMMU permits no addresses: another device's reserved ranges or too small an address width leave nothing (see /sys/bus/pci/devices/{address}/iommu_group/reserved_regions)"
     )]
@@ -137,29 +137,29 @@ pub enum VfioOpenError {
     Step {
         /// The device.
         address: PciAddress,
-        /// Which step.
+        /// Name of the step.
         step: &'static str,
-        /// The reason.
+        /// Reason.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The opened device does not tell about a part of itself.
+    /// The opened device does not report one of its properties.
     #[error("the kernel does not tell about {what} of {address}: {source}")]
     Query {
         /// The device.
         address: PciAddress,
-        /// What was asked for.
+        /// Requested property.
         what: &'static str,
         /// The system's reason.
         source: OsError,
     },
-    /// The kernel's answer makes no sense.
+    /// The kernel's reply is invalid.
     #[error(
         "the kernel's answer about {what} of {address} cannot be understood; this kernel's vfio interface is not known to this program"
     )]
     Malformed {
         /// The device.
         address: PciAddress,
-        /// What was asked for.
+        /// Requested property.
         what: &'static str,
     },
     /// Configuration space cannot be used.
@@ -167,12 +167,12 @@ pub enum VfioOpenError {
     Config {
         /// The device.
         address: PciAddress,
-        /// What failed.
+        /// Reason.
         source: ConfigError,
     },
 }
 
-/// Who is in the way of a group.
+/// List of functions that block a group.
 struct Members<'a>(&'a [OtherFunction]);
 
 impl core::fmt::Display for Members<'_> {
@@ -184,7 +184,7 @@ impl core::fmt::Display for Members<'_> {
     }
 }
 
-/// Who has a file open.
+/// List of processes that have a file open.
 struct Holders<'a>(&'a [Holder]);
 
 impl core::fmt::Display for Holders<'_> {

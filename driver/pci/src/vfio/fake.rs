@@ -1,7 +1,7 @@
-//! A kernel for tests: a directory with what sysfs and `/dev` would show of a few devices, and answers to every request.
+//! Fake kernel for tests: a directory with the contents of sysfs and `/dev` for a few devices, and replies to every request.
 //!
-//! A device is a file in memory: configuration space and one BAR are read, written and mapped for real. Any call can be made to
-//! fail, and what is open is looked up among the process's descriptors, under a name of its own per kernel.
+//! A device is a file in memory: configuration space and one BAR are really read, written and mapped. Any call can be made to fail. Open
+//! files are found among the process's descriptors, under a name that is unique per fake kernel.
 
 use core::mem::offset_of;
 use std::collections::BTreeMap;
@@ -30,13 +30,13 @@ use crate::OsError;
 pub(super) const ADDRESS: &str = "0000:65:00.0";
 /// Its IOMMU group.
 pub(super) const GROUP: u32 = 7;
-/// Where BAR 0 and configuration space are in the device's file.
+/// Offsets of BAR 0 and configuration space in the device file.
 pub(super) const BAR: u64 = 0x10000;
 pub(super) const CONFIG: u64 = 0x40000;
 /// Ranges that may be mapped: around the MSI window, 39 bits.
 pub(super) const RANGES: [(u64, u64); 2] = [(0, 0xFEDF_FFFF), (0xFEF0_0000, 0x7F_FFFF_FFFF)];
 
-/// A step that can fail: opening a file, the container, or a request.
+/// Step that can fail: opening a file, the container, or a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Call {
     Open(&'static str),
@@ -45,9 +45,9 @@ pub(super) enum Call {
     Unmap,
 }
 
-/// What the kernel knows, and how it behaves.
+/// State and behaviour of the fake kernel.
 pub(super) struct State {
-    /// Steps that fail, with what.
+    /// Steps that fail, with their error.
     pub(super) failures: Vec<(Call, Errno)>,
     /// Requests in their order.
     pub(super) requests: Vec<Request>,
@@ -56,7 +56,7 @@ pub(super) struct State {
     pub(super) locked: LockedMemory,
     pub(super) max_mappings: usize,
     pub(super) viable: bool,
-    /// What to answer to a request for more message interrupts than this.
+    /// Maximum number of message interrupts; the reply to a request for more.
     pub(super) vectors_left: u32,
     /// Vectors by index: INTx, MSI, MSI-X, error, request. `None`: no such index.
     pub(super) vectors: [Option<u32>; 5],
@@ -64,14 +64,14 @@ pub(super) struct State {
     pub(super) can_reset: bool,
     /// Functions below the port: id (group or device), bus, devfn; `None`: no hot reset.
     pub(super) dependents: Option<Vec<(u32, u8, u8)>>,
-    /// Whether the device was opened by its own file.
+    /// Whether the device was opened by its device file.
     own_file: bool,
     /// Descriptors per index, as last set, and those for unmasking.
     pub(super) irq_files: BTreeMap<(u32, bool), Vec<i32>>,
-    /// Flags of the last binding, and the name asked of the group.
+    /// Flags of the last binding, and the name requested from the group.
     pub(super) bind_flags: u32,
     pub(super) device_name: String,
-    /// The group files that the last hot reset showed.
+    /// Group files shown by the last hot reset.
     pub(super) hot_groups: Option<u32>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Fake {
 }
 
 impl Fake {
-    /// A machine whose device can be opened either way.
+    /// Creates a machine whose device can be opened through both interfaces.
     pub(super) fn new() -> Arc<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("fake-kernel-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -127,12 +127,12 @@ impl Fake {
         Arc::new(fake)
     }
 
-    /// Where the kernel shows an IOMMU group.
+    /// Path of an IOMMU group in sysfs.
     pub(super) fn iommu_group(&self, group: u32) -> PathBuf {
         self.directory.path().join("sys/kernel/iommu_groups").join(group.to_string())
     }
 
-    /// Shows another function, bound to `driver`.
+    /// Adds another function, bound to `driver`.
     pub(super) fn add_function(&self, address: &str, driver: &str, group: u32) {
         let device = self.sysfs(address);
         fs::create_dir_all(&device).unwrap();
@@ -169,7 +169,7 @@ impl Fake {
         VfioBackend::open_on(kernel, ADDRESS.parse().unwrap(), options)
     }
 
-    /// Files that this kernel handed out and that are still open.
+    /// Number of files that this kernel handed out and that are still open.
     pub(super) fn open_files(&self) -> usize {
         let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
         let targets = links.filter_map(|link| fs::read_link(link.path()).ok());
@@ -177,7 +177,7 @@ impl Fake {
         targets.filter(|target| target.to_string_lossy().starts_with(&marker)).count() + self.devices_open()
     }
 
-    /// The device's file is opened again through procfs, so it counts by its inode.
+    /// Number of open device files. The device file is opened again through procfs, so it is recognised by its inode.
     fn devices_open(&self) -> usize {
         let own = rustix::fs::fstat(&self.device).unwrap();
         let own = (own.st_ino, own.st_dev);
@@ -185,7 +185,7 @@ impl Fake {
         let same = links.filter(|link| {
             rustix::fs::stat(link.path()).is_ok_and(|stat| stat.st_ino == own.0 && stat.st_dev == own.1)
         });
-        // Not counting the one here.
+        // Without the one of this fake.
         same.count() - 1
     }
 
@@ -199,7 +199,7 @@ impl Fake {
         self.device.as_fd()
     }
 
-    /// Lets `call` fail from now on.
+    /// Makes `call` fail from now on.
     pub(super) fn fail(&self, call: Call, errno: Errno) {
         self.state().failures.push((call, errno));
     }
@@ -270,7 +270,7 @@ fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// What a transport holds of a [`Fake`].
+/// Handle of a backend to a [`Fake`].
 struct FakeKernel(Arc<Fake>);
 
 impl Kernel for FakeKernel {
@@ -360,7 +360,7 @@ impl Fake {
             Request::IommuInfo => {
                 let mut info: Vec<u8> = [88_u32, 3].iter().flat_map(|word| word.to_ne_bytes()).collect();
                 info.extend(0x4020_1000_u64.to_ne_bytes());
-                // Capabilities: ranges, then mappings that are left.
+                // Capabilities: ranges, then available mappings.
                 let words: [u32; 6] = [24, 0, 1 << 16 | 1, 72, 2, 0];
                 info.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
                 info.extend(RANGES.iter().flat_map(|range| [range.0, range.1]).flat_map(u64::to_ne_bytes));
@@ -397,11 +397,11 @@ impl Fake {
         Ok(0)
     }
 
-    /// Room for one range at a time, so that the caller has to ask again.
+    /// Writes the ranges, or only their number if the caller has too little space, so that it has to ask again.
     fn ranges(bytes: &mut [u8]) -> Result<u32, OsError> {
         let at = offset_of!(iommu_ioas_iova_ranges, num_iovas);
         let room = read_u32(bytes, at).unwrap() as usize;
-        // More than a first guess holds: small ones below the large.
+        // More than the first request holds: small ones below the large one.
         let small = (0..40_u64).map(|index| (index << 20, (index << 20) + 0xFFFF));
         let ranges: Vec<(u64, u64)> = small.chain([(0x1_0000_0000, RANGES[1].1)]).collect();
         put(bytes, at, u32::try_from(ranges.len()).unwrap());
@@ -412,13 +412,13 @@ impl Fake {
         let address = read_u64(bytes, offset_of!(iommu_ioas_iova_ranges, allowed_iovas)).unwrap();
         let place = core::ptr::with_exposed_provenance_mut::<u64>(usize::try_from(address).unwrap());
         for (index, value) in ranges.iter().flat_map(|range| [range.0, range.1]).enumerate() {
-            // SAFETY: the caller of the request vouches for room for `room` pairs there, which are at least as many.
+            // SAFETY: the caller of the request guarantees space for `room` pairs there, which are at least as many.
             unsafe { place.add(index).write(value) };
         }
         Ok(0)
     }
 
-    /// The device's file, opened once more.
+    /// The device file, opened once more.
     fn device_file(&self) -> OwnedFd {
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.device));
         fs::OpenOptions::new().read(true).write(true).open(path).unwrap().into()

@@ -1,4 +1,4 @@
-//! What the kernel shows of a device before it is opened, and what keeps it from being opened.
+//! State of a device in sysfs before it is opened, and obstacles to opening it.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use fpga_host::{IommuGroup, Roots, bind};
 use super::error::VfioOpenError;
 use crate::{OtherFunction, PciAddress};
 
-/// Where a device is.
+/// Address of a device, and the directories in which it is found.
 #[derive(Debug, Clone)]
 pub(super) struct HostFiles<'a> {
     pub(super) address: PciAddress,
@@ -19,15 +19,15 @@ impl<'a> HostFiles<'a> {
         Self { address, roots }
     }
 
-    /// Whether the device is there, behind an IOMMU, and bound as it has to be; gives the number of its IOMMU group. The
-    /// group comes before the driver: without one no driver of vfio's stays bound, and advice to bind it would lead in a circle.
+    /// Checks that the device is present, behind an IOMMU, and bound to the right driver. Returns the number of its IOMMU group. The group
+    /// is checked before the driver: without a group no VFIO driver stays bound, and the advice to bind it would be wrong.
     pub(super) fn check(&self) -> Result<u32, VfioOpenError> {
         let Self { address, roots } = *self;
         let path = roots.function(address);
         if !path.exists() {
             return Err(VfioOpenError::NotPresent { address, path });
         }
-        // What cannot be read stops nobody here: opening the files says more about why.
+        // Unreadable files are no error here: opening the device files yields a better reason.
         let Some(group) = roots.group_of(address).ok().flatten() else {
             let others = IommuGroup::numbers(roots).is_ok_and(|groups| !groups.is_empty());
             return Err(VfioOpenError::NoIommuGroup { address, others });
@@ -52,7 +52,7 @@ impl<'a> HostFiles<'a> {
         IommuGroup::read(self.roots, group).map(|group| group.blocking_members()).unwrap_or_default()
     }
 
-    /// The device's own file (6.6 and later).
+    /// Device file of the function (6.6 and later).
     pub(super) fn own_file(&self) -> Option<PathBuf> {
         self.roots.function_file(self.address)
     }

@@ -1,4 +1,4 @@
-//! Interrupts of an opened device: MSI-X before MSI before INTx, and the indices for errors and requests.
+//! Interrupts of an opened device: MSI-X before MSI before INTx, and the indices for errors and release requests.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,14 +13,14 @@ use super::sys::{Calls, SetIrqs};
 use crate::interrupt::Unmask;
 use crate::{DeviceEvents, Interrupt, InterruptError, OsError};
 
-/// Signal a descriptor whenever the interrupt comes.
+/// Flags: signal a descriptor at each interrupt.
 const TRIGGER: u32 = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
-/// Unmask the line whenever a descriptor is signalled.
+/// Flags: unmask the line when a descriptor is signalled.
 const UNMASK: u32 = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_UNMASK;
-/// No descriptors any more.
+/// Flags: remove all descriptors.
 const OFF: u32 = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER;
 
-/// Which kind of interrupt a device is used with.
+/// Kind of interrupt of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IrqKind {
     Msix,
@@ -42,14 +42,14 @@ impl IrqKind {
 /// The interrupts of one device.
 #[derive(Debug)]
 pub(super) struct Interrupts {
-    /// `None`: the device has none at all.
+    /// `None`: the device has no interrupts.
     pub(super) kind: Option<IrqKind>,
     pub(super) vectors: u32,
     on: Mutex<bool>,
 }
 
 impl Interrupts {
-    /// Finds the best kind that the device has.
+    /// Finds the best interrupt kind of the device.
     pub(super) fn find(device: Calls<'_>) -> Result<Self, OsError> {
         for kind in [IrqKind::Msix, IrqKind::Msi, IrqKind::Intx] {
             let (_, vectors) = device.irq_info(kind.index())?;
@@ -78,7 +78,7 @@ impl Interrupts {
         let refused = |source| InterruptError::Refused { count, source };
         match device.set_irqs(kind.index(), TRIGGER, SetIrqs::Files(&files)).map_err(refused)? {
             0 => {}
-            // Not an error to the kernel: nothing is enabled, and it says how many there could be.
+            // Not an error for the kernel: nothing is enabled, and it returns the available number.
             available => return Err(InterruptError::TooMany { asked: count, available }),
         }
         if kind == IrqKind::Intx {
@@ -95,7 +95,7 @@ impl Interrupts {
                     interrupts = interrupts.into_iter().map(level).collect();
                 }
                 Err(error) => {
-                    // A line that nobody can unmask would fire once.
+                    // A line that cannot be unmasked would fire only once.
                     let _ = device.set_irqs(kind.index(), OFF, SetIrqs::Count(0));
                     return Err(error);
                 }
@@ -118,8 +118,8 @@ impl Interrupts {
     }
 }
 
-/// Arms the error and request interrupts, as far as the device has them: a function without PCI Express has no error
-/// interrupt. One that the kernel refuses is left out too, with a word in the log: the device can be used without.
+/// Arms the error and request interrupts that the device has: a function without PCI Express has no error interrupt. An interrupt that the
+/// kernel refuses is omitted and logged, because the device can be used without it.
 pub(super) fn arm_events(device: Calls<'_>, name: &str) -> Result<DeviceEvents, InterruptError> {
     let arm = |index: u32, what: &str| -> Result<Option<Interrupt>, InterruptError> {
         if !matches!(device.irq_info(index), Ok((_, vectors)) if vectors != 0) {

@@ -1,4 +1,4 @@
-//! The addresses that a device sees: a container's IOMMU, or an address space of an iommufd.
+//! Address space of a device: a container's IOMMU, or an IO address space of an iommufd.
 
 use core::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,27 +20,27 @@ use super::kernel::{Container, Kernel, Request};
 use super::sys::{Block, Calls};
 use crate::{DmaAccess, DmaMapError, OsError, SharedMemory};
 
-/// Ranges asked for at first, and at most.
+/// Initial and maximum number of ranges requested.
 const RANGES: u32 = 32;
 const MAX_RANGES: u32 = 4096;
 
-/// Where mappings are made. Closing it ends them, once the device is closed too.
+/// Address space in which mappings are made. Closing it ends them, once the device is closed too.
 pub(super) enum AddressSpace {
     Container(Box<dyn Container>),
     Iommufd { file: OwnedFd, ioas: u32 },
 }
 
-/// What is mapped already, for messages.
+/// Existing mappings, for messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mapped {
     pub(super) bytes: u64,
     pub(super) mappings: usize,
-    /// How many mappings the address space takes in all.
+    /// Maximum number of mappings in the address space.
     pub(super) limit: u32,
 }
 
 impl AddressSpace {
-    /// A new address space of an iommufd.
+    /// Creates an IO address space of an iommufd.
     pub(super) fn new(kernel: &dyn Kernel, file: OwnedFd) -> Result<Self, OsError> {
         let mut alloc = Block::of::<iommu_ioas_alloc>();
         // SAFETY: the structure holds no address.
@@ -48,7 +48,7 @@ impl AddressSpace {
         Ok(Self::Iommufd { file, ioas: alloc.read_u32(offset_of!(iommu_ioas_alloc, out_ioas_id)) })
     }
 
-    /// What may be mapped. `Ok(None)`: the answer makes no sense. Ask after the device is attached, which narrows it.
+    /// Reads the permitted addresses. `Ok(None)`: the reply is invalid. Call it after the device is attached, which narrows the ranges.
     pub(super) fn info(&self, kernel: &dyn Kernel) -> Result<Option<IommuInfo>, OsError> {
         match self {
             Self::Container(container) => {
@@ -59,7 +59,7 @@ impl AddressSpace {
         }
     }
 
-    /// Maps all of `memory` at `iova` with just the access asked for.
+    /// Maps all of `memory` at `iova` with exactly the requested access.
     pub(super) fn map(
         &self,
         kernel: &dyn Kernel,
@@ -94,16 +94,15 @@ impl AddressSpace {
                 (file.as_fd(), Request::IoasMap, block)
             }
         };
-        // SAFETY: `memory` is a live mapping of that length, to which no references but atomics exist. The kernel
-        // pins its pages until they are unmapped, whoever drops its clones before, so the device never reaches memory that
-        // has become something else.
+        // SAFETY: `memory` is a live mapping of that length, to which only references to atomics exist. The kernel pins its pages until
+        // they are unmapped, even if all clones are dropped before, so the device never reaches memory that has been reused.
         unsafe { Calls::new(kernel, file).request(request, &mut block) }.map(drop)
     }
 
-    /// Undoes one mapping of `length` bytes.
+    /// Removes one mapping of `length` bytes.
     pub(super) fn unmap(&self, kernel: &dyn Kernel, iova: u64, length: usize) -> Result<(), OsError> {
         match self {
-            // The crate compares what was unmapped with what was asked for: a kernel that unmaps nothing says so.
+            // The crate compares the unmapped length with the requested one, so a kernel that unmaps nothing is detected.
             Self::Container(container) => container.unmap(iova, length),
             Self::Iommufd { file, ioas } => {
                 let mut block = Block::of::<iommu_ioas_unmap>()
@@ -120,7 +119,7 @@ impl AddressSpace {
         }
     }
 
-    /// Says what a failed mapping means.
+    /// Translates the error of a failed mapping.
     pub(super) fn explain(
         &self,
         kernel: &dyn Kernel,
@@ -130,7 +129,7 @@ impl AddressSpace {
         source: OsError,
     ) -> DmaMapError {
         match Errno::from_raw_os_error(source.raw()) {
-            // A container says the first; an iommufd the first of a fixed address in use, the second of one that has just
+            // A container returns the first. An iommufd returns the first for a fixed address in use, and the second for one that has just
             // become reserved.
             Errno::EXIST | Errno::ADDRINUSE => DmaMapError::Overlap { iova, length },
             Errno::NOSPC if matches!(self, Self::Container(_)) => {
@@ -138,7 +137,7 @@ impl AddressSpace {
             }
             Errno::NOMEM => {
                 let memory = kernel.locked_memory();
-                // What is pinned for an iommufd is counted per user: the process may know less than the kernel.
+                // Memory pinned for an iommufd is counted per user: the process may see less than the kernel.
                 let locked = memory.locked.max(mapped.bytes);
                 let needed = locked.saturating_add(length);
                 match memory.limit {
@@ -157,7 +156,7 @@ impl AddressSpace {
     }
 }
 
-/// `IOMMU_IOAS_IOVA_RANGES`: asks again with room for as many as there are.
+/// `IOMMU_IOAS_IOVA_RANGES`: repeats the request with space for all ranges.
 fn iova_ranges(calls: Calls<'_>, ioas: u32) -> Result<Option<IommuInfo>, OsError> {
     let mut room = RANGES;
     loop {
@@ -169,8 +168,8 @@ fn iova_ranges(calls: Calls<'_>, ioas: u32) -> Result<Option<IommuInfo>, OsError
                 offset_of!(iommu_ioas_iova_ranges, allowed_iovas),
                 ranges.as_mut_ptr().expose_provenance() as u64,
             );
-        // SAFETY: the address is that of room for `room` pairs of 64-bit numbers (`struct iommu_iova_range`: start and
-        // last), which live beyond the call and to which nothing else refers meanwhile.
+        // SAFETY: the address is that of space for `room` pairs of 64-bit numbers (`struct iommu_iova_range`: start and last), which live
+        // beyond the call and to which no other reference exists meanwhile.
         let outcome = unsafe { calls.request(Request::IoasRanges, &mut block) };
         let count = block.read_u32(offset_of!(iommu_ioas_iova_ranges, num_iovas));
         match outcome {

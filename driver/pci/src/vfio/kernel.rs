@@ -1,7 +1,7 @@
-//! The seam to the kernel: every system call on a vfio or iommufd file goes through [`Kernel`], so that tests can put a
-//! kernel of their own in its place and let any single call fail.
+//! Interface to the kernel: every system call on a VFIO or iommufd file uses [`Kernel`], so that tests can substitute a fake kernel and
+//! make any single call fail.
 //!
-//! Accesses to configuration space and BARs are plain reads, writes and mappings of a file; they need no seam.
+//! Accesses to configuration space and BARs are plain reads, writes and mappings of a file; they do not need the interface.
 
 use std::ffi::c_ulong;
 use std::fs::OpenOptions;
@@ -22,8 +22,8 @@ use crate::OsError;
 /// Bit of the capability to lock memory beyond the limit (`linux/capability.h`).
 const CAP_IPC_LOCK: u32 = 14;
 
-/// What is asked of a vfio or iommufd file. The numbers overlap (a container's request and a device's may be the same), so
-/// they are in [`code`](Request::code).
+/// Request to a VFIO or iommufd file. The numbers overlap (a container's request and a device's may have the same one), so they are in
+/// [`code`](Request::code).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Request {
     SetIommu,
@@ -48,7 +48,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// `_IO(';', number)`: no direction and no size, so simply the two bytes. vfio counts from 100 (`linux/vfio.h`),
+    /// Request code: `_IO(';', number)` has no direction and no size, so it is the two bytes. VFIO counts from 100 (`linux/vfio.h`),
     /// iommufd from 0x80 (`linux/iommufd.h`); both have the type ';'.
     pub(super) const fn code(self) -> u32 {
         let number = match self {
@@ -74,16 +74,16 @@ impl Request {
     }
 }
 
-/// What goes with a request.
+/// Argument of a request.
 #[derive(Debug)]
 pub(super) enum Argument<'a> {
     /// A number.
     Value(u32),
-    /// The address of these bytes.
+    /// Address of these bytes.
     Bytes(&'a mut [u8]),
 }
 
-/// How much memory the process has locked, and may lock (bytes).
+/// Memory that the process has locked, and may lock, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LockedMemory {
     pub(super) locked: u64,
@@ -91,20 +91,19 @@ pub(super) struct LockedMemory {
     pub(super) limit: Option<u64>,
 }
 
-/// The kernel, as far as it is needed here.
+/// Operations of the kernel that are needed here.
 pub(super) trait Kernel: Send + Sync {
     /// Opens a device file for reading and writing.
     fn open(&self, path: &Path) -> Result<OwnedFd, OsError>;
 
-    /// Opens a container of the right version that can have a type 1 v2 IOMMU.
+    /// Opens a container of the right version that supports a type 1 v2 IOMMU.
     fn container(&self) -> Result<Box<dyn Container>, VfioError>;
 
-    /// Makes a request. What the kernel returns is not negative.
+    /// Makes a request. The kernel's result is not negative.
     ///
     /// # Safety
-    /// `argument` is what the request takes (`linux/vfio.h`, `linux/iommufd.h`): bytes at least as many as the kernel reads
-    /// and writes for what they say of their own length, and addresses in them, if any, of memory that the kernel may use
-    /// as the request says.
+    /// `argument` is what the request takes (`linux/vfio.h`, `linux/iommufd.h`): at least as many bytes as the kernel reads and writes for
+    /// the length that they declare, and addresses in them, if any, of memory that the kernel may use as the request defines.
     unsafe fn ioctl(
         &self,
         file: BorrowedFd<'_>,
@@ -112,25 +111,25 @@ pub(super) trait Kernel: Send + Sync {
         argument: Argument<'_>,
     ) -> Result<u32, OsError>;
 
-    /// For messages.
+    /// Locked memory, for messages.
     fn locked_memory(&self) -> LockedMemory;
 }
 
-/// An open `/dev/vfio/vfio`.
+/// Open `/dev/vfio/vfio`.
 pub(super) trait Container: Send + Sync {
     fn file(&self) -> BorrowedFd<'_>;
 
-    /// Undoes one mapping, and fails if the kernel unmapped another number of bytes.
+    /// Removes one mapping. Fails if the kernel unmapped another number of bytes.
     fn unmap(&self, iova: u64, length: usize) -> Result<(), OsError>;
 }
 
-/// The kernel under this process.
+/// Kernel on which this process runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct System;
 
 impl Kernel for System {
     fn open(&self, path: &Path) -> Result<OwnedFd, OsError> {
-        // The standard library sets close-on-exec: a child that kept the file would keep the device busy.
+        // The standard library sets close-on-exec: a child that inherits the file would keep the device busy.
         Ok(OpenOptions::new().read(true).write(true).open(path)?.into())
     }
 
@@ -160,9 +159,9 @@ impl Kernel for System {
         let capabilities =
             capabilities.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
         let limit = rustix::process::getrlimit(Resource::Memlock).current;
-        // Whoever may lock memory as it likes is not held to the limit.
+        // The limit does not apply to a process with the capability to lock memory.
         let limit = limit.filter(|_| capabilities & 1 << CAP_IPC_LOCK == 0);
-        // Containers count what they pin as locked, iommufd as pinned.
+        // Memory pinned by containers counts as locked, memory pinned by iommufd as pinned.
         let kib = |name: &str| -> u64 {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok()).unwrap_or(0)
@@ -190,7 +189,7 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    /// The codes as other programs' traces show them.
+    /// Compares the codes with those in traces of other programs.
     #[test]
     fn ioctl_request_codes_match_headers() {
         for (request, code) in [
@@ -221,7 +220,7 @@ mod tests {
     #[test]
     fn ioctl_on_non_device_file_is_error() {
         let file = System.open(Path::new("/dev/null")).unwrap();
-        // SAFETY: the file knows no request at all.
+        // SAFETY: the file supports no request.
         let refused = unsafe { System.ioctl(file.as_fd(), Request::Reset, Argument::Value(0)) };
         assert_eq!(refused, Err(Errno::NOTTY.into()));
         assert_eq!(System.open(Path::new("/dev/null/none")).unwrap_err(), Errno::NOTDIR.into());

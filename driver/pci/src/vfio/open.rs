@@ -1,4 +1,4 @@
-//! The steps of opening a device, each with its own error. Whatever was opened before a step that fails is closed again.
+//! Steps of opening a device, each with its own error. Files opened before a failing step are closed again.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -15,18 +15,18 @@ use super::reset::Group;
 use super::sys::Calls;
 use crate::{OsError, PciAddress};
 
-/// An opened device and what belongs to it. It is closed in the order of the fields: the device before its group, which
-/// can be given back only then, and before its address space.
+/// Opened device with its group and address space. The fields are dropped in order: the device before its group, which can be released only
+/// then, and before its address space.
 pub(super) struct Opened {
     pub(super) device: OwnedFd,
-    /// How it was opened.
+    /// Interface through which it was opened.
     pub(super) interface: VfioInterface,
-    /// Of a device opened through its group.
+    /// Group of a device that was opened through it.
     pub(super) group: Option<Group>,
     pub(super) space: AddressSpace,
 }
 
-/// Opens the device through the interface that the options name, or through the better one that works.
+/// Opens the device through the interface that the options select, or through the preferred one that works.
 pub(super) fn open(
     kernel: &dyn Kernel,
     host: &HostFiles<'_>,
@@ -43,8 +43,8 @@ pub(super) fn open(
                 return open_group(kernel, host, options, group);
             }
             match open_cdev(kernel, host, options, group) {
-                // Permissions are often given for the group's file alone, as has been usual for longer; and tokens are taken by
-                // the group interface of every kernel.
+                // Permissions are often granted for the group file alone, which has existed longer; and the group interface of every kernel
+                // accepts tokens.
                 Err(error @ (VfioOpenError::NoPermission { .. } | VfioOpenError::VfToken { .. }))
                     if host.roots.group_file(group).exists() =>
                 {
@@ -60,7 +60,7 @@ pub(super) fn open(
     }
 }
 
-/// A file that VFIO makes has to be there before it is opened: what is missing says more than that it could not be opened.
+/// Checks that a VFIO file exists before it is opened: a missing file is a better reason than a failed open.
 fn needed(path: &Path, interface: &'static str, advice: &'static str) -> Result<(), VfioOpenError> {
     if path.exists() {
         return Ok(());
@@ -97,7 +97,7 @@ fn open_group(
     }
     let container = kernel.container().map_err(|error| container_error(host, error))?;
     calls.set_container(container.file()).map_err(|source| match errno(source) {
-        // In another container already: of another process, since nobody else in this one has the group.
+        // Already in another container: of another process, since no other code in this process has the group.
         Errno::BUSY | Errno::INVAL => busy(host, &path),
         _ => step(address, "putting the group into a container", source),
     })?;
@@ -107,7 +107,7 @@ fn open_group(
     })?;
     let device = calls.group_device(address, options.vf_token).map_err(|source| match errno(source) {
         Errno::ACCESS => VfioOpenError::VfToken { address, given: options.vf_token.is_some(), source },
-        // What vfio-pci says of a token for a function that has nothing to do with virtual functions.
+        // Reply of vfio-pci to a token for a function that is neither a physical function with virtual functions nor a virtual function.
         Errno::INVAL if options.vf_token.is_some() => VfioOpenError::VfToken { address, given: true, source },
         Errno::BUSY => busy(host, &path),
         _ => step(address, "opening the device in its group", source),
@@ -116,7 +116,7 @@ fn open_group(
     Ok(Opened { device, interface: VfioInterface::Group, group: Some((number, group)), space })
 }
 
-/// Opens the device's own file and binds it to an iommufd.
+/// Opens the device file and binds it to an iommufd.
 fn open_cdev(
     kernel: &dyn Kernel,
     host: &HostFiles<'_>,
@@ -138,9 +138,9 @@ fn open_cdev(
     let calls = Calls::new(kernel, device.as_fd());
     calls.bind(space.as_fd(), options.vf_token).map_err(|source| match errno(source) {
         Errno::ACCESS => VfioOpenError::VfToken { address, given: options.vf_token.is_some(), source },
-        // A kernel that does not know tokens here refuses the flag.
+        // A kernel that does not support tokens here refuses the flag.
         Errno::INVAL if options.vf_token.is_some() => VfioOpenError::VfToken { address, given: true, source },
-        // The first: the group is open, or another driver owns its DMA. The second: somebody has bound the file.
+        // EBUSY: the group is open, or another driver owns its DMA. EINVAL: the file is bound already.
         Errno::BUSY | Errno::INVAL => {
             let others = host.blocking_members(group);
             if others.is_empty() {

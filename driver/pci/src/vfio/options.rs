@@ -1,4 +1,4 @@
-//! How a device is to be opened.
+//! Options for opening a device.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,12 +10,12 @@ pub const INTERFACE_VARIABLE: &str = "FPGA_VFIO";
 /// Environment variable that [`VfioOptions::from_environment`] reads the VF token from: a UUID.
 pub const VF_TOKEN_VARIABLE: &str = "FPGA_VF_TOKEN";
 
-/// Through which of the kernel's two interfaces a device is opened. Behind both stands the same vfio-pci.
+/// Kernel interface through which a device is opened. Both use the same vfio-pci.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum VfioInterface {
-    /// The device's own file with iommufd where the kernel has both (6.6 and later, if built with them), else group and
-    /// container; also where the user may open the group but not the device's file.
+    /// The device file with iommufd if the kernel has both (6.6 and later, if built with them), else group and container; also if the user
+    /// may open the group but not the device file.
     #[default]
     Auto,
     /// `/dev/vfio/GROUP` in a `/dev/vfio/vfio` container with a type 1 v2 IOMMU. Every distribution has it.
@@ -47,30 +47,30 @@ impl FromStr for VfioInterface {
     }
 }
 
-/// How mapped BARs are accessed.
+/// Access method for mapped BARs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BarAccess {
-    /// As [`Mapped`](Self::Mapped) if [`catch_bus_errors`](crate::catch_bus_errors) is on when the BAR is opened, which makes an
-    /// error of a SIGBUS; else as [`File`](Self::File). So a program that wants its doorbells fast calls that first, and one that
-    /// knows nothing of it is slower and safe.
+    /// As [`Mapped`](Self::Mapped) if [`catch_bus_errors`](crate::catch_bus_errors) is on when the BAR is opened, which turns a SIGBUS into
+    /// an error; else as [`File`](Self::File). A program that needs fast doorbells calls that function first; any other program is slower
+    /// and safe.
     #[default]
     Auto,
-    /// Everything through the mapping, handler or not: without it, SIGBUS from a device that is gone ends the process.
+    /// All accesses use the mapping, with or without the handler: without it, SIGBUS from a device that is gone ends the process.
     Mapped,
-    /// Everything by system calls: never SIGBUS, but about a microsecond for every doorbell.
+    /// All accesses are system calls: never SIGBUS, but about a microsecond for every doorbell.
     File,
 }
 
-/// The secret that a physical function and its virtual functions share (`linux/vfio.h`,
-/// `VFIO_DEVICE_FEATURE_PCI_VF_TOKEN`): a UUID.
+/// VF token: the secret that a physical function and its virtual functions share (`linux/vfio.h`, `VFIO_DEVICE_FEATURE_PCI_VF_TOKEN`), a
+/// UUID.
 ///
-/// Needed for a virtual function whose physical function is used through vfio too, and for such a physical function.
+/// Needed for a virtual function whose physical function is used through VFIO too, and for such a physical function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VfToken([u8; 16]);
 
 impl VfToken {
-    /// From the 16 bytes of a UUID, most significant first.
+    /// Creates a token from the 16 bytes of a UUID, most significant first.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
@@ -116,17 +116,17 @@ impl FromStr for VfToken {
     }
 }
 
-/// Text that is no value of an option.
+/// Text that is not a valid option value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseVfioOptionError {
-    /// No interface.
+    /// Not an interface name.
     #[error("\"{text}\" is no vfio interface; it is auto, group or iommufd")]
     Interface {
         /// The text.
         text: String,
     },
-    /// No UUID.
+    /// Not a UUID.
     #[error(
         "\"{text}\" is no VF token; it is a UUID such as 14d63f20-8445-11ea-8900-1f9ce7d5650d, the same for the physical function and its virtual functions"
     )]
@@ -134,36 +134,36 @@ pub enum ParseVfioOptionError {
         /// The text.
         text: String,
     },
-    /// An environment variable holds neither.
+    /// An environment variable has an invalid value.
     #[error("environment variable {variable}: {source}")]
     Environment {
-        /// Its name.
+        /// Name of the variable.
         variable: &'static str,
-        /// What is wrong with its value.
+        /// Error of its value.
         source: Box<ParseVfioOptionError>,
     },
 }
 
-/// How to open a device.
+/// Options for opening a device.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct VfioOptions {
-    /// Which of the kernel's interfaces.
+    /// Kernel interface to use.
     pub interface: VfioInterface,
-    /// The secret shared with the other functions of an SR-IOV device, where one is needed.
+    /// VF token shared with the other functions of an SR-IOV device, if one is needed.
     pub vf_token: Option<VfToken>,
-    /// How BARs are accessed.
+    /// Access method for BARs.
     pub bar_access: BarAccess,
-    /// Where to look.
+    /// Directories of sysfs and the device files.
     pub roots: Roots,
 }
 
 impl VfioOptions {
-    /// The defaults, changed by what the environment says: [`INTERFACE_VARIABLE`] and [`VF_TOKEN_VARIABLE`]. An empty
-    /// variable says nothing.
+    /// Returns the defaults, changed by the environment variables [`INTERFACE_VARIABLE`] and [`VF_TOKEN_VARIABLE`]. An empty variable is
+    /// ignored.
     ///
     /// # Errors
-    /// [`ParseVfioOptionError::Environment`] for a variable that cannot be understood.
+    /// [`ParseVfioOptionError::Environment`] for a variable with an invalid value.
     pub fn from_environment() -> Result<Self, ParseVfioOptionError> {
         Self::from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -186,28 +186,28 @@ impl VfioOptions {
         })
     }
 
-    /// Which of the kernel's interfaces.
+    /// Sets the kernel interface.
     #[must_use]
     pub const fn interface(mut self, interface: VfioInterface) -> Self {
         self.interface = interface;
         self
     }
 
-    /// The secret shared with the other functions of an SR-IOV device.
+    /// Sets the VF token shared with the other functions of an SR-IOV device.
     #[must_use]
     pub const fn vf_token(mut self, token: VfToken) -> Self {
         self.vf_token = Some(token);
         self
     }
 
-    /// How BARs are accessed.
+    /// Sets the access method for BARs.
     #[must_use]
     pub const fn bar_access(mut self, access: BarAccess) -> Self {
         self.bar_access = access;
         self
     }
 
-    /// Where sysfs and the device files are.
+    /// Sets the directories of sysfs and the device files.
     #[must_use]
     pub fn roots(mut self, roots: Roots) -> Self {
         self.roots = roots;

@@ -1,4 +1,4 @@
-//! Resets: of the function alone, and of the link with everything below the port.
+//! Resets: of the function alone, and of the link with every function below the port.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -9,13 +9,13 @@ use super::info::{self, Owner};
 use super::sys::Calls;
 use crate::{OsError, OtherFunction, ResetError, ResetLevel};
 
-/// How a device opened through its group proves that it owns what a hot reset resets: number and file of the group.
+/// Group number and file, by which a device opened through its group proves that it owns the functions that a hot reset affects.
 pub(super) type Group = (u32, OwnedFd);
 
-/// Says whether a hot reset may be made, before anything is touched.
+/// Checks whether a hot reset is possible, without side effects.
 ///
-/// The kernel wants all functions below the port bound to vfio drivers and owned by the caller: by the groups it shows, or by
-/// its iommufd. It says only EINVAL if not; so who is in the way is found out before.
+/// The kernel requires all functions below the port to be bound to VFIO drivers and owned by the caller: by the groups it shows, or by its
+/// iommufd. Otherwise it only returns EINVAL, so the blocking functions are determined before.
 pub(super) fn check_hot(
     device: Calls<'_>,
     host: &HostFiles<'_>,
@@ -23,7 +23,7 @@ pub(super) fn check_hot(
 ) -> Result<(), ResetError> {
     const LEVEL: ResetLevel = ResetLevel::Hot;
     let reply = device.hot_reset_info().map_err(|source| match Errno::from_raw_os_error(source.raw()) {
-        // No bridge above (a root complex integrated endpoint, or directly on the root bus), or a kernel without.
+        // No bridge above (a root complex integrated endpoint, or directly on the root bus), or a kernel without support.
         Errno::NODEV | Errno::NOTTY => ResetError::Unsupported { level: LEVEL },
         _ => ResetError::Failed { level: LEVEL, source },
     })?;
@@ -38,7 +38,7 @@ pub(super) fn check_hot(
             Owner::Other => false,
             Owner::Group(number) => group.is_some_and(|(own, _)| *own == number),
         };
-        // A function without a driver, or with the port driver's, is not the kernel's vfio to reset, whoever owns its group.
+        // VFIO cannot reset a function without a driver, or with the port driver, even if the caller owns its group.
         let vfio = driver.as_deref().is_some_and(|driver| driver.contains("vfio"));
         if function.address != host.address && !(owned && vfio) {
             others.push(OtherFunction::new(function.address, driver));
@@ -47,7 +47,7 @@ pub(super) fn check_hot(
     if others.is_empty() { Ok(()) } else { Err(ResetError::NotOwned { level: LEVEL, others }) }
 }
 
-/// Makes the hot reset.
+/// Performs the hot reset.
 pub(super) fn hot(device: Calls<'_>, group: Option<&Group>) -> Result<(), OsError> {
     device.hot_reset(group.map(|(_, file)| file.as_fd()))
 }

@@ -1,7 +1,7 @@
-//! Requests built and answers taken apart, over the [`Kernel`] seam.
+//! Building of requests and parsing of replies, over the [`Kernel`] interface.
 //!
-//! Everything is bytes with fields at the offsets of `linux/vfio.h` and `linux/iommufd.h`, so that no answer of the kernel is
-//! believed to have a shape; [`info`](super::info) reads the longer ones.
+//! All structures are bytes with fields at the offsets of `linux/vfio.h` and `linux/iommufd.h`, so that the layout of a reply is never
+//! assumed; [`info`](super::info) parses the longer ones.
 
 use core::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -18,15 +18,15 @@ use super::kernel::{Argument, Kernel, Request};
 use super::options::VfToken;
 use crate::{OsError, PciAddress};
 
-/// Largest answer accepted: thousands of ranges.
+/// Maximum size in bytes of an accepted reply: thousands of ranges.
 const MAX_REPLY_SIZE: usize = 64 << 10;
 
-/// A structure of the kernel's, as bytes. The first word is its length, as both interfaces have it.
+/// Structure of the kernel, as bytes. The first word is its length, as in both interfaces.
 #[derive(Debug, Clone)]
 pub(super) struct Block(Vec<u8>);
 
 impl Block {
-    /// All zeros, but for the length.
+    /// Creates a structure of zeros, except for the length.
     pub(super) fn of<T>() -> Self {
         Self(vec![0; size_of::<T>()]).with_length()
     }
@@ -39,8 +39,7 @@ impl Block {
         self
     }
 
-    /// Sets the 32-bit field at `at`. A field that the structure does not have is a mistake in this module, which its
-    /// tests show.
+    /// Sets the 32-bit field at `at`. A field that the structure does not have is a defect in this module, which its tests detect.
     pub(super) fn with(mut self, at: usize, value: u32) -> Self {
         if let Some(field) = self.0.get_mut(at..at + 4) {
             field.copy_from_slice(&value.to_ne_bytes());
@@ -66,18 +65,18 @@ impl Block {
         self.with_length()
     }
 
-    /// The 32-bit field at `at`.
+    /// Returns the 32-bit field at `at`.
     pub(super) fn read_u32(&self, at: usize) -> u32 {
         read_u32(&self.0, at).unwrap_or(0)
     }
 
-    /// The 64-bit field at `at`.
+    /// Returns the 64-bit field at `at`.
     pub(super) fn read_u64(&self, at: usize) -> u64 {
         super::info::read_u64(&self.0, at).unwrap_or(0)
     }
 }
 
-/// One open file, to make requests of.
+/// Open file to which requests are made.
 #[derive(Clone, Copy)]
 pub(super) struct Calls<'a> {
     kernel: &'a dyn Kernel,
@@ -92,14 +91,14 @@ impl<'a> Calls<'a> {
     /// Makes a request whose bytes hold no address, or the address of memory that the caller vouches for.
     ///
     /// # Safety
-    /// Addresses in `block`, if the request has some, are those of memory that the kernel may use as the request says.
+    /// Addresses in `block`, if the request has some, are those of memory that the kernel may use as the request defines.
     pub(super) unsafe fn request(self, request: Request, block: &mut Block) -> Result<u32, OsError> {
-        // SAFETY: the kernel reads and writes at most as many bytes as the first word says, which is the block's length; the
-        // caller vouches for addresses.
+        // SAFETY: the kernel reads and writes at most as many bytes as the first word declares, which is the block's length; the caller
+        // vouches for addresses.
         unsafe { self.kernel.ioctl(self.file, request, Argument::Bytes(&mut block.0)) }
     }
 
-    /// A request without addresses.
+    /// Makes a request without addresses.
     fn request_without_addresses(self, request: Request, block: &mut Block) -> Result<u32, OsError> {
         debug_assert!(!matches!(request, Request::IommuMap | Request::IoasMap | Request::IoasRanges));
         // SAFETY: none of the requests made through this function has an address in its structure (a VF token's is null
@@ -108,11 +107,11 @@ impl<'a> Calls<'a> {
     }
 
     fn value(self, request: Request, value: u32) -> Result<u32, OsError> {
-        // SAFETY: the requests that this is used with take a number or nothing: no memory is touched.
+        // SAFETY: the requests that use this function take a number or nothing: no memory is accessed.
         unsafe { self.kernel.ioctl(self.file, request, Argument::Value(value)) }
     }
 
-    /// A request with an answer of unknown length: asks again with the length that the kernel names.
+    /// Makes a request with a reply of unknown length: repeats it with the length that the kernel returns.
     fn request_growing(self, request: Request, head: Block) -> Result<Vec<u8>, OsError> {
         let mut reply = head.clone();
         self.request_without_addresses(request, &mut reply)?;
@@ -139,7 +138,7 @@ impl<'a> Calls<'a> {
         self.request_without_addresses(Request::GroupSetContainer, &mut number).map(drop)
     }
 
-    /// Gives a container its IOMMU.
+    /// Sets the IOMMU type of a container.
     pub(super) fn set_iommu(self) -> Result<(), OsError> {
         self.value(Request::SetIommu, VFIO_TYPE1v2_IOMMU).map(drop)
     }
@@ -150,18 +149,18 @@ impl<'a> Calls<'a> {
         address: PciAddress,
         token: Option<VfToken>,
     ) -> Result<OwnedFd, OsError> {
-        // The form that vfio-pci takes apart in its match function.
+        // The format that vfio-pci parses in its match function.
         let name = match token {
             Some(token) => format!("{address} vf_token={token}\0"),
             None => format!("{address}\0"),
         };
         let number = self.request_without_addresses(Request::GroupDevice, &mut Block(name.into_bytes()))?;
         let number = RawFd::try_from(number).map_err(|_| OsError::from(Errno::BADF))?;
-        // SAFETY: the kernel returned the number of a descriptor that it just made for this process; nobody else knows it.
+        // SAFETY: the kernel returned the number of a descriptor that it just created for this process; no other code knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(number) })
     }
 
-    /// Binds a device's own file to an iommufd.
+    /// Binds a device file to an iommufd.
     pub(super) fn bind(self, iommufd: BorrowedFd<'_>, token: Option<VfToken>) -> Result<(), OsError> {
         let number = u32::from_ne_bytes(iommufd.as_raw_fd().to_ne_bytes());
         let mut bind = Block::of::<vfio_device_bind_iommufd>()
@@ -186,28 +185,28 @@ impl<'a> Calls<'a> {
         self.request_without_addresses(Request::AttachIoas, &mut attach).map(drop)
     }
 
-    /// `struct vfio_region_info` with its capabilities, for region `index`.
+    /// Reads `struct vfio_region_info` with its capabilities, for region `index`.
     pub(super) fn region_info(self, index: u32) -> Result<Vec<u8>, OsError> {
         use vfio_bindings::bindings::vfio::vfio_region_info;
         let head = Block::of::<vfio_region_info>().with(offset_of!(vfio_region_info, index), index);
         self.request_growing(Request::RegionInfo, head)
     }
 
-    /// `struct vfio_iommu_type1_info` with its capabilities, of a container.
+    /// Reads `struct vfio_iommu_type1_info` with its capabilities, of a container.
     pub(super) fn iommu_info(self) -> Result<Vec<u8>, OsError> {
         use vfio_bindings::bindings::vfio::vfio_iommu_type1_info;
         self.request_growing(Request::IommuInfo, Block::of::<vfio_iommu_type1_info>())
     }
 
-    /// The flags of `struct vfio_device_info`.
+    /// Reads the flags of `struct vfio_device_info`.
     pub(super) fn device_flags(self) -> Result<u32, OsError> {
         let mut info = Block::of::<vfio_device_info>();
         self.request_without_addresses(Request::DeviceInfo, &mut info)?;
         Ok(info.read_u32(offset_of!(vfio_device_info, flags)))
     }
 
-    /// Flags and number of vectors of interrupt `index`; 0 vectors if the device has no such interrupt: the kernel says
-    /// EINVAL of indices that a device's kind lacks (the error interrupt of a function without PCI Express), and 0 of others.
+    /// Reads flags and number of vectors of interrupt `index`; 0 vectors if the device has no such interrupt: the kernel returns EINVAL for
+    /// an index that the device's kind lacks (the error interrupt of a function without PCI Express), and 0 for others.
     pub(super) fn irq_info(self, index: u32) -> Result<(u32, u32), OsError> {
         let mut info = Block::of::<vfio_irq_info>().with(offset_of!(vfio_irq_info, index), index);
         match self.request_without_addresses(Request::IrqInfo, &mut info) {
@@ -220,8 +219,8 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// `struct vfio_irq_set`: what to do (`flags`) with the vectors from 0 on of interrupt `index`. With descriptors the
-    /// number of vectors is theirs. The answer is 0, or the number of vectors that there would be, if fewer.
+    /// `struct vfio_irq_set`: performs the action in `flags` on the vectors from 0 on of interrupt `index`. With descriptors the number of
+    /// vectors is their number. Returns 0, or the number of available vectors if there are fewer.
     pub(super) fn set_irqs(self, index: u32, flags: u32, count: SetIrqs<'_>) -> Result<u32, OsError> {
         use vfio_bindings::bindings::vfio::vfio_irq_set;
         let (count, files) = match count {
@@ -238,15 +237,15 @@ impl<'a> Calls<'a> {
         self.request_without_addresses(Request::SetIrqs, &mut set)
     }
 
-    /// Resets the device by the best method that the kernel has for it alone.
+    /// Resets the device by the best method of the kernel that affects only this device.
     pub(super) fn reset(self) -> Result<(), OsError> {
         self.value(Request::Reset, 0).map(drop)
     }
 
-    /// `struct vfio_pci_hot_reset_info`: whom a hot reset would reset too.
+    /// Reads `struct vfio_pci_hot_reset_info`: the functions that a hot reset also affects.
     pub(super) fn hot_reset_info(self) -> Result<Vec<u8>, OsError> {
         let mut head = Block::of::<vfio_pci_hot_reset_info>();
-        // The number of devices is answered with "no room", into the header.
+        // The kernel returns the number of devices in the header, together with ENOSPC.
         match self.request_without_addresses(Request::HotResetInfo, &mut head) {
             Err(error) if error == Errno::NOSPC.into() => {}
             Err(error) => return Err(error),
@@ -261,8 +260,8 @@ impl<'a> Calls<'a> {
         Ok(info.0)
     }
 
-    /// Resets the link. A device opened through its group shows with the group's file that it owns what is reset; one
-    /// opened by its own file shows nothing, the kernel knows.
+    /// Resets the link. A device opened through its group proves by the group file that it owns the affected functions; one opened by its
+    /// device file needs no proof, because the kernel knows its owner.
     pub(super) fn hot_reset(self, group: Option<BorrowedFd<'_>>) -> Result<(), OsError> {
         let mut reset = Block::of::<vfio_pci_hot_reset>()
             .with(offset_of!(vfio_pci_hot_reset, count), u32::from(group.is_some()))
@@ -271,12 +270,12 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// The vectors that [`Calls::set_irqs`] is about.
+/// Vectors of a [`Calls::set_irqs`] call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SetIrqs<'a> {
-    /// As many as there are descriptors, each with its own.
+    /// One vector for each descriptor.
     Files(&'a [RawFd]),
-    /// So many, without descriptors.
+    /// This number of vectors, without descriptors.
     Count(u32),
 }
 
@@ -288,8 +287,8 @@ mod tests {
     };
     use vfio_bindings::bindings::vfio as v;
 
-    /// Typed in from the kernel's headers (6.12: `include/uapi/linux/vfio.h`, `include/uapi/linux/iommufd.h`; what came
-    /// later, such as the token of a binding, from 7.2), not from the bindings.
+    /// Independently typed from the kernel's headers (6.12: `include/uapi/linux/vfio.h`, `include/uapi/linux/iommufd.h`; later additions,
+    /// such as the token of a binding, from 7.2), not from the bindings.
     #[test]
     fn sys_structures_match_kernel_headers() {
         assert_eq!(size_of::<v::vfio_group_status>(), 8);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const BOTH: [VfioInterface; 2] = [VfioInterface::Group, VfioInterface::Iommufd];
 
-/// A file in the place of a device: configuration space of 256 bytes, 4 KiB into it.
+/// File that stands in for a device: configuration space of 256 bytes at offset 4 KiB.
 fn device() -> DeviceFile {
     let file = rustix::fs::memfd_create("device", MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 4096 + 256).unwrap();
@@ -132,7 +132,7 @@ fn vfio_map_respects_kernel_ranges() {
         asked,
         "the kernel, which says EINVAL to all of it, was not asked"
     );
-    // A pool takes its addresses from the ranges, however narrow its device.
+    // A pool takes its addresses from the ranges, for any address width of its device.
     let narrow = DmaPoolOptions { address_bits: 30, ..DmaPoolOptions::default() };
     let pool = DmaPool::new(Arc::new(transport), narrow);
     assert!(pool.allocate(64).unwrap().iova().get() < 1 << 30);
@@ -158,10 +158,10 @@ fn vfio_map_limits_are_reported_with_advice() {
     );
     let text = error.to_string();
     assert!(text.contains("ulimit -l 4096") && text.contains("LimitMEMLOCK=4194304"), "{text}");
-    // What a program shows, which asked for a buffer.
+    // Text that a program displays after a failed allocation.
     let shown = crate::DmaAllocError::from(error).to_string();
     assert!(shown.contains(&text), "{shown}");
-    // The kernel is short of memory, and no limit is in the way.
+    // The kernel is short of memory, without a limit.
     fake.state().locked.limit = None;
     fake.fail(Call::Request(Request::IommuMap), Errno::NOMEM);
     assert!(matches!(map(3), Err(DmaMapError::LimitReached { .. })));
@@ -171,7 +171,7 @@ fn vfio_map_limits_are_reported_with_advice() {
     assert_eq!(fake.state().mapped.len(), 3, "a mapping that failed leaves nothing");
 }
 
-/// An iommufd counts by user: the process that is refused may hold next to nothing.
+/// An iommufd counts by user: a process whose mapping is refused may itself have locked almost nothing.
 #[test]
 fn vfio_map_limit_used_by_other_programs_is_named() {
     let fake = Fake::new();
@@ -233,7 +233,7 @@ fn vfio_interrupts_fall_back_to_msi_then_intx() {
     assert_eq!(fake.state().irq_files.get(&(0, true)).map(Vec::len), Some(1), "with a way to unmask it");
     line[0].rearm();
     drop(transport);
-    // A line that could not be unmasked would fire once: it is not left on.
+    // A line that could not be unmasked would fire only once: it is switched off.
     fake.state().vectors = [Some(0), Some(0), Some(0), None, None];
     let transport = fake.open(fake.options()).unwrap();
     let none = transport.enable_interrupts(1).map(drop);
@@ -252,7 +252,7 @@ fn vfio_events_are_armed_as_available() {
     rustix::io::write(file, &1_u64.to_ne_bytes()).unwrap();
     assert_eq!(events.wait(Duration::from_secs(5)), Ok(Some(DeviceEvent::ReleaseRequested)));
     drop((transport, events));
-    // A function without PCI Express has no error interrupt: the kernel says so by EINVAL, or by none.
+    // A function without PCI Express has no error interrupt: the kernel returns EINVAL, or a count of 0.
     for vectors in [None, Some(0)] {
         fake.state().vectors[3] = vectors;
         let events = fake.open(fake.options()).unwrap().events().unwrap();
@@ -293,7 +293,7 @@ fn vfio_function_reset_makes_handles_stale_or_reports() {
 fn vfio_hot_reset_passes_owned_groups() {
     for (interface, files) in [(VfioInterface::Group, 1), (VfioInterface::Iommufd, 0)] {
         let fake = Fake::new();
-        // A second function of the card, in the same group, and not used by anybody.
+        // A second function of the card, in the same group, and not in use.
         fake.add_function("0000:65:00.1", "vfio-pci", GROUP);
         let id = if interface == VfioInterface::Group { GROUP } else { 0 };
         fake.state().dependents = Some(vec![(id, 0x65, 0), (id, 0x65, 1)]);
@@ -335,7 +335,7 @@ fn vfio_device_vanished_closes_and_reopens() {
         let transport = fake.open(fake.options().interface(interface)).unwrap();
         let bar = transport.open_bar(0).unwrap();
         let _interrupts = transport.enable_interrupts(2).unwrap();
-        // Gone from the bus and from sysfs; every request fails.
+        // Removed from the bus and from sysfs; every request fails.
         fake.set_config(0, &[0xFF; 64]);
         let aside = fake.sysfs("aside");
         std::fs::rename(fake.sysfs(ADDRESS), &aside).unwrap();

@@ -58,7 +58,7 @@ fn caller_memory_access_rights_are_enforced() {
 
 #[test]
 fn caller_memory_drop_unmaps_and_frees_addresses() {
-    // Room for exactly one such memory: page 0 is left out.
+    // Address space for exactly one such memory: page 0 is excluded.
     let (function, pool) = pool_with(DmaPoolOptions { address_bits: 15, ..DmaPoolOptions::default() });
     let mine = memory(28 << 10);
     for _ in 0..3 {
@@ -91,7 +91,7 @@ fn caller_memory_unaligned_start_is_refused() {
     let file = tempfile::tempfile().unwrap();
     file.set_len(3 * 4096).unwrap();
     // A mapping from the middle of a page on: whole pages long, but not made of whole pages.
-    // SAFETY: nobody else has this file, so nobody changes it or its size.
+    // SAFETY: no other process has this file, so its content and its size stay unchanged.
     let mapping = unsafe { memmap2::MmapOptions::new().offset(512).len(4096).map_mut(&file) }.unwrap();
     let odd = SharedMemory::from_mapping(mapping).unwrap();
     let error = refused(pool.map(odd, DmaAccess::Both)).error;
@@ -107,7 +107,7 @@ fn caller_memory_mapped_twice_is_refused() {
     assert_eq!(error, DmaAllocError::AlreadyMapped { iova: area.iova(), length: SIZE });
     assert!(back.is_same(&mine));
     assert_eq!(function.mapped().len(), 1);
-    // Another pool is another device.
+    // Another pool stands for another device.
     let (_, other) = self::pool();
     let elsewhere = other.map(back, DmaAccess::Both).unwrap();
     assert!(area.is_from(&pool) && !area.is_from(&other) && elsewhere.is_from(&other));
@@ -126,7 +126,7 @@ fn caller_memory_is_counted_separately_and_unlimited() {
         (1, 64 << 10, 1, 64 << 10)
     );
     assert_eq!((stats.caller_areas, stats.caller_bytes), (1, 256 << 10));
-    // What is the caller's is not handed out to others.
+    // The caller's memory is not used for other allocations.
     assert!(matches!(pool.allocate(64), Err(DmaAllocError::Exhausted { .. })));
     drop(whole);
     assert!(pool.allocate(64).is_ok());
@@ -183,7 +183,7 @@ fn caller_memory_quarantined_stays_mapped() {
     assert_eq!((record.iova, record.length, record.reason), (iova, SIZE, QuarantineReason::IdleNotConfirmed));
     let again = refused(pool.map(mine.clone(), DmaAccess::Both)).error;
     assert_eq!(again, DmaAllocError::AlreadyMapped { iova, length: SIZE });
-    // The pool's own memory is no less for it.
+    // The limit of the pool's own memory is not affected.
     let whole = pool.allocate(64 << 10).unwrap();
     let full = pool.allocate(64).unwrap_err();
     assert!(matches!(full, DmaAllocError::Exhausted { quarantined: 0, .. }), "{full}");
@@ -230,14 +230,14 @@ fn caller_memory_large_gets_huge_page_alignment() {
     let (_, pool) = pool();
     let small = pool.map(memory(4096), DmaAccess::Both).unwrap();
     let large = pool.map(memory(3 << 20), DmaAccess::Both).unwrap();
-    // Nobody touches it: it costs addresses only.
+    // No page is touched: it costs addresses only.
     let huge = pool.map(memory(1 << 30), DmaAccess::Both).unwrap();
     assert!(small.iova().get() < 2 << 20);
     assert!(large.iova().is_aligned_to(2 << 20) && huge.iova().is_aligned_to(1 << 30));
 }
 
 proptest! {
-    /// Areas of callers and buffers of the pool come and go in any order: none overlaps another, everything comes back.
+    /// Callers' areas and buffers of the pool are created and dropped in any order: none overlaps another, and everything is freed.
     #[test]
     fn caller_memory_and_buffers_never_overlap(steps in proptest::collection::vec((0_usize..4, 1_usize..9, any::<prop::sample::Index>()), 1..60)) {
         let (function, pool) = pool_with(DmaPoolOptions { address_bits: 18, region_size: 16 << 10, ..DmaPoolOptions::default() });

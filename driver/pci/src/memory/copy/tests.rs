@@ -2,11 +2,11 @@ use super::*;
 use core::sync::atomic::Ordering;
 use proptest::prelude::*;
 
-/// Bytes on both sides of what is copied: they must stay as they are.
+/// Guard bytes on both sides of a copy: they must not change.
 const GUARD: usize = 64;
 const MARK: u8 = 0xE7;
 
-/// Byte `at` of the pattern: never [`MARK`], and different over any stretch of 229 bytes.
+/// Byte `at` of the pattern: never [`MARK`], and different within any 229 consecutive bytes.
 fn pattern(at: usize) -> u8 {
     u8::try_from(at % 229).unwrap()
 }
@@ -38,7 +38,7 @@ const COPY_FUNCTIONS: [CopyFunctions; 2] = [
     },
 ];
 
-/// Room for copies of up to `longest` bytes at any of 64 alignments; all of it reused.
+/// Buffers for copies of up to `longest` bytes at any of 64 alignments; reused in all tests.
 struct Rig {
     source: Vec<AtomicU8>,
     target: Vec<AtomicU8>,
@@ -60,7 +60,7 @@ impl Rig {
         }
     }
 
-    /// `length` bytes from alignment `from` to alignment `to`, all operations of `ways`.
+    /// Checks all operations of `ways` for `length` bytes from alignment `from` to alignment `to`.
     fn check(&mut self, ways: CopyFunctions, from: usize, to: usize, length: usize) {
         let CopyFunctions { name, load, store, between, fill, stream_load, stream_store, fence } = ways;
         let window = self.window;
@@ -87,7 +87,7 @@ impl Rig {
         load(&source[from_range.clone()], &mut plain_target[to_range.clone()]);
         assert!(plain_target.iter().enumerate().all(|(at, byte)| *byte == wanted(at)), "load, {}", what());
 
-        // What comes next is a hint: anything will do.
+        // `next` is a hint: any value works.
         plain_target.fill(MARK);
         stream_load(&source[from_range.clone()], &mut plain_target[to_range.clone()], Some(&source[to..]));
         fence();
@@ -156,7 +156,7 @@ proptest! {
     }
 }
 
-/// Which of them is chosen depends on the machine and on the length; each must be right for all lengths.
+/// Checks each implementation for all lengths; the choice among them depends on the machine and on the length.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[test]
 fn copy_every_long_variant_matches() {
@@ -184,7 +184,7 @@ fn copy_every_long_variant_matches() {
     }
 }
 
-/// Two threads: what is one access on both sides is never seen half done.
+/// Two threads: a copy that is a single access on both sides is never seen torn.
 #[test]
 fn copy_four_and_eight_bytes_are_single_access() {
     use core::sync::atomic::AtomicBool;

@@ -1,12 +1,11 @@
-//! Copies made of relaxed atomic words of 8 bytes, with single bytes at the ends: for machines without copies of
-//! their own.
+//! Copies made of relaxed atomic words of 8 bytes, with single bytes at the ends: for machines without a specific implementation.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// Copies between two memories whose words do not line up go through a buffer of this size on the stack.
+/// Size of the stack buffer for copies between two memories whose words are not aligned with each other.
 const BOUNCE: usize = 512;
 
-/// As single bytes up to the first 8-byte boundary, whole words, and the bytes that remain.
+/// Splits into single bytes up to the first 8-byte boundary, whole words, and the remaining bytes.
 #[inline]
 fn split(bytes: &[AtomicU8]) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
     // SAFETY: eight AtomicU8 may be viewed as one AtomicU64: same memory, all values valid, alignment arranged by
@@ -14,7 +13,7 @@ fn split(bytes: &[AtomicU8]) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
     unsafe { bytes.align_to::<AtomicU64>() }
 }
 
-/// The single 4-byte word that `bytes` are, if they are one.
+/// Returns `bytes` as a single 4-byte word, if it is one.
 #[inline]
 fn single(bytes: &[AtomicU8]) -> Option<&AtomicU32> {
     // SAFETY: as in `split`, for four bytes.
@@ -54,7 +53,7 @@ pub(super) fn store(into: &[AtomicU8], from: &[u8]) {
     store_bytes(tail, from_tail);
 }
 
-/// These machines have no stores of their own for that here.
+/// There are no streaming stores here for these machines.
 pub(super) fn stream_load(from: &[AtomicU8], into: &mut [u8], _next: Option<&[AtomicU8]>) {
     load(from, into);
 }
@@ -64,7 +63,7 @@ pub(super) fn stream_store(into: &[AtomicU8], from: &[u8], _next: Option<&[u8]>)
     store(into, from);
 }
 
-/// Ordinary stores need no more than the barriers that everybody makes.
+/// Ordinary stores need only the barriers that callers make anyway.
 pub(super) const fn fence() {}
 
 pub(super) fn fill(into: &[AtomicU8], value: u8) {
@@ -97,7 +96,7 @@ pub(super) fn between(into: &[AtomicU8], from: &[AtomicU8]) {
     }
 }
 
-// The compiler does not unroll loops over atomics. Lines of eight words do it by hand: about twice as fast.
+// The compiler does not unroll loops over atomics. Explicit lines of eight words are about twice as fast.
 
 fn load_lines(from: &[AtomicU64], into: &mut [u8]) {
     let (from_lines, from_rest) = from.as_chunks::<8>();

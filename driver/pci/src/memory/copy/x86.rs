@@ -2,46 +2,47 @@
 //!
 //! # Why the assembly is sound
 //!
-//! To the compiler a block of assembly is a black box that may do whatever Rust code could do with what it was given.
-//! What these blocks stand for is a loop of relaxed loads or stores of the `AtomicU8`s of shared memory and of plain
-//! accesses to memory that is borrowed here: defined behaviour whatever others do to the shared bytes. The machine
-//! keeps that promise, because no access, however wide and however misaligned, splits a byte. None of the blocks is
-//! marked `nomem`, `readonly` or `pure`: the compiler neither drops, joins nor moves memory accesses across them.
+//! To the compiler a block of assembly is a black box that may do anything that Rust code could do with its operands. These blocks are
+//! equivalent to a loop of relaxed loads or stores of the `AtomicU8`s of shared memory and of plain accesses to memory that is borrowed
+//! here: defined behaviour under any concurrent change of the shared bytes. The machine guarantees this, because no access, of any width
+//! and alignment, splits a byte. None of the blocks is marked `nomem`, `readonly` or `pure`: the compiler neither drops, joins nor moves
+//! memory accesses across them.
 //!
 //! # Its limits
 //!
-//! * Ordinary write-back cached memory only: on device memory (a BAR) wide and repeated accesses mean something.
-//! * Bytes in the middle of a block may be loaded and stored twice (the last access overlaps the one before), and words
-//!   of a longer copy may be torn. Whoever needs a word whole uses a word access, or a copy of exactly 4 or 8 bytes.
-//! * Streaming stores are not ordered like other stores; a fence behind them restores that before a copy returns.
+//! * Ordinary write-back cached memory only: on device memory (a BAR) wide and repeated accesses have effects.
+//! * Bytes in the middle of a block may be loaded and stored twice (the last access overlaps the one before), and words of a longer copy
+//!   may be torn. Callers that need a whole word use a word access, or a copy of exactly 4 or 8 bytes.
+//! * Streaming stores are not ordered like other stores; a fence behind them restores the order before a copy returns.
 //!
-//! # What was chosen and why
+//! # Choice of instructions
 //!
-//! Up to [`INLINE`] bytes: 16-byte accesses in the caller's code, all loads before all stores, no loop. Above: 32-byte
-//! accesses (AVX2), four per round with aligned stores, else 16-byte ones. Left out because they lost when measured:
-//! `rep movsb` (slower at every size), prefetching ahead of ordinary stores (- 20 %).
+//! Up to [`INLINE`] bytes: 16-byte accesses in the caller's code, all loads before all stores, no loop. Above: 32-byte accesses (AVX2),
+//! four per round with aligned stores, else 16-byte ones. Not used because they were slower in measurements: `rep movsb` (slower at every
+//! size), prefetching ahead of ordinary stores (- 20 %).
 //!
-//! Streaming stores win where the data will not be found in the caches again, and lose where it would be: a single copy
-//! streams from [`STREAM_STORE_MIN`] bytes on (out of shared memory: from [`STREAM_LOAD_MIN`] on), below that the caller decides ([`stream_load`], [`stream_store`]). Each fence waits
-//! for the stores before it, which takes half as long as copying a page: one fence for many copies is what makes streaming worth it for
-//! pages (4 KiB out of 32 MiB: 25 GB/s; with a fence each 16, through the caches 13 to 20 on the same machine).
+//! Streaming stores are faster for data that is no longer in the caches when it is used, and slower otherwise. A single copy streams from
+//! [`STREAM_STORE_MIN`] bytes on (out of shared memory: from [`STREAM_LOAD_MIN`] on); below that the caller decides ([`stream_load`],
+//! [`stream_store`]). Each fence waits for the stores before it, which takes half as long as copying a page. Streaming of pages therefore
+//! pays only with one fence for many copies (4 KiB out of 32 MiB: 25 GB/s; with a fence each 16, through the caches 13 to 20 on the same
+//! machine).
 
 use core::arch::asm;
 use core::sync::atomic::AtomicU8;
 
-/// Copies of at most this many bytes are made in the caller's code.
+/// Maximum length in bytes of copies that are made in the caller's code.
 const INLINE: usize = 128;
 
-/// Copies of at least this many bytes bypass the caches on their way out. Source and destination together are larger
-/// than most second-level caches then. It wins where whole working sets exceed the caches (by 1 to 25 % for 16 MiB,
-/// depending on page size, by 40 % for 64 MiB) and costs up to half where buffers of that size are used again at once.
+/// Minimum length in bytes of copies whose stores bypass the caches. From this length on, source and destination together are larger than
+/// most second-level caches. It is faster where whole working sets exceed the caches (by 1 to 25 % for 16 MiB, depending on page size, by
+/// 40 % for 64 MiB) and costs up to half where buffers of that size are used again at once.
 const STREAM_STORE_MIN: usize = 1 << 20;
 
-/// The same for copies out of shared memory. The program reads what it copied, so smaller copies belong in the caches.
+/// Minimum length of streaming copies out of shared memory. The program reads the copied data, so smaller copies belong in the caches.
 const STREAM_LOAD_MIN: usize = 8 << 20;
 
-/// How far ahead of a streaming copy its source is asked for: far enough for memory, near enough for the smallest first-level
-/// caches, and a page, because the machine's own prefetching ends at pages.
+/// Prefetch distance of a streaming copy in bytes: far enough for memory, near enough for the smallest first-level caches, and one page,
+/// because the hardware prefetcher stops at page boundaries.
 const PREFETCH_DISTANCE: isize = 4096;
 
 #[inline]
@@ -54,21 +55,21 @@ pub(super) fn load(from: &[AtomicU8], into: &mut [u8]) {
 #[inline]
 pub(super) fn store(into: &[AtomicU8], from: &[u8]) {
     let length = from.len().min(into.len());
-    // SAFETY: both slices have `length` bytes; atomics may be written through a shared reference. They do not overlap:
-    // while `from` is borrowed nobody writes it, see `SharedSlice::from_raw`.
+    // SAFETY: both slices have `length` bytes; atomics may be written through a shared reference. They do not overlap: while `from` is
+    // borrowed it is not written, see `SharedSlice::from_raw`.
     unsafe { copy(into.as_ptr().cast_mut().cast(), from.as_ptr(), length, STREAM_STORE_MIN) };
 }
 
 #[inline]
 pub(super) fn between(into: &[AtomicU8], from: &[AtomicU8]) {
     let length = from.len().min(into.len());
-    // SAFETY: both slices have `length` bytes; atomics may be written through a shared reference. If the slices
-    // overlap, what arrives there is unspecified but made of their bytes.
+    // SAFETY: both slices have `length` bytes; atomics may be written through a shared reference. If the slices overlap, the result is
+    // unspecified but made of their bytes.
     unsafe { copy(into.as_ptr().cast_mut().cast(), from.as_ptr().cast(), length, STREAM_STORE_MIN) };
 }
 
-/// As [`load`], past the caches if the machine can; `next` is what will be loaded after it. [`fence`] must follow before
-/// anybody else may see `into`.
+/// As [`load`], bypassing the caches if the machine can; `next` is the data that will be loaded after it. [`fence`] must follow before any
+/// other thread may see `into`.
 #[inline]
 pub(super) fn stream_load(from: &[AtomicU8], into: &mut [u8], next: Option<&[AtomicU8]>) {
     let length = from.len().min(into.len());
@@ -76,7 +77,7 @@ pub(super) fn stream_load(from: &[AtomicU8], into: &mut [u8], next: Option<&[Ato
     unsafe { stream(into.as_mut_ptr(), from.as_ptr().cast(), length, next.map(|next| next.as_ptr().cast())) };
 }
 
-/// As [`store`], past the caches if the machine can; `next` is what will be stored after it. Others see the bytes in any
+/// As [`store`], bypassing the caches if the machine can; `next` is the data that will be stored after it. Others see the bytes in any
 /// order, and all of them once [`fence`] was called.
 #[inline]
 pub(super) fn stream_store(into: &[AtomicU8], from: &[u8], next: Option<&[u8]>) {
@@ -99,8 +100,8 @@ pub(super) fn fill(into: &[AtomicU8], value: u8) {
 }
 
 /// # Safety
-/// `length` bytes at `from` are readable and at `to` writable, each side either shared memory (atomics) or borrowed here.
-/// From `stream_from` bytes on the copy bypasses the caches.
+/// `length` bytes at `from` are readable and at `to` writable, each side either shared memory (atomics) or borrowed here. From
+/// `stream_from` bytes on the copy bypasses the caches.
 #[inline]
 unsafe fn copy(to: *mut u8, from: *const u8, length: usize, stream_from: usize) {
     if length > INLINE {
@@ -168,7 +169,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, length: usize, stream_from: usize) 
     }
 }
 
-/// Fewer than 16 bytes. Exactly 4 and 8 are one access.
+/// Copies fewer than 16 bytes. Exactly 4 and 8 bytes are one access.
 ///
 /// # Safety
 /// As [`copy`], for fewer than 16 bytes.
@@ -221,13 +222,13 @@ unsafe fn short(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// More than [`INLINE`] bytes.
+/// Copies more than [`INLINE`] bytes.
 ///
 /// # Safety
 /// As [`copy`], for more than [`INLINE`] bytes.
 #[inline(never)]
 unsafe fn long(to: *mut u8, from: *const u8, length: usize, stream_from: usize) {
-    // The macro looks once per process and remembers.
+    // The macro detects the feature once per process and caches the result.
     if !std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the caller's promise is passed on.
         unsafe { sse2(to, from, length) };
@@ -241,7 +242,7 @@ unsafe fn long(to: *mut u8, from: *const u8, length: usize, stream_from: usize) 
     }
 }
 
-/// Past the caches where that is possible and worth it. Without a fence.
+/// Copies past the caches where that is possible and faster. Without a fence.
 ///
 /// # Safety
 /// As [`copy`], for any length; `next` is not accessed.
@@ -251,7 +252,7 @@ unsafe fn stream(to: *mut u8, from: *const u8, length: usize, next: Option<*cons
         // SAFETY: the caller's promise is passed on.
         return unsafe { copy(to, from, length, STREAM_STORE_MIN) };
     }
-    // A copy of more than two pages has itself to ask for.
+    // A copy of more than two pages prefetches its own source.
     let ahead = match next {
         _ if length >= 2 * PREFETCH_DISTANCE.unsigned_abs() => PREFETCH_DISTANCE,
         Some(next) => next.addr().wrapping_sub(from.addr()).cast_signed(),
@@ -261,8 +262,8 @@ unsafe fn stream(to: *mut u8, from: *const u8, length: usize, next: Option<*cons
     unsafe { avx2_streaming(to, from, length, ahead) };
 }
 
-/// The body of the two AVX2 copies: up to the first 64-byte boundary of the destination 64 bytes (none if it begins
-/// there), then rounds of 128 bytes, then the last 128 bytes, which overlap the last round.
+/// Body of the two AVX2 copies: 64 bytes up to the first 64-byte boundary of the destination (none if it begins there), then rounds of 128
+/// bytes, then the last 128 bytes, which overlap the last round.
 macro_rules! avx2_copy {
     ($(#[$doc:meta])* $name:ident, $store:literal $(, $ahead:ident: $prefetch:literal)?) => {
         $(#[$doc])*
@@ -313,7 +314,7 @@ macro_rules! avx2_copy {
                     "vmovups [rdx + 32], ymm1",
                     "vmovups [rdx + 64], ymm2",
                     "vmovups [rdx + 96], ymm3",
-                    // Half-used wide registers would slow down what comes after.
+                    // Dirty upper halves of the wide registers would slow down later code.
                     "vzeroupper",
                     inout("rdi") to => _,
                     inout("rsi") from => _,
@@ -330,17 +331,17 @@ macro_rules! avx2_copy {
 }
 
 avx2_copy! {
-    /// Through the caches.
+    /// Copy through the caches.
     avx2, "vmovaps"
 }
 avx2_copy! {
-    /// With stores that bypass the caches, so that the destination's lines are not fetched first. Loads have the
-    /// caches to themselves then, and asking ahead pays: for what lies `ahead` bytes behind (a prefetch accesses
-    /// nothing and never faults). The stores are not ordered: see [`fence`].
+    /// Copy with stores that bypass the caches, so that the destination's lines are not fetched first. Only loads then use the caches, and
+    /// prefetching pays: for data `ahead` bytes further on (a prefetch accesses nothing and never faults). The stores are not ordered: see
+    /// [`fence`].
     avx2_streaming, "vmovntps", ahead: "prefetcht0 [rsi + r8]\nprefetcht0 [rsi + r8 + 64]"
 }
 
-/// For machines without AVX2.
+/// Copy for machines without AVX2.
 ///
 /// # Safety
 /// As [`copy`], for more than [`INLINE`] bytes.
@@ -389,11 +390,11 @@ unsafe fn sse2(to: *mut u8, from: *const u8, length: usize) {
 unsafe fn set(to: *mut u8, length: usize, value: u8) {
     let pattern = u64::from_ne_bytes([value; 8]);
     if length >= 64 {
-        // SAFETY: as the function needs.
+        // SAFETY: the requirements of the function.
         unsafe { set_long(to, length, pattern) };
         return;
     }
-    // Stretches of at most 8 bytes: not worth more, fills are large or rare.
+    // Chunks of at most 8 bytes: not optimised further, because fills are large or rare.
     let mut at = 0;
     while at < length {
         let part = (length - at).min(8);
@@ -443,18 +444,18 @@ unsafe fn set_long(to: *mut u8, length: usize, pattern: u64) {
     }
 }
 
-/// A way of making a long copy, to be tested by name.
+/// A long copy implementation and its name, for tests.
 #[cfg(test)]
 pub(super) type LongCopy = (&'static str, unsafe fn(*mut u8, *const u8, usize));
 
-/// All of them that this machine has.
+/// All implementations that this machine supports.
 #[cfg(test)]
 pub(super) fn long_copies() -> Vec<LongCopy> {
     let mut ways: Vec<LongCopy> = vec![("sse2", sse2)];
     if std::arch::is_x86_feature_detected!("avx2") {
         ways.push(("avx2", avx2));
         ways.push(("avx2_streaming", |to, from, length| {
-            // SAFETY: what this type of function is promised; the machine has AVX2.
+            // SAFETY: the requirements of this function type; the machine has AVX2.
             unsafe { avx2_streaming(to, from, length, PREFETCH_DISTANCE) };
             fence();
         }));

@@ -1,21 +1,20 @@
-//! What rings need beyond words: whole descriptors in as few stores as the machine permits, and hints to its caches.
+//! Accesses for rings: whole descriptors in as few stores as the machine permits, and cache hints.
 //!
-//! When the other side polls the same cache lines, the number of stores and the waits for lines are what a submission
-//! costs.
+//! When the other side polls the same cache lines, the cost of a submission is the number of stores and the waits for lines.
 
 use super::SharedSlice;
 use crate::MemoryError;
 
-/// Bytes of a descriptor of the XDMA engines. PG195, table "Descriptor Format".
+/// Length in bytes of a descriptor of the XDMA engines. PG195, table "Descriptor Format".
 const DESCRIPTOR: usize = 32;
 
-/// Bytes of a cache line. Where lines are longer, hints are repeated, which is harmless.
+/// Length in bytes of a cache line. On machines with longer lines, hints are repeated, which is harmless.
 const LINE: usize = 64;
 
 impl SharedSlice<'_> {
-    /// Stores 32 bytes (one XDMA descriptor) as four 64-bit words, each little endian in memory: as two 16-byte
-    /// stores if the address is a multiple of 16 and the machine has such stores, else word by word. Each 8-byte word
-    /// arrives whole; the words may become visible in any order: publish them with a barrier.
+    /// Stores 32 bytes (one XDMA descriptor) as four 64-bit words, each little endian in memory: as two 16-byte stores if the address is a
+    /// multiple of 16 and the machine has such stores, else word by word. Each 8-byte word is atomic; the words may become visible in any
+    /// order: publish them with a barrier.
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`]; [`MemoryError::Misaligned`] if the address is not a multiple of 8.
@@ -25,11 +24,10 @@ impl SharedSlice<'_> {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if place.as_ptr().addr().is_multiple_of(16) {
             let [a, b, c, d] = words;
-            // The words come in general registers: out of memory, where the caller may have just put them one by one,
-            // a load of 16 bytes would wait until they have arrived there.
-            // SAFETY: 32 bytes of shared memory (range check above) at a multiple of 16, which movaps needs. The
-            // assembly stands for relaxed atomic stores of their bytes, see the `copy` module; atomics may be written
-            // through a shared reference.
+            // The words are passed in general registers. The caller may have just stored them one by one: a load of 16 bytes from memory
+            // would wait until those stores have completed.
+            // SAFETY: 32 bytes of shared memory (range check above) at a multiple of 16, which movaps needs. The assembly is equivalent to
+            // relaxed atomic stores of their bytes, see the `copy` module; atomics may be written through a shared reference.
             unsafe {
                 core::arch::asm!(
                     "movq {low}, {a}",
@@ -57,14 +55,14 @@ impl SharedSlice<'_> {
         Ok(())
     }
 
-    /// Asks for the cache lines of `length` bytes from `offset` on with the right to write, so that stores that
-    /// follow do not wait for whoever has them. A hint: it changes nothing, and what is out of range is ignored.
+    /// Prefetches the cache lines of `length` bytes from `offset` on for writing, so that later stores do not wait for the current owner of
+    /// the lines. A hint: it changes nothing, and a range outside the memory is ignored.
     #[inline]
     pub fn prefetch_write(&self, offset: usize, length: usize) {
         self.lines(offset, length, |line| {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a prefetch accesses no memory as far as the program can tell and never faults. Processors
-            // without the instruction's effect (before 2014) execute it as nothing.
+            // SAFETY: a prefetch accesses no memory as far as the program can observe and never faults. Processors without the
+            // instruction's effect (before 2014) execute it as a no-op.
             unsafe {
                 core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
             }
@@ -96,7 +94,7 @@ impl SharedSlice<'_> {
         while at < end {
             let address = start.wrapping_add(at);
             each(address);
-            // To the start of the next line: the first step may be short.
+            // To the start of the next line: the first step may be shorter.
             at += LINE - address.addr() % LINE;
         }
     }

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Puts words together as the kernel does.
+/// Serialises words as the kernel does.
 fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
@@ -160,7 +160,7 @@ fn hot_reset_info_lists_functions_with_owners() {
 fn iommu_info_available_mappings_are_reported() {
     assert_eq!(parse_iommu(&iommu()).unwrap().available, None);
     let mut info = iommu();
-    // In the place of the migration capability, which comes first.
+    // Replaces the migration capability, which comes first.
     info[24] = 3;
     info[32..36].copy_from_slice(&65_000_u32.to_ne_bytes());
     assert_eq!(parse_iommu(&info).unwrap().available, Some(65_000));
@@ -195,7 +195,7 @@ proptest! {
         let _ = parse_region(&bytes);
         let _ = parse_iommu(&bytes);
         let _ = parse_hot_reset(&bytes);
-        // Nearly right answers reach further.
+        // Replies that are nearly valid reach more code.
         for mut nearly in [region(), iommu(), hot_reset(3, [1, 2])] {
             let at = flip.index(nearly.len());
             nearly[at] = value;

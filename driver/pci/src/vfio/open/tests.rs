@@ -46,7 +46,7 @@ fn open_device_with_other_or_no_driver_is_refused() {
     }
 }
 
-/// Whether it is bound or not: with no IOMMU vfio-pci's probe fails, and advice to bind the device would lead in a circle.
+/// Bound or not: without an IOMMU vfio-pci's probe fails, so the advice to bind the device would be wrong.
 #[test]
 fn open_device_without_group_is_refused() {
     for (bound, target, others) in
@@ -90,7 +90,7 @@ fn open_device_without_iommu_is_refused() {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
-    // Groups of devices that an IOMMU translates for may have names, too.
+    // Groups of devices behind an IOMMU may have names, too.
     std::fs::write(fake.iommu_group(GROUP).join("name"), "platform\n").unwrap();
     drop(fake.open(fake.options()).unwrap());
 }
@@ -118,7 +118,7 @@ fn open_without_vfio_interface_is_refused() {
 fn open_prefers_iommufd_where_it_works() {
     let fake = Fake::new();
     assert_eq!(fake.open(fake.options()).unwrap().interface(), VfioInterface::Iommufd);
-    // What an older kernel, or one without the module, shows.
+    // Directory of an older kernel, or of one without the module.
     std::fs::remove_file(fake.dev("iommu")).unwrap();
     assert_eq!(fake.open(fake.options()).unwrap().interface(), VfioInterface::Group);
     let fake = Fake::new();
@@ -134,7 +134,7 @@ fn open_prefers_iommufd_where_it_works() {
     assert!(error.to_string().contains("/iommu cannot be opened"), "{error}");
 }
 
-/// What is expected of a step that fails: part of the error's text.
+/// Failing step with its error, and the expected part of the error's text.
 type Row = (Call, Errno, &'static str);
 
 #[test]
@@ -186,7 +186,7 @@ fn open_every_failing_step_reports_and_closes() {
             error.to_string().contains(ADDRESS) || matches!(error, VfioOpenError::NoPermission { .. }),
             "{error}"
         );
-        // Nothing of the attempt stays: the next one succeeds.
+        // A failed attempt has no lasting effect: the next one succeeds.
         fake.state().failures.clear();
         drop(fake.open(fake.options().interface(interface)).unwrap());
         assert_eq!(fake.open_files(), 0);
@@ -233,7 +233,7 @@ fn open_vf_token_is_passed_and_refusal_reported() {
     assert_eq!(fake.state().device_name, format!("{ADDRESS}\0"));
     drop(fake.open(fake.options().interface(VfioInterface::Iommufd).vf_token(token)).unwrap());
     assert_eq!(fake.state().bind_flags, 1);
-    // A kernel before 6.18: the group interface knows tokens.
+    // A kernel before 6.18: the group interface supports tokens.
     fake.fail(Call::Request(Request::BindIommufd), Errno::INVAL);
     let transport = fake.open(fake.options().vf_token(token)).unwrap();
     assert_eq!(transport.interface(), VfioInterface::Group);
@@ -244,7 +244,7 @@ fn open_vf_token_is_passed_and_refusal_reported() {
     assert_eq!(fake.open_files(), 0);
 }
 
-/// On a machine whose kernel offers no vfio, the very call that users make fails with an error, not otherwise.
+/// On a machine without VFIO, the public function fails with an error and not by a panic.
 #[test]
 fn open_real_system_reports_error() {
     if !std::path::Path::new("/dev/vfio/vfio").exists() {
