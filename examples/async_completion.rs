@@ -1,7 +1,7 @@
-//! Completions as futures: two channels at once, on one thread.
+//! Completions as futures: two channels at the same time, on one thread.
 //!
-//! The library brings no runtime and needs none: a completion polls its own channel, so any executor will do. The one
-//! below is twenty lines; with tokio or smol it would be their `join!`.
+//! The library has no runtime and needs none: a completion polls its own channel, so any executor works. The executor below has twenty
+//! lines; with tokio or smol, use their `join!`.
 //!
 //!     cargo run -p fpga-examples --example async_completion
 #![forbid(unsafe_code)]

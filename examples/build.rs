@@ -1,4 +1,4 @@
-//! Makes the typed bindings of the example `register_map`.
+//! Generates the typed bindings of the example `register_map`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Card memory to card memory, by the engine on the card: the bytes never cross PCIe.
+//! Copy from card memory to card memory by the CDMA engine: the bytes never cross PCIe.
 //!
 //!     cargo run -p fpga-examples --example cdma_copy
 #![forbid(unsafe_code)]
@@ -13,8 +13,8 @@ const LENGTH: usize = 256 << 10;
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).build()?;
     let card = Card::open(network.backend(0))?;
-    // Its registers are in the user BAR. The card's identity block says where; a design of your own without one is opened
-    // with `Card::cdma_at`.
+    // Its registers are in the user BAR, at the offset in the card's identity block. For a design without an identity block use
+    // `Card::cdma_at`.
     let mut cdma = card.cdma()?;
     println!("CDMA {}", cdma.status()?);
 
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("the copy is equal");
 
-    // What cannot be is refused before the engine is touched.
+    // Invalid copies are refused before the engine is accessed.
     match cdma.copy(source, CardAddr::new(source.get() + 64), LENGTH as u64) {
         Err(error) => println!("refused: {error}"),
         Ok(()) => return Err("an overlapping copy was taken".into()),

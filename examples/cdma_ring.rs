@@ -1,4 +1,4 @@
-//! Many copies inside the card at once: a ring of descriptors in card memory keeps the copy engine busy from one to the next.
+//! Many copies inside the card: a ring of descriptors in card memory keeps the CDMA engine busy without pauses.
 //!
 //!     cargo run -p fpga-examples --example cdma_ring
 #![forbid(unsafe_code)]
@@ -8,7 +8,7 @@ use std::error::Error;
 use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, CdmaRingOptions, CdmaSegment, DescriptorPath, WaitMode, WaitOptions};
 
-/// A matrix of 64 rows, transposed block by block.
+/// Matrix of 64 rows that is transposed block by block.
 const ROWS: u64 = 64;
 const BLOCK: u64 = 512;
 const FROM: CardAddr = CardAddr::new(0x100_0000);
@@ -28,8 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     card.h2c(0)?.write(card.buffer_from(&matrix)?, FROM)?;
 
-    // Descriptors lie at 1 MiB of card memory and are written through the bypass BAR, which shows memory from address 0 on. The
-    // engine's interrupt is user interrupt 0, at most one per 16 descriptors; the delay covers what is left over.
+    // Descriptors are at 1 MiB of card memory and are written through the bypass BAR, whose first byte is card address 0. The engine's
+    // interrupt is user interrupt 0, at most one per 16 descriptors; the delay covers the remaining descriptors.
     let options = CdmaRingOptions::new(CardAddr::new(0x10_0000))
         .descriptors(1024)
         .user_interrupt(0)
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut last = None;
     let mut rows = 0;
     for row in 0..ROWS {
-        // A row is one copy of 64 pieces. Its number travels with it and comes back when it is done.
+        // A row is one copy of 64 segments. Its number is the payload, which comes back in the completion.
         let pieces: Vec<_> = (0..ROWS)
             .map(|column| CdmaSegment::new(block(FROM, row, column), block(TO, column, row), BLOCK))
             .collect();
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         last = loop {
             match ring.submit(&pieces, payload) {
                 Ok(ticket) => break Some(ticket),
-                // Full: that is back-pressure, and the payload comes back.
+                // A full ring is back-pressure: the refusal returns the payload.
                 Err(refused) if refused.is_full() => payload = refused.payload,
                 Err(refused) => return Err(refused.into()),
             }
@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("the transposed matrix is right");
 
-    // The engine comes back for simple copies.
+    // Closing the ring returns the engine for simple copies.
     let (mut cdma, _, _) = ring.close();
     cdma.copy(FROM, TO, BLOCK)?;
     Ok(())

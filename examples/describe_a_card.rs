@@ -1,7 +1,7 @@
-//! A simulated card that is built like yours, described in YAML.
+//! Simulated card with the properties of your card, described in YAML.
 //!
-//! What a description leaves out is as in the built-in card; what it misspells is an error with file, line and key.
-//! `fpgactl --card mock:FILE.yaml` opens the same files.
+//! Properties that a description omits are those of the built-in card. A misspelt key is an error with file, line and key. `fpgactl --card
+//! mock:FILE.yaml` opens the same files.
 //!
 //!     cargo run -p fpga-examples --example describe_a_card
 #![forbid(unsafe_code)]
@@ -39,7 +39,7 @@ ni:
   packet_size: 500
 ";
 
-/// What the driver finds out about a card, as one row per property.
+/// Returns the properties that the driver finds on a card, one row each.
 fn properties(description: CardDescription) -> Result<[(&'static str, String); 6], Box<dyn Error>> {
     let network = SimNetwork::builder().card(description).build()?;
     let card = Card::open(network.backend(0))?;
@@ -56,7 +56,7 @@ fn properties(description: CardDescription) -> Result<[(&'static str, String); 6
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // `CardDescription::load` reads a file; `parse` takes its text, and the name only for messages.
+    // `CardDescription::load` reads a file; `parse` takes its text, and uses the path only in messages.
     let small = CardDescription::parse(Path::new("small.yaml"), SMALL)?;
     let title = small.name.clone();
     println!("{:<18}{:>10}{title:>14}", "", "built-in");
@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    // The same checks hold for a description that a program has changed.
+    // A description that a program has changed is checked in the same way.
     let mut changed = CardDescription::default();
     changed.xdma.h2c_channels = 9;
     match SimNetwork::builder().card(changed).build() {

@@ -1,7 +1,7 @@
-//! One publisher, three subscribers, one of them slow: it misses frames, and knows which; the others miss none.
+//! Frame stream with one publisher and three subscribers. The slow subscriber misses frames and is notified which; the others miss none.
 //!
-//! All four run in this thread, each with a simulated card, on one network. In life they are programs on machines of their own; how they
-//! find each other, by a TCP port, is the same.
+//! All four run in this thread, each with a simulated card, on one network. In practice they are programs on separate machines, which also
+//! find each other by a TCP port.
 //!
 //!     cargo run -p fpga-examples --example frame_stream
 #![forbid(unsafe_code)]
@@ -14,7 +14,7 @@ use fpga_frames::{Event, Publisher, PublisherOptions, Subscriber, SubscriberOpti
 
 const FRAMES: u64 = 200;
 const SIZE: u64 = 16_000;
-/// The slow one looks so seldom, in rounds of this program.
+/// Interval in which the slow subscriber polls, in rounds of this program.
 const SLOW: u64 = 4_000;
 
 #[derive(Default)]
@@ -28,13 +28,13 @@ fn look(subscriber: &mut Subscriber, seen: &mut Seen) -> Result<bool, Box<dyn Er
     let Some(event) = subscriber.poll()? else { return Ok(false) };
     match event {
         Event::Frame(frame) => {
-            // The value in front of the data is what the publisher made of it: here, the sum.
+            // The frame header is a value that the publisher chooses: here, the sum of the data.
             let sum = frame.data().to_vec().iter().map(|byte| u64::from(*byte)).sum::<u64>();
             if frame.value().to_vec() != sum.to_le_bytes() {
                 return Err(format!("frame {} is damaged", frame.sequence()).into());
             }
             seen.frames += 1;
-            // Dropped here, the frame gives its slot back.
+            // Dropping the frame here returns its slot.
         }
         Event::Gap { missed, .. } => seen.missed += missed,
         Event::Ended { .. } => seen.ended = true,
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut subscribers = Vec::new();
     for card in 1..=3 {
-        // A program of its own would call `Subscriber::join`, which waits.
+        // A separate program would call `Subscriber::join`, which waits.
         let mut joining = Subscriber::begin_join(endpoint(card)?, address, SubscriberOptions::default())?;
         let subscriber = loop {
             publisher.poll()?;
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             data.fill(0, data.len(), value)?;
             let sum = data.len() as u64 * u64::from(value);
             frame.set_value(&sum.to_le_bytes())?;
-            // Says who gets it and who misses it; never waits for anybody.
+            // Returns which subscribers get the frame and which miss it. Never waits.
             let _ = publisher.publish(frame)?;
             published += 1;
         } else if published == FRAMES {

@@ -1,7 +1,7 @@
-//! Many transfers in flight on one channel: submit until the ring is full, poll, take what is done, submit more.
+//! Many transfers in flight on one channel: submit until the ring is full, poll, take completions, submit more.
 //!
-//! Transfers that are queued together run together: one start of the engine for all of them. That is where throughput
-//! comes from, and it needs no thread.
+//! Transfers that are queued together run together, with one start of the engine for all of them. This gives high throughput without a
+//! thread.
 //!
 //!     cargo run -p fpga-examples --example many_in_flight
 #![forbid(unsafe_code)]
@@ -21,11 +21,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).build()?;
     let transport = network.backend(0);
     let card = Card::open(transport.clone())?;
-    // A small ring, so that back-pressure shows.
+    // A small ring, to show back-pressure.
     let mut h2c = card.h2c_with(0, ChannelOptions::default().transfers(16))?;
 
     let mut idle: Vec<DmaBuffer> = (0..BUFFERS).map(|_| card.buffer(LENGTH)).collect::<Result<_, _>>()?;
-    // What a ticket stands for is the application's to know.
+    // The application keeps its own data for each ticket.
     let mut under_way: HashMap<Ticket, u64> = HashMap::new();
     let (mut next, mut done, mut refusals, mut most) = (0, 0, 0, 0);
 
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     under_way.insert(ticket, next);
                     next += 1;
                 }
-                // The refusal carries the buffer back.
+                // The refusal returns the buffer.
                 Err(refused) => {
                     idle.push(refused.buffer);
                     match refused.error {
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         most = most.max(h2c.in_flight());
 
-        // Starts what is queued and takes up what is done. A real application does something else in between.
+        // Starts queued transfers and collects completed ones. A real application does other work in between.
         h2c.poll()?;
         while let Some(completion) = h2c.next_completion() {
             let number = under_way.remove(&completion.ticket).ok_or("a completion that nobody asked for")?;
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             idle.extend(completion.buffer);
             done += 1;
         }
-        // Nothing else to do: a spin hint for the processor; and a simulated card works while its host polls.
+        // Nothing else to do: a spin hint for the CPU; a simulated card works in this call.
         transport.relax();
     }
 

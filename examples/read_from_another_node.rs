@@ -1,6 +1,6 @@
-//! Read another node's memory: ask, and it writes. Several threads share each node's endpoint.
+//! Read of another node's memory: the other node answers the request with a write. Several threads share each node's endpoint.
 //!
-//! A read needs the other host: somebody has to poll its endpoint while requests come in. Here a thread of its own does.
+//! A read needs the other host, which has to poll its endpoint while requests arrive. Here a separate thread does that.
 //!
 //!     cargo run -p fpga-examples --example read_from_another_node
 #![forbid(unsafe_code)]
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let data: Vec<u8> = (0..=250).cycle().take(usize::try_from(LENGTH)?).collect();
     far.h2c(0)?.write(far.buffer_from(&data)?, SOURCE)?;
-    // Whoever knows this may read, if it is that node.
+    // The returned handle lets the named node, and no other, read.
     let readable = there.open_readable(here.node(), CardRange::new(SOURCE, LENGTH))?;
 
     let done = AtomicBool::new(false);

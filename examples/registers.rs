@@ -1,4 +1,4 @@
-//! Registers by name, decoded; and one of them changed, by name and by type.
+//! Registers by name, decoded; and a register changed by name and by type.
 //!
 //!     cargo run -p fpga-examples --example registers
 #![forbid(unsafe_code)]
@@ -24,13 +24,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let layout = CardLayout::new(xdma.h2c_channels, xdma.c2h_channels);
     let find = |name: &str| layout.find(name).ok_or_else(|| format!("this card has no register {name}"));
 
-    // Something to see: a transfer leaves its traces in the channel's registers.
+    // Run a transfer, so that the channel's registers have content.
     card.h2c(0)?.write(card.buffer(4096)?, CardAddr::new(0))?;
     for name in ["h2c0.identifier", "h2c0.status", "h2c0.completed", "config.identifier", "irq.user_enable"] {
         show(&card, &find(name)?)?;
     }
 
-    // A read of this one takes events away from the driver; the catalogue knows.
+    // Reading this register clears events that the driver needs; the register map marks it.
     let clearing = find("h2c0.status_rc")?;
     println!(
         "{} is {}: reading it has a side effect: {}",
@@ -39,12 +39,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         clearing.read_has_side_effect()
     );
 
-    // By name, as a tool does it: interrupt 3 of the user logic may be sent.
+    // By name, as a tool does it: enable interrupt 3 of the user logic.
     let set = find("irq.user_enable_set")?;
     card.dma_bar().write32(set.address(), 1 << 3)?;
     show(&card, &find("irq.user_enable")?)?;
 
-    // By type, as a driver does it: the field has a name, and a write to a read-only register would not compile.
+    // By type, as a driver does it: the field has a name, and a write to a read-only register does not compile.
     let before = IrqBlock::USER_ENABLE.read(card.dma_bar(), IRQ_BASE)?;
     let mask = UserMask::new().with_user(before.user() | 1 << 5);
     IrqBlock::USER_ENABLE.write(card.dma_bar(), IRQ_BASE, mask)?;

@@ -1,7 +1,7 @@
-//! From one host's card memory into another's, over a network that delivers packets in any order.
+//! Transfer from one host's card memory into another's, over a network that delivers packets in any order.
 //!
-//! The receiver opens a region and hands it to the sender, by whatever way the application has (here: a variable). The
-//! sender sends; the receiving card puts the packets in their places and tells its own host once all are there.
+//! The receiver opens a region and passes it to the sender by means of the application (here: a variable). The sender sends. The receiving
+//! card writes the packets to their addresses and notifies its host when all have arrived.
 //!
 //!     cargo run -p fpga-examples --example send_between_cards
 #![forbid(unsafe_code)]
@@ -25,11 +25,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut a = Endpoint::open(&card_a)?;
     let mut b = Endpoint::open(&card_b)?;
 
-    // Host B: node A, and nobody else, may write these bytes.
+    // Host B: node A, and no other node, may write these bytes.
     let region = b.open_region(a.node(), CardRange::new(TARGET, LENGTH as u64))?;
     println!("node {} opened {LENGTH} bytes at {TARGET} for node {}", b.node(), a.node());
 
-    // Host A: data into card memory, then off to B.
+    // Host A: write data into card memory, then send it to B.
     let data: Vec<u8> = (0..=250).cycle().take(LENGTH).collect();
     card_a.h2c(0)?.write(card_a.buffer_from(&data)?, SOURCE)?;
     let ticket = a.send(SOURCE, &region.remote, 0, LENGTH as u64, SendOptions::default())?;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         sent.packets, sent.segments, sent.silent_segments, sent.retransmits
     );
 
-    // Host B: its own card says that everything has arrived.
+    // Host B: its own card reports that all packets have arrived.
     b.poll()?;
     let arrived = b.next_notification().ok_or("no notification")?;
     println!("B: {} bytes from node {} at {}", arrived.length, arrived.node, arrived.address);

@@ -1,5 +1,5 @@
-//! Small transfers at high rates: memory is attached to the channel once, a transfer names a part of it, and what succeeds is
-//! only counted. The card works on a thread of its own here, as a real one works by itself.
+//! Small transfers at high rates: memory is registered with the channel once, a transfer names a part of it, and a success is only counted.
+//! The simulated card runs in its own thread here, so it works independently of the caller, as a real card does.
 //!
 //!     cargo run --release -p fpga-examples --example small_transfers
 #![forbid(unsafe_code)]
@@ -10,13 +10,13 @@ use std::time::Instant;
 use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::{Card, CardAddr, ChannelOptions, RunMode};
 
-/// Bytes of one transfer.
+/// Length of one transfer in bytes.
 const SIZE: usize = 64;
-/// Places in host memory, and as many on the card.
+/// Number of slots in host memory, and on the card.
 const PLACES: usize = 4096;
-/// Transfers in flight at most.
+/// Maximum number of transfers in flight.
 const DEPTH: u64 = 256;
-/// Transfers queued between two looks.
+/// Number of transfers queued between two polls.
 const BATCH: u64 = 32;
 const TRANSFERS: u64 = 200_000;
 
@@ -24,8 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).threaded(ThreadOptions::default()).build()?;
     let card = Card::open(network.backend(0))?;
 
-    // Credits keep the engine running from batch to batch. `fpgactl validate` tells whether a card can do it; every card can
-    // do stop runs, the default.
+    // Credit mode keeps the engine running from batch to batch. `fpgactl validate` shows whether a card supports it. Batch mode, the
+    // default, works on every card.
     let options = ChannelOptions::default().descriptors(512).transfers(256).run_mode(RunMode::Credit);
     let mut h2c = card.h2c_with(0, options)?;
     let memory = h2c.register_memory(card.registered_memory(SIZE * PLACES)?)?;
@@ -41,9 +41,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             h2c.submit_at(memory, place, SIZE, CardAddr::new(place as u64))?;
             submitted += 1;
         }
-        // Tells the engine of the batch (one posted write), and takes up what has ended (one word of memory).
+        // Posts the batch (one posted write) and collects completions (one word of memory).
         h2c.poll()?;
-        // What failed would be here; what went well is not.
+        // Only failures have completions.
         if let Some(done) = h2c.next_completion() {
             return Err(done.outcome.err().map_or("a transfer was cancelled".into(), |fault| fault.into()));
         }

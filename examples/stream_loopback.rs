@@ -1,4 +1,4 @@
-//! Packets into a card and out of it again: AXI4-Stream channels.
+//! Packets into a card and out of it again through AXI4-Stream channels.
 //!
 //!     cargo run -p fpga-examples --example stream_loopback
 #![forbid(unsafe_code)]
@@ -12,39 +12,39 @@ const PACKETS: usize = 1000;
 const HEADER: usize = 64;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A card whose H2C streams are looped back to its C2H streams.
+    // Card whose H2C streams are looped back to its C2H streams.
     let board = fpga_driver::sim::CardDescription::builtin("us-plus-x8-stream")?;
     let network = SimNetwork::builder().card(board).build()?;
     let card = Card::open(network.backend(0))?;
     let mut tx = card.h2c_stream(0)?;
-    // 64 buffers of 1 KiB that the card fills in a circle. A packet takes as many as it needs.
+    // A ring of 64 buffers of 1 KiB that the card fills. A packet takes as many as it needs.
     let mut rx = card.c2h_stream_with(0, C2hStreamOptions::default().buffers(64).buffer_size(1024))?;
 
-    // What is sent lies in memory that was attached once: a header of whole beats, and payload.
+    // Packets are sent from registered memory: a header of whole beats, and payload.
     let area = card.registered_memory(1 << 16)?;
     let content: Vec<u8> = (0..=250).cycle().take(area.len()).collect();
     area.memory().write(0, &content)?;
     let memory = tx.register_memory(area)?;
 
-    // The first call posts the buffers. Without them the card's stream stands still, and nothing is lost.
+    // The first call posts the buffers. Without them the card's stream stalls, and nothing is lost.
     while rx.next_packet()?.is_some() {}
 
     let (mut sent, mut received, mut bytes) = (0, 0, 0);
     while received < PACKETS {
         while sent < PACKETS {
-            // Gathered from two places: every part but the last is whole beats of the data path.
+            // Gathered from two fragments: every fragment except the last consists of whole beats of the data path.
             let payload = 1 + sent * 37 % 5000;
             let parts = [(0, HEADER), (1000, payload)];
             let parts = parts.map(|(offset, length)| PacketFragment { memory, offset, length });
             match tx.submit_list(&parts) {
                 Ok(_) => sent += 1,
-                // Back-pressure: the ring is full until the card has taken some.
+                // Back-pressure: the ring is full until the card has taken some packets.
                 Err(error) if error.is_full() => break,
                 Err(error) => return Err(error.into()),
             }
         }
         tx.poll()?;
-        // A packet is lent out where the card has written it; its buffers go back to the card by the next call.
+        // The packet is borrowed in place; the next call returns its buffers to the card.
         if let Some(packet) = rx.next_packet()? {
             let payload = 1 + received * 37 % 5000;
             let mut last = [0];
@@ -59,8 +59,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{received} packets, {bytes} bytes, {:?}", rx.statistics());
 
-    // Told to stop, the engine gives up the buffer that it waits with, on this card at once. Others stop with the next packet only:
-    // there, send a last one that fits into a buffer.
+    // After a stop, the engine closes the buffer that it waits with; on this card at once. Other cards stop only with the next packet:
+    // there, send a last packet that fits into a buffer.
     rx.stop()?;
     match rx.wait_packet(WaitOptions::default()) {
         Err(stopped @ StreamError::Stopped { .. }) => println!("{stopped}"),
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     drop(rx);
 
-    // One packet into one buffer, for who needs no more: the engine is idle before and after.
+    // Single-buffer reception of one packet: the engine is idle before and after.
     let mut rx = card.c2h_stream(0)?;
     let ticket = tx.submit(card.buffer_from(b"one packet")?)?;
     tx.wait_ended(ticket, WaitOptions::default())?;

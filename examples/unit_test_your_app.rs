@@ -1,7 +1,7 @@
-//! How to unit-test code of yours that drives a card: without a card, in milliseconds, with the same result every time.
+//! Unit tests of code that drives a card: without a card, in milliseconds, with reproducible results.
 //!
-//! The application is a store of frames in card memory. Its tests, at the end, run it against a simulated card and look at
-//! that card's memory, its counters and its behaviour under faults.
+//! The application is a store of frames in card memory. Its tests, at the end, run it against a simulated card and check that card's
+//! memory, its counters and its behaviour under faults.
 //!
 //!     cargo run  -p fpga-examples --example unit_test_your_app
 //!     cargo test -p fpga-examples --example unit_test_your_app
@@ -12,11 +12,11 @@ use std::error::Error;
 use fpga_driver::sim::SimNetwork;
 use fpga_driver::{C2hChannel, Card, CardAddr, DmaBuffer, H2cChannel};
 
-/// Frames of one size, one behind the other in card memory. It takes an opened card, so it does not know which kind.
+/// Frames of one size, stored consecutively in card memory. The store takes an opened card, so it works with real and simulated cards.
 struct FrameStore {
     write: H2cChannel,
     read: C2hChannel,
-    /// `None` only while a transfer has it, or after one that kept it.
+    /// `None` only during a transfer, or after one that quarantined the buffer.
     frame: Option<DmaBuffer>,
     size: usize,
 }
@@ -39,7 +39,7 @@ impl FrameStore {
         let mut buffer = self.frame.take().ok_or("the store's buffer is lost")?;
         buffer.write(0, frame)?;
         let outcome = self.write.write(buffer, at);
-        // Well or not: the buffer comes back.
+        // The buffer comes back after success and after failure.
         match outcome {
             Ok(buffer) => self.frame = Some(buffer),
             Err(failed) => {

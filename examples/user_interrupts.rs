@@ -1,7 +1,7 @@
-//! User interrupts: the design on the card calls the host by a line of `usr_irq_req`.
+//! User interrupts: the design on the card interrupts the host by a line of `usr_irq_req`.
 //!
-//! A line is a level: the design holds it until the host has served the cause, usually by a register of the design. Here a thread stands
-//! for the design, and an atomic number for that register.
+//! A line is a level: the design holds it until the host has served the cause, usually by a register of the design. Here a thread plays the
+//! design, and an atomic number is that register.
 //!
 //!     cargo run -p fpga-examples --example user_interrupts
 #![forbid(unsafe_code)]
@@ -16,13 +16,13 @@ use std::time::Duration;
 use fpga_driver::sim::{SimNetwork, ThreadOptions};
 use fpga_driver::{Card, UserInterruptError};
 
-/// The line that the design raises when a result is ready.
+/// Line that the design raises when a result is ready.
 const RESULT: u8 = 3;
-/// The line by which it asks for attention.
+/// Line that the design raises for an alarm.
 const ALARM: u8 = 7;
 const LONG: Duration = Duration::from_secs(10);
 
-/// Polls one future until it is ready. With tokio or smol it would be their `block_on`.
+/// Polls one future until it is ready. With tokio or smol, use their `block_on`.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -37,11 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).threaded(ThreadOptions::default()).build()?;
     let card = Card::open(network.backend(0))?;
 
-    // Taking a line enables it, and the card's interrupts with it. One that is high by now interrupts at once.
+    // Taking a line enables it, and the card's interrupts with it. A line that is already high interrupts at once.
     let result = card.user_interrupt(RESULT)?;
     println!("user interrupt {}: {:?}", result.line(), result.delivery());
 
-    // The status register of the design: results that nobody has fetched.
+    // The status register of the design: number of results that were not fetched.
     let ready = AtomicU32::new(0);
     thread::scope(|scope| -> Result<(), Box<dyn Error>> {
         scope.spawn(|| {
@@ -56,14 +56,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut fetched = 0;
         while fetched < 3 {
             result.wait(LONG)?;
-            // Serving the cause: the design lowers its line, and may raise it again for the next one at any time.
+            // Serving the cause: the design lowers its line, and may raise it again for the next result at any time.
             network.set_user_interrupt(0, RESULT, false);
-            // An interrupt may come twice (see `rearm`), so the status says whether there is a result.
+            // An interrupt may be reported twice (see `rearm`), so the status decides whether there is a result.
             if ready.swap(0, Ordering::SeqCst) != 0 {
                 fetched += 1;
                 println!("result {fetched}");
             }
-            // A line that is high again by now interrupts again, even if it has never been seen low.
+            // A line that is high again interrupts again, even if it was never sampled low.
             result.rearm()?;
         }
         Ok(())
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     network.set_user_interrupt(0, RESULT, false);
     let _ = result.take()?;
 
-    // As a future; the handle has a file descriptor too (`AsFd`), for epoll or tokio's AsyncFd.
+    // As a future. The handle also has a file descriptor (`AsFd`), for epoll or tokio's AsyncFd.
     network.pulse_user_interrupt(0, RESULT);
     println!("as a future: {} interrupt", block_on(result.arrived())?);
     drop(result);

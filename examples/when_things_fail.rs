@@ -1,4 +1,4 @@
-//! A transfer fails: what the error says, where the buffer is, and how the work goes on.
+//! Failure of a transfer: content of the error, location of the buffer, and continued use of the channel.
 //!
 //!     cargo run -p fpga-examples --example when_things_fail
 #![forbid(unsafe_code)]
@@ -30,20 +30,20 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("   reported by the engine: {by_engine}, bits: {}", bits.join(", "));
     }
 
-    // The engine has been stopped and is idle, so the buffer is back, and the channel works.
+    // The engine was stopped and is idle, so the buffer was returned, and the channel works.
     let buffer = failed.buffer.ok_or("the buffer should have come back")?;
     println!("   the buffer is back, first byte {:#04x}", buffer.to_vec().first().copied().unwrap_or(0));
     let buffer = h2c.write(buffer, GOOD)?;
     println!("   {} wrote {} bytes to {GOOD}", h2c.name(), buffer.len());
 
-    // 2. What the card cannot do is refused before it is touched.
+    // 2. Transfers outside the card's memory are refused before the card is accessed.
     let beyond = CardAddr::new(1 << 40);
     let Err(failed) = h2c.write(buffer, beyond) else { return Err("a write to nowhere went well".into()) };
     println!("2. {failed}");
     let buffer = failed.buffer.ok_or("a refusal gives the buffer back")?;
 
-    // 3. The card leaves the bus with a transfer under way. It may come back and still write: so its buffers are kept
-    //    out of use, and the error says how many.
+    // 3. The card is removed from the bus with a transfer in flight. It may return and still write, so its buffers are quarantined, and the
+    //    error has their number.
     let ticket = h2c.submit(buffer, GOOD)?;
     h2c.poll()?;
     network.fail(0, CardFailure::Gone);
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("   in quarantine: {record}");
     }
 
-    // 4. The card does not open again before it is back.
+    // 4. The card cannot be opened again before it has returned.
     drop((h2c, card));
     match Card::open(network.backend(0)) {
         Err(error @ OpenError::Gone { .. }) => println!("4. {error}"),

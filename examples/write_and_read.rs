@@ -1,4 +1,4 @@
-//! A buffer goes to card memory and comes back.
+//! Write of a buffer to card memory, and read back.
 //!
 //!     cargo run -p fpga-examples --example write_and_read
 #![forbid(unsafe_code)]
@@ -11,22 +11,22 @@ use fpga_driver::{Card, CardAddr};
 const LENGTH: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // One simulated card. With a real one, `pci::vfio::VfioBackend::open("0000:65:00.0")?` takes its place, in an `Arc`;
-    // nothing below changes.
+    // One simulated card. For a real card, replace the backend by `pci::vfio::VfioBackend::open("0000:65:00.0")?` in an `Arc`; the rest
+    // stays the same.
     let network = SimNetwork::builder().cards(1).build()?;
     let card = Card::open(network.backend(0))?;
     println!("{}: {} H2C channels", card.name(), card.info().xdma.h2c_channels);
 
-    // A channel has one owner. Dropping it gives it back to the card.
+    // A channel has one owner. Dropping it returns it to the card.
     let mut h2c = card.h2c(0)?;
     let mut c2h = card.c2h(0)?;
 
-    // The buffer is memory that the card can reach, so it is never a slice: bytes are copied in and out.
+    // The buffer is memory that the card can access, so it is never a slice: bytes are copied in and out.
     let data: Vec<u8> = (0..=250).cycle().take(LENGTH).collect();
     let mut buffer = card.buffer(LENGTH)?;
     buffer.write(0, &data)?;
 
-    // It moves into the transfer and comes back with the result: nobody can change it meanwhile.
+    // The buffer moves into the transfer and comes back with the result, so it cannot change meanwhile.
     let at = CardAddr::new(0x1000);
     let sent = h2c.write(buffer, at)?;
     println!("{} {at}: {} bytes written", h2c.name(), sent.len());

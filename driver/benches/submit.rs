@@ -1,5 +1,5 @@
-//! What a transfer costs the core that submits it and takes it up: 256 at a time, through the public interface, without the
-//! card's own work (it steps between the timed parts). What the caches of another core add is in `fpgactl dma bench`.
+//! Cost of a transfer for the CPU core that submits and completes it: 256 at a time, through the public interface, without the card's own
+//! work (it steps between the timed parts). For the additional cost of another core's caches see `fpgactl dma bench`.
 
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,11 @@
-//! Long transfers between a stream of bytes (a file) and card memory, in pieces, several of them in flight.
+//! Long transfers between a byte stream (a file) and card memory, in chunks, several of them in flight.
 //!
-//! The channel is to be idle when one begins: after an error everything in flight on it is aborted and dropped.
+//! The channel should be idle at the start: after an error, everything in flight on it is aborted and dropped.
 //!
-//! The whole range of card addresses is checked before the first byte is read from the source or the card. Where the size of the card's
-//! memory is not known, only ranges that end beyond the address space are refused in advance
-//! ([`H2cChannel::check_range`](crate::H2cChannel::check_range)). The length of [`write_to_end`] is not known in advance: it ends at the
-//! border of the memory, and its error says what was written.
+//! The whole range of card addresses is checked before the first byte is read from the source or the card. If the size of the card's memory
+//! is not known, only ranges beyond the address space are refused in advance ([`H2cChannel::check_range`](crate::H2cChannel::check_range)).
+//! The length of [`write_to_end`] is not known in advance: it stops at the end of the memory, and its error has the number of bytes
+//! written.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -21,66 +21,66 @@ use crate::error::{ChannelError, ResourceError, SubmitError};
 use crate::fault::ChannelFault;
 use crate::name::{CardName, ChannelName};
 
-/// Bytes of one piece: long enough that what a descriptor costs does not show, short enough to overlap with the file's I/O.
+/// Size of a chunk in bytes: long enough that the cost of a descriptor is negligible, short enough to overlap with the file's I/O.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Pieces in flight.
+/// Number of chunks in flight.
 const DEPTH: usize = 4;
 
-/// A long transfer failed.
+/// Error of a long transfer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BulkError {
-    /// The stream's side: reading the source or writing the sink.
+    /// Reading the source or writing the sink failed.
     #[error("after {done} bytes: {source}")]
     Stream {
-        /// Bytes moved before.
+        /// Bytes moved before the error.
         done: u64,
-        /// What failed.
+        /// Underlying error.
         source: io::Error,
     },
     /// The source ended early.
     #[error("the source ended after {done} of {length} bytes; it was shortened meanwhile")]
     Short {
-        /// Bytes that came.
+        /// Bytes that the source provided.
         done: u64,
-        /// Bytes expected.
+        /// Expected number of bytes.
         length: u64,
     },
-    /// The source has more bytes than there is card memory behind the start address. What fits was written.
+    /// The source has more bytes than the card memory behind the start address. The bytes that fit were written.
     #[error(
         "{card} {channel}: the source has more bytes than fit: {done} bytes were written, from card address {start} to the end of the card's memory, and nothing behind it; choose a lower address, or a shorter source"
     )]
     NoFreeSlot {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
         /// First card address.
         start: CardAddr,
-        /// Bytes written.
+        /// Number of bytes written.
         done: u64,
     },
-    /// No DMA memory.
+    /// DMA memory cannot be allocated.
     #[error(transparent)]
     Memory(#[from] ResourceError),
-    /// A piece was not taken.
+    /// A chunk was refused.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// A piece failed.
+    /// A chunk failed.
     #[error(transparent)]
     Fault(#[from] ChannelFault),
-    /// The channel cannot go on.
+    /// The channel has failed.
     #[error(transparent)]
     Channel(#[from] ChannelError),
 }
 
-/// A piece in flight: where it belongs in the stream.
+/// Chunk in flight, with its position in the stream.
 struct BulkChunk {
     ticket: Ticket,
     length: usize,
 }
 
-/// Takes a piece's outcome apart; the buffer comes back for the next piece.
+/// Returns the buffer of a completion for the next chunk, or its error.
 fn buffer_of(done: Completion) -> Result<DmaBuffer, BulkError> {
     match (done.outcome, done.buffer) {
         (Ok(_), Some(buffer)) => Ok(buffer),
@@ -89,22 +89,22 @@ fn buffer_of(done: Completion) -> Result<DmaBuffer, BulkError> {
     }
 }
 
-/// Buffers for up to [`DEPTH`] pieces of a transfer of `length` bytes.
+/// Allocates buffers for up to [`DEPTH`] chunks of a transfer of `length` bytes.
 fn buffers(card: &Card, direction: Direction, length: u64) -> Result<Vec<DmaBuffer>, ResourceError> {
     let count = usize::try_from(length.div_ceil(CHUNK_BYTES as u64)).unwrap_or(DEPTH).min(DEPTH);
     let size = usize::try_from(length).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
     (0..count).map(|_| card.buffer_for(direction, size)).collect()
 }
 
-/// Moves `length` bytes of `source` to card memory from `to` on, waiting as `options` say for each piece, and for all pieces
-/// together no longer than [`WaitOptions::total`]. `progress` is told the bytes that have arrived.
+/// Writes `length` bytes of `source` to card memory from `to`. `options` apply to the wait for each chunk; [`WaitOptions::total`] limits
+/// the waits for all chunks together. `progress` is called with the number of bytes that have arrived.
 ///
-/// Files, pipes and sockets are read straight into DMA memory. A slice is a source too: `&mut &bytes[..]`; any other
-/// [`std::io::Read`] becomes one by [`Bounced`](fpga_pci::Bounced).
+/// Files, pipes and sockets are read directly into DMA memory. A slice is also a source: `&mut &bytes[..]`. [`Bounced`](fpga_pci::Bounced)
+/// turns any other [`std::io::Read`] into one.
 ///
 /// # Errors
-/// See [`BulkError`]. A range that is not inside the card's memory is refused before anything is read or written. After another error
-/// what had arrived stays in card memory; all buffers are back, and the channel can be used again unless the error says otherwise.
+/// See [`BulkError`]. A range that is not inside the card's memory is refused before anything is read or written. After any other error,
+/// data that has arrived stays in card memory. All buffers are returned, and the channel can be used again unless the error says otherwise.
 pub fn write_from(
     card: &Card,
     channel: &mut H2cChannel,
@@ -125,11 +125,11 @@ pub fn write_from(
     pieces(card, &mut channel.0, to, length, options, fill, |_, _| Ok(()), progress).map(drop)
 }
 
-/// Moves the bytes of `source`, up to its end, to card memory from `to` on, and returns how many they were: for a source whose length is
-/// not known, such as a pipe.
+/// Writes the bytes of `source`, up to its end, to card memory from `to`, and returns their number. For a source of unknown length, such as
+/// a pipe.
 ///
 /// # Errors
-/// As [`write_from`]; [`BulkError::NoFreeSlot`] if the source goes on when the card's memory is full.
+/// As [`write_from`]; [`BulkError::NoFreeSlot`] if the source has more bytes when the card's memory is full.
 pub fn write_to_end(
     card: &Card,
     channel: &mut H2cChannel,
@@ -158,7 +158,7 @@ pub fn write_to_end(
     }
 }
 
-/// Fills `into` as far as the source has bytes.
+/// Fills `into` as far as the source has bytes. Returns the number of bytes read.
 fn read_up_to(source: &mut (impl ReadVolatile + ?Sized), into: SharedSlice<'_>) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = into.len().checked_sub(filled).filter(|left| *left > 0) {
@@ -173,11 +173,11 @@ fn read_up_to(source: &mut (impl ReadVolatile + ?Sized), into: SharedSlice<'_>) 
     Ok(filled)
 }
 
-/// Moves `length` bytes of card memory from `from` on to `sink`, in order, waiting as `options` say for each piece, and
-/// for all pieces together no longer than [`WaitOptions::total`]. `progress` is told the bytes that `sink` has taken.
+/// Reads `length` bytes of card memory from `from` and writes them to `sink` in order. `options` apply to the wait for each chunk;
+/// [`WaitOptions::total`] limits the waits for all chunks together. `progress` is called with the number of bytes that `sink` has taken.
 ///
-/// Files, pipes and sockets are written straight from DMA memory. A `Vec<u8>` is a sink too; any other [`std::io::Write`] becomes
-/// one by [`Bounced`](fpga_pci::Bounced).
+/// Files, pipes and sockets are written directly from DMA memory. A `Vec<u8>` is also a sink. [`Bounced`](fpga_pci::Bounced) turns any
+/// other [`std::io::Write`] into one.
 ///
 /// # Errors
 /// As [`write_from`].
@@ -198,8 +198,8 @@ pub fn read_into(
         .map(drop)
 }
 
-/// Both directions: `fill` before a piece goes out, `empty` when it has come back, in order. `fill` returns the bytes to be moved; fewer
-/// than the buffer has end the transfer. Returns the bytes that were moved, at most `limit`.
+/// Transfers chunks in either direction: `fill` runs before a chunk is submitted, `empty` after it has completed, in order. `fill` returns
+/// the number of bytes to move; fewer than the buffer holds end the transfer. Returns the number of bytes moved, at most `limit`.
 #[expect(clippy::too_many_arguments, reason = "what the callers have in common")]
 fn pieces(
     card: &Card,
@@ -213,10 +213,10 @@ fn pieces(
 ) -> Result<u64, BulkError> {
     let result = run_descriptors(card, channel, start, limit, options, &mut fill, &mut empty, progress);
     if result.is_err() {
-        // Nothing may stay in flight: the buffers come back here, and go to the pool.
+        // Nothing may stay in flight: the buffers are collected here and return to the pool.
         let aborted = channel.abort();
         while channel.next_completion().is_some() {}
-        // A wait that was too short and an engine that does not stop are one failure: the second says what to do.
+        // If the wait timed out and the engine does not stop either, report only the second error, which has the remedy.
         if let (Err(BulkError::Channel(ChannelError::TimedOut { .. })), Err(unstoppable)) = (&result, aborted)
         {
             return Err(unstoppable.into());
@@ -270,7 +270,7 @@ fn run_descriptors(
                     sent += size as u64;
                     continue;
                 }
-                // A short ring: the piece waits for one that is in flight.
+                // The ring is short: this chunk waits for one that is in flight.
                 Err(refused) if refused.is_full() && !flying.is_empty() => ready = Some(refused.buffer),
                 Err(refused) => return Err(refused.error.into()),
             }
@@ -286,7 +286,7 @@ fn run_descriptors(
     Ok(done)
 }
 
-/// An address past the end of the address space stays there, where the channel refuses it.
+/// Adds `bytes` to `start`, saturating at the end of the address space, where the channel refuses the address.
 fn offset(start: CardAddr, bytes: u64) -> CardAddr {
     start.checked_add(bytes).unwrap_or(CardAddr::new(u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! Opening a card, and taking its parts.
+//! Opening a card and taking its resources.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,18 +25,18 @@ use crate::options::OpenOptions;
 use crate::shared::{Shared, idle_timeout, quiesce};
 use crate::stream::{C2hStream, C2hStreamOptions, H2cStream};
 
-/// User interrupts of an XDMA (PG195, usr_irq_req).
+/// Number of user interrupts of an XDMA core (PG195, usr_irq_req).
 const USER_INTERRUPTS: u32 = MAX_USER_INTERRUPTS as u32;
 
-/// An opened card. Clones are handles to the same card; it closes with the last handle of any kind (channel, CDMA, endpoint).
+/// Opened card. Clones are handles to the same card, which closes with the last handle of any kind (channel, CDMA, endpoint).
 #[derive(Debug, Clone)]
 pub struct Card {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Card {
-    /// Opens a card with default options. One `Card` (and its clones) per transport at a time: a second one would stop the
-    /// first one's engines.
+    /// Opens a card with default options. Open at most one `Card` (and its clones) per backend at a time: a second one would stop the
+    /// engines of the first one.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -44,12 +44,12 @@ impl Card {
         Self::open_with(transport, OpenOptions::default())
     }
 
-    /// Opens a card: finds its BARs, confirms that it is an XDMA, finds its channels, stops what an earlier owner left
-    /// running, checks its identity where it has one, and gives it the right to do DMA. With
-    /// [`OpenOptions::observe`](crate::OpenOptions::observe) it looks and changes nothing.
+    /// Opens a card: identifies its BARs, confirms the XDMA core, finds its channels, stops engines that an earlier owner left running,
+    /// checks the identity block if there is one, and enables bus mastering. With [`OpenOptions::observe`](crate::OpenOptions::observe) it
+    /// only reads.
     ///
     /// # Errors
-    /// See [`OpenError`]. Nothing is left enabled then.
+    /// See [`OpenError`]. Nothing stays enabled after an error.
     pub fn open_with(transport: Arc<dyn Backend>, options: OpenOptions) -> Result<Self, OpenError> {
         let name = transport.name().to_owned();
         let ids = read_ids(&*transport, &name)?;
@@ -61,8 +61,8 @@ impl Card {
         let user_bar = roles.user.map(|bar| open(bar.index)).transpose()?;
         let began =
             Self::prepare(&*transport, &options, name.clone(), ids, roles, &dma_bar, user_bar.as_ref());
-        // A card that leaves in the middle reads as all ones, which can look like another bitstream, or like a card without
-        // channels: whatever was found, it has to be there still.
+        // A card that is removed during these steps reads as all ones, which can look like another bitstream or like a card without
+        // channels. So check that it is still present before using any result.
         if discover::reads_all_ones(&dma_bar) {
             return Err(OpenError::Gone { card: name });
         }
@@ -74,7 +74,7 @@ impl Card {
         Ok(Self { shared: Shared::new(transport, info, pool, dma_bar, user_bar, &options) })
     }
 
-    /// Finds out what the card is, and puts to rest what an earlier owner left running.
+    /// Reads the card's properties and stops what an earlier owner left running.
     fn prepare(
         transport: &dyn Backend,
         options: &OpenOptions,
@@ -99,7 +99,7 @@ impl Card {
         };
         mask_off().map_err(|source| mmio(&name, source))?;
         let (identity, ni) = network_interface(&name, options, ids.subsystem, &roles, user_bar)?;
-        // A killed owner's interface may still push events to where its ring was: not before it is silent may the card do DMA.
+        // The network interface of a killed owner may still push events to its old event ring. Stop it before the card may do DMA.
         if let (Some(ni), Some(bar)) = (&ni, user_bar) {
             ni.stop_events(bar).map_err(|source| mmio(&name, source))?;
         }
@@ -107,55 +107,56 @@ impl Card {
         Ok(CardInfo { name, ids, roles, xdma, identity, cdma, ni })
     }
 
-    /// What is known of the card.
+    /// Returns the card's properties.
     #[must_use]
     pub fn info(&self) -> &CardInfo {
         &self.shared.info
     }
 
-    /// The name it was opened by: a PCI address, or the simulated card's name.
+    /// Returns the name it was opened by: a PCI address, or the simulated card's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The XDMA register BAR.
+    /// Returns the BAR with the XDMA registers.
     #[must_use]
     pub fn dma_bar(&self) -> &Bar {
         &self.shared.dma_bar
     }
 
-    /// The user BAR, if the card has one. What a read of it does is up to the design.
+    /// Returns the user BAR, if the card has one. The effect of a read is defined by the design.
     #[must_use]
     pub fn user_bar(&self) -> Option<&Bar> {
         self.shared.user_bar.as_ref()
     }
 
-    /// Rests after a poll that has found nothing: spins, yields or sleeps, as long as it has waited. Returns whether this thread has slept.
-    /// For loops that poll several channels or endpoints; [`Backoff::reset`](fpga_pci::Backoff::reset) after a poll that has found work.
+    /// Backs off after a poll that found nothing: spins, yields or sleeps, depending on the time already waited. Returns whether this
+    /// thread has slept. For loops that poll several channels or endpoints. Call [`Backoff::reset`](fpga_pci::Backoff::reset) after a poll
+    /// that found work.
     pub fn back_off(&self, backoff: &mut fpga_pci::Backoff) -> bool {
         backoff.back_off(&*self.shared.transport, u64::MAX)
     }
 
-    /// Lets `span` pass without a look at the card: this thread sleeps, and a card inside it works meanwhile. For loops that have polled
-    /// in vain for a while.
+    /// Waits for `span` without accessing the card: this thread sleeps, and a simulated card in this process works meanwhile. For loops
+    /// whose polls have found nothing for a while.
     pub fn pause(&self, span: core::time::Duration) {
         self.shared.transport.pause(span);
     }
 
-    /// What the card counted about its own use; simulated cards count, real ones do not.
+    /// Returns the card's access counters; `None` on real cards, which do not count.
     #[must_use]
     pub fn counters(&self) -> Option<AccessCounters> {
         self.shared.transport.counters()
     }
 
-    /// The card's DMA memory.
+    /// Returns the card's DMA pool.
     #[must_use]
     pub fn memory(&self) -> &DmaPool {
         &self.shared.pool
     }
 
-    /// A DMA buffer of `length` bytes. Its content is whatever was there.
+    /// Allocates a DMA buffer of `length` bytes. Its content is unspecified.
     ///
     /// # Errors
     /// [`ResourceError::Memory`].
@@ -163,8 +164,8 @@ impl Card {
         self.shared.pool.allocate(length).map_err(|source| self.memory_error(source))
     }
 
-    /// A DMA buffer of `length` bytes for one direction: the card can only read it (H2C), or only write it (C2H), whatever it is
-    /// told or thinks it was told. [`buffer`](Self::buffer)s serve both.
+    /// Allocates a DMA buffer of `length` bytes for one direction: the card can only read it (H2C), or only write it (C2H). Its DMA
+    /// mapping enforces this, whichever address and direction the card's descriptors have. A [`buffer`](Self::buffer) permits both.
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
@@ -173,20 +174,20 @@ impl Card {
         self.shared.pool.allocate_for(length, access).map_err(|source| self.memory_error(source))
     }
 
-    /// A DMA buffer that holds a copy of `bytes`.
+    /// Allocates a DMA buffer that holds a copy of `bytes`.
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
     pub fn buffer_from(&self, bytes: &[u8]) -> Result<DmaBuffer, ResourceError> {
         let mut buffer = self.buffer(bytes.len())?;
-        // It has as many bytes as were asked for.
+        // The buffer has the requested length, so the write fits.
         let whole = buffer.write(0, bytes);
         debug_assert!(whole.is_ok());
         Ok(buffer)
     }
 
-    /// DMA memory of `length` bytes, at a page boundary, that stays shared with the card: for
-    /// [`H2cChannel::register_memory`](crate::H2cChannel::register_memory). Its content is whatever was there.
+    /// Allocates `length` bytes of page-aligned DMA memory that stays shared with the card, for
+    /// [`H2cChannel::register_memory`](crate::H2cChannel::register_memory). Its content is unspecified.
     ///
     /// # Errors
     /// [`ResourceError::Memory`].
@@ -195,11 +196,11 @@ impl Card {
         self.shared.pool.allocate_registered(length, PAGE).map_err(|source| self.memory_error(source))
     }
 
-    /// Maps memory of the caller's for the card, without copying it: a file, memory shared with another process, huge pages. It
-    /// is unmapped when the area is dropped.
+    /// Maps memory of the caller for the card without copying it: a file, memory shared with another process, huge pages. It is unmapped
+    /// when the returned memory is dropped.
     ///
     /// # Errors
-    /// [`MapRefused`] carries the memory back.
+    /// [`MapRefused`] returns the memory.
     pub fn map_memory(
         &self,
         memory: SharedMemory,
@@ -223,7 +224,7 @@ impl Card {
     /// Takes H2C channel `number`.
     ///
     /// # Errors
-    /// As [`h2c`](Self::h2c); [`ResourceError::Ring`] for options that cannot be.
+    /// As [`h2c`](Self::h2c); [`ResourceError::Ring`] for invalid options.
     pub fn h2c_with(&self, number: u8, options: ChannelOptions) -> Result<H2cChannel, ResourceError> {
         self.engine(ChannelName { direction: Direction::H2c, number }, Side::Memory, options).map(H2cChannel)
     }
@@ -252,10 +253,10 @@ impl Card {
         self.h2c_stream_with(number, ChannelOptions::default())
     }
 
-    /// Takes H2C stream channel `number`. ([`ChannelOptions::fixed_address`] means nothing to a stream.)
+    /// Takes H2C stream channel `number`. [`ChannelOptions::fixed_address`] has no effect on a stream.
     ///
     /// # Errors
-    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] for options that cannot be.
+    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] for invalid options.
     pub fn h2c_stream_with(&self, number: u8, options: ChannelOptions) -> Result<H2cStream, ResourceError> {
         let name = ChannelName { direction: Direction::H2c, number };
         self.engine(name, Side::Stream, options.fixed_address(false)).map(H2cStream)
@@ -272,8 +273,8 @@ impl Card {
     /// Takes C2H stream channel `number`.
     ///
     /// # Errors
-    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] and [`ResourceError::StreamBuffers`] for options that cannot
-    /// be, [`ResourceError::CreditModeUnsupported`].
+    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] and [`ResourceError::StreamBuffers`] for invalid options,
+    /// [`ResourceError::CreditModeUnsupported`].
     pub fn c2h_stream_with(&self, number: u8, options: C2hStreamOptions) -> Result<C2hStream, ResourceError> {
         let name = ChannelName { direction: Direction::C2h, number };
         let channel = options.channel(self)?;
@@ -281,18 +282,19 @@ impl Card {
         C2hStream::new(self, engine, &options)
     }
 
-    /// Sets the card's write flush timeout (PG195, 0x3060): a C2H stream's descriptor that has received something, and then
-    /// nothing for two to the `exponent` clocks of the card, is closed; its packet goes on in the next one. 0, as after a reset:
-    /// never. It is one register for all channels.
+    /// Sets the card's write flush timeout (PG195, 0x3060). A C2H stream descriptor that has received data, and then nothing for
+    /// 2^`exponent` clock cycles of the card, is closed; its packet continues in the next descriptor. 0, the value after a reset, disables
+    /// the timeout. The register applies to all channels. An `exponent` above 31 is taken as 31.
     ///
     /// # Errors
-    /// [`ResourceError::NotStream`], [`ResourceError::Observed`], [`ResourceError::Mmio`]. An exponent above 31 is taken as 31.
+    /// [`ResourceError::NotStream`], [`ResourceError::Observed`], [`ResourceError::Mmio`].
     pub fn set_write_flush_timeout(&self, exponent: u8) -> Result<(), ResourceError> {
         self.shared.check_owned()?;
         if !self.shared.info.xdma.stream {
             return Err(ResourceError::NotStream { card: self.shared.name.clone() });
         }
-        // Before the register: a descriptor that it closes must not be taken for a fault. It stays so: one may be on its way.
+        // Set before the register is written: a descriptor closed by the timeout must not be taken for a fault. The flag stays set, because
+        // such a completion may be in flight.
         if exponent != 0 {
             self.shared.flush.store(true, core::sync::atomic::Ordering::Relaxed);
         }
@@ -330,7 +332,7 @@ impl Card {
     /// Takes the CDMA engine.
     ///
     /// # Errors
-    /// [`ResourceError::Absent`] if neither the identity block nor [`OpenOptions::cdma_offset`] says where it is, or if there is no user
+    /// [`ResourceError::Absent`] if neither the identity block nor [`OpenOptions::cdma_offset`] gives its offset, or if there is no user
     /// BAR; [`ResourceError::InUse`]; [`ResourceError::Mmio`] if its registers are not inside the user BAR.
     pub fn cdma(&self) -> Result<Cdma, ResourceError> {
         let Some(at) = self.shared.info.cdma else {
@@ -343,10 +345,11 @@ impl Card {
         self.cdma_at(at)
     }
 
-    /// Takes the CDMA engine whose registers are at `at` in the user BAR: for designs without an identity block.
+    /// Takes the CDMA engine with registers at offset `at` of the user BAR, for designs without an identity block.
     ///
     /// # Errors
-    /// [`ResourceError::Absent`] without a user BAR, [`ResourceError::InUse`], [`ResourceError::Mmio`] if it does not fit.
+    /// [`ResourceError::Absent`] without a user BAR, [`ResourceError::InUse`], [`ResourceError::Mmio`] if its registers are not inside the
+    /// user BAR.
     pub fn cdma_at(&self, at: BarOffset) -> Result<Cdma, ResourceError> {
         let Some(bar) = &self.shared.user_bar else {
             return Err(ResourceError::Absent {
@@ -366,17 +369,17 @@ impl Card {
         Ok(Cdma::new(Arc::clone(&self.shared), registers))
     }
 
-    /// Enables one interrupt vector per channel, H2C first, and one per user interrupt (those stay masked until somebody
-    /// takes or waits for one). Call it before taking channels that wait by interrupt; [`user_interrupt`](Self::user_interrupt) calls it.
+    /// Enables one interrupt vector per channel, H2C first, and one per user interrupt. User interrupts stay masked until they are taken or
+    /// waited for. Call it before taking channels that wait by interrupt; [`user_interrupt`](Self::user_interrupt) calls it.
     ///
-    /// With fewer vectors (few MSI vectors, a line-based interrupt, a machine that is short of them) the channels have theirs first and
-    /// the user interrupts share what is left. Where there are fewer vectors than channels, or none is left, channels share,
-    /// and the user interrupts with them: each is woken by the others' interrupts too and finds nothing then.
-    /// The answer says so ([`InterruptVectors::is_shared`], [`InterruptVectors::user_is_shared`]), and where channels share, so does
-    /// a warning in the log.
+    /// If there are fewer vectors than sources (few MSI vectors, a legacy interrupt, a host that is short of vectors), channels get vectors
+    /// first and the user interrupts share the remaining ones. If there are not more vectors than channels, channels and user interrupts
+    /// share vectors: each is also woken by the others' interrupts and finds nothing then. The result reports sharing
+    /// ([`InterruptVectors::is_shared`], [`InterruptVectors::user_is_shared`]). A warning is logged if there are fewer vectors than
+    /// channels.
     ///
     /// # Errors
-    /// [`ResourceError::Interrupt`] if there are no vectors at all, or the system refuses: wait by polling then.
+    /// [`ResourceError::Interrupt`] if there are no vectors or the system refuses them: wait by polling instead.
     pub fn enable_interrupts(&self) -> Result<InterruptVectors, ResourceError> {
         self.shared.check_owned()?;
         let card = || self.shared.name.clone();
@@ -399,7 +402,7 @@ impl Card {
         }
         let enabled = loop {
             match transport.enable_interrupts(wanted) {
-                // The device has them, the system does not: as many as there are.
+                // The device has more vectors than the system grants: take the granted number.
                 Err(InterruptError::TooMany { available, .. }) if (1..wanted).contains(&available) => {
                     wanted = available;
                 }
@@ -420,8 +423,8 @@ impl Card {
         let enabled = share(enabled, sources, |source| granted.vector_of(source))
             .inspect_err(|_| undo())
             .map_err(failed)?;
-        // Of a vector for the legacy line the two low bits name the pin (PG195), and a function has one pin: configuration space
-        // says which (PCI 6.2.4).
+        // For a legacy interrupt, the two low bits of the vector number select the pin (PG195). A function has one pin, which configuration
+        // space names (PCI 6.2.4).
         let pin = if is_level_triggered {
             config::read_u8(&**transport, header::INTERRUPT_PIN).unwrap_or(1)
         } else {
@@ -437,7 +440,7 @@ impl Card {
                 let vectors = [first, first + 1, first + 2, first + 3].map(vector);
                 register.write(&self.shared.dma_bar, IRQ_BASE, VectorNumbers::of(vectors))?;
             }
-            // User vectors follow the channels'.
+            // User vectors follow the channel vectors.
             let after_channels = xdma.h2c_channels.saturating_add(xdma.c2h_channels);
             for (register, line) in IrqBlock::USER_VECTORS.into_iter().zip([0u8, 4, 8, 12]) {
                 let first = after_channels.saturating_add(line);
@@ -456,19 +459,19 @@ impl Card {
         Ok(granted)
     }
 
-    /// What the system has to say about the card beside its interrupts: errors on the bus, and requests to give it back. Poll
-    /// it, wait for it, or put its file descriptor into an event loop. They are collected from the moment the card's transport is
-    /// opened; which of them a card can have, [`DeviceEvents::can_have`] says.
+    /// Returns the device events of the card other than its interrupts: bus errors and device-release requests (REQ). Poll them, wait for
+    /// them, or add their file descriptor to an event loop. They are collected from the moment the card's backend is opened.
+    /// [`DeviceEvents::can_have`] returns which events a card can have.
     ///
     /// # Errors
-    /// [`ResourceError::Interrupt`] if the system gives no descriptor.
+    /// [`ResourceError::Interrupt`] if the system provides no file descriptor.
     pub fn events(&self) -> Result<DeviceEvents, ResourceError> {
         let failed = |source| ResourceError::Interrupt { card: self.shared.name.clone(), source };
         self.shared.transport.events().map_err(failed)
     }
 }
 
-/// What a card does with host memory in transfers of a direction.
+/// DMA access to host memory that transfers of a direction need.
 pub(crate) const fn needed_access(direction: Direction) -> DmaAccess {
     match direction {
         Direction::C2h => DmaAccess::WriteByDevice,
@@ -476,33 +479,33 @@ pub(crate) const fn needed_access(direction: Direction) -> DmaAccess {
     }
 }
 
-/// How the channels and user interrupts of a card come by their interrupts.
+/// Assignment of interrupt vectors to channels and user interrupts of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterruptVectors {
-    /// Vectors enabled.
+    /// Number of vectors enabled.
     pub vectors: u32,
-    /// Channels that need one.
+    /// Number of channels, each of which needs a vector.
     pub channels: u32,
-    /// It is the legacy line (INTx): a level that everything on the card shares.
+    /// The interrupt is the legacy line (INTx): level-triggered, shared by everything on the card.
     pub level: bool,
 }
 
 impl InterruptVectors {
-    /// Whether channels share vectors.
+    /// Returns whether channels share vectors.
     #[must_use]
     pub const fn is_shared(self) -> bool {
         self.vectors < self.channels
     }
 
-    /// Whether user interrupts share vectors, with each other or with channels.
+    /// Returns whether user interrupts share vectors, with each other or with channels.
     #[must_use]
     pub const fn user_is_shared(self) -> bool {
         self.level || self.vectors < self.channels + USER_INTERRUPTS
     }
 
-    /// The vector of a source: channels, then user interrupts. What does not fit was never granted, so numbers are taken modulo the vectors
-    /// that there are; user interrupts have those that no channel needs, if there are any.
+    /// Returns the vector of a source: channels first, then user interrupts. If there are too few vectors, numbers wrap modulo the vectors
+    /// that were granted. User interrupts use the vectors that no channel needs, if there are any.
     const fn vector_of(self, source: u32) -> u32 {
         let left = self.vectors.saturating_sub(self.channels);
         match source.checked_sub(self.channels) {
@@ -513,8 +516,8 @@ impl InterruptVectors {
     }
 }
 
-/// `sources` interrupts, of which each has the vector that `vector_of` says. A vector with one user is that user's as it is; a
-/// level-triggered one is everybody's.
+/// Distributes `vectors` over `sources` interrupts as `vector_of` assigns them. A vector with a single source is passed on unshared; a
+/// level-triggered one is always shared.
 fn share(
     vectors: Vec<Interrupt>,
     sources: u32,

@@ -1,16 +1,16 @@
-//! Which BAR is which.
+//! Assignment of BARs to roles.
 //!
-//! PG195 fixes the *order* of the BARs (AXI-Lite master, DMA, bypass), not their numbers: each is optional except the
-//! DMA one, and 64-bit BARs take two numbers. The vendor's driver finds the DMA BAR by reading 0x2000 and 0x3000 of every
-//! large BAR in turn, which reads *user logic* when the user BAR comes first, and has hung machines (quirk 14). Here
-//! nothing but the DMA BAR is read, and it is chosen without reading:
+//! PG195 fixes the *order* of the BARs (AXI-Lite master, DMA, bypass), not their numbers: each except the DMA BAR is optional, and 64-bit
+//! BARs take two numbers. The vendor's driver finds the DMA BAR by reading 0x2000 and 0x3000 of every large BAR in turn. If the user BAR
+//! comes first, this reads *user logic*, and it has hung machines (quirk 14). This module reads nothing but the DMA BAR, and chooses it
+//! without register reads:
 //!
-//! 1. by the caller's word ([`OpenOptions::dma_bar`](crate::OpenOptions)), else
+//! 1. the BAR given by the caller ([`OpenOptions::dma_bar`](crate::OpenOptions)), else
 //! 2. the BAR that holds the MSI-X table at 0x8000 and the PBA at 0x8FE0 (PG195, MSI-X vector table; no other BAR of a card
 //!    would), else
 //! 3. the only BAR of exactly 64 KiB, else the only BAR there is.
 //!
-//! Then it is confirmed by the identifiers of its IRQ and config blocks.
+//! The identifiers of its IRQ and config blocks then confirm the choice.
 
 use core::fmt;
 
@@ -21,20 +21,20 @@ use fpga_registers::xdma::{
 
 use crate::error::OpenError;
 
-/// The least the DMA BAR must have: the register blocks end at 0x7000, the MSI-X page follows (PG195).
+/// Minimum size of the DMA BAR in bytes: the register blocks end at 0x7000, and the MSI-X page follows (PG195).
 pub(crate) const DMA_BAR_MIN: u64 = 0x8000;
 
-/// Why a BAR was taken for the DMA BAR.
+/// Reason for the choice of the DMA BAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DmaBarReason {
-    /// The caller named it ([`OpenOptions::dma_bar`](crate::OpenOptions)).
+    /// The caller gave the number ([`OpenOptions::dma_bar`](crate::OpenOptions)).
     Requested,
-    /// It holds the MSI-X table and the pending bits where XDMA has them: 0x8000 and 0x8FE0 (PG195, MSI-X vector table).
+    /// The BAR holds the MSI-X table at 0x8000 and the PBA at 0x8FE0, as XDMA places them (PG195, MSI-X vector table).
     MsixTable,
-    /// No other memory BAR has the 64 KiB of the XDMA registers.
+    /// It is the only memory BAR of 64 KiB, the size of the XDMA registers.
     OnlyOfItsSize,
-    /// The function has no other memory BAR.
+    /// It is the only memory BAR of the function.
     OnlyBar,
 }
 
@@ -52,19 +52,19 @@ impl fmt::Display for DmaBarReason {
 /// BAR numbers by role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BarRoles {
-    /// The XDMA registers.
+    /// BAR with the XDMA registers.
     pub dma: BarInfo,
-    /// Why `dma` is the DMA BAR. The other roles follow from their position before or behind it.
+    /// Reason for the choice of `dma`. The other roles follow from their position before or behind it.
     pub dma_reason: DmaBarReason,
-    /// The AXI-Lite master: user logic, CDMA, network interface.
+    /// BAR of the AXI-Lite master: user logic, CDMA, network interface.
     pub user: Option<BarInfo>,
-    /// The bypass master: a window onto card memory.
+    /// BAR of the bypass master: a window onto card memory.
     pub bypass: Option<BarInfo>,
 }
 
 impl BarRoles {
-    /// Which BAR of a card is which, before it is opened. `dma_bar`: the number of the DMA BAR, where the caller knows it. Reads
-    /// configuration space only.
+    /// Determines the BAR roles of a card that is not yet opened. `dma_bar` is the number of the DMA BAR, if the caller knows it. Reads
+    /// only configuration space.
     ///
     /// # Errors
     /// [`OpenError::NoBars`], [`OpenError::BarAbsent`], [`OpenError::DmaBarUnclear`], [`OpenError::BarTooSmall`].
@@ -73,10 +73,10 @@ impl BarRoles {
     }
 }
 
-/// Chooses the DMA BAR and names the others by their position relative to it. Reads configuration space only.
+/// Chooses the DMA BAR and derives the other roles from their position relative to it. Reads only configuration space.
 pub(crate) fn roles(transport: &dyn Backend, forced: Option<u8>) -> Result<BarRoles, OpenError> {
     let card = || transport.name().to_owned();
-    // Ports are not among the BARs that PG195 orders.
+    // PG195 does not order I/O port BARs.
     let memory = |bar: &BarInfo| bar.kind != BarKind::Io;
     let present: Vec<BarInfo> = transport.bars().into_iter().flatten().filter(memory).collect();
     if present.is_empty() {
@@ -102,7 +102,7 @@ pub(crate) fn roles(transport: &dyn Backend, forced: Option<u8>) -> Result<BarRo
             needed: DMA_BAR_MIN,
         });
     }
-    // Position, not number: a 64-bit BAR leaves a gap. A lone neighbour before the DMA BAR is the user BAR, one after it the
+    // Uses the position, not the number: a 64-bit BAR leaves a gap. A lone neighbour before the DMA BAR is the user BAR, one after it the
     // bypass BAR (PG195, "Target Bridge").
     let user = present.iter().copied().rfind(|bar| bar.index < dma.index);
     let bypass = present.iter().copied().find(|bar| bar.index > dma.index);
@@ -129,13 +129,13 @@ fn choose(transport: &dyn Backend, present: &[BarInfo]) -> Option<(BarInfo, DmaB
     }
 }
 
-/// Confirms that `bar` is an XDMA register BAR: the identifiers of its IRQ and config blocks.
+/// Confirms that `bar` is an XDMA register BAR by the identifiers of its IRQ and config blocks.
 pub(crate) fn confirm(card: &str, index: u8, bar: &Bar) -> Result<(), OpenError> {
     let mmio = |source| OpenError::Mmio { card: card.to_owned(), source };
     let irq = IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).map_err(mmio)?;
     let config = ConfigBlock::IDENTIFIER.read(bar, CONFIG_BASE).map_err(mmio)?;
-    // Identifiers never change: one that is right now and then belongs to a core of quirk 3, not to a card that left. Three times,
-    // because which of two reads fails is not known.
+    // Identifiers never change. An identifier that only some reads return correctly indicates a core with quirk 3, not a removed card.
+    // Three reads, because it is not known which of two reads fails.
     if [irq.into_bits(), config.into_bits()].contains(&u32::MAX)
         && (0..3).any(|_| IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).is_ok_and(|irq| irq.is(Target::Irq)))
         && (0..3).any(|_| {
@@ -144,11 +144,11 @@ pub(crate) fn confirm(card: &str, index: u8, bar: &Bar) -> Result<(), OpenError>
     {
         return Err(OpenError::UnsteadyReads { card: card.to_owned() });
     }
-    // Both, or the second after a first that was right: it left in between.
+    // Both are all ones, or only the second: the card was removed between the two reads.
     if config.into_bits() == u32::MAX && (irq.into_bits() == u32::MAX || irq.is(Target::Irq)) {
         return Err(OpenError::Gone { card: card.to_owned() });
     }
-    // The version byte is left out: old and new IP versions share the layout.
+    // The version byte is not compared: old and new IP versions share the layout.
     if !irq.is(Target::Irq) || !config.is(Target::Config) {
         let (irq, config) = (irq.into_bits(), config.into_bits());
         return Err(OpenError::NotXdma { card: card.to_owned(), index, irq, config });
@@ -156,7 +156,7 @@ pub(crate) fn confirm(card: &str, index: u8, bar: &Bar) -> Result<(), OpenError>
     Ok(())
 }
 
-/// Whether an XDMA register BAR that was confirmed has stopped answering since: an identifier is never all ones.
+/// Returns whether a confirmed XDMA register BAR no longer answers: an identifier is never all ones.
 pub(crate) fn reads_all_ones(bar: &Bar) -> bool {
     match IrqBlock::IDENTIFIER.read(bar, IRQ_BASE) {
         Ok(identifier) => identifier.into_bits() == u32::MAX,

@@ -1,4 +1,4 @@
-//! A user interrupt that somebody sleeps on: the copy engine's, the event ring's.
+//! User interrupt on which a waiting thread sleeps: the copy engine's, or the event ring's.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -8,19 +8,20 @@ use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, UserMask};
 
 use crate::shared::{Shared, UserInterruptClaim};
 
-/// A line of `usr_irq_req`, which is high for as long as its cause is there. Masked unless somebody sleeps.
+/// Line of `usr_irq_req` that stays high as long as its cause persists. It is masked unless a thread sleeps on it.
 #[derive(Debug)]
 pub(crate) struct EngineInterrupt {
     interrupt: Interrupt,
     mask: UserMask,
     armed: bool,
     card: Arc<Shared>,
-    /// Given back after the line was masked.
+    /// Released after the line is masked.
     _claim: UserInterruptClaim,
 }
 
 impl EngineInterrupt {
-    /// `None` if interrupts are not enabled, there is no such line, or a program has it ([`Card::user_interrupt`](crate::Card::user_interrupt)).
+    /// Takes the line. `None` if interrupts are not enabled, if there is no such line, or if the program holds it
+    /// ([`Card::user_interrupt`](crate::Card::user_interrupt)).
     pub(crate) fn take(card: &Arc<Shared>, line: u8) -> Option<Self> {
         let interrupt = card.user_interrupt(line)?;
         let claim = card.claim_line(line)?;
@@ -31,9 +32,10 @@ impl EngineInterrupt {
         self.armed
     }
 
-    /// Enabling a line that is up sends its message at once (PG195), so nothing is lost between here and the sleep.
+    /// Enables the line. Enabling a line that is high sends its message at once (PG195), so no interrupt is lost between this call and the
+    /// sleep.
     pub(crate) fn arm(&mut self) -> Result<(), MmioError> {
-        // A message of an earlier sleep would end this one early.
+        // The message of an earlier sleep would end this one early.
         let _ = self.interrupt.try_take();
         IrqBlock::USER_ENABLE_SET.write(&self.card.dma_bar, IRQ_BASE, self.mask)?;
         self.armed = true;
@@ -46,17 +48,17 @@ impl EngineInterrupt {
         IrqBlock::USER_ENABLE_CLEAR.write(&self.card.dma_bar, IRQ_BASE, self.mask)
     }
 
-    /// What to sleep on, for whoever may not keep the line meanwhile.
+    /// Returns the interrupt to sleep on, for a caller that cannot keep a borrow of the line.
     pub(crate) fn interrupt(&self) -> Interrupt {
         self.interrupt.clone()
     }
 
-    /// Sleeps; `None` if the time was over first.
+    /// Sleeps until the interrupt; `None` after `at_most`.
     pub(crate) fn wait(&self, at_most: Duration) -> Result<Option<u64>, InterruptError> {
         self.card.transport.wait_interrupt(&self.interrupt, at_most)
     }
 
-    /// To be called by whoever was woken and found nothing: a legacy line was somebody else's then.
+    /// Rearms a legacy line. Call it after a wakeup that found nothing: another source asserts the line then.
     pub(crate) fn rearm_shared_line(&self) -> Result<(), MmioError> {
         if !self.interrupt.is_level() {
             return Ok(());
@@ -66,7 +68,7 @@ impl EngineInterrupt {
 }
 
 impl Drop for EngineInterrupt {
-    /// The line may stay up for as long as its cause is not cleared.
+    /// Masks the line, which may stay high as long as its cause is not cleared.
     fn drop(&mut self) {
         let _ = self.disarm();
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, one enum per operation. Every message names the card and says what to do.
+//! Error types, one enum per operation. Every message names the card and the remedy.
 
 use fpga_firmware::identity::ReadError;
 use fpga_pci::{
@@ -10,24 +10,24 @@ use fpga_ring::ring;
 use crate::fault::ChannelFault;
 use crate::name::{CardName, ChannelName};
 
-/// Opening a card failed. Nothing is left enabled.
+/// Error of opening a card. Nothing stays enabled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Configuration space could not be used.
+    /// Configuration space cannot be accessed.
     #[error("{card}: configuration space: {source}")]
     Config {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What failed.
+        /// Underlying error.
         source: ConfigError,
     },
-    /// Nothing answers.
+    /// The card does not answer: every register reads as all ones.
     #[error(
         "{card}: every register reads as all ones: the card is gone, its link is down or memory decoding is off; check the slot and the power, try `fpgactl reset --level bus`, rescan the bus, then open it again"
     )]
     Gone {
-        /// Which card.
+        /// Name of the card.
         card: String,
     },
     /// No BAR is implemented.
@@ -35,57 +35,57 @@ pub enum OpenError {
         "{card}: the function has no memory BARs; after re-programming an FPGA remove the function and rescan the bus"
     )]
     NoBars {
-        /// Which card.
+        /// Name of the card.
         card: String,
     },
-    /// A BAR that is needed is not there.
+    /// A required BAR is missing.
     #[error(
         "{card}: there is no BAR {index} for the role of the {role} BAR; `fpgactl info` lists the BARs, give the right one"
     )]
     BarAbsent {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What it was wanted for.
+        /// Role of the BAR.
         role: &'static str,
-        /// Its number.
+        /// BAR number.
         index: u8,
     },
-    /// A role has no BAR.
+    /// The card has no BAR for a role.
     #[error(
         "{card}: the card has no {role} BAR, which {needed_for} needs; build the bitstream with it, or do without"
     )]
     RoleAbsent {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// Which BAR.
+        /// Role of the missing BAR.
         role: &'static str,
-        /// What was asked for.
+        /// Request that needs the BAR.
         needed_for: &'static str,
     },
-    /// A BAR is smaller than what has to be in it.
+    /// A BAR is smaller than its role requires.
     #[error(
         "{card}: BAR {index} has {size:#x} bytes, but a {role} BAR needs {needed:#x}; this is another BAR or another bitstream"
     )]
     BarTooSmall {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What it was wanted for.
+        /// Role of the BAR.
         role: &'static str,
-        /// Its number.
+        /// BAR number.
         index: u8,
-        /// Its size in bytes.
+        /// Size of the BAR in bytes.
         size: u64,
-        /// Bytes needed.
+        /// Required size in bytes.
         needed: u64,
     },
-    /// No rule names the DMA BAR.
+    /// The DMA BAR cannot be determined; see [`BarRoles`](crate::BarRoles).
     #[error(
         "{card}: cannot tell which BAR holds the XDMA registers without touching user logic (no MSI-X table at 0x8000, not exactly one BAR of 64 KiB among {found:x?} as (number, size)); name it (OpenOptions::dma_bar)"
     )]
     DmaBarUnclear {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// Number and size of the BARs there are.
+        /// Number and size in bytes of each BAR found.
         found: Vec<(u8, u64)>,
     },
     /// The BAR does not hold XDMA registers.
@@ -93,7 +93,7 @@ pub enum OpenError {
         "{card}: BAR {index} is no XDMA register BAR: it reads {irq:#010x} at 0x2000 and {config:#010x} at 0x3000 instead of 0x1fc2xxxx and 0x1fc3xxxx; QDMA cards use the same device ids, and the ids can be edited"
     )]
     NotXdma {
-        /// Which card.
+        /// Name of the card.
         card: String,
         /// BAR number.
         index: u8,
@@ -102,343 +102,343 @@ pub enum OpenError {
         /// Word at 0x3000.
         config: u32,
     },
-    /// The identity block does not belong to this software.
+    /// The identity block does not match this software.
     #[error("{card}: {source}")]
     Identity {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What does not fit.
+        /// Mismatch or read error.
         source: ReadError<MmioError>,
     },
     /// A BAR could not be opened.
     #[error("{card}: {source}")]
     Bar {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What failed.
+        /// Underlying error.
         source: BarError,
     },
     /// A register access failed.
     #[error("{card}: {source}")]
     Mmio {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What failed.
+        /// Underlying error.
         source: MmioError,
     },
-    /// Some reads are answered with all ones.
+    /// Some register reads return all ones and some do not.
     #[error(
         "{card}: some register reads return all ones and some do not: XDMA cores of Vivado 2018 do that at every second read in some designs; rebuild the bitstream with 2019.1 or newer. If it did not do so before, its link is failing"
     )]
     UnsteadyReads {
-        /// Which card.
+        /// Name of the card.
         card: String,
     },
-    /// A channel was still busy from before and did not stop.
+    /// A channel that was running before did not stop.
     #[error(
         "{card}: {channel} was running and did not become idle within {waited_ms} ms; reset the card (`fpgactl reset --level bus`), then open it again"
     )]
     NotIdle {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// How long it was given, in milliseconds.
+        /// Timeout in milliseconds.
         waited_ms: u64,
     },
 }
 
-/// Taking something of a card (a channel, the CDMA engine, memory, interrupts) failed.
+/// Error of taking a resource of a card (a channel, the CDMA engine, memory, interrupts).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResourceError {
-    /// The card has fewer channels.
+    /// The channel number is too high.
     #[error("{card}: there is no channel {channel}; the card has {}", channel.others(*available))]
     NoSuchChannel {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What was asked for.
+        /// Requested channel.
         channel: ChannelName,
-        /// How many there are.
+        /// Number of channels in this direction.
         available: u8,
     },
-    /// The card has no such user interrupt.
+    /// The user interrupt number is too high.
     #[error(
         "{card}: there is no user interrupt {line}; the card has {available}, numbered 0 to {}: name one of those",
         available.saturating_sub(1)
     )]
     NoSuchUserInterrupt {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What was asked for.
+        /// Requested line.
         line: u8,
-        /// How many there are.
+        /// Number of user interrupts.
         available: u8,
     },
-    /// Somebody in this process holds it.
+    /// Another owner in this process holds the resource.
     #[error("{card}: {what} is in use; it has one owner at a time: drop the other handle first")]
     InUse {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What.
+        /// Resource.
         what: String,
     },
-    /// The card was opened for a look.
+    /// The card was opened for inspection only ([`OpenOptions::observe`](crate::OpenOptions::observe)).
     #[error(
         "{card}: the card was opened to be looked at (OpenOptions::observe): nothing of it can be taken or set up; open it without"
     )]
     Observed {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
     },
-    /// The card has none, or it was not looked for.
+    /// The card has no such resource, or the driver did not search for it.
     #[error("{card}: {what} is not there: {reason}")]
     Absent {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What.
+        /// Resource.
         what: &'static str,
-        /// Why, and what to do.
+        /// Reason and remedy.
         reason: &'static str,
     },
-    /// The engine still runs for an owner that could not stop it.
+    /// The engine still runs for an earlier owner that could not stop it.
     #[error(
         "{card}: {channel} is still busy with what an earlier owner could not stop; reset the card (`fpgactl reset --level bus`)"
     )]
     Busy {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
-    /// The channels are AXI4-Stream: there are no card addresses.
+    /// The channels are AXI4-Stream and have no card addresses.
     #[error(
         "{card}: the channels are AXI4-Stream, there are no card addresses; take them as streams (Card::h2c_stream, Card::c2h_stream; `fpgactl dma` without --addr), or use a bitstream with memory-mapped channels"
     )]
     Stream {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
     },
-    /// The channels are memory mapped: there are no packets.
+    /// The channels are memory mapped and have no packets.
     #[error(
         "{card}: the channels are memory mapped, not AXI4-Stream; take them by Card::h2c and Card::c2h (`fpgactl dma` with --addr), or use a bitstream with streams"
     )]
     NotStream {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
     },
-    /// The buffers of a C2H stream cannot be.
+    /// The buffer options of a C2H stream are invalid.
     #[error(
         "{card}: {buffers} stream buffers of {size} bytes: give a power of two from 2 to 65536 of them, each a multiple of 64 bytes (PG195) of at most 64 MiB"
     )]
     StreamBuffers {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Buffers asked for.
+        /// Requested number of buffers.
         buffers: u32,
-        /// Bytes of each.
+        /// Requested size of each buffer in bytes.
         size: usize,
     },
-    /// Descriptor credit mode does not take.
+    /// The card does not support descriptor credit mode.
     #[error(
         "{card}: {channel} does not take descriptor credit mode (its bit at 0x6020 stays 0); use stop runs, the default"
     )]
     CreditModeUnsupported {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
-    /// The option cannot be used.
+    /// The ring options are invalid.
     #[error("{card}: {source}")]
     Ring {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What is wrong with the ring's shape.
+        /// Reason.
         source: ring::ConfigError,
     },
-    /// No DMA memory.
+    /// DMA memory cannot be allocated.
     #[error("{card}: {source}")]
     Memory {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What failed.
+        /// Underlying error.
         source: DmaAllocError,
     },
     /// A register access failed.
     #[error("{card}: {source}")]
     Mmio {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What failed.
+        /// Underlying error.
         source: MmioError,
     },
-    /// Interrupts could not be set up.
+    /// Interrupts cannot be set up.
     #[error("{card}: {source}")]
     Interrupt {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What failed.
+        /// Underlying error.
         source: InterruptError,
     },
 }
 
-/// A transfer was not taken. The buffer comes back.
+/// Refused transfer. It returns the buffer.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Refused {
-    /// Why.
+    /// Reason of the refusal.
     pub error: SubmitError,
-    /// The buffer that was handed in, untouched.
+    /// Submitted buffer, unchanged.
     pub buffer: DmaBuffer,
 }
 
 impl Refused {
-    /// Whether this is back-pressure: the ring is full, and the same submission works once something has completed.
+    /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.error.is_full()
     }
 }
 
-/// Memory was not attached. It comes back.
+/// Refused registration of memory. It returns the memory.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct RegisterRefused {
-    /// Why.
+    /// Reason of the refusal.
     pub error: SubmitError,
-    /// The memory that was handed in.
+    /// Memory that was to be registered.
     pub area: RegisteredMemory,
 }
 
-/// Why a transfer was not taken.
+/// Reason why a transfer was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// The ring does not take it.
+    /// The ring refused the transfer.
     #[error("{card} {channel}: {source}")]
     Ring {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// Why.
+        /// Reason.
         source: ring::RefusalReason,
     },
-    /// The buffer is of another card's memory.
+    /// The buffer belongs to another card.
     #[error(
         "{card} {channel}: the buffer belongs to another card, which this one cannot reach; take it from this card (Card::buffer)"
     )]
     ForeignBuffer {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
-    /// The memory is mapped so that the device may not do what the channel would.
+    /// The memory's DMA mapping does not permit the access that the channel needs.
     #[error(
         "{card} {channel}: the memory is mapped for the device as {access:?}, and this channel needs {needed:?}; map it with that access, or with Both"
     )]
     NoAccess {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// What the channel needs.
+        /// Access that the channel needs.
         needed: DmaAccess,
-        /// What the memory is mapped with.
+        /// Access that the mapping permits.
         access: DmaAccess,
     },
-    /// It is not inside the card's memory.
+    /// The range is not inside the card's memory.
     #[error(
         "{card} {channel}: {length} bytes at card address {start} are not inside the card's memory, {memory_start} to {memory_last}; choose an address there, `fpgactl info` shows it"
     )]
     CardMemory {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
         /// First card address.
         start: CardAddr,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// First address of the memory.
+        /// First address of the card's memory.
         memory_start: CardAddr,
-        /// Its last address.
+        /// Last address of the card's memory.
         memory_last: CardAddr,
     },
-    /// The handle names no memory of this channel.
+    /// The handle does not name memory registered with this channel.
     #[error(
         "{card} {channel}: no such memory is attached to this channel; attach it first, each channel has its own"
     )]
     NotRegistered {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
-    /// Not inside the attached memory.
+    /// The range is not inside the registered memory.
     #[error("{card} {channel}: {length} bytes from offset {offset} are not inside the attached {size} bytes")]
     MemoryRange {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// First byte asked for.
+        /// Offset of the first requested byte.
         offset: usize,
-        /// Bytes asked for.
+        /// Requested length in bytes.
         length: usize,
-        /// Bytes there are.
+        /// Size of the memory in bytes.
         size: usize,
     },
-    /// Two elements of a list have the same destination.
+    /// Two entries of a scatter-gather list overlap at their destination.
     #[error(
         "{card} {channel}: elements of the list overlap at their destination: {length} bytes at {second:#x} begin inside the element at {first:#x}; the result would depend on the engine's order, so give each byte one source"
     )]
     Overlap {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// Where the earlier element begins: a card address for H2C, a device address for C2H.
+        /// Start of the earlier entry: a card address for H2C, a device address (IOVA) for C2H.
         first: u64,
-        /// Where the later one begins.
+        /// Start of the later entry.
         second: u64,
-        /// Bytes of the later one.
+        /// Length of the later entry in bytes.
         length: u64,
     },
-    /// A fixed-address channel moves whole beats of the data path.
+    /// Addresses or length of a fixed-address transfer are not whole beats of the data path.
     #[error(
         "{card} {channel}: {length} bytes between {host} and fixed card address {start} are not whole beats: addresses and length must be multiples of {width} bytes, the width of the data path"
     )]
     Misaligned {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
         /// Host address.
         host: Iova,
         /// Card address.
         start: CardAddr,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// Bytes of a beat.
+        /// Size of a beat in bytes.
         width: u64,
     },
-    /// The channel cannot be used any more.
+    /// The channel has failed and cannot be used.
     #[error(transparent)]
     Channel(#[from] ChannelError),
 }
 
 impl SubmitError {
-    /// Whether this is back-pressure: the ring is full, and the same submission works once something has completed.
+    /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::Ring { source: ring::RefusalReason::Full { .. }, .. })
     }
 }
 
-/// Microseconds as people say them.
+/// Formats microseconds in a readable unit.
 pub(crate) fn waited(us: u64) -> String {
     let span = core::time::Duration::from_micros(us);
     match us {
@@ -448,81 +448,81 @@ pub(crate) fn waited(us: u64) -> String {
     }
 }
 
-/// A channel as a whole cannot go on, or a wait ended without its transfer.
+/// Error of a channel as a whole, or a wait that ended without its transfer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// The card does not answer any more. What was posted is quarantined.
+    /// The card does not answer. Posted buffers are quarantined.
     #[error(
         "{card} {channel}: the card is gone (all registers read as ones); {quarantined} buffers that it may still reach are kept out of use: reopen the card when it is back"
     )]
     Gone {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// Buffers put aside.
+        /// Number of quarantined buffers.
         quarantined: usize,
     },
-    /// The engine does not become idle. What was posted is quarantined.
+    /// The engine does not become idle. Posted buffers are quarantined.
     #[error(
         "{card} {channel}: the engine did not become idle within {waited_ms} ms (status {status}); {quarantined} buffers that it may still reach are kept out of use: reset the card (`fpgactl reset --level bus`)"
     )]
     Wedged {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// How long it was given, in milliseconds.
+        /// Timeout in milliseconds.
         waited_ms: u64,
-        /// The status register, decoded.
+        /// Decoded status register.
         status: String,
-        /// Buffers put aside.
+        /// Number of quarantined buffers.
         quarantined: usize,
     },
-    /// The wait's deadline has passed. The transfer goes on: wait again, or abort.
+    /// The wait's deadline has passed. The transfer stays in flight: wait again, or abort.
     #[error(
         "{card} {channel}: not complete after {} (status {status}, {completed} of {posted} descriptors of the run done); wait longer, or abort the channel",
         waited(*waited_us)
     )]
     TimedOut {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// How long was waited, in microseconds.
+        /// Time waited, in microseconds.
         waited_us: u64,
-        /// The status register, decoded.
+        /// Decoded status register.
         status: String,
-        /// The card's completed count.
+        /// Completed descriptor count of the engine.
         completed: u32,
-        /// Descriptors of the run.
+        /// Descriptors posted in this run.
         posted: u32,
     },
-    /// The ticket's completion was handed out before, or it belongs to another channel.
+    /// The ticket's completion was already taken, or the ticket belongs to another channel.
     #[error("{card} {channel}: this ticket's completion has been taken, or it is another channel's")]
     UnknownTicket {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
-    /// A part of the packet is in the card already. It stays in flight.
+    /// Part of the packet has already been sent to the card. The packet stays in flight.
     #[error(
         "{card} {channel}: a part of this packet has been sent; without the rest the next packet would continue it: let it end, or abort the channel"
     )]
     PacketStarted {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
-    /// The handle names no memory of this channel.
+    /// The handle does not name memory registered with this channel.
     #[error("{card} {channel}: no such memory is attached to this channel")]
     NotRegistered {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
     /// A transfer of the memory is in flight.
@@ -530,73 +530,73 @@ pub enum ChannelError {
         "{card} {channel}: a transfer of this memory is in flight; wait for it, or cancel it, before detaching"
     )]
     MemoryInUse {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
-    /// Interrupts were asked for but are not enabled.
+    /// The wait needs interrupts, which are not enabled.
     #[error(
         "{card} {channel}: interrupts are not enabled; call Card::enable_interrupts before taking the channel, or wait by polling"
     )]
     NoInterrupt {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
     /// Waiting for the interrupt failed.
     #[error("{card} {channel}: {source}")]
     Interrupt {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// What failed.
+        /// Underlying error.
         source: InterruptError,
     },
     /// A register access failed.
     #[error("{card} {channel}: {source}")]
     Mmio {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// What failed.
+        /// Underlying error.
         source: MmioError,
     },
 }
 
-/// A blocking transfer failed.
+/// Failed blocking transfer.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct TransferFailed {
-    /// Why.
+    /// Reason of the failure.
     pub error: TransferError,
-    /// The buffer; `None` if the card may still reach it, in which case it is in quarantine. (A stream's packet that was not sent in
-    /// time stays in flight, and its buffer comes back by `next_completion`.)
+    /// The buffer; `None` if the card may still reach it: it is in quarantine then. (The packet of a stream that was not sent in time stays
+    /// in flight, and `next_completion` returns its buffer.)
     pub buffer: Option<DmaBuffer>,
 }
 
 impl TransferFailed {
-    /// Why, and the buffer: for a caller that reports the one and goes on with the other.
+    /// Splits the failure into reason and buffer, for a caller that reports the reason and reuses the buffer.
     #[must_use]
     pub fn into_parts(self) -> (TransferError, Option<DmaBuffer>) {
         (self.error, self.buffer)
     }
 }
 
-/// Why a transfer failed.
+/// Reason why a transfer failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// It was not taken.
+    /// The transfer was refused.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// The engine reported an error in this transfer or before it.
+    /// The engine reported an error in this transfer or in an earlier one.
     #[error(transparent)]
     Fault(#[from] ChannelFault),
-    /// The channel cannot go on.
+    /// The channel has failed, or the wait has ended.
     #[error(transparent)]
     Channel(#[from] ChannelError),
     /// The completion carries no buffer.

@@ -1,4 +1,4 @@
-//! What an engine's error bits say, with the transfer they hit.
+//! Channel faults: the engine's error bits and the transfer that they affect.
 
 use core::fmt;
 
@@ -7,53 +7,53 @@ use fpga_registers::{CardAddr, Iova};
 
 use crate::name::{CardName, ChannelName};
 
-/// Where a run stood when its engine stopped: the first descriptor that was not reported complete. The engine
-/// has no register for it; it follows from the completed count.
+/// Position at which a run stopped: the first descriptor that was not reported complete. It is derived from the completed descriptor count;
+/// the engine has no register for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultPosition {
-    /// Its index in the descriptor ring.
+    /// Index in the descriptor ring.
     pub descriptor: u32,
-    /// Its host address.
+    /// Host address.
     pub host: Iova,
-    /// Its card address; `None`: the channel is a stream, which has no addresses.
+    /// Card address; `None` on a stream channel, which has no addresses.
     pub card: Option<CardAddr>,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// Bytes of the transfer that came before it.
+    /// Bytes of the transfer before this descriptor.
     pub bytes_done: u64,
 }
 
-/// Why a transfer was ended by the engine or by the driver.
+/// Reason why the engine or the driver ended a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultCause {
-    /// Error bits in the status register.
+    /// The status register has error bits set.
     Status(ChannelStatus),
     /// The engine reports a completed count that the run cannot produce.
     Count(fpga_ring::ring::CountFault),
     /// The engine stopped before the end of the run and shows no error bit.
     NoError(ChannelStatus),
-    /// A transfer before this one in the same run failed; this one was not executed.
+    /// An earlier transfer of the same run failed; this one was not executed.
     EarlierFault,
     /// The channel was aborted.
     Aborted,
 }
 
-/// A transfer failed; the channel has been stopped, is idle and can be used again.
+/// Fault of a transfer. The channel was stopped, is idle and can be used again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelFault {
-    /// Which card.
+    /// Name of the card.
     pub card: CardName,
-    /// Which channel.
+    /// Name of the channel.
     pub channel: ChannelName,
-    /// What happened.
+    /// Cause of the fault.
     pub cause: FaultCause,
-    /// Where, if the run was still under way.
+    /// Position of the fault, if the run was still in progress.
     pub place: Option<FaultPosition>,
 }
 
 impl ChannelFault {
-    /// The error bits, if the status register had any.
+    /// Returns the error bits of the status register; empty if the cause has none.
     pub fn status_errors(&self) -> impl Iterator<Item = StatusBit> + use<> {
         let status = match self.cause {
             FaultCause::Status(status) | FaultCause::NoError(status) => status,

@@ -1,4 +1,4 @@
-//! What a card says it is: PCI ids, and the identity block of its network interface.
+//! Identity of a card: PCI ids, and the identity block of its network interface.
 
 use fpga_firmware::identity::{Identity, ReadError};
 use fpga_pci::{Backend, Bar, ConfigError, MmioError, config};
@@ -10,8 +10,8 @@ use crate::info::PciIds;
 use crate::ni::NiInfo;
 use crate::options::{NetworkInterface, OpenOptions};
 
-/// PCI subsystem ids (vendor, device) of bitstreams that carry the identity block: only there is the user BAR read without being told
-/// to.
+/// PCI subsystem ids (vendor, device) of bitstreams with an identity block. Only with these ids is the user BAR read without an explicit
+/// option.
 pub const NI_SUBSYSTEM: (u16, u16) = (fpga_registers::pci::VENDOR_XILINX, 0x4E49);
 
 pub(crate) fn mmio(card: &str, source: MmioError) -> OpenError {

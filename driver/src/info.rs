@@ -1,4 +1,4 @@
-//! What is known of an opened card.
+//! Properties of an opened card.
 
 use fpga_firmware::generated::BlockType;
 use fpga_firmware::identity::Identity;
@@ -24,22 +24,22 @@ pub struct PciIds {
     pub subsystem: (u16, u16),
 }
 
-/// What the XDMA says about itself.
+/// Properties that the XDMA core reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XdmaInfo {
-    /// H2C channels, 0 to 4.
+    /// Number of H2C channels, 0 to 4.
     pub h2c_channels: u8,
-    /// C2H channels, 0 to 4.
+    /// Number of C2H channels, 0 to 4.
     pub c2h_channels: u8,
     /// The channels are AXI4-Stream, not memory mapped.
     pub stream: bool,
-    /// Version byte of the identifiers: 6 is 2017.1 and everything since (PG195).
+    /// Version byte of the identifiers: 6 means 2017.1 or later (PG195).
     pub version: u8,
-    /// Width of the data path in bits, if the config block gives one that exists.
+    /// Width of the data path in bits; `None` if the config block reports an undefined value.
     pub data_width: Option<u32>,
-    /// Largest payload of a PCIe packet in bytes, as negotiated.
+    /// Negotiated maximum payload of a PCIe packet (MPS) in bytes.
     pub max_payload: Option<u32>,
-    /// Largest PCIe read request in bytes.
+    /// Maximum PCIe read request (MRRS) in bytes.
     pub max_read_request: Option<u32>,
     /// Alignment rules of H2C channel 0.
     pub alignments: Alignments,
@@ -64,7 +64,7 @@ impl XdmaInfo {
         })
     }
 
-    /// Channels in one direction.
+    /// Returns the number of channels in one direction.
     #[must_use]
     pub const fn count(&self, direction: Direction) -> u8 {
         match direction {
@@ -73,14 +73,14 @@ impl XdmaInfo {
         }
     }
 
-    /// All channels, H2C first.
+    /// Returns all channels, H2C first.
     pub fn channels(&self) -> impl Iterator<Item = ChannelName> + use<> {
         let named = |direction, count| (0..count).map(move |number| ChannelName { direction, number });
         named(Direction::H2c, self.h2c_channels).chain(named(Direction::C2h, self.c2h_channels))
     }
 }
 
-/// What is known of an opened card.
+/// Properties of an opened card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardInfo {
     /// PCI address, or the simulated card's name.
@@ -89,24 +89,24 @@ pub struct CardInfo {
     pub ids: PciIds,
     /// BARs by role.
     pub roles: BarRoles,
-    /// The DMA engine.
+    /// XDMA core.
     pub xdma: XdmaInfo,
     /// The identity block, if it was read.
     pub identity: Option<Identity>,
     /// Offset of the CDMA's registers in the user BAR: from the identity block, else from
     /// [`OpenOptions::cdma_offset`](crate::OpenOptions::cdma_offset).
     pub cdma: Option<BarOffset>,
-    /// The network interface, if there is one.
+    /// Network interface, if there is one.
     pub ni: Option<NiInfo>,
 }
 
-/// Where the CDMA's registers are, as far as the identity block or the options tell.
+/// Returns the offset of the CDMA's registers from the identity block, else from the options.
 pub(crate) fn cdma_of(identity: Option<&Identity>, options: &OpenOptions) -> Option<BarOffset> {
     let block = identity.and_then(|identity| identity.block(BlockType::Cdma).ok());
     block.map_or(options.cdma_offset, |block| Some(block.base()))
 }
 
-/// The number of channels in one direction: the vendor's driver too stops at the first one that is missing.
+/// Counts the channels in one direction. Like the vendor's driver, it stops at the first missing one.
 fn count_channels(bar: &Bar, direction: Direction) -> Result<u8, MmioError> {
     for number in 0..MAX_CHANNELS {
         let id = ChannelBlock::IDENTIFIER.read(bar, channel_base(direction, number))?;

@@ -2,26 +2,26 @@
 //!
 //! | To | Use |
 //! |---|---|
-//! | open a card and see what it is | [`Card`], [`CardInfo`] |
-//! | move memory between host and card | [`H2cChannel`], [`C2hChannel`], [`bulk`] |
+//! | open a card and read its properties | [`Card`], [`CardInfo`] |
+//! | move data between host and card | [`H2cChannel`], [`C2hChannel`], [`bulk`] |
 //! | send and receive packets, where the card's channels are AXI4-Stream | [`stream`] |
-//! | copy inside the card | [`Cdma`], [`CdmaRing`] |
-//! | be called by the design on the card | [`UserInterrupt`], [`UserInterrupts`] |
-//! | move memory from card to card, over a network | [`Endpoint`] |
-//! | record what is done to registers, and do it again | [`record`] |
-//! | do all of it without a card | [`sim`] (feature `sim`, on by default) |
+//! | copy inside the card memory | [`Cdma`], [`CdmaRing`] |
+//! | receive interrupts of the design on the card | [`UserInterrupt`], [`UserInterrupts`] |
+//! | move data from card to card over a network | [`Endpoint`] |
+//! | record register accesses and replay them | [`record`] |
+//! | do all of this without a card | [`sim`] (feature `sim`, on by default) |
 //!
-//! # Whose buffer is it
+//! # Buffer ownership
 //!
-//! A [`DmaBuffer`] is owned. Submitting moves it in; the completion, the refusal or the failure moves it back out, exactly
-//! once. Where an engine cannot be shown to have stopped, the buffer is not given back but kept out of use for good
-//! ([`DmaPool::quarantined`](pci::DmaPool::quarantined) lists what and why).
+//! A [`DmaBuffer`] has one owner. Submitting moves it in; the completion, the refusal or the error moves it back out, exactly once. If the
+//! engine cannot be confirmed idle, the buffer is not returned: it stays in quarantine and is never reused
+//! ([`DmaPool::quarantined`](pci::DmaPool::quarantined) lists such buffers with the reason).
 //!
-//! # Whose thread is it
+//! # Threads
 //!
-//! The caller's. Channels and endpoints are `Send`, not shared: who holds one polls it. Nothing here starts a thread, and the
-//! steady path takes no lock, allocates nothing and reads no register. [`SharedEndpoint`](endpoint::SharedEndpoint) puts an endpoint
-//! behind a lock, for threads and tasks that use one together.
+//! The driver runs in the caller's thread. Channels and endpoints are `Send` and are not shared: their owner polls them. The driver starts
+//! no threads. In the steady state it takes no lock, allocates nothing and reads no register. [`SharedEndpoint`](endpoint::SharedEndpoint)
+//! puts an endpoint behind a lock, for threads and tasks that share one.
 #![forbid(unsafe_code)]
 
 pub mod bulk;
@@ -92,7 +92,7 @@ pub use stream::{
 };
 pub use user_interrupt::{UserInterrupt, UserInterruptError, UserInterrupts};
 
-/// Keeps the README's program compiling and running.
+/// Compiles and runs the README's program as a test.
 #[cfg(all(doctest, feature = "sim"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;

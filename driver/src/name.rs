@@ -1,24 +1,24 @@
-//! What cards and channels are called in messages.
+//! Names of cards and channels in messages.
 
 use core::fmt;
 use std::sync::Arc;
 
 use fpga_registers::xdma::Direction;
 
-/// A card's name in an error: shared, so that even a refusal on the steady path allocates nothing.
+/// Name of a card in an error. It is shared, so that a refusal in the steady state allocates nothing.
 pub type CardName = Arc<str>;
 
 /// Direction and number of a channel, printed as `h2c0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChannelName {
-    /// Which way data flows.
+    /// Direction of the data.
     pub direction: Direction,
-    /// 0 to 3.
+    /// Channel number, 0 to 3.
     pub number: u8,
 }
 
 impl ChannelName {
-    /// Which channels of its direction there are instead, in words, of so many.
+    /// Describes in words the `available` channels of this direction.
     pub(crate) fn others(self, available: u8) -> String {
         let named = |number| Self { number, ..self };
         match available {

@@ -1,4 +1,4 @@
-//! The network interface's registers, through the block table of the identity block.
+//! Registers of the network interface, located by the block table of the identity block.
 
 use fpga_firmware::NodeId;
 use fpga_firmware::generated::{self, BlockType, ni as at};
@@ -8,34 +8,34 @@ use fpga_registers::{BarOffset, CardAddr};
 
 use crate::range::CardRange;
 
-/// What the network interface can do and where its memories are: read once, when the card is opened.
+/// Capabilities and memory ranges of the network interface, read once when the card is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NiInfo {
-    /// The node's id on the network.
+    /// Node id on the network.
     pub node: NodeId,
-    /// Payload bytes of a full packet, as a power of two.
+    /// Payload bytes of a full packet, as log2.
     pub packet_size_log2: u8,
-    /// Bits of a reception mask.
+    /// Number of bits of a reception mask.
     pub mask_bits: u16,
-    /// Entries of the receive registry.
+    /// Number of entries of the receive registry.
     pub registry_entries: u32,
-    /// Slots of the escape buffer.
+    /// Number of slots of the escape channel (buffer for early packets).
     pub escape_slots: u32,
-    /// Entries of the op table in the NI; 0: the driver keeps it.
+    /// Number of entries of the op table in the NI; 0 if the driver keeps the table.
     pub op_table_entries: u32,
-    /// Entries of the memory window table.
+    /// Number of entries of the memory window table.
     pub memory_windows: u32,
-    /// Events are pushed into host memory.
+    /// The NI pushes events into host memory.
     pub event_push: bool,
-    /// It can go by several schemes at once.
+    /// The NI can run several schemes at the same time.
     pub mixed: bool,
-    /// Schemes that can be chosen: bit n is the [`Scheme`](generated::Scheme) n.
+    /// Supported schemes: bit n stands for [`Scheme`](generated::Scheme) n.
     pub schemes: u32,
-    /// Transfers that the interface can have by itself, by the schemes other than the registry's.
+    /// Number of NI commands (whole transfers under a message scheme) that the NI can hold.
     pub command_entries: u32,
-    /// Messages that it can send at once by these.
+    /// Number of messages that the NI can send at once under message schemes.
     pub sending_contexts: u32,
-    /// Memory that transfers use.
+    /// Card memory that transfers use.
     pub memory: CardRange,
     /// Transmit windows.
     pub windows: TransmitWindows,
@@ -47,29 +47,29 @@ pub struct NiInfo {
     pub(crate) sending_base: BarOffset,
 }
 
-/// Where the transmit windows are: window `i` starts at `base + i * stride`.
+/// Location of the transmit windows: window `i` starts at `base + i * stride`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransmitWindows {
-    /// How many, 1 to 32.
+    /// Number of windows, 1 to 32.
     pub count: u32,
-    /// Card address of the first.
+    /// Card address of the first window.
     pub base: CardAddr,
-    /// Bytes from one to the next.
+    /// Distance between two windows in bytes.
     pub stride: u32,
-    /// Where the payload starts within a window.
+    /// Offset of the payload within a window, in bytes.
     pub payload_offset: u32,
-    /// Payload bytes of a window.
+    /// Payload capacity of a window in bytes.
     pub payload_size: u32,
-    /// Where the commit word is within a window.
+    /// Offset of the commit word within a window, in bytes.
     pub commit_offset: u32,
 }
 
 impl TransmitWindows {
-    /// Card address `offset` bytes into window `index`.
+    /// Returns the card address `offset` bytes into window `index`.
     #[must_use]
     pub const fn address(&self, index: u32, offset: u32) -> CardAddr {
-        // Both are 32-bit numbers from the card: their product and sum fit 64 bits, the base may still carry over, which makes
-        // an address that the card refuses.
+        // Both are 32-bit numbers from the card, so their product and sum fit 64 bits. Adding the base may wrap, which gives an address
+        // that the card refuses.
         let inside = (index as u64) * (self.stride as u64) + (offset as u64);
         CardAddr::new(self.base.get().wrapping_add(inside))
     }
@@ -95,8 +95,8 @@ impl Block {
         self.bar.write32(self.base.offset_by(register), value)
     }
 
-    /// Returns once the card has all writes before: they are posted, and a read does not pass them (PCIe 3.0, 2.4.1). Before another
-    /// card is told of something that was written. `register` is one whose reading changes nothing.
+    /// Returns after the card has received all earlier writes: they are posted, and a read does not pass them (PCIe 3.0, 2.4.1). Needed
+    /// before another card is notified of something that was written. `register` must be one without read side effects.
     pub(crate) fn flush(&self, register: u32) -> Result<(), MmioError> {
         self.read(register).map(drop)
     }
@@ -114,7 +114,7 @@ impl Block {
 
 impl NiInfo {
     pub(crate) fn read(bar: &Bar, identity: &Identity) -> Result<Self, MmioError> {
-        // The identity check has made sure that each of these blocks is there.
+        // The identity check has confirmed that each of these blocks exists.
         let base = |kind| identity.block(kind).map_or(BarOffset::ZERO, |block| block.base());
         let ni = Block::new(bar.clone(), base(BlockType::Ni));
         let windows = TransmitWindows {
@@ -136,7 +136,7 @@ impl NiInfo {
             memory_windows: ni.read(at::MEMORY_WINDOW_COUNT)?,
             schemes: ni.read(at::SCHEMES)?,
             command_entries: ni.read(at::COMMAND_ENTRIES)?,
-            // Without the block there is nothing to look at.
+            // Without the block there are no sending contexts.
             sending_contexts: match identity.block(BlockType::Sending) {
                 Ok(_) => ni.read(at::SENDING_CONTEXTS)?,
                 Err(_) => 0,
@@ -157,23 +157,23 @@ impl NiInfo {
         })
     }
 
-    /// Whether the interface goes by `scheme` if it is told to.
+    /// Returns whether the NI supports `scheme`.
     #[must_use]
     pub const fn supports(&self, scheme: generated::Scheme) -> bool {
         scheme.value() < 32 && self.schemes >> scheme.value() & 1 != 0
     }
 
-    /// Stops events and transmission, whoever had started them. What the tables and counters show stays as it was left.
+    /// Stops events and transmission, regardless of their owner. Tables and counters keep their content.
     pub(crate) fn stop_events(&self, bar: &Bar) -> Result<(), MmioError> {
         Block::new(bar.clone(), self.ni_base).write(at::CONTROL, 0)
     }
 
-    /// Forgets everything but settings and memory windows, too.
+    /// Resets the NI: clears everything except settings and memory windows.
     pub(crate) fn reset(&self, bar: &Bar) -> Result<(), MmioError> {
         Block::new(bar.clone(), self.ni_base).write(at::CONTROL, at::control::RESET)
     }
 
-    /// The card addresses that DMA can reach: memory first, then the transmit windows.
+    /// Returns the card addresses that DMA can reach: memory first, then the transmit windows.
     #[must_use]
     pub fn card_ranges(&self) -> Vec<CardRange> {
         let windows =

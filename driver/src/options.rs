@@ -1,4 +1,4 @@
-//! How to open a card.
+//! Options for opening a card.
 
 use core::time::Duration;
 
@@ -9,37 +9,37 @@ use crate::range::CardRange;
 
 use crate::wait::IDLE_TIMEOUT_NS;
 
-/// Whether the card carries the network interface.
+/// Whether to read the network interface's identity block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum NetworkInterface {
-    /// Look for it if the PCI subsystem id is one of ours. The user BAR of any other card is never read: a read may have side
-    /// effects there, or never be answered.
+    /// Read the identity block if the PCI subsystem id is [`NI_SUBSYSTEM`](crate::NI_SUBSYSTEM). The user BAR of any other card is never
+    /// read: a read may have side effects there, or may never complete.
     #[default]
     BySubsystem,
-    /// The identity block is there; refuse the card if it is not.
+    /// Require the identity block; opening fails without it.
     Expected,
-    /// Do not look.
+    /// Do not read the identity block.
     Ignored,
 }
 
-/// How to open a card.
+/// Options for opening a card.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// Number of the BAR with the XDMA registers, if it cannot be told.
+    /// Number of the BAR with the XDMA registers, if it cannot be determined from configuration space.
     pub dma_bar: Option<u8>,
-    /// Whether to look for the network interface.
+    /// Whether to read the network interface's identity block.
     pub network_interface: NetworkInterface,
     /// Offset of the CDMA's registers in the user BAR, for designs without an identity block.
     pub cdma_offset: Option<BarOffset>,
-    /// Where DMA memory comes from.
+    /// Source and limits of DMA memory.
     pub memory: DmaPoolOptions,
-    /// Card memory that DMA can reach, where the card does not say.
+    /// Card memory that DMA can reach, for cards without a network interface.
     pub card_memory: Option<CardRange>,
-    /// Look only.
+    /// Open for inspection only; see [`observe`](Self::observe).
     pub observe: bool,
-    /// How long an engine may take to come to rest. Default and maximum 2 s.
+    /// Maximum time until an engine is idle. Default and maximum 2 s.
     pub idle_timeout: Duration,
 }
 
@@ -58,55 +58,55 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// The XDMA registers are in BAR `index`.
+    /// Sets the number of the BAR with the XDMA registers.
     #[must_use]
     pub const fn dma_bar(mut self, index: u8) -> Self {
         self.dma_bar = Some(index);
         self
     }
 
-    /// Whether to look for the network interface.
+    /// Sets whether to read the network interface's identity block.
     #[must_use]
     pub const fn network_interface(mut self, choice: NetworkInterface) -> Self {
         self.network_interface = choice;
         self
     }
 
-    /// The CDMA's registers are at `offset` in the user BAR. An identity block that is found overrides it.
+    /// Sets the offset of the CDMA's registers in the user BAR. An identity block overrides it.
     #[must_use]
     pub const fn cdma_offset(mut self, offset: BarOffset) -> Self {
         self.cdma_offset = Some(offset);
         self
     }
 
-    /// Opens the card as it is: nothing of it is stopped or set, it is not given the right to do DMA, and closing leaves it alone.
-    /// Its registers can be accessed; its channels, CDMA engine, interrupts and endpoint cannot be taken
-    /// ([`ResourceError::Observed`](crate::ResourceError)). For a look at a card that does not do what it should: it opens where an engine
-    /// hangs, and what the engine hangs in is still there to be seen.
+    /// Opens the card for inspection only. Nothing is stopped or configured, bus mastering is not enabled, and closing changes nothing.
+    /// Registers can be accessed. Channels, the CDMA engine, interrupts and the endpoint cannot be taken
+    /// ([`ResourceError::Observed`](crate::ResourceError)). Use it to inspect a faulty card: it also opens cards with a hung engine, and
+    /// keeps the state that caused the hang.
     #[must_use]
     pub const fn observe(mut self, only: bool) -> Self {
         self.observe = only;
         self
     }
 
-    /// Says where the card's memory is, for a design without a network interface, which says it itself: transfers that are not inside it
-    /// are then refused before anything is moved. Without it only the end of the address space is a limit.
+    /// Sets the range of card memory, for a design without a network interface (a network interface reports the range itself). Transfers
+    /// outside the range are refused before any data moves. Without it, only the end of the address space is a limit.
     #[must_use]
     pub const fn card_memory(mut self, range: CardRange) -> Self {
         self.card_memory = Some(range);
         self
     }
 
-    /// Maximum time that an engine may take to come to rest after it was told to stop, or was reset, when the card is opened, a channel is
-    /// stopped, or a wait was in vain. An engine that takes longer hangs: its memory is quarantined, and only a reset of the card will
-    /// help. Default and maximum 2 s, which the longest descriptor on the slowest link needs; a healthy engine needs microseconds.
+    /// Sets the maximum time until an engine is idle after a stop or a reset: when the card is opened, when a channel is stopped, and after
+    /// a wait that timed out. An engine that takes longer is treated as hung: its memory is quarantined, and only a reset of the card will
+    /// help. Default and maximum 2 s, which the longest descriptor on the slowest link needs. A healthy engine needs microseconds.
     #[must_use]
     pub const fn idle_timeout(mut self, limit: Duration) -> Self {
         self.idle_timeout = limit;
         self
     }
 
-    /// Where DMA memory comes from.
+    /// Sets the source and limits of DMA memory.
     #[must_use]
     pub fn memory(mut self, options: DmaPoolOptions) -> Self {
         self.memory = options;

@@ -2,23 +2,23 @@
 
 use fpga_registers::CardAddr;
 
-/// A range of card addresses.
+/// Range of card addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CardRange {
     /// First address.
     pub start: CardAddr,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
 impl CardRange {
-    /// `length` bytes from `start` on.
+    /// Creates a range of `length` bytes from `start`.
     #[must_use]
     pub const fn new(start: CardAddr, length: u64) -> Self {
         Self { start, length }
     }
 
-    /// Whether all of `length` bytes from `start` on lie inside.
+    /// Returns whether `length` bytes from `start` lie completely inside.
     #[must_use]
     pub const fn contains(&self, start: CardAddr, length: u64) -> bool {
         match start.get().checked_sub(self.start.get()) {
@@ -27,7 +27,7 @@ impl CardRange {
         }
     }
 
-    /// Whether the two have a byte in common.
+    /// Returns whether the two ranges have a byte in common.
     #[must_use]
     pub const fn overlaps(&self, other: Self) -> bool {
         let (first, second) = (self.start.get(), other.start.get());
@@ -38,7 +38,7 @@ impl CardRange {
         }
     }
 
-    /// Its last address.
+    /// Returns the last address of the range.
     #[must_use]
     pub const fn last(&self) -> CardAddr {
         CardAddr::new(self.start.get().saturating_add(self.length.saturating_sub(1)))

@@ -1,8 +1,8 @@
-//! Register accesses, recorded and run again.
+//! Recording and replay of register accesses.
 //!
-//! [`Recorder`] stands in front of a card's transport and tells an [`Observer`] of every access to its BARs, whoever makes it: the driver,
-//! the self-test, a tool. Where nobody records there is no recorder, and nothing is asked. [`log`] is the text that accesses are
-//! written as and read from; [`replay`] runs them against a card and finds the first difference.
+//! [`Recorder`] is a backend in front of a card's backend. It reports every access to the BARs to an [`Observer`], regardless of the
+//! caller: the driver, the self-test, a tool. Without a recorder there is no overhead. [`log`] is the text format of recorded accesses;
+//! [`replay`] runs them against a card and finds the first difference.
 //!
 //! ```
 //! use std::sync::{Arc, Mutex};
@@ -48,7 +48,7 @@ use fpga_pci::{
 };
 use fpga_registers::{BarOffset, Iova};
 
-/// Whether a register was read or written.
+/// Direction of a register access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AccessDirection {
     /// Read.
@@ -57,17 +57,17 @@ pub enum AccessDirection {
     Write,
 }
 
-/// How many bytes went at once.
+/// Size of one access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Width {
-    /// 4 bytes: a register.
+    /// 4 bytes: one register.
     Word,
     /// 8 bytes.
     Pair,
 }
 
 impl Width {
-    /// Bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -77,31 +77,31 @@ impl Width {
     }
 }
 
-/// One register access. A block counts word by word.
+/// Register access. A block access is reported word by word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Access {
-    /// Nanoseconds of the card's clock ([`Backend::now`]), after the access.
+    /// Time after the access in nanoseconds of the card's clock ([`Backend::now`]).
     pub time: u64,
     /// Number of the BAR, 0 to 5.
     pub bar: u8,
-    /// Bytes from the start of the BAR.
+    /// Offset in the BAR, in bytes.
     pub at: BarOffset,
-    /// Which way.
+    /// Read or write.
     pub direction: AccessDirection,
-    /// How much.
+    /// Size of the access.
     pub width: Width,
-    /// What was read or written; `None` if the access failed.
+    /// Value read or written; `None` if the access failed.
     pub value: Option<u64>,
 }
 
-/// Who is told of accesses. Called by whoever makes them, on his thread, before he goes on.
+/// Receiver of access reports. It is called on the thread that makes the access, before that thread continues.
 pub trait Observer: Send + Sync {
-    /// After an access, whether it went well or not.
+    /// Called after an access, successful or not.
     fn accessed(&self, access: &Access);
 }
 
-/// A transport whose register accesses are observed. Configuration space, DMA and interrupts pass unobserved.
+/// Backend whose register accesses are observed. Configuration space, DMA and interrupts are not observed.
 pub struct Recorder {
     inner: Arc<dyn Backend>,
     observer: Arc<dyn Observer>,
@@ -114,17 +114,17 @@ impl fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// Puts `observer` in front of `inner`.
+    /// Creates a recorder that reports accesses to `inner` to `observer`.
     #[must_use]
     pub fn new(inner: Arc<dyn Backend>, observer: Arc<dyn Observer>) -> Arc<Self> {
         Arc::new(Self { inner, observer })
     }
 }
 
-/// A BAR behind a [`Recorder`].
+/// BAR of a [`Recorder`].
 struct RecordedBar {
     inner: Bar,
-    /// For its clock.
+    /// Backend, for its clock.
     transport: Arc<dyn Backend>,
     observer: Arc<dyn Observer>,
     index: u8,

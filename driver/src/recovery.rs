@@ -1,28 +1,28 @@
-//! Getting a card back that does not do what it should: the recovery ladder.
+//! Recovery of a card that does not work: a sequence of recovery steps.
 //!
-//! | Rung | What it does | Afterwards |
+//! | Level | Action | Afterwards |
 //! |---|---|---|
-//! | [`Channel`](RecoveryLevel::Channel) | every channel: Run cleared, idle awaited, status, interrupt mask, fetch halt and credit mode cleared; the CDMA soft-reset; the network interface silenced; interrupt masks put back | handles stay good |
-//! | [`Function`](RecoveryLevel::Function) | function-level reset (PCIe Base 6.6.2). Public XDMA cards report none (`FLReset-`): *unsupported* is the normal answer | every handle is stale: open the card again |
+//! | [`Channel`](RecoveryLevel::Channel) | every channel: clear Run, wait until idle, clear status, interrupt mask, fetch halt and credit mode; soft-reset the CDMA; stop the network interface's events and transmission; restore interrupt masks | handles stay valid |
+//! | [`Function`](RecoveryLevel::Function) | function-level reset (PCIe Base 6.6.2). Public XDMA cards do not report it (`FLReset-`): *unsupported* is the normal result | every handle is stale: open the card again |
 //! | [`Bus`](RecoveryLevel::Bus) | hot reset of the link: every function below the port | every handle is stale: open the card again |
 //!
-//! The ladder is climbed from the mildest rung on and no further than needed: it ends as soon as the card answers (the
-//! identifiers of its interrupt and configuration blocks read back) and nothing on it is busy, unless the caller wants
-//! [at least](RecoveryOptions::at_least) a level. The report says what every rung found and did.
+//! Recovery starts with the mildest level and escalates only as needed. It ends as soon as the card answers (the identifiers of its
+//! interrupt and configuration blocks read back) and nothing on it is busy, unless the caller requests [at
+//! least](RecoveryOptions::at_least) a level. The report shows what every step found and did.
 //!
-//! # Whose channels
+//! # Channels in use
 //!
-//! [`Card::recover`] refuses with [`RecoveryError::InUse`] while somebody in this process holds a channel, the CDMA engine or the
-//! endpoint: drop the handle (a wedged one too), then recover. With [`force`](RecoveryOptions::force) it goes ahead. On a channel
-//! of somebody else's the first rung then does no more than clear Run and wait: status and masks are its owner's, who finds its
-//! transfers ended. The resets make its handles stale.
+//! [`Card::recover`] refuses with [`RecoveryError::InUse`] while the process holds a channel, the CDMA engine or the endpoint: drop the
+//! handle (also of a wedged channel), then recover. With [`force`](RecoveryOptions::force) it proceeds. On a channel of another owner the
+//! first level then only clears Run and waits: status and masks belong to the owner, which finds its transfers ended. The resets make the
+//! owner's handles stale.
 //!
 //! # Cards that cannot be opened
 //!
-//! [`Card::open`] refuses a card on which an earlier owner left an engine that does not stop. [`recover`] works on the
-//! transport alone, without giving the card the right to do DMA.
+//! [`Card::open`] refuses a card on which an earlier owner left an engine that does not stop. [`recover`] needs only the backend, and does
+//! not enable bus mastering.
 //!
-//! The user BAR is touched on cards that carry our identity block, and never on others.
+//! The user BAR is accessed only on cards with this project's identity block.
 
 mod outcome;
 mod sequence;
@@ -47,11 +47,11 @@ pub use outcome::{
 
 use sequence::{Claims, RecoverySequence, RegisterState};
 
-/// A level of the recovery ladder, mildest first.
+/// Recovery level, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum RecoveryLevel {
-    /// Engines are stopped by their registers.
+    /// Stop the engines by their registers.
     Channel,
     /// Function-level reset.
     Function,
@@ -69,21 +69,21 @@ impl core::fmt::Display for RecoveryLevel {
     }
 }
 
-/// How far to climb, and what may be disturbed.
+/// Limits of a recovery, and permission to disturb other owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryOptions {
-    /// The last rung to try. Default: [`RecoveryLevel::Channel`].
+    /// Maximum level. Default: [`RecoveryLevel::Channel`].
     pub max_level: RecoveryLevel,
-    /// Do not stop below this rung, even if the card is well before. Default: [`RecoveryLevel::Channel`]. Where the card cannot be
-    /// reset at this level, the next one has to do it, if [`max_level`](Self::max_level) allows it.
+    /// Minimum level, executed even if the card is healthy before. Default: [`RecoveryLevel::Channel`]. If the card does not support a
+    /// reset at this level, the next level replaces it, if [`max_level`](Self::max_level) permits that.
     pub at_least: RecoveryLevel,
-    /// Only this channel, and nothing else of the card. The ladder ends with the first rung then.
+    /// Recover only this channel. The recovery then ends with the first level.
     pub channel: Option<ChannelName>,
-    /// Go ahead although somebody in this process uses what is to be stopped. Default: no.
+    /// Proceed even if the process uses the parts that are to be stopped. Default: false.
     pub force: bool,
-    /// How long one engine may take to become idle. Default 2 s: the longest descriptor (256 MiB) takes 1.1 s on the slowest
-    /// link, and a wedged AXI slave never lets go.
+    /// Maximum time for one engine to become idle. Default 2 s: the longest descriptor (256 MiB) takes 1.1 s on the slowest link, and an
+    /// AXI slave that does not answer holds the engine forever.
     pub limit: Duration,
 }
 
@@ -100,15 +100,15 @@ impl Default for RecoveryOptions {
 }
 
 impl RecoveryOptions {
-    /// Climbs to `level` at most.
+    /// Sets the maximum level.
     #[must_use]
     pub const fn with_max_level(mut self, level: RecoveryLevel) -> Self {
         self.max_level = level;
         self
     }
 
-    /// Climbs to `level` in any case, and no further unless [`max_level`](Self::max_level) says so: then a reset that the card does not have
-    /// is made up for by the next stronger one. [`RecoveryReport::reopen`] says whether the card was reset.
+    /// Sets the minimum level. The maximum level stays the same or is raised to it; if [`max_level`](Self::max_level) is higher, a reset
+    /// that the card does not support is replaced by the next stronger one. [`RecoveryReport::reopen`] shows whether the card was reset.
     #[must_use]
     pub fn at_least(mut self, level: RecoveryLevel) -> Self {
         self.at_least = level;
@@ -116,21 +116,21 @@ impl RecoveryOptions {
         self
     }
 
-    /// Stops this channel alone.
+    /// Restricts the recovery to this channel.
     #[must_use]
     pub const fn channel(mut self, channel: ChannelName) -> Self {
         self.channel = Some(channel);
         self
     }
 
-    /// Goes ahead although parts of the card are in use.
+    /// Sets whether to proceed although parts of the card are in use.
     #[must_use]
     pub const fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 
-    /// Gives an engine so long to become idle.
+    /// Sets the maximum time for one engine to become idle.
     #[must_use]
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -139,15 +139,15 @@ impl RecoveryOptions {
 }
 
 impl Card {
-    /// Climbs the recovery ladder up to `level`, no further than needed; see the [module](self).
+    /// Recovers the card up to `level`, no further than needed; see the [module](self).
     ///
     /// # Errors
-    /// See [`RecoveryError`]. A rung that fails is no error: the report says so, and whether the card is well at the end.
+    /// See [`RecoveryError`]. A failed step is not an error: the report shows it, and whether the card is healthy at the end.
     pub fn recover(&self, level: RecoveryLevel) -> Result<RecoveryReport, RecoveryError> {
         self.recover_with(&RecoveryOptions::default().with_max_level(level))
     }
 
-    /// Climbs the recovery ladder as `options` say.
+    /// Recovers the card with `options`.
     ///
     /// # Errors
     /// As [`recover`](Self::recover).
@@ -175,10 +175,10 @@ impl Card {
     }
 }
 
-/// Climbs the recovery ladder of a card that is not open: for what an earlier owner left behind, and for cards that
-/// [`Card::open`] refuses. `open` says which BAR is which, as for opening. The card is not given the right to do DMA.
+/// Recovers a card that is not open: for engines that an earlier owner left running, and for cards that [`Card::open`] refuses. `open`
+/// gives the BAR roles, as for opening. Bus mastering is not enabled.
 ///
-/// Not for a transport on which a [`Card`] is open: what that holds is not known here.
+/// Not for a backend on which a [`Card`] is open: the resources that it holds are not known here.
 ///
 /// # Errors
 /// See [`RecoveryError`].
@@ -203,7 +203,7 @@ pub fn recover(
         discover::confirm(&name, roles.dma.index, &dma)?;
         let xdma = XdmaInfo::read(&dma).map_err(|source| access(&name, source))?;
         let user = roles.user.map(|bar| open_bar(bar.index)).transpose()?;
-        // An interface whose identity cannot be confirmed is not ours to write to.
+        // An NI whose identity cannot be confirmed must not be written to.
         let (identity, ni) =
             network_interface(&name, open, ids.subsystem, &roles, user.as_ref()).unwrap_or_default();
         let cdma = cdma_of(identity.as_ref(), open);
@@ -234,7 +234,7 @@ fn check_channel(card: &str, info: &CardInfo, channel: ChannelName) -> Result<()
     Err(RecoveryError::NoSuchChannel { card: card.to_owned(), channel, available })
 }
 
-/// Whether the registers answer; an error if not even configuration space does, or if the handle is of no use.
+/// Returns whether the registers answer. An error means that configuration space does not answer either, or that the handle is stale.
 fn answers(card: &str, dma: &fpga_pci::Bar) -> Result<bool, RecoveryError> {
     let read = || -> Result<[u32; 2], MmioError> {
         Ok([
@@ -253,7 +253,7 @@ fn access(card: &str, source: MmioError) -> RecoveryError {
     }
 }
 
-/// The transport's reset of a rung.
+/// Returns the backend's reset of a level.
 const fn reset_level(level: RecoveryLevel) -> ResetLevel {
     match level {
         RecoveryLevel::Bus => ResetLevel::Hot,

@@ -1,4 +1,4 @@
-//! Options are structs that can grow: made by `default`, changed by one setter per field.
+//! Setters for extensible option structs, which are created by `default` and changed by one setter per field.
 
 macro_rules! setters {
     (impl $options:ty { $($(#[$doc:meta])* $field:ident: $kind:ty;)* }) => {

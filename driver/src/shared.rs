@@ -1,4 +1,4 @@
-//! What all handles of one card share, and how it is put to rest.
+//! State shared by all handles of one card, and the shutdown of the card.
 
 use core::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,27 +19,27 @@ use crate::options::OpenOptions;
 use crate::range::CardRange;
 use crate::wait::{IDLE_TIMEOUT_NS, poll_until};
 
-/// What all handles of one card share. Dropped when the last of them is: channels first, then this.
+/// State shared by all handles of one card. Dropped with the last handle: channels first, then this.
 pub(crate) struct Shared {
     pub(crate) name: CardName,
     pub(crate) pool: DmaPool,
     pub(crate) dma_bar: Bar,
     pub(crate) user_bar: Option<Bar>,
     pub(crate) info: CardInfo,
-    /// One per channel, then one per user interrupt; empty until enabled.
+    /// Interrupts: one per channel, then one per user interrupt; empty until enabled.
     pub(crate) interrupts: Mutex<Vec<Interrupt>>,
-    /// Owners of the user interrupts' lines.
+    /// Owners of the user interrupt lines.
     user_lines: Mutex<[UserInterruptOwners; MAX_USER_INTERRUPTS as usize]>,
-    /// How many vectors are behind them.
+    /// Number of vectors behind `interrupts`.
     pub(crate) vectors: AtomicU32,
     ranges: Option<Vec<CardRange>>,
-    /// Taken channels: H2C in bits 3:0, C2H in bits 7:4; bit 8 the CDMA, bit 9 the endpoint.
+    /// Taken resources: H2C channels in bits 3:0, C2H channels in bits 7:4, the CDMA in bit 8, the endpoint in bit 9.
     taken: AtomicU32,
-    /// Channels, as in `taken`, whose failure to stop an error of theirs has told.
+    /// Channels, as in `taken`, whose failure to stop was already reported in an error.
     reported: AtomicU32,
-    /// The write flush timeout was on at some time: C2H stream descriptors may be closed early.
+    /// The write flush timeout has been on: C2H stream descriptors may be closed early.
     pub(crate) flush: AtomicBool,
-    /// Opened for a look: nothing of it is ours to take, stop or set.
+    /// Opened for inspection only: nothing may be taken, stopped or set.
     observed: bool,
     idle_timeout: u64,
     pub(crate) transport: Arc<dyn Backend>,
@@ -61,18 +61,18 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Owners of one line of `usr_irq_req`.
+/// Owner of one line of `usr_irq_req`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum UserInterruptOwners {
     #[default]
     None,
-    /// Parts of the driver (a CDMA ring, an endpoint): so many. They look at their own cause whenever the line is up, so they share.
+    /// Number of parts of the driver (a CDMA ring, an endpoint) that share the line. Each checks its own cause whenever the line is high.
     Driver(u8),
     /// A [`UserInterrupt`](crate::UserInterrupt).
     User,
 }
 
-/// The right to use one user interrupt; given back when dropped.
+/// Claim of one user interrupt, released on drop.
 #[derive(Debug)]
 pub(crate) struct UserInterruptClaim {
     pub(crate) line: u8,
@@ -80,7 +80,7 @@ pub(crate) struct UserInterruptClaim {
 }
 
 impl UserInterruptClaim {
-    /// The line's bit in the interrupt block.
+    /// Returns the line's bit in the IRQ block.
     pub(crate) const fn mask(&self) -> UserMask {
         UserMask::from_bits(1 << (self.line % MAX_USER_INTERRUPTS))
     }
@@ -98,7 +98,7 @@ impl Drop for UserInterruptClaim {
     }
 }
 
-/// The right to use one channel; given back when dropped.
+/// Claim of one channel, released on drop.
 #[derive(Debug)]
 pub(crate) struct ChannelClaim {
     pub(crate) name: ChannelName,
@@ -143,17 +143,17 @@ impl Shared {
         })
     }
 
-    /// How long an engine may take to come to rest, in nanoseconds.
+    /// Returns the maximum time until an engine is idle, in nanoseconds.
     pub(crate) const fn idle_timeout(&self) -> u64 {
         self.idle_timeout
     }
 
-    /// The card addresses that DMA can reach, where they are known.
+    /// Returns the card addresses that DMA can reach, if they are known.
     pub(crate) fn reachable(&self) -> Option<&[CardRange]> {
         self.ranges.as_deref()
     }
 
-    /// User interrupt `line`, if interrupts are enabled: they follow the channels'.
+    /// Returns user interrupt `line`, if interrupts are enabled. User interrupts follow the channels' interrupts.
     pub(crate) fn user_interrupt(&self, line: u8) -> Option<Interrupt> {
         let xdma = &self.info.xdma;
         let source = usize::from(xdma.h2c_channels) + usize::from(xdma.c2h_channels) + usize::from(line);
@@ -165,7 +165,7 @@ impl Shared {
         self.user_lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims user interrupt `line` for a part of the driver. `None`: there is no such line, or a program has it.
+    /// Claims user interrupt `line` for a part of the driver. `None` if there is no such line or the program holds it.
     pub(crate) fn claim_line(self: &Arc<Self>, line: u8) -> Option<UserInterruptClaim> {
         let mut lines = self.user_lines();
         let owners = lines.get_mut(usize::from(line))?;
@@ -177,7 +177,7 @@ impl Shared {
         Some(UserInterruptClaim { line, card: Arc::clone(self) })
     }
 
-    /// Claims user interrupt `line` for a program, which gets it for itself.
+    /// Claims user interrupt `line` exclusively for the program.
     pub(crate) fn claim_user_line(self: &Arc<Self>, line: u8) -> Result<UserInterruptClaim, ResourceError> {
         self.check_owned()?;
         let mut lines = self.user_lines();
@@ -196,9 +196,9 @@ impl Shared {
         Err(ResourceError::InUse { card: self.name.clone(), what: format!("user interrupt {line}{by}") })
     }
 
-    /// Somebody on a level-triggered line was woken by what is not `channels` or `users`, which it serves. The line stays high until
-    /// its source is served, by an owner who may take his time, and would wake without end: what asserts it is masked at the card, and
-    /// its owners are told to look. They unmask it when they wait again.
+    /// Handles a wakeup on a level-triggered line by a source other than the caller's `channels` and `users`. The line stays high until the
+    /// owner of that source serves it, and would wake the caller continuously. So the sources that assert it are masked at the card, and
+    /// their owners are notified to poll. An owner unmasks its source when it waits again.
     pub(crate) fn rearm_shared_line(
         &self,
         interrupt: &Interrupt,
@@ -216,13 +216,13 @@ impl Shared {
             IrqBlock::USER_ENABLE_CLEAR.write(&self.dma_bar, IRQ_BASE, UserMask::from_bits(other_users))?;
         }
         if others | other_users != 0 {
-            // After the writes: whoever has just unmasked his own looks again and does so once more.
+            // After the writes: an owner that has just unmasked its source polls again and unmasks it once more.
             interrupt.notify_shared();
         }
         Ok(())
     }
 
-    /// An error if the card was opened for a look.
+    /// Returns an error if the card was opened for inspection only.
     pub(crate) fn check_owned(&self) -> Result<(), ResourceError> {
         if self.observed { Err(ResourceError::Observed { card: self.name.clone() }) } else { Ok(()) }
     }
@@ -240,7 +240,7 @@ impl Shared {
         Ok(ChannelClaim { name, card: Arc::clone(self) })
     }
 
-    /// The owner of a channel has been told that it does not stop, or that the card is gone.
+    /// Records that the owner of a channel was informed that the channel does not stop or that the card is gone.
     pub(crate) fn report(&self, name: ChannelName) {
         self.reported.fetch_or(taken_bit(name), Ordering::Relaxed);
     }
@@ -267,7 +267,7 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// Stop, confirm idle, take the right to do DMA away, and only then let the pool unmap memory.
+    /// Stops the engines, confirms that they are idle, and disables bus mastering. Only then does the pool unmap memory.
     fn drop(&mut self) {
         if self.observed {
             return;
@@ -277,7 +277,7 @@ impl Drop for Shared {
             {
                 let reported = self.reported.load(Ordering::Relaxed);
                 let gone = matches!(error, OpenError::Gone { .. });
-                // Each fact once: of a card that is gone, all channels say the same.
+                // Warn about each fact once: all channels of a removed card report the same.
                 if reported & taken_bit(name) != 0 || (gone && reported != 0) {
                     tracing::warn!(target: FAULT_LOG, card = %self.name, %error, "closing the card");
                 } else {
@@ -297,18 +297,18 @@ impl Drop for Shared {
     }
 }
 
-/// The write flush timeout, on for as long as a C2H stream channel is being stopped: an engine in the middle of a packet that does
-/// not go on closes its descriptor then, and stops (PG195, "Config Write Flush Timeout"). One that has received nothing need not:
-/// the guide speaks of data already received. The register is the card's: other channels' descriptors may be closed early too.
+/// Write flush timeout, enabled while a C2H stream channel is being stopped. An engine in the middle of a packet that does not continue
+/// then closes its descriptor and stops (PG195, "Config Write Flush Timeout"). An engine that has received nothing may not stop: PG195
+/// mentions only data already received. The register applies to the whole card, so descriptors of other channels may be closed early too.
 #[derive(Debug)]
 pub(crate) struct FlushGuard {
     before: WriteFlushTimeout,
 }
 
 impl FlushGuard {
-    /// How long an engine gets to stop by itself first.
+    /// Time that an engine gets to stop by itself first, in nanoseconds.
     pub(crate) const FLUSH_DELAY_NS: u64 = 1_000_000;
-    /// 1024 clocks: some microseconds, longer than any pause within a packet on its way.
+    /// log2 of 1024 clock cycles: some microseconds, longer than any pause within a packet that is being received.
     const EXPONENT: u8 = 10;
 
     pub(crate) fn begin(bar: &Bar) -> Result<Self, MmioError> {
@@ -319,17 +319,17 @@ impl FlushGuard {
     }
 
     pub(crate) fn end(self, bar: &Bar) {
-        // Should it fail, the card is gone, which the next access tells.
+        // If this write fails, the card is gone, which the next access reports.
         let _ = ConfigBlock::WRITE_FLUSH_TIMEOUT.write(bar, CONFIG_BASE, self.before);
     }
 }
 
-/// How long an engine may take to come to rest, in nanoseconds.
+/// Returns the maximum time until an engine is idle, in nanoseconds.
 pub(crate) fn idle_timeout(options: &OpenOptions) -> u64 {
     u64::try_from(options.idle_timeout.as_nanos()).unwrap_or(u64::MAX).min(IDLE_TIMEOUT_NS)
 }
 
-/// Stops a channel and waits until it is idle: whoever had the card before may have been killed in the middle of a run.
+/// Stops a channel and waits until it is idle: the previous owner may have been killed in the middle of a run.
 pub(crate) fn quiesce(
     bar: &Bar,
     transport: &dyn Backend,

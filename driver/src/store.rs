@@ -1,4 +1,4 @@
-//! Where engine and memory meet: the engine's descriptor ring writes through here into DMA memory.
+//! Adapter between descriptor ring and DMA memory: the ring writes its descriptors through it.
 //!
 //! `fpga-protocol` knows descriptors but no memory, `fpga-pci` knows memory but no descriptors.
 
@@ -8,7 +8,7 @@ use fpga_ring::ring::{DescriptorMemory, HostRange, MetadataMemory};
 /// Bytes of one descriptor (PG195, descriptor format).
 const DESCRIPTOR_BYTES: usize = 32;
 
-/// The part of a channel's DMA area that holds its descriptors.
+/// Part of a channel's DMA memory that holds its descriptors.
 #[derive(Debug)]
 pub(crate) struct RingMemory<'a>(SharedSlice<'a>);
 
@@ -23,22 +23,22 @@ impl DescriptorMemory for RingMemory<'_> {
     #[inline]
     fn write(&mut self, index: u32, words: [u64; 4]) {
         let stored = self.0.store_descriptor(index as usize * DESCRIPTOR_BYTES, words);
-        // The ring was built for this area, so it never names an entry outside it.
+        // The ring was built for this memory, so it never names an entry outside it.
         debug_assert!(stored.is_ok(), "descriptor {index} outside the ring's memory");
     }
 }
 
-/// Bytes from one metadata slot to the next.
+/// Distance between two metadata slots in bytes.
 pub(crate) const METADATA_BYTES: usize = 32;
 
-/// The part of a C2H stream's DMA area that its engine writes metadata to.
+/// Part of a C2H stream's DMA memory to which its engine writes metadata.
 #[derive(Debug)]
 pub(crate) struct StreamMetadata<'a>(pub(crate) SharedSlice<'a>);
 
 impl MetadataMemory for StreamMetadata<'_> {
     #[inline]
     fn read(&self, index: u32) -> [u32; 2] {
-        // What lies outside reads as never written.
+        // An entry outside reads as never written.
         let word = |offset| self.0.load_u32(index as usize * METADATA_BYTES + offset).unwrap_or(0);
         [word(0), word(4)]
     }
@@ -50,7 +50,7 @@ impl MetadataMemory for StreamMetadata<'_> {
     }
 }
 
-/// A contiguous run of DMA memory as the engine's rings take it.
+/// Converts a contiguous run of DMA memory to the type that the rings use.
 #[inline]
 pub(crate) fn host_range(run: IovaRange) -> HostRange {
     HostRange::new(run.iova, run.length)

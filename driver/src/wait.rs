@@ -1,31 +1,30 @@
-//! Waiting for an engine to come to rest, by looking at its registers.
+//! Waiting for an engine to become idle, by polling its registers.
 
 use core::time::Duration;
 
 use fpga_pci::{Backend, Backoff, Deadline};
 
-/// How long an engine may take to come to rest after it was told to stop, or was reset, in nanoseconds. It finishes what it has begun
-/// on its bus: the longest descriptor is 256 MiB, 1.1 s on the slowest link (one lane of the first generation); an AXI slave that
-/// does not answer never lets go. A card that is well needs microseconds; a simulated one may be without a processor for some tenths
-/// of a second.
+/// Maximum time until an engine is idle after a stop or a reset, in nanoseconds. The engine finishes the bus transfer that it has begun:
+/// the longest descriptor is 256 MiB, 1.1 s on the slowest link (one lane of the first generation). An AXI slave that does not answer holds
+/// the engine forever. A healthy card needs microseconds; a simulated one may be without CPU time for some tenths of a second.
 pub(crate) const IDLE_TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// Time after which a wait sleeps between two polls: a healthy engine is at rest by then.
+/// Time after which a wait sleeps between two polls: a healthy engine is idle by then.
 const SPIN_NS: u64 = 200_000;
-/// Part of a limit within which two polls follow each other. After a longer gap the time-out is delayed, once, by [`GRACE_FRACTION`]: what
-/// has stopped this program (a debugger, a host that freezes its virtual machine) may have stopped a simulated card with it.
+/// Fraction of the limit that may pass between two polls. After a longer gap the timeout is delayed, once, by [`GRACE_FRACTION`]: an
+/// event that stopped this process (a debugger, a host that freezes its virtual machine) may have stopped a simulated card as well.
 const GAP_FRACTION: u64 = 8;
-/// Part of a limit by which a time-out is delayed after a gap.
+/// Fraction of the limit by which a timeout is delayed after a gap.
 const GRACE_FRACTION: u64 = 10;
-/// Maximum pause between two polls. An engine that never comes to rest costs some hundred register reads: each of them is a stall of
-/// a microsecond on hardware, and two processes' work where the card is simulated by another one.
+/// Maximum pause between two polls. An engine that never becomes idle costs some hundred register reads. Each read stalls the CPU for a
+/// microsecond on hardware, and occupies two processes where another process simulates the card.
 const MAX_SLEEP: Duration = Duration::from_millis(10);
 
-/// Polls until `look` returns a value. Returns the time waited, in nanoseconds, if that does not happen within `limit` of the card's
-/// clock (and of the wall clock, where the card's is virtual: [`Deadline`]).
+/// Polls until `look` returns a value. If that does not happen within `limit` nanoseconds of the card's clock (and of the wall clock, where
+/// the card's is virtual: [`Deadline`]), returns the time waited in nanoseconds.
 ///
-/// `look` is told how long the wait has taken. The clock is read before each poll: whatever holds this thread up between the two, the
-/// engine had that time too.
+/// `look` is called with the time waited so far. The clock is read before each poll, so time that this thread loses between the two also
+/// counts for the engine.
 pub(crate) fn poll_until<T, E>(
     transport: &dyn Backend,
     limit: u64,
@@ -58,7 +57,7 @@ mod tests {
     use fpga_protocol::Nanos;
     use fpga_sim::SimNetwork;
 
-    /// Looks at a network whose clock goes on by these nanoseconds between looks; what comes of it, and the number of looks.
+    /// Polls a network whose clock advances by `pause` ns between polls. Returns the result and the number of polls.
     fn poll_once(pause: u64, limit: u64, there: impl Fn(u64) -> bool) -> (Result<(), u64>, u64) {
         let network = SimNetwork::builder().cards(1).time(Nanos::ZERO, Nanos::new(pause)).build().unwrap();
         let mut looks = 0;
@@ -85,7 +84,7 @@ mod tests {
             "{seen:?}"
         );
         assert!(looks < 1000, "{looks} looks in vain");
-        // Delay of a wait that is over after this time.
+        // Measures the delay of a wait that is over after this time.
         for over in [1_000, 100_000, 1_000_000, 30_000_000, 1_500_000_000] {
             let network = SimNetwork::builder().cards(1).time(Nanos::ZERO, Nanos::new(1000)).build().unwrap();
             let seen = poll_until(&*network.backend(0), IDLE_TIMEOUT_NS, |waited| {
@@ -101,15 +100,15 @@ mod tests {
 
     #[test]
     fn poll_until_after_gap_polls_again_and_ends_within_tenth() {
-        // Each poll comes much later than the limit: one more is made.
+        // Each poll comes much later than the limit: one more poll is made.
         let (seen, looks) = poll_once(u64::MAX / 64, 1000, |_| false);
         assert!(seen.is_err());
         assert_eq!(looks, 3);
         assert_eq!(poll_once(u64::MAX / 64, 1000, |looks| looks == 3), (Ok(()), 3));
-        // Polls that are a third of the limit apart: the time-out is delayed once, and by a tenth.
+        // Polls a third of the limit apart: the timeout is delayed once, by a tenth.
         let (seen, looks) = poll_once(400, 1000, |_| false);
         assert_eq!((seen, looks), (Err(1600), 5));
-        // Polls in quick succession: it is not delayed.
+        // Polls in quick succession: the timeout is not delayed.
         assert_eq!(poll_once(100, 1000, |_| false), (Err(1000), 11));
     }
 }

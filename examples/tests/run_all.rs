@@ -1,6 +1,6 @@
-//! Every example runs to its end, with no arguments, and says something.
+//! Runs every example without arguments: it must succeed and print something.
 //!
-//! `cargo test` has built the examples next to this test: they are run as a user runs them, as programs.
+//! `cargo test` has built the examples next to this test. They run as separate programs, as a user runs them.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
@@ -8,13 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where cargo puts examples: this test is `target/PROFILE/deps/run_all-HASH`, they are in `target/PROFILE/examples`.
+/// Returns the directory of the examples: this test is `target/PROFILE/deps/run_all-HASH`, they are in `target/PROFILE/examples`.
 fn built_examples() -> PathBuf {
     let this = std::env::current_exe().unwrap();
     this.parent().and_then(Path::parent).unwrap().join("examples")
 }
 
-/// The names in the folder of sources: an example that nobody declares in Cargo.toml must not go unnoticed.
+/// Returns the example names from the source folder, so that an example missing from Cargo.toml is detected.
 fn names() -> Vec<String> {
     let sources = fs::read_dir(env!("CARGO_MANIFEST_DIR")).unwrap().map(|entry| entry.unwrap().path());
     let mut names: Vec<String> = sources

@@ -1,4 +1,4 @@
-//! The tests of the example of the same name: its point, but `cargo test` builds examples as programs.
+//! Runs the tests of the example of the same name: `cargo test` builds examples as programs and does not run their tests.
 #![forbid(unsafe_code)]
 
 #[path = "../unit_test_your_app.rs"]

@@ -1,9 +1,10 @@
-//! Builds without data realignment (DRE): what the engine cannot move goes through host memory.
+//! Bounce buffers for CDMA builds without data realignment (DRE): bytes that the engine cannot move go through host memory.
 //!
-//! Such an engine reads and writes from addresses on that are multiples of its data width; lengths are free (PG034, "Unaligned
-//! Transfers"). Of a copy whose addresses lie equally far into a beat it can do all but the first bytes, up to the next beat; of any
-//! other nothing. The rest takes the way that reaches every byte and no other one: a transfer to the host and one back. The engine
-//! could rewrite the bytes before a destination with what they hold, but what others write there meanwhile would be lost.
+//! Such an engine requires source and destination addresses that are multiples of its data width; lengths are free (PG034, "Unaligned
+//! Transfers"). If both addresses of a copy have the same offset within a beat, the engine can move all but the first bytes, up to the next
+//! beat. If the offsets differ, it can move nothing. The other bytes go to the host and back by DMA, which reaches exactly the bytes of the
+//! copy. The engine could instead rewrite the bytes in front of a destination with their old content, but concurrent writes to them would
+//! be lost.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use crate::channel::{C2hChannel, H2cChannel, WaitOptions};
 use crate::shared::Shared;
 use crate::wait::poll_until;
 
-/// Bytes that go through the host at a time.
+/// Number of bytes that go through the host at a time.
 const CHUNK: u64 = 256 << 10;
 
-/// A channel each way, and the width that makes them necessary.
+/// One channel for each direction, and the data width that makes them necessary.
 #[derive(Debug)]
 pub(super) struct BounceChannels {
     pub(super) data_bytes: u32,
@@ -29,7 +30,7 @@ pub(super) struct BounceChannels {
     c2h: Box<C2hChannel>,
 }
 
-/// How many bytes of a copy, from its start, an engine with a data path of `data_bytes` cannot move.
+/// Returns the number of bytes at the start of a copy that an engine with a data path of `data_bytes` cannot move.
 fn unaligned_prefix_length(segment: &CopyEntry, data_bytes: u32) -> u64 {
     let into = |address: CardAddr| address.get() % u64::from(data_bytes.max(1));
     let (source, destination) = (into(segment.source), into(segment.destination));
@@ -40,7 +41,7 @@ fn unaligned_prefix_length(segment: &CopyEntry, data_bytes: u32) -> u64 {
     }
 }
 
-/// What is left of a segment behind its first `bytes`.
+/// Returns the rest of a segment after its first `bytes`.
 const fn remainder(segment: &CopyEntry, bytes: u64) -> CopyEntry {
     CopyEntry {
         source: CardAddr::new(segment.source.get().wrapping_add(bytes)),
@@ -50,8 +51,8 @@ const fn remainder(segment: &CopyEntry, bytes: u64) -> CopyEntry {
 }
 
 impl BounceChannels {
-    /// Moves a segment through the host, each piece of it within what `left` says is left of somebody's patience. How many bytes were
-    /// moved for certain, and what went wrong, if something did.
+    /// Moves a segment through the host in chunks, each within the time that `left` returns. The error has the number of bytes that were
+    /// certainly moved, and the reason.
     fn copy_through_host(
         &mut self,
         card: &Shared,
@@ -78,13 +79,14 @@ impl BounceChannels {
 }
 
 impl Cdma {
-    /// Tells that the engine was built without data realignment (DRE) and with a data path of `data_bytes`, and lends it a channel
-    /// each way for what it cannot move itself: the first bytes of a copy whose addresses lie equally far into a beat, and all of one
-    /// whose addresses do not. Such bytes go through host memory; none beside them are touched. Rings take it over, and give it back
-    /// with the engine.
+    /// Declares that the engine was built without data realignment (DRE) and with a data path of `data_bytes`, and lends it one channel for
+    /// each direction. They carry the bytes that the engine cannot move itself: the first bytes of a copy whose addresses have the same
+    /// offset within a beat, or a whole copy whose offsets differ. Such bytes go through host memory; no other bytes are touched. A ring
+    /// takes the channels over and returns them with the engine.
     ///
     /// # Errors
-    /// [`BounceRefused`] with the channels: a data path that no build has, a channel of another card or with transfers in flight.
+    /// [`BounceRefused`] returns the channels: `data_bytes` is not a width that builds have, or a channel belongs to another card or has
+    /// transfers in flight.
     pub fn set_bounce_channels(
         &mut self,
         data_bytes: u32,
@@ -104,12 +106,12 @@ impl Cdma {
         Err(Box::new(BounceRefused { card: self.name(), reason, h2c, c2h }))
     }
 
-    /// The channels that were lent for what the engine cannot move. What it cannot move is refused, or ends in its error, from now on.
+    /// Returns the lent channels. From now on, copies that the engine cannot move are refused, or end in the engine's error.
     pub fn take_bounce_channels(&mut self) -> Option<(H2cChannel, C2hChannel)> {
         self.bounce.take().map(|bounce| (*bounce.h2c, *bounce.c2h))
     }
 
-    /// Moves what the engine cannot, if somebody has lent the means. How many bytes that were.
+    /// Moves the bytes that the engine cannot move, if channels were lent. Returns their number.
     pub(super) fn bounce(&mut self, whole: &CopyEntry, limit: Option<(u64, u64)>) -> Result<u64, CdmaError> {
         let Some(bounce) = &mut self.bounce else { return Ok(0) };
         let length = unaligned_prefix_length(whole, bounce.data_bytes);
@@ -139,11 +141,11 @@ impl Cdma {
 }
 
 impl<T> CdmaRing<T> {
-    /// Moves what the engine cannot of these segments, if it is one that cannot move everything and somebody has lent the means.
-    /// What is left for it, and the bytes moved; `None`: all is left for it.
+    /// Moves the bytes of these segments that the engine cannot move, if channels were lent. Returns the remaining segments and the number
+    /// of bytes moved; `None` if the engine can move everything.
     ///
-    /// What was submitted before comes first, so it is waited for, and segments before the last one that is moved so go with it: a
-    /// later one may use what an earlier one made.
+    /// Waits for earlier submissions first. All segments before the last affected one also go through the host, because a later segment may
+    /// read what an earlier one wrote.
     pub(super) fn bounce(
         &mut self,
         segments: &[CopyEntry],

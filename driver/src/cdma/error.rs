@@ -1,4 +1,4 @@
-//! What can go wrong with copies inside the card.
+//! Errors of copies inside the card.
 
 use core::fmt;
 
@@ -12,18 +12,18 @@ use crate::channel::{C2hChannel, H2cChannel};
 use crate::error::{ChannelError, ResourceError, SubmitError};
 use crate::name::CardName;
 
-/// A copy or the engine's set-up failed.
+/// Error of a copy or of the engine's setup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CdmaError {
     /// A range ends beyond the address space.
     #[error("{card} CDMA: {length} bytes from {start} leave the card's address space; give a shorter length")]
     AddressRange {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
         /// First address.
         start: CardAddr,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
     /// A range ends behind the card's memory.
@@ -31,25 +31,25 @@ pub enum CdmaError {
         "{card} CDMA: {length} bytes at {start} end behind the card's memory; `fpgactl info` shows where it is"
     )]
     CardMemory {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
         /// First address.
         start: CardAddr,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// Source and destination overlap: the engine reads ahead, so the result would be undefined.
+    /// Source and destination overlap. The engine reads ahead, so the result would be undefined.
     #[error(
         "{card} CDMA: {length} bytes from {source_start} to {destination} overlap; copy through another place"
     )]
     Overlap {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
         /// First source address.
         source_start: CardAddr,
         /// First destination address.
         destination: CardAddr,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
     /// The engine halted with an error and was reset.
@@ -57,35 +57,35 @@ pub enum CdmaError {
         "{card} CDMA: copy of {length} bytes from {source_start} to {destination} failed after {done} bytes: {status}; the engine was reset and can be used again"
     )]
     Engine {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
         /// First source address of the whole copy.
         source_start: CardAddr,
         /// First destination address of the whole copy.
         destination: CardAddr,
-        /// Bytes of the whole copy.
+        /// Length of the whole copy in bytes.
         length: u64,
-        /// Bytes that were copied for certain.
+        /// Bytes that were certainly copied.
         done: u64,
-        /// The status register.
+        /// Status register.
         status: Cdmasr,
     },
-    /// The caller's time is over. The engine was reset.
+    /// The caller's timeout has passed. The engine was reset.
     #[error(
         "{card} CDMA: copy of {length} bytes from {source_start} to {destination} was given up after {waited_ms} ms and {done} bytes; the engine was reset and can be used again: allow more time, or copy the rest"
     )]
     TimedOut {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
         /// First source address of the whole copy.
         source_start: CardAddr,
         /// First destination address of the whole copy.
         destination: CardAddr,
-        /// Bytes of the whole copy.
+        /// Length of the whole copy in bytes.
         length: u64,
-        /// Bytes that were copied for certain.
+        /// Bytes that were certainly copied.
         done: u64,
-        /// How long it took, in milliseconds.
+        /// Time waited, in milliseconds.
         waited_ms: u64,
     },
     /// The engine does not become idle, or its reset does not end.
@@ -93,33 +93,33 @@ pub enum CdmaError {
         "{card} CDMA: {what} did not end within {waited_ms} ms (status {status}); an AXI slave does not answer: reset the card"
     )]
     Stuck {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What.
+        /// Operation that did not end.
         what: &'static str,
-        /// How long it was given, in milliseconds.
+        /// Timeout in milliseconds.
         waited_ms: u64,
-        /// The status register.
+        /// Status register.
         status: Cdmasr,
     },
     /// Every register reads as all ones.
     #[error("{card} CDMA: the card is gone (registers read as all ones); reopen it when it is back")]
     Gone {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
     },
-    /// An address or length register does not hold what was written: the build is narrower.
+    /// An address or length register does not hold the written value: the build has a narrower register.
     #[error(
         "{card} CDMA: the build's {register} register holds {held:#x} of {written:#x}: the copy needs a build with wider addresses or lengths"
     )]
     Narrow {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which register.
+        /// Name of the register.
         register: &'static str,
-        /// What it holds.
+        /// Value that the register holds.
         held: u32,
-        /// What was written.
+        /// Value that was written.
         written: u32,
     },
     /// The build has no scatter-gather engine.
@@ -127,159 +127,159 @@ pub enum CdmaError {
         "{card} CDMA: built without scatter-gather, which rings of copies and the network interface need; load a bitstream with it"
     )]
     NoScatterGather {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
     },
-    /// The build has no data realignment, and what it cannot move did not get through host memory.
+    /// The build has no data realignment, and the bytes that it cannot move could not go through host memory.
     #[error(
         "{card} CDMA: copy of {length} bytes from {source_start} to {destination}: what a build without data realignment cannot move did not get through host memory, after {done} bytes: {reason}"
     )]
     Bounce {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
         /// First source address of the whole copy.
         source_start: CardAddr,
         /// First destination address of the whole copy.
         destination: CardAddr,
-        /// Bytes of the whole copy.
+        /// Length of the whole copy in bytes.
         length: u64,
-        /// Bytes that were copied for certain.
+        /// Bytes that were certainly copied.
         done: u64,
-        /// What the lent channel, or the memory pool, said.
+        /// Error of the lent channel or of the memory pool.
         reason: String,
     },
     /// A register access failed.
     #[error("{card} CDMA: {source}")]
     Mmio {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What failed.
+        /// Underlying error.
         source: MmioError,
     },
 }
 
-/// A ring as a whole cannot go on, could not be made, or a wait ended without its copy.
+/// Error of a ring: it could not be created, it failed as a whole, or a wait ended without its copy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CdmaRingError {
-    /// The engine.
+    /// Error of the engine.
     #[error(transparent)]
     Engine(#[from] CdmaError),
-    /// A ring cannot have this shape.
+    /// The ring options are invalid.
     #[error("{card} CDMA ring: {source}")]
     Config {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What is wrong.
+        /// Reason.
         source: cdma_ring::ConfigError,
     },
-    /// A completion interrupt per several descriptors, and nothing for those that are left over.
+    /// The interrupt threshold is 0, or it is above 1 without a delay, so that the last descriptors would never raise an interrupt.
     #[error(
         "{card} CDMA ring: an interrupt per {threshold} descriptors with delay {delay}: give 1 to 255 descriptors, and above 1 a delay, or the last ones of a batch would never interrupt"
     )]
     Coalescing {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Descriptors per interrupt asked for.
+        /// Requested descriptors per interrupt.
         threshold: u8,
-        /// Delay asked for.
+        /// Requested delay.
         delay: u8,
     },
-    /// The descriptors do not lie in what the bypass BAR shows.
+    /// The descriptors are not inside the window of the bypass BAR.
     #[error(
         "{card} CDMA ring: {bytes} bytes of descriptors at {base} are not inside the bypass BAR, which shows {window_bytes} bytes from {window} on; move them, or lend an H2C channel"
     )]
     OutsideBypass {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// First descriptor.
+        /// Card address of the first descriptor.
         base: CardAddr,
-        /// Bytes of descriptors.
+        /// Size of the descriptors in bytes.
         bytes: u64,
         /// Card address of the BAR's first byte.
         window: CardAddr,
-        /// Size of the BAR.
+        /// Size of the BAR in bytes.
         window_bytes: u64,
     },
     /// The bypass BAR cannot be used.
     #[error("{card} CDMA ring: {reason}; lend an H2C channel to carry the descriptors")]
     NoBypass {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// The lent channel is another card's, or has transfers in flight.
+    /// The lent channel belongs to another card, or has transfers in flight.
     #[error("{card} CDMA ring: the lent channel {reason}")]
     Channel {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What is wrong, and what to do.
+        /// Reason and remedy.
         reason: &'static str,
     },
-    /// The host's copy of the descriptors could not be had.
+    /// Memory for the host's copy of the descriptors could not be allocated.
     #[error(transparent)]
     Memory(#[from] ResourceError),
     /// The descriptors could not be queued on the lent channel.
     #[error("the descriptors' way to the card: {0}")]
     Submit(#[from] SubmitError),
-    /// The lent channel failed; what was to be copied has ended with that.
+    /// The lent channel failed. The copies whose descriptors it carried have ended.
     #[error("{card} CDMA ring: the descriptors did not reach the card: {reason}")]
     Upload {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What the channel said.
+        /// Error of the channel.
         reason: String,
     },
-    /// What was written through the bypass BAR does not read back.
+    /// A word written through the bypass BAR reads back differently.
     #[error(
         "{card} CDMA ring: the descriptor word at {address} reads as {found:#010x} after {written:#010x} was written through the bypass BAR; is there memory at this address?"
     )]
     Lost {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Its card address.
+        /// Card address of the word.
         address: CardAddr,
-        /// What was written.
+        /// Written value.
         written: u32,
-        /// What it reads as.
+        /// Value read back.
         found: u32,
     },
-    /// The wait's deadline has passed. The copy goes on: wait again, or abort.
+    /// The wait's deadline has passed. The copy stays in flight: wait again, or abort.
     #[error(
         "{card} CDMA ring: not complete after {} (status {status}, {outstanding} descriptors outstanding); wait longer, or abort",
         crate::error::waited(*waited_us)
     )]
     TimedOut {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// How long was waited, in microseconds.
+        /// Time waited, in microseconds.
         waited_us: u64,
-        /// The status register.
+        /// Status register.
         status: Cdmasr,
-        /// Descriptors that the engine has not completed.
+        /// Number of descriptors that the engine has not completed.
         outstanding: u32,
     },
-    /// The ticket's completion was handed out before, or it belongs to another ring.
+    /// The ticket's completion was already taken, or the ticket belongs to another ring.
     #[error("{card} CDMA ring: this ticket's completion has been taken, or it is another ring's")]
     UnknownTicket {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
     },
-    /// Interrupts were asked for but are not there.
+    /// The wait needs an interrupt, which is not available.
     #[error(
         "{card} CDMA ring: no interrupt; call Card::enable_interrupts first, name the user interrupt that the engine is wired to (CdmaRingOptions::user_interrupt) and drop the program's own handle of that line (Card::user_interrupt), or wait by polling"
     )]
     NoInterrupt {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
     },
     /// Waiting for the interrupt failed.
     #[error("{card} CDMA ring: {source}")]
     Interrupt {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What failed.
+        /// Underlying error.
         source: InterruptError,
     },
 }
@@ -290,104 +290,104 @@ impl CdmaRingError {
     }
 }
 
-/// A ring could not be made. Everything comes back.
+/// Refused creation of a ring. It returns the engine and the descriptor path.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct CdmaRingRefused {
-    /// Why.
+    /// Reason of the refusal.
     pub error: CdmaRingError,
-    /// The engine.
+    /// Engine that was to run the ring.
     pub cdma: Cdma,
-    /// With the channel that was lent.
+    /// Descriptor path, with the lent channel.
     pub path: DescriptorPath,
 }
 
-/// Channels for what the engine cannot move were not taken. They come back.
+/// Refused bounce channels. It returns the channels.
 #[derive(Debug, thiserror::Error)]
 #[error("{card} CDMA: {reason}")]
 pub struct BounceRefused {
-    /// Which card.
+    /// Name of the card.
     pub card: CardName,
-    /// Why.
+    /// Reason of the refusal.
     pub reason: &'static str,
-    /// The channel to the card.
+    /// Channel from host to card.
     pub h2c: H2cChannel,
-    /// The channel from the card.
+    /// Channel from card to host.
     pub c2h: C2hChannel,
 }
 
-/// A copy was not taken. The payload comes back.
+/// Refused copy. It returns the payload.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct CdmaRefused<T> {
-    /// Why.
+    /// Reason of the refusal.
     pub error: CdmaSubmitError,
-    /// What was handed in.
+    /// Payload that was submitted.
     pub payload: T,
 }
 
 impl<T> CdmaRefused<T> {
-    /// Whether this is back-pressure: the ring is full, and the same submission works once something has completed.
+    /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         matches!(self.error, CdmaSubmitError::Ring { source: cdma_ring::RefusalReason::Full { .. }, .. })
     }
 }
 
-/// Why a copy was not taken.
+/// Reason why a copy was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CdmaSubmitError {
-    /// The ring does not take it.
+    /// The ring refused the copy.
     #[error("{card} CDMA ring: {source}")]
     Ring {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Why.
+        /// Reason.
         source: cdma_ring::RefusalReason,
     },
-    /// It is not inside what the card can reach.
+    /// The range is not inside the memory that the card can reach.
     #[error(transparent)]
     Range(CdmaError),
-    /// It needs host memory, and that failed. A part of it may have been copied.
+    /// The copy needs host memory, and the transfer through it failed. Part of the copy may have been done.
     #[error(transparent)]
     Bounce(CdmaError),
-    /// It needs host memory, and what was submitted before has to end first, which it did not.
+    /// The copy needs host memory, which requires that earlier copies end first, and waiting for them failed.
     #[error("what was submitted before has to end first: {0}")]
     EarlierFailed(CdmaRingError),
-    /// The ring cannot be used any more.
+    /// The ring has failed and cannot be used.
     #[error(transparent)]
     Failed(#[from] CdmaRingError),
 }
 
-/// Where the engine stood when it halted.
+/// Position at which the engine halted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CdmaFaultPosition {
     /// Index of the descriptor in the ring.
     pub descriptor: u32,
-    /// Where it copies from.
+    /// Source address of the descriptor.
     pub source: CardAddr,
-    /// Where it copies to.
+    /// Destination address of the descriptor.
     pub destination: CardAddr,
-    /// Its length in bytes.
+    /// Length of the descriptor in bytes.
     pub length: u32,
-    /// Bytes of the copy that descriptors before it have moved.
+    /// Bytes of the copy that earlier descriptors have moved.
     pub bytes_done: u64,
 }
 
-/// Why a copy was ended by the engine or by the driver.
+/// Reason why the engine or the driver ended a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CdmaFaultCause {
-    /// Error bits in the status register.
+    /// The status register has error bits set.
     Status(Cdmasr),
-    /// A status word or a descriptor pointer that cannot be.
+    /// A status word or a descriptor pointer has an impossible value.
     Progress(cdma_ring::ProgressFault),
-    /// The engine is idle before the end of the ring and shows no error bit.
+    /// The engine became idle before the end of the ring and shows no error bit.
     NoError(Cdmasr),
     /// The descriptors did not reach the card.
     Upload,
-    /// A copy before this one failed; this one was not executed.
+    /// An earlier copy failed; this one was not executed.
     EarlierFault,
     /// The ring was aborted. The copy may have been executed in part.
     Aborted,
@@ -395,14 +395,14 @@ pub enum CdmaFaultCause {
     Unstoppable,
 }
 
-/// A copy failed. Unless the cause says otherwise the engine has been reset and the ring can be used again.
+/// Fault of a copy. Unless the cause says otherwise, the engine was reset and the ring can be used again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdmaFault {
-    /// Which card.
+    /// Name of the card.
     pub card: CardName,
-    /// What happened.
+    /// Cause of the fault.
     pub cause: CdmaFaultCause,
-    /// Where, if the engine was at work on this copy.
+    /// Position of the fault, if the engine was working on this copy.
     pub place: Option<CdmaFaultPosition>,
 }
 

@@ -1,13 +1,13 @@
-//! The card-internal copy engine, AXI CDMA (PG034): card memory to card memory.
+//! AXI CDMA (PG034): the engine that copies card memory to card memory.
 //!
 //! | To | Use |
 //! |---|---|
-//! | copy and wait, on any build | [`Cdma::copy`], [`Cdma::copy_with_timeout`] |
-//! | keep many copies in flight, or copy scattered pieces as one | [`Cdma::into_ring`], [`CdmaRing`] (builds with scatter-gather) |
+//! | copy and wait, on every build | [`Cdma::copy`], [`Cdma::copy_with_timeout`] |
+//! | keep many copies in flight, or copy a list of segments as one | [`Cdma::into_ring`], [`CdmaRing`] (builds with scatter-gather) |
 //!
-//! The engine has both modes or the simple one alone; it is in one at a time, and switches only while idle. That is why the ring
-//! takes the [`Cdma`] and gives it back. What a build without data realignment cannot move goes through host memory, where channels for
-//! that are lent ([`Cdma::set_bounce_channels`]).
+//! The engine has simple mode, and in some builds scatter-gather mode. It is in one mode at a time and switches only while idle. Therefore
+//! the ring takes the [`Cdma`] and returns it. Bytes that a build without data realignment cannot move go through host memory, if channels
+//! are lent for them ([`Cdma::set_bounce_channels`]).
 
 mod bounce;
 mod error;
@@ -37,26 +37,26 @@ pub use error::{
 pub use options::{CdmaRingOptions, DescriptorPath};
 pub use ring::{CdmaCompletion, CdmaRing};
 
-/// How long a copy of the longest piece (4 MiB) may take: 4 MB/s is far below any memory.
+/// Maximum time for a copy of the longest chunk (4 MiB), in nanoseconds: 4 MB/s is far below any memory.
 const COPY_LIMIT_NS: u64 = 1_000_000_000;
-/// Minimum time for a reset.
+/// Minimum time for a reset, in nanoseconds.
 const MIN_RESET_NS: u64 = 25_000_000;
-/// Largest piece of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one, and is a multiple of
-/// every data width, so that the pieces after the first are as aligned as the first.
+/// Maximum chunk of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one. It is a multiple of every data
+/// width, so all chunks have the alignment of the first one.
 const CHUNK_BYTES: u32 = 1 << 22;
 
-/// The CDMA engine of a card. One owner at a time.
+/// CDMA engine of a card. It has one owner at a time.
 #[derive(Debug)]
 pub struct Cdma {
     registers: Bar,
-    /// For what the engine cannot move.
+    /// Channels for bytes that the engine cannot move.
     bounce: Option<bounce::BounceChannels>,
-    /// A reset was given its time and did not end.
+    /// A reset timed out.
     stuck: AtomicBool,
     card: Arc<Shared>,
 }
 
-/// The control register of a chain that nobody waits for by interrupt, but for the mode.
+/// Control register of a chain that is polled, without the mode bit.
 pub(crate) const CHAIN_CONTROL: Cdmacr = Cdmacr::new().with_irq_threshold(1);
 
 const BASE: BarOffset = BarOffset::ZERO;
@@ -74,7 +74,7 @@ impl Cdma {
         CdmaError::Mmio { card: self.name(), source }
     }
 
-    /// The status register.
+    /// Reads the status register.
     ///
     /// # Errors
     /// [`CdmaError::Gone`], [`CdmaError::Mmio`].
@@ -86,22 +86,21 @@ impl Cdma {
         Ok(status)
     }
 
-    /// Resets the engine: the only way out of an error (PG034).
+    /// Resets the engine, which is the only way to leave an error (PG034).
     ///
     /// # Errors
-    /// [`CdmaError::Stuck`] if the reset does not end.
+    /// [`CdmaError::Stuck`] if the reset does not complete.
     pub fn reset(&self) -> Result<(), CdmaError> {
         self.reset_within(self.card.idle_timeout())
     }
 
-    /// As [`reset`](Self::reset), after a copy that took all of its `limit` nanoseconds: an engine that is not reset within a tenth of
-    /// that time hangs.
+    /// As [`reset`](Self::reset), after a copy that used all of its `limit` nanoseconds: the engine gets a tenth of that time.
     fn reset_after(&self, limit: u64) -> Result<(), CdmaError> {
         self.reset_within((limit / 10).max(MIN_RESET_NS).min(self.card.idle_timeout()))
     }
 
-    /// As [`reset`](Self::reset), before the engine is given up: one that was given its time once is not waited for again, as
-    /// whoever closes the card wants to get on.
+    /// As [`reset`](Self::reset), before the engine is released. If an earlier reset timed out, it does not wait again, so that closing the
+    /// card takes no further time.
     fn reset_without_wait(&self) -> Result<(), CdmaError> {
         self.reset_within(if self.stuck.load(Ordering::Relaxed) { 0 } else { self.card.idle_timeout() })
     }
@@ -120,7 +119,7 @@ impl Cdma {
         ended
     }
 
-    /// Looks until there is something to see, for `limit` nanoseconds at most.
+    /// Polls until `look` returns a value, for at most `limit` nanoseconds.
     fn within<T>(
         &self,
         limit: u64,
@@ -137,27 +136,27 @@ impl Cdma {
     fn wait_idle(&self, limit: u64, what: &'static str) -> Result<Cdmasr, CdmaError> {
         self.within(limit, what, || {
             let status = self.status()?;
-            // An error means halted, now or soon, and ends in a reset (PG034), by the caller.
+            // An error means that the engine is halted or halts soon. The caller resets it (PG034).
             Ok((status.idle() || status.has_error()).then_some(status))
         })
     }
 
-    /// Copies `length` bytes from `source` to `destination` and waits until they are there. A long copy is cut into pieces
-    /// of 4 MiB; there is no limit of time on the whole.
+    /// Copies `length` bytes from `source` to `destination` and waits until the copy has ended. A long copy is split into chunks of 4 MiB.
+    /// There is no time limit for the whole copy.
     ///
-    /// Where the build has no data realignment, both addresses have to be multiples of its data width, or channels lent
+    /// On a build without data realignment, both addresses must be multiples of its data width, or channels must be lent
     /// ([`set_bounce_channels`](Self::set_bounce_channels)).
     ///
     /// # Errors
-    /// [`CdmaError`]. After [`CdmaError::Engine`] the engine has been reset and can be used again.
+    /// [`CdmaError`]. After [`CdmaError::Engine`] the engine was reset and can be used again.
     pub fn copy(&mut self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
         self.copy_until(source, destination, length, None)
     }
 
-    /// As [`copy`](Self::copy), but gives up after `timeout`.
+    /// As [`copy`](Self::copy), with a time limit of `timeout`.
     ///
     /// # Errors
-    /// As `copy`; [`CdmaError::TimedOut`] says how much was copied. The engine has been reset then and can be used again.
+    /// As `copy`; [`CdmaError::TimedOut`] has the number of bytes copied. The engine was reset then and can be used again.
     pub fn copy_with_timeout(
         &mut self,
         source: CardAddr,
@@ -191,7 +190,7 @@ impl Cdma {
         if idle.has_error() {
             self.reset()?;
         }
-        // All of the control register: an earlier owner may have left scatter-gather, keyhole or cyclic mode on.
+        // Write the whole control register: an earlier owner may have left scatter-gather, keyhole or cyclic mode enabled.
         CdmaBlock::CR
             .write(&self.registers, BASE, Cdmacr::new().with_irq_threshold(1))
             .map_err(|source| self.mmio(source))?;
@@ -200,7 +199,7 @@ impl Cdma {
             let (from, to) = (source.get() + done, destination.get() + done);
             self.start(CardAddr::new(from), CardAddr::new(to), piece)?;
             let left = left();
-            // A piece that takes longer than any memory needs is stuck, whatever the caller's patience.
+            // A chunk that takes longer than any memory needs is stuck, regardless of the caller's timeout.
             let waited = self.wait_idle(COPY_LIMIT_NS.min(left), "a copy");
             let out_of_time = limit.is_some_and(|limit| passed() >= limit);
             let status = match waited {
@@ -241,8 +240,8 @@ impl Cdma {
         Ok(())
     }
 
-    /// Starts one piece. High words are read back where they matter: a build with narrower addresses would drop them and copy
-    /// from or to somewhere else.
+    /// Starts one chunk. High address words are read back where they matter: a build with narrower addresses would drop them and copy from
+    /// or to another address.
     fn start(&self, source: CardAddr, destination: CardAddr, length: u32) -> Result<(), CdmaError> {
         let mmio = |source| self.mmio(source);
         let addresses = [
@@ -260,12 +259,12 @@ impl Cdma {
                 }
             }
         }
-        // A piece is far below the register's 26 bits and never empty.
+        // A chunk is far below the register's 26 bits and never empty.
         let bytes = BytesToTransfer::of(length).unwrap_or_default();
         CdmaBlock::BTT.write(&self.registers, BASE, bytes).map_err(mmio)?;
         let held = CdmaBlock::BTT.read(&self.registers, BASE).map_err(mmio)?.bytes();
         if held != length {
-            // The engine has started with what it kept.
+            // The engine has started with the truncated length.
             self.reset()?;
             return Err(CdmaError::Narrow { card: self.name(), register: "length", held, written: length });
         }
@@ -289,8 +288,8 @@ impl Cdma {
         Ok(())
     }
 
-    /// Checks a copy that crosses a multiple of 4 GiB against the width of the address registers, before its first piece. A copy that does
-    /// not is checked by [`start`](Self::start): all its addresses have the same high word.
+    /// Checks a copy that crosses a multiple of 4 GiB against the width of the address registers, before its first chunk. Any other copy is
+    /// checked by [`start`](Self::start), because all its addresses have the same high word.
     fn check_width(&self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
         let mmio = |source| self.mmio(source);
         let addresses = [
@@ -314,8 +313,8 @@ impl Cdma {
         Ok(())
     }
 
-    /// Resets the engine and puts it into scatter-gather mode with the first descriptor at `first`. `highest`: the last address
-    /// that its descriptors will name.
+    /// Resets the engine and enters scatter-gather mode with the first descriptor at `first`. `highest` is the last address that its
+    /// descriptors will use.
     pub(crate) fn begin_chain(&self, first: CardAddr, highest: CardAddr) -> Result<(), CdmaError> {
         self.prepare_chain()?;
         let written = highest.to_low_high().1;
@@ -331,7 +330,7 @@ impl Cdma {
         self.start_chain(first, CHAIN_CONTROL)
     }
 
-    /// Confirms that there is scatter-gather, and resets the engine.
+    /// Confirms that the build has scatter-gather, and resets the engine.
     fn prepare_chain(&self) -> Result<(), CdmaError> {
         if !self.status()?.sg_included() {
             return Err(CdmaError::NoScatterGather { card: self.name() });
@@ -339,7 +338,7 @@ impl Cdma {
         self.reset()
     }
 
-    /// What an address register's high word keeps of `written`.
+    /// Returns the bits of `written` that the high word of an address register keeps.
     fn held_high(&self, written: u32) -> Result<u32, CdmaError> {
         CdmaBlock::DESTINATION_HIGH
             .write(&self.registers, BASE, written)
@@ -347,20 +346,21 @@ impl Cdma {
             .map_err(|source| self.mmio(source))
     }
 
-    /// Address bits of the build, as far as its registers show: those above 32 that a high word keeps. The engine is idle.
+    /// Returns the number of address bits of the build, as far as its registers show: 32 plus the bits that a high word keeps. The engine
+    /// must be idle.
     fn address_bits(&self) -> Result<u8, CdmaError> {
         let held = self.held_high(u32::MAX)?;
-        // All 32: a 64-bit build, or nobody there.
+        // All 32 bits: a 64-bit build, or a card that does not answer.
         self.status()?;
         self.held_high(0)?;
         Ok(32 + u8::try_from(held.trailing_ones()).unwrap_or(0))
     }
 
-    /// Enters scatter-gather mode after a reset, with these interrupts.
+    /// Enters scatter-gather mode after a reset, with the interrupts of `control`.
     fn start_chain(&self, first: CardAddr, control: Cdmacr) -> Result<(), CdmaError> {
         let (low, high) = first.to_low_high();
         let program = || -> Result<(), MmioError> {
-            // The pointers reload when SGMode rises; after the reset it is low.
+            // The pointers reload when SGMode rises; it is low after the reset.
             CdmaBlock::CR.write(&self.registers, BASE, control.with_sg_mode(true))?;
             CdmaBlock::CURDESC_LOW.write(&self.registers, BASE, low)?;
             CdmaBlock::CURDESC_HIGH.write(&self.registers, BASE, high)
@@ -368,8 +368,8 @@ impl Cdma {
         program().map_err(|source| self.mmio(source))
     }
 
-    /// Resets an engine that has halted, and lets it go on with the descriptor at `from`, up to and including the one at `tail` if
-    /// there is one to run.
+    /// Resets an engine that has halted and resumes it with the descriptor at `from`, up to and including the one at `tail` if there is one
+    /// to run.
     pub(crate) fn resume_chain(
         &self,
         from: CardAddr,
@@ -381,7 +381,7 @@ impl Cdma {
         tail.map_or(Ok(()), |tail| self.advance(tail))
     }
 
-    /// Lets the engine run up to and including the descriptor at `tail`. Low word first, and always the high word: builds with
+    /// Lets the engine run up to and including the descriptor at `tail`. Writes the low word first, and always the high word: builds with
     /// more than 32 address bits start on it (PG034, TAILDESC_PNTR_MSB).
     pub(crate) fn advance(&self, tail: CardAddr) -> Result<(), CdmaError> {
         let (low, high) = tail.to_low_high();
@@ -393,7 +393,7 @@ impl Cdma {
 }
 
 impl Cdma {
-    /// Low word of the current descriptor's address (PG034, CURDESC_PNTR).
+    /// Returns the low word of the current descriptor's address (PG034, CURDESC_PNTR).
     pub(crate) fn current_low(&self) -> Result<u32, CdmaError> {
         CdmaBlock::CURDESC_LOW.read(&self.registers, BASE).map_err(|source| self.mmio(source))
     }
@@ -404,16 +404,16 @@ impl Cdma {
     }
 }
 
-/// The one error of an engine that met a descriptor marked complete: a used one, or a guard.
+/// Returns whether the only error is that the engine reached a descriptor marked complete: a used one, or a guard.
 ///
-/// Where the address registers are wider than 32 bits a new tail takes two writes, of which the second starts an engine that is at rest
-/// (PG034, TAILDESC_PNTR_MSB). One that reaches the new tail between the two is started once too often, and runs on behind it.
+/// If the address registers are wider than 32 bits, a new tail takes two writes, and the second one starts an idle engine (PG034,
+/// TAILDESC_PNTR_MSB). An engine that reaches the new tail between the two writes is started once too often, and runs past the tail.
 pub(crate) const fn is_overrun(status: Cdmasr) -> bool {
     status.into_bits() & Cdmasr::ERRORS.into_bits() == Cdmasr::new().with_sg_internal_error(true).into_bits()
 }
 
 impl Drop for Cdma {
-    /// A chain under way is dropped; the engine is as after power-up for its next owner.
+    /// Drops a chain in progress. The next owner finds the engine as after power-up.
     fn drop(&mut self) {
         let idle = self.status().map(|status| status.idle() && !status.has_error());
         if !matches!(idle, Ok(true)) {

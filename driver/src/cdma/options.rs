@@ -1,4 +1,4 @@
-//! The shape of a ring of copies.
+//! Options of a ring of copies.
 
 use fpga_registers::CardAddr;
 use fpga_ring::cdma_ring::{LENGTH_BITS_BEFORE_4_1, RingConfig};
@@ -6,69 +6,70 @@ use fpga_ring::cdma_ring::{LENGTH_BITS_BEFORE_4_1, RingConfig};
 use crate::channel::H2cChannel;
 use crate::setters::setters;
 
-/// How descriptors get into card memory.
+/// Path of descriptors into card memory.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DescriptorPath {
-    /// Written through the bypass BAR, and read back before the engine is told: the registers are behind another AXI master, so
-    /// nothing else orders the two. Progress is read from the descriptors' status words, which are proof. One read per batch,
-    /// one per look.
+    /// Write descriptors through the bypass BAR, and read them back before the doorbell: the registers are behind another AXI master, so
+    /// nothing else orders the two. Progress is read from the descriptors' status words, which prove completion. Costs one read per batch
+    /// and one per poll.
     Bypass {
-        /// The card address at which the BAR's first byte lands (its PCIe-to-AXI translation, a build option).
+        /// Card address of the BAR's first byte (its PCIe-to-AXI translation, a build option).
         window: CardAddr,
     },
-    /// By DMA on a channel that is lent: its completion proves that they are there, without a read. Progress is read from the
-    /// current-descriptor register: one read per look, and one of the status register when it has reached the tail.
+    /// Write descriptors by DMA on a lent channel, whose completion proves without a read that they have arrived. Progress is read from the
+    /// current-descriptor register. Costs one read per poll, and a read of the status register when the engine has reached the tail.
     ///
-    /// Choose it where there is no bypass BAR or where batches are large. The register is documented as the descriptor being
-    /// processed (PG034, CURDESC_PNTR); a build whose register ran ahead of the data would report copies too early.
+    /// Choose it if there is no bypass BAR or if batches are large. The register is documented as the descriptor being processed (PG034,
+    /// CURDESC_PNTR). A build whose register is ahead of the data would report copies too early.
     Channel(Box<H2cChannel>),
 }
 
 impl DescriptorPath {
-    /// Through the bypass BAR, whose first byte lands at card address `window`.
+    /// Returns the path through the bypass BAR, whose first byte has card address `window`.
     #[must_use]
     pub const fn bypass(window: CardAddr) -> Self {
         Self::Bypass { window }
     }
 
-    /// By DMA on `channel`, which is lent: [`CdmaRing::close`](super::CdmaRing::close) gives it back.
+    /// Returns the path by DMA on `channel`. [`CdmaRing::close`](super::CdmaRing::close) returns the channel.
     #[must_use]
     pub fn channel(channel: H2cChannel) -> Self {
         Self::Channel(Box::new(channel))
     }
 }
 
-/// The shape of a ring of copies, and what the engine was built with.
+/// Options of a ring of copies, and build options of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CdmaRingOptions {
-    /// Card address of the descriptors: 64 bytes each, a multiple of 64, in memory that the engine's descriptor port reaches.
+    /// Card address of the descriptors, a multiple of 64, in memory that the engine's descriptor port reaches. Each descriptor has 64
+    /// bytes.
     pub base: CardAddr,
-    /// Descriptors: a power of two, 2 to 65536, of which one stays free. Default 256.
+    /// Number of descriptors: a power of two, 2 to 65536. One of them stays free. Default 256.
     pub descriptors: u32,
-    /// Copies in flight at most: a power of two. Default 256.
+    /// Maximum number of copies in flight: a power of two. Default 256.
     pub copies: u32,
-    /// Bits of the build's length field. Default 23, which fits every build; 26 for IP version 4.1 and later: longer descriptors,
-    /// so fewer. More than the build has would copy too little.
+    /// Width of the build's length field in bits. Default 23, which fits every build; 26 for IP version 4.1 and later allows longer and
+    /// therefore fewer descriptors. A value above the build's width would copy too little.
     pub length_bits: u8,
-    /// Bytes of the build's data path. Default 64.
+    /// Width of the build's data path in bytes. Default 64.
     pub data_bytes: u32,
-    /// The build has the data realignment engine (DRE). Default true; without it both addresses must be multiples of
-    /// [`data_bytes`](Self::data_bytes), and others are refused, unless the engine was lent channels for them
-    /// ([`Cdma::set_bounce_channels`](super::Cdma::set_bounce_channels), which also says what these two are).
+    /// The build has the data realignment engine (DRE). Default true. If false, both addresses must be multiples of
+    /// [`data_bytes`](Self::data_bytes); other copies are refused, unless channels were lent for them
+    /// ([`Cdma::set_bounce_channels`](super::Cdma::set_bounce_channels), which also sets these two options).
     pub realignment: bool,
-    /// Which user interrupt `cdma_introut` is wired to, 0 to 15: a matter of the design. Without it the ring is polled.
+    /// User interrupt to which the design connects `cdma_introut`, 0 to 15. `None`: the ring is polled.
     pub user_interrupt: Option<u8>,
-    /// Descriptors per completion interrupt, 1 to 255. Default 1.
+    /// Number of descriptors per completion interrupt, 1 to 255. Default 1.
     pub interrupt_threshold: u8,
-    /// The completion interrupt comes at the latest this long after a descriptor, in units of 125 clocks of the descriptor port;
-    /// 0, the default, is never. Needed with a threshold above 1.
+    /// Maximum delay of the completion interrupt after a descriptor, in units of 125 clock cycles of the descriptor port. 0, the default,
+    /// disables it. Required with a threshold above 1.
     pub interrupt_delay: u8,
 }
 
 impl CdmaRingOptions {
-    /// A ring whose descriptors lie at `base`.
+    /// Creates options for a ring with descriptors at card address `base`.
     #[must_use]
     pub const fn new(base: CardAddr) -> Self {
         Self {
@@ -97,25 +98,25 @@ impl CdmaRingOptions {
 
 setters! {
     impl CdmaRingOptions {
-        /// A ring of so many descriptors.
+        /// Sets the number of descriptors.
         descriptors: u32;
-        /// At most so many copies in flight.
+        /// Sets the maximum number of copies in flight.
         copies: u32;
-        /// The build's length field has so many bits.
+        /// Sets the width of the build's length field in bits.
         length_bits: u8;
-        /// The build's data path has so many bytes.
+        /// Sets the width of the build's data path in bytes.
         data_bytes: u32;
-        /// Whether the build realigns data.
+        /// Sets whether the build has data realignment (DRE).
         realignment: bool;
-        /// One completion interrupt per so many descriptors.
+        /// Sets the number of descriptors per completion interrupt.
         interrupt_threshold: u8;
-        /// The completion interrupt comes at the latest after so many units of 125 clocks.
+        /// Sets the maximum delay of the completion interrupt, in units of 125 clock cycles.
         interrupt_delay: u8;
     }
 }
 
 impl CdmaRingOptions {
-    /// The engine's interrupt is user interrupt `line`.
+    /// Sets the user interrupt to which the engine's interrupt is connected.
     #[must_use]
     pub const fn user_interrupt(mut self, line: u8) -> Self {
         self.user_interrupt = Some(line);

@@ -1,4 +1,4 @@
-//! How a ring's descriptors get into card memory.
+//! Path of a ring's descriptors into card memory.
 
 use fpga_pci::{Bar, SharedSlice};
 use fpga_registers::{BarOffset, CardAddr};
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 const ENTRY: usize = 64;
 const _: () = assert!(ENTRY as u64 == ENTRY_BYTES);
 
-/// The host's copy of the descriptors, and the way from there to the card.
+/// Host copy of the descriptors, and the path from it to the card.
 #[derive(Debug)]
 pub(super) enum UploadPath {
     Bypass {
@@ -24,12 +24,12 @@ pub(super) enum UploadPath {
     Channel {
         h2c: Box<H2cChannel>,
         image: MemoryHandle,
-        /// The batch on its way.
+        /// Batch in flight.
         upload: Option<Ticket>,
     },
 }
 
-/// The image while the ring writes to it.
+/// Host copy (image) while the ring writes to it.
 enum ImageMemory<'a> {
     Bytes(&'a mut [u8]),
     Memory(SharedSlice<'a>),
@@ -54,14 +54,14 @@ impl DescriptorImage for ImageMemory<'_> {
     }
 }
 
-/// Whether a batch is in card memory.
+/// State of a batch's transfer to card memory.
 pub(super) enum UploadState {
     Arrived,
     InTransit,
 }
 
 impl UploadPath {
-    /// Takes the way that was asked for, or gives it back with the reason.
+    /// Opens the requested path, or returns it with the reason of the refusal.
     pub(super) fn open(
         card: &Shared,
         path: DescriptorPath,
@@ -79,7 +79,7 @@ impl UploadPath {
         }
     }
 
-    /// Gives a lent channel back.
+    /// Closes the path and returns a lent channel.
     pub(super) fn close(self) -> DescriptorPath {
         match self {
             Self::Bypass { window, .. } => DescriptorPath::Bypass { window },
@@ -88,25 +88,25 @@ impl UploadPath {
                     let _ = h2c.wait_ended(ticket, WaitOptions::default());
                     let _ = h2c.0.take(ticket);
                 }
-                // Memory that is still in use stays with the channel, which knows when it may go.
+                // Memory that is still in use stays with the channel, which releases it when it may.
                 let _ = h2c.deregister_memory(image);
                 DescriptorPath::Channel(h2c)
             }
         }
     }
 
-    /// Runs `fill` on the host's copy.
+    /// Runs `fill` on the host copy.
     pub(super) fn fill<R>(&mut self, fill: impl FnOnce(&mut dyn DescriptorImage) -> R) -> R {
         match self {
             Self::Bypass { image, .. } => fill(&mut ImageMemory::Bytes(image)),
             Self::Channel { h2c, image, .. } => {
-                // Attached for as long as the ring lives.
+                // Registered as long as the ring exists.
                 fill(&mut ImageMemory::Memory(h2c.memory(*image).unwrap_or_default()))
             }
         }
     }
 
-    /// Sends a batch's descriptors to the card.
+    /// Sends the descriptors of a batch to the card.
     pub(super) fn send(&mut self, card: &Shared, batch: Batch) -> Result<UploadState, CdmaRingError> {
         match self {
             Self::Bypass { .. } => {
@@ -126,14 +126,14 @@ impl UploadPath {
                     *part = part_of(*image, piece);
                 }
                 *upload = Some(h2c.submit_list(&parts)?);
-                // Starts it.
+                // Starts the transfer.
                 h2c.poll().map_err(|error| CdmaRingError::upload(card.name.clone(), &error))?;
                 Ok(UploadState::InTransit)
             }
         }
     }
 
-    /// Whether a batch that was under way has arrived since; `false` too if none was.
+    /// Returns whether a batch in flight has arrived since; false also if there was none.
     pub(super) fn arrived(&mut self, card: &Shared) -> Result<bool, CdmaRingError> {
         let Self::Channel { h2c, upload, .. } = self else { return Ok(false) };
         let Some(ticket) = *upload else { return Ok(false) };
@@ -145,16 +145,16 @@ impl UploadPath {
         failed(card, h2c, ticket).map(|()| true)
     }
 
-    /// Sends the whole image and waits until it is there: before the engine starts.
+    /// Sends the whole image and waits until it has arrived. Called before the engine starts.
     pub(super) fn send_all(&mut self, card: &Shared, config: &RingConfig) -> Result<(), CdmaRingError> {
         let whole = DescriptorSlice { index: 0, descriptors: config.entries, card: config.base };
         match self {
-            // The next batch's read-back follows these writes.
+            // The read-back of the next batch follows these writes.
             Self::Bypass { .. } => self.write_slice(card, whole),
             Self::Channel { h2c, image, upload } => {
                 let part = part_of(*image, whole);
                 let error = |error| CdmaRingError::upload(card.name.clone(), &error);
-                // An old batch still under way comes first: a channel keeps the order.
+                // An earlier batch in flight arrives first, because a channel keeps the order.
                 let ticket = h2c.submit_at(part.memory, part.offset, part.length, part.card)?;
                 *upload = None;
                 h2c.wait_ended(ticket, WaitOptions::default()).map_err(error)?;
@@ -163,10 +163,10 @@ impl UploadPath {
         }
     }
 
-    /// A word of card memory, where that can be read.
+    /// Reads a word of card memory; `None` if the path cannot read.
     pub(super) fn read_word(&self, card: &Shared, at: CardAddr) -> Result<Option<u32>, CdmaRingError> {
         let Self::Bypass { bar, window, .. } = self else { return Ok(None) };
-        // `open_bypass` checked that the descriptors lie behind the window's start.
+        // `open_bypass` has checked that the descriptors are behind the window's start.
         let offset = BarOffset::new(at.get().wrapping_sub(window.get()));
         bar.read32(offset).map(Some).map_err(|source| mmio(card, source))
     }
@@ -189,7 +189,7 @@ fn part_of(memory: MemoryHandle, piece: DescriptorSlice) -> Part {
     Part { memory, offset: piece.index as usize * ENTRY, length, card: piece.card }
 }
 
-/// Whether the transfer that has ended failed: only failures make completions. Others are the lender's.
+/// Returns the error of a transfer that has ended. Only failures have completions; other completions belong to the lender.
 fn failed(card: &Shared, h2c: &mut H2cChannel, ticket: Ticket) -> Result<(), CdmaRingError> {
     match h2c.0.take(ticket).and_then(Result::ok).map(|done| done.outcome) {
         Some(Err(fault)) => Err(CdmaRingError::Upload { card: card.name.clone(), reason: fault.to_string() }),

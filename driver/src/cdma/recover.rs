@@ -1,4 +1,4 @@
-//! What happens when the engine does not go on as it should: take up what it did, reset it, give everything back, start again.
+//! Recovery of the engine: collect what it has completed, reset it, return all payloads, and start again.
 
 use fpga_registers::CardAddr;
 use fpga_ring::cdma_ring::ProgressFault;
@@ -13,7 +13,7 @@ use crate::channel::Ticket;
 use crate::wait::poll_until;
 
 impl<T> CdmaRing<T> {
-    /// Fills card memory with guards and lets the engine wait at the ring's current place. The engine was reset.
+    /// Fills card memory with guards and starts the engine, idle, at the ring's current position. The engine was reset.
     pub(super) fn restart(&mut self) -> Result<(), CdmaRingError> {
         let Self { ring, path, .. } = self;
         path.fill(|image| ring.guard(image));
@@ -23,7 +23,7 @@ impl<T> CdmaRing<T> {
         Ok(())
     }
 
-    /// Nothing has moved for a while, or an interrupt brought no news.
+    /// Handles a time without progress, or an interrupt without progress.
     #[cold]
     pub(super) fn check_status(&mut self) -> Result<(), CdmaRingError> {
         if self.failed.is_some() || self.ring.outstanding() == 0 {
@@ -39,7 +39,7 @@ impl<T> CdmaRing<T> {
         if !status.idle() {
             return Ok(());
         }
-        // Idle at its tail: the last status word is about to be seen, or something else wrote there.
+        // Idle at its tail: the last status word is about to become visible, or something else wrote to it.
         let current = match self.current() {
             Ok(current) => current,
             Err(error) => return self.fail(error),
@@ -56,18 +56,18 @@ impl<T> CdmaRing<T> {
         Ok(self.address_of(self.cdma.current_low()?))
     }
 
-    /// A status word or a pointer that is not progress.
+    /// Handles a status word or a pointer with an impossible value.
     #[cold]
     pub(super) fn progress_fault(&mut self, fault: ProgressFault) -> Result<(), CdmaRingError> {
         match self.cdma.status() {
-            // The error that the status word tells of, or one of the descriptor's own place in memory.
+            // Either the error that the status word reports, or an error of the descriptor's own memory.
             Ok(status) if status.has_error() => self.end(CdmaFaultCause::Status(status)),
             Ok(_) => self.end(CdmaFaultCause::Progress(fault)),
             Err(error) => self.fail(error.into()),
         }
     }
 
-    /// The descriptors' way to the card failed: what was to go there cannot.
+    /// Handles a failed path of the descriptors to the card: copies that needed it cannot run.
     #[cold]
     pub(super) fn upload_failed(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
         tracing::warn!(card = %self.cdma.card.name, %error, "descriptors of the copy engine");
@@ -79,8 +79,8 @@ impl<T> CdmaRing<T> {
         }
     }
 
-    /// Ends everything in flight as aborted, in the middle of a copy if need be. The ring can be used again. Returns how many
-    /// copies ended, completed ones included.
+    /// Ends everything in flight as aborted, in the middle of a copy if necessary. The ring can be used again. Returns the number of copies
+    /// that ended, including completed ones.
     ///
     /// # Errors
     /// [`CdmaError::Stuck`] if the engine does not stop: every copy has ended, but the engine may still write.
@@ -96,8 +96,8 @@ impl<T> CdmaRing<T> {
         Ok(self.ended_since(before))
     }
 
-    /// Ends the ring: what is in flight is aborted, and comes back with what had ended before. The engine is idle and in simple
-    /// mode, unless it is stuck, which its next use says.
+    /// Closes the ring. Copies in flight are aborted, and returned together with the completions that were not taken. The engine is idle
+    /// and in simple mode, unless it is stuck, which its next use reports.
     #[must_use]
     pub fn close(mut self) -> (Cdma, DescriptorPath, Vec<CdmaCompletion<T>>) {
         let _ = self.abort();
@@ -107,7 +107,7 @@ impl<T> CdmaRing<T> {
         (cdma, path.close(), finished.into())
     }
 
-    /// Stops the engine, ends everything in the ring and starts anew.
+    /// Stops the engine, ends everything in the ring and starts again.
     fn end(&mut self, cause: CdmaFaultCause) -> Result<(), CdmaRingError> {
         match self.end_and_restart(cause) {
             Ok(()) => Ok(()),
@@ -125,7 +125,7 @@ impl<T> CdmaRing<T> {
         if halted && is_overrun(status) && self.ring.is_past_tail(current) {
             self.ring.complete_all();
         } else if !matches!(cause, CdmaFaultCause::Progress(_)) {
-            // A pointer that cannot be is not believed: nothing more counts as complete.
+            // An impossible pointer is not accepted: nothing more counts as complete.
             let idle = status.idle() && !status.has_error();
             let _ = self.ring.complete_current(current, idle);
         }
@@ -146,9 +146,8 @@ impl<T> CdmaRing<T> {
         self.restart()
     }
 
-    /// The engine went past its tail and met a descriptor that was marked complete: a guard, or a used one. Descriptors that were
-    /// posted there since are as they should be, so it goes on from where it stands. A descriptor that stops it twice is another
-    /// matter.
+    /// Handles an engine that ran past its tail and reached a descriptor marked complete: a guard, or a used one. Descriptors posted there
+    /// since are valid, so the engine continues at its position. A descriptor that stops it twice is a different fault.
     fn overrun(&mut self) -> Result<(), CdmaRingError> {
         self.overruns += 1;
         self.overrun_at = Some(self.ring.completed());
@@ -156,13 +155,13 @@ impl<T> CdmaRing<T> {
         Ok(())
     }
 
-    /// An error halts the engine gracefully; Idle says that it has stopped (PG034).
+    /// Waits until the engine has halted: an error halts it gracefully, and Idle shows that it has stopped (PG034).
     fn wait_halted(&self) -> Result<(), CdmaRingError> {
         let transport = &*self.cdma.card.transport;
         let idle = poll_until(transport, self.cdma.card.idle_timeout(), |_| {
             Ok::<_, CdmaError>(self.cdma.status()?.idle().then_some(()))
         });
-        // An engine that stays busy is left to the reset, which has its own limit.
+        // An engine that stays busy is handled by the reset, which has its own limit.
         idle.map(drop).map_err(CdmaRingError::from)
     }
 
@@ -190,7 +189,7 @@ impl<T> CdmaRing<T> {
         }
     }
 
-    /// The ring cannot go on. Every copy ends; the engine is reset if it can be.
+    /// Marks the ring as failed. Every copy ends; the engine is reset if possible.
     #[cold]
     pub(super) fn fail(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
         let stopped = match &error {

@@ -1,4 +1,4 @@
-//! Many copies in flight: the engine's scatter-gather mode.
+//! Ring with many copies in flight: the engine's scatter-gather mode.
 
 use std::collections::VecDeque;
 
@@ -13,29 +13,30 @@ use super::path::{UploadPath, UploadState};
 use crate::channel::Ticket;
 use crate::engine_interrupt::EngineInterrupt;
 
-/// Looks without news before the clock is looked at.
+/// Number of polls without progress between two reads of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 16;
-/// Without news for this long, the status register is read: an engine that halted on an error completes nothing more.
+/// Time without progress, in nanoseconds, after which the status register is read: an engine that halted on an error completes nothing
+/// more.
 const STALL_CHECK_NS: u64 = 1_000_000;
 
-/// A copy that has ended.
+/// Completion of a copy.
 #[derive(Debug)]
 pub struct CdmaCompletion<T> {
-    /// What `submit` returned.
+    /// Ticket that `submit` returned.
     pub ticket: Ticket,
-    /// Bytes copied, or why not.
+    /// Bytes copied, or the fault.
     pub outcome: Result<u64, Box<CdmaFault>>,
-    /// What was handed in.
+    /// Payload that was submitted.
     pub payload: T,
 }
 
-/// A ring of copies within card memory; made by [`Cdma::into_ring`].
+/// Ring of copies within card memory, created by [`Cdma::into_ring`].
 ///
-/// What is submitted together is handed over together: one write of descriptors, one pair of tail writes. The engine goes on from
-/// batch to batch without stopping. Each copy carries a payload of the caller's, `()` if there is nothing to carry, which comes
-/// back exactly once. One owner polls it; it takes no lock and starts no thread.
+/// Copies submitted together are posted together: one write of descriptors, one pair of tail writes. The engine continues from batch to
+/// batch without stopping. Each copy carries a payload of the caller (`()` for none), which comes back exactly once. The ring has one
+/// owner, which polls it. It takes no lock and starts no thread.
 ///
-/// Dropping it stops the engine, in the middle of a copy if need be.
+/// Dropping the ring stops the engine, in the middle of a copy if necessary.
 ///
 /// ```
 /// # #[cfg(feature = "sim")]
@@ -62,32 +63,31 @@ pub struct CdmaCompletion<T> {
 pub struct CdmaRing<T> {
     pub(super) ring: Ring<T>,
     pub(super) finished: VecDeque<CdmaCompletion<T>>,
-    // In drop order: the line is masked and the engine stops before the channel goes that feeds it.
+    // In drop order: the line is masked and the engine stops before the channel that feeds it is dropped.
     pub(super) line: Option<EngineInterrupt>,
     pub(super) cdma: Cdma,
     pub(super) path: UploadPath,
     pub(super) control: Cdmacr,
-    /// The high word of every descriptor's address.
+    /// High word of every descriptor's address.
     high: u64,
-    /// The copy that somebody waits for: its status word is looked at first.
+    /// Copy that a wait is for; its status word is read first.
     pub(super) wanted: Option<Token>,
-    /// When something last moved; 0: since the last look at the clock.
+    /// Time of the last progress; 0: progress since the clock was last read.
     last_progress: u64,
-    /// Looks without news in a row.
+    /// Number of consecutive polls without progress.
     fruitless: u32,
     pub(super) overruns: u64,
-    /// Descriptors completed when the engine ran past its tail last.
+    /// Number of completed descriptors when the engine last ran past its tail.
     pub(super) overrun_at: Option<u64>,
     pub(super) failed: Option<CdmaRingError>,
 }
 
 impl Cdma {
-    /// Puts the engine into scatter-gather mode with a ring of descriptors in card memory. The engine comes back by
-    /// [`CdmaRing::close`].
+    /// Puts the engine into scatter-gather mode with a ring of descriptors in card memory. [`CdmaRing::close`] returns the engine.
     ///
     /// # Errors
-    /// [`CdmaRingRefused`] carries everything back: no scatter-gather in the build, a shape or a place that cannot be, no way for
-    /// the descriptors, an engine that is stuck.
+    /// [`CdmaRingRefused`] returns everything: the build has no scatter-gather, the options or the descriptor range are invalid, the
+    /// descriptor path cannot be used, or the engine is stuck.
     pub fn into_ring<T>(
         self,
         path: DescriptorPath,
@@ -133,7 +133,7 @@ impl Cdma {
         }
     }
 
-    /// Checks the options against the build, which is left in simple mode and idle.
+    /// Checks the options against the build. The engine stays in simple mode and idle.
     fn plan<T>(&self, options: &CdmaRingOptions) -> Result<(Ring<T>, Cdmacr), CdmaRingError> {
         let mut options = *options;
         if let Some(bounce) = &self.bounce {
@@ -144,7 +144,7 @@ impl Cdma {
             return Err(CdmaRingError::Coalescing { card: self.name(), threshold, delay });
         }
         let config = |source| CdmaRingError::Config { card: self.name(), source };
-        // Before anything is touched: whatever the build, the shape has to be possible.
+        // Checked before any register access: the options must be valid for some build.
         options.config(64).validate().map_err(config)?;
         let (start, length) = (options.base, options.config(64).bytes());
         if let Some(ranges) = self.card.reachable()
@@ -170,13 +170,13 @@ impl<T> CdmaRing<T> {
         self.cdma.card.transport.now()
     }
 
-    /// To be called in a loop that polls: a spin-loop hint on hardware; lets a card inside this thread take a step.
+    /// Relaxes in a polling loop: a spin-loop hint on hardware; lets a simulated card in this thread take a step.
     pub fn relax(&self) {
         self.cdma.card.transport.relax();
     }
 
-    /// Queues a copy of `length` bytes. The engine gets it with the next [`poll`](Self::poll), together with what was queued
-    /// before; waiting polls.
+    /// Queues a copy of `length` bytes. The engine receives it with the next [`poll`](Self::poll), together with everything queued before.
+    /// Waits poll as well.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -190,14 +190,14 @@ impl<T> CdmaRing<T> {
         self.submit(&[CopyEntry::new(source, destination, length)], payload)
     }
 
-    /// Queues a list of copies as one: they run in order, and complete together. Empty ones are skipped.
+    /// Queues a list of copies as one: they run in order and complete together. Empty ones are skipped.
     ///
-    /// Where there is something in it that the engine cannot move ([`Cdma::set_bounce_channels`]), that is done before this returns, and
-    /// whatever was submitted before is waited for.
+    /// Parts that the engine cannot move ([`Cdma::set_bounce_channels`]) are moved before this call returns, after a wait for everything
+    /// submitted earlier.
     ///
     /// # Errors
-    /// [`CdmaRefused`] carries the payload back, and nothing is queued. A full ring is back-pressure
-    /// ([`CdmaRefused::is_full`]): poll, then submit again.
+    /// [`CdmaRefused`] returns the payload, and nothing is queued. A full ring is back-pressure ([`CdmaRefused::is_full`]): poll, then
+    /// submit again.
     pub fn submit(&mut self, segments: &[CopyEntry], payload: T) -> Result<Ticket, CdmaRefused<T>> {
         if let Some(error) = &self.failed {
             return Err(CdmaRefused { error: error.clone().into(), payload });
@@ -210,7 +210,7 @@ impl<T> CdmaRing<T> {
             Ok(Some((rest, moved))) => self.ring.submit_rest(&rest, moved, payload),
             Err(error) => return Err(CdmaRefused { error, payload }),
         };
-        // There may have been nothing left for the engine.
+        // The engine may have nothing to do.
         if self.ring.outstanding() == 0 && !self.ring.has_queued() {
             self.collect();
         }
@@ -227,7 +227,7 @@ impl<T> CdmaRing<T> {
         CdmaSubmitError::Ring { card: self.cdma.name(), source }
     }
 
-    /// What is known of the card's memory; the ring itself knows what the engine can address.
+    /// Checks the segments against the card's memory. The ring itself checks what the engine can address.
     fn check(&self, segments: &[CopyEntry]) -> Result<(), CdmaError> {
         let Some(ranges) = self.cdma.card.reachable() else { return Ok(()) };
         for segment in segments.iter().filter(|segment| segment.length != 0) {
@@ -241,13 +241,13 @@ impl<T> CdmaRing<T> {
         Ok(())
     }
 
-    /// Hands what is queued to the engine and takes up what is done. Returns how many copies ended.
+    /// Posts queued copies to the engine and collects completed ones. Returns the number of copies that ended.
     ///
-    /// Costs, per batch: the descriptors' writes and two register writes; per look, while copies are outstanding, one read (see
-    /// [`DescriptorPath`]). With nothing outstanding nothing is read.
+    /// Cost per batch: the writes of the descriptors and two register writes. Cost per poll, while copies are outstanding: one read (see
+    /// [`DescriptorPath`]). With nothing outstanding, nothing is read.
     ///
     /// # Errors
-    /// [`CdmaRingError`] if the ring as a whole cannot go on; every copy has ended then. A copy's own failure is in its
+    /// [`CdmaRingError`] if the ring as a whole has failed; every copy has ended then. The failure of a single copy is in its
     /// [`CdmaCompletion`].
     pub fn poll(&mut self) -> Result<usize, CdmaRingError> {
         if let Some(error) = &self.failed {
@@ -256,7 +256,7 @@ impl<T> CdmaRing<T> {
         let before = self.ring.ended();
         let outstanding = self.ring.outstanding() != 0;
         match self.advance_batches() {
-            // What was only just handed over is not done yet: the look can wait for the next call.
+            // Copies that were just posted are not complete yet: the next call reads their progress.
             Ok(()) if outstanding => self.poll_engine()?,
             Ok(()) => {}
             Err(error) => self.upload_failed(error)?,
@@ -268,7 +268,7 @@ impl<T> CdmaRing<T> {
         usize::try_from(self.ring.ended() - before).unwrap_or(usize::MAX)
     }
 
-    /// Moves queued descriptors on: into card memory, and from there to the engine.
+    /// Moves queued descriptors forward: into card memory, and from there to the engine.
     fn advance_batches(&mut self) -> Result<(), CdmaRingError> {
         let card = &self.cdma.card;
         if self.ring.has_published() && self.path.arrived(card)? {
@@ -299,7 +299,7 @@ impl<T> CdmaRing<T> {
         self.fruitless = 0;
     }
 
-    /// Takes up the engine's progress.
+    /// Reads the engine's progress.
     fn poll_engine(&mut self) -> Result<(), CdmaRingError> {
         let seen = match self.path {
             UploadPath::Bypass { .. } => self.read_status_word(),
@@ -331,7 +331,7 @@ impl<T> CdmaRing<T> {
     ) -> Result<Result<u32, fpga_ring::cdma_ring::ProgressFault>, CdmaRingError> {
         let current = CardAddr::new(self.high | u64::from(self.cdma.current_low()?));
         if self.ring.is_past_tail(current) {
-            // It has not moved yet since it went all the way round, or it is about to halt.
+            // The engine has not moved since it went once around the ring, or it is about to halt.
             return Ok(Ok(0));
         }
         let mut idle = false;
@@ -370,32 +370,32 @@ impl<T> CdmaRing<T> {
         }
     }
 
-    /// The oldest copy that has ended and was not handed out.
+    /// Returns the oldest completion that was not taken yet.
     #[must_use]
     pub fn next_completion(&mut self) -> Option<CdmaCompletion<T>> {
         self.finished.pop_front()
     }
 
-    /// Copies submitted and not ended.
+    /// Returns the number of copies that were submitted and have not ended.
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         self.ring.operations()
     }
 
-    /// Descriptors that can still be queued.
+    /// Returns the number of descriptors that can still be queued.
     #[must_use]
     pub const fn free_descriptors(&self) -> u32 {
         self.ring.free_entries()
     }
 
-    /// The longest copy that one descriptor describes, in bytes. Longer ones take several.
+    /// Returns the maximum length of a copy with one descriptor, in bytes. Longer copies take several descriptors.
     #[must_use]
     pub const fn max_descriptor_length(&self) -> u32 {
         self.ring.config().max_descriptor_length()
     }
 
-    /// How often the engine has run past its tail, which costs a reset and nothing else: where the address registers are wider
-    /// than 32 bits a new tail takes two writes, and an engine that reaches it between them is started once too often.
+    /// Returns how often the engine has run past its tail. Each overrun costs a reset and has no other effect. If the address registers are
+    /// wider than 32 bits, a new tail takes two writes, and an engine that reaches it between them is started once too often.
     #[must_use]
     pub const fn overruns(&self) -> u64 {
         self.overruns

@@ -1,4 +1,4 @@
-//! Waiting for copies: by polling, by interrupt, or by one and then the other.
+//! Waiting for copies by polling, by interrupt, or by polling first and interrupt later.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use super::error::CdmaRingError;
 use super::ring::{CdmaCompletion, CdmaRing};
 use crate::channel::{Ticket, WaitMode, WaitOptions};
 
-/// The longest sleep: an interrupt can be lost.
+/// Maximum sleep in nanoseconds: an interrupt can be lost.
 const SLEEP_LIMIT_NS: u64 = 100_000_000;
 
 impl<T> CdmaRing<T> {
-    /// Waits until `ticket`'s copy, and so every one before it, has ended, and takes its completion.
+    /// Waits until `ticket`'s copy, and so every earlier one, has ended, and takes its completion.
     ///
     /// # Errors
-    /// [`CdmaRingError::TimedOut`] leaves the copy in flight: wait again or [`abort`](Self::abort).
+    /// [`CdmaRingError::TimedOut`] leaves the copy in flight: wait again, or [`abort`](Self::abort).
     pub fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<CdmaCompletion<T>, CdmaRingError> {
         self.wanted = Some(Token::new(ticket.0));
         let waited = self.wait_for(ticket, options);
@@ -35,7 +35,7 @@ impl<T> CdmaRing<T> {
         let (mut backoff, mut ended) = (Backoff::new(), self.ring.ended());
         let mut now = self.now();
         loop {
-            // What ends the ring is said once, by the call that finds it; completions are handed out afterwards too.
+            // A failure of the ring is reported once, by the call that detects it; completions can be taken afterwards.
             let was_dead = self.failed.is_some();
             let polled = self.poll();
             if !was_dead {
@@ -45,7 +45,7 @@ impl<T> CdmaRing<T> {
                 return done;
             }
             polled?;
-            // Read before the poll: what ended while this thread was held up has ended in time.
+            // Read before the poll: copies that ended while this thread was delayed have ended in time.
             let waited = deadline.waited(now);
             if deadline.is_over(now) {
                 return Err(self.timed_out(waited));
@@ -67,7 +67,7 @@ impl<T> CdmaRing<T> {
         }
     }
 
-    /// `ticket`'s completion; an error if it can never come; `None` while it is in flight.
+    /// Returns `ticket`'s completion; `None` while it is in flight; an error if it can never complete.
     fn take(&mut self, ticket: Ticket) -> Option<Result<CdmaCompletion<T>, CdmaRingError>> {
         if ticket.0 >= self.ring.ended() && ticket.0 < self.ring.submitted() {
             return None;
@@ -79,7 +79,7 @@ impl<T> CdmaRing<T> {
 
     fn sleep(&mut self, at_most: u64) -> Result<(), CdmaRingError> {
         if self.ring.outstanding() == 0 {
-            // The descriptors are still on their way to the card: nothing of the engine's would wake anybody.
+            // The descriptors are still in flight to the card, so the engine would not raise an interrupt.
             self.relax();
             return Ok(());
         }
@@ -87,8 +87,8 @@ impl<T> CdmaRing<T> {
             return Err(CdmaRingError::NoInterrupt { card: self.cdma.name() });
         };
         if !line.is_armed() {
-            // The cause first, then the mask: the line has to fall for the next event to raise it. What ended before this does
-            // not signal: look once more before sleeping.
+            // Clear the cause first, then unmask: the line has to fall so that the next event raises it. Copies that ended before this do
+            // not signal: poll once more before sleeping.
             self.cdma.clear_interrupts()?;
             return line.arm().map_err(|source| self.cdma.mmio(source).into());
         }
@@ -96,7 +96,7 @@ impl<T> CdmaRing<T> {
         let woken = line.wait(limit);
         self.disarm()?;
         let woken = woken.map_err(|source| CdmaRingError::Interrupt { card: self.cdma.name(), source })?;
-        // Woken without news, or not woken at all: the status register shows an engine that has halted.
+        // Woken without progress, or not woken: the status register shows an engine that has halted.
         if self.poll()? == 0 || woken.is_none() {
             self.check_status()?;
             if let Some(line) = self.line.as_ref().filter(|_| woken.is_some()) {

@@ -1,4 +1,4 @@
-//! One channel's engine: the descriptor ring of `fpga-protocol`, its memory, and the registers that start it.
+//! Engine of one channel: the descriptor ring of `fpga-protocol`, its memory, and the registers that start it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,35 +27,35 @@ use crate::range::CardRange;
 use crate::shared::{ChannelClaim, Shared};
 use crate::store::{METADATA_BYTES, StreamMetadata, host_range};
 
-/// The write-back word has a cache line of its own behind the descriptors: next to them every fetch would contend with the
-/// word that the host spins on. Two lines, because the processor fetches lines in pairs.
+/// Size of the write-back word's own area behind the descriptors. Next to the descriptors, every fetch would contend with the word that the
+/// host spins on. Two cache lines, because the CPU prefetches lines in pairs.
 const WRITEBACK_BYTES: usize = 128;
-/// Descriptors begin on a page, so that blocks of adjacent ones are as long as they may be.
+/// Alignment of the descriptors: a page, so that blocks of adjacent descriptors reach their maximum length.
 const RING_ALIGNMENT: usize = 4096;
-/// Bits 23:1: where the recording bits of control, the events of status and the interrupt mask share their positions.
+/// Bits 23:1, in which the log-enable bits of control, the events of status and the interrupt mask have the same positions.
 pub(super) const EVENT_BITS: u32 = 0x00FF_FFFE;
-/// Polls without news before the clock is looked at: some microseconds' worth, so that it does not show.
+/// Number of polls that find nothing between two reads of the clock: some microseconds, so that the cost is negligible.
 const POLLS_PER_CLOCK_READ: u32 = 256;
-/// Without news for this long, the status register is read: an engine may stop on an error without a write-back.
+/// Time without progress after which the status register is read: an engine may stop on an error without a write-back.
 pub(super) const STALL_CHECK_NS: u64 = 1_000_000;
-/// The same of a stream, where silence is nothing special: whoever polls for a packet that comes some time is not to pay for it.
+/// The same for a stream, where idle periods are normal and must not add the cost of register reads to polling.
 const STREAM_STALL_CHECK_NS: u64 = 100 * STALL_CHECK_NS;
 
-/// What the channel's other end is.
+/// Card side of the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Card memory.
     Memory,
-    /// A stream port; of a C2H channel, with metadata for every descriptor.
+    /// Stream port; on a C2H channel with metadata for every descriptor.
     Stream,
 }
 
-/// What a ring slot carries.
+/// Payload of a ring slot.
 #[derive(Debug)]
 pub(crate) enum Payload {
-    /// A buffer of the user's.
+    /// Buffer that the user submitted.
     Buffer(DmaBuffer),
-    /// A piece of memory that the submitter keeps; it must stay as it is until the transfer ends.
+    /// Part of memory that the submitter keeps. It must stay valid until the transfer ends.
     Registered,
 }
 
@@ -65,25 +65,25 @@ impl From<DmaBuffer> for Payload {
     }
 }
 
-/// How the card has held the channel back. Counted where something is amiss anyway, so that it costs nothing.
+/// Back-pressure counters. They are updated only on slow paths, so they cost nothing in normal operation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BackpressureStats {
     /// Submissions that found the ring full.
     pub(crate) refused: u64,
-    /// Looks at an engine that was to move something and had moved nothing since the last one.
+    /// Polls of an engine with work that had made no progress since the previous poll.
     pub(crate) still: u64,
 }
 
-/// One channel. Field order is drop order: the ring's buffers go before the memory, the memory before the card.
+/// One channel. Field order is drop order: the ring's buffers before the memory, the memory before the card.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) ring: Ring<Payload>,
     pub(super) finished: VecDeque<Completion>,
     pub(super) area: Option<RegisteredMemory>,
     pub(super) attached: Vec<RegisteredEntry>,
-    /// The channel works, and needs no look at alignment: what the short way of submitting asks.
+    /// The channel is usable and needs no alignment check: condition for the fast path of submitting.
     pub(super) plain_submissions: bool,
-    /// Where most transfers go: the card's memory, or everything where it is not known.
+    /// Range of most transfers: the card's memory, or the whole address space if it is not known.
     pub(super) main_memory: CardRange,
     pub(super) bar: Bar,
     pub(super) card: Arc<Shared>,
@@ -94,19 +94,19 @@ pub(crate) struct Engine {
     pub(super) base: BarOffset,
     pub(super) sgdma: BarOffset,
     pub(super) writeback: usize,
-    /// Where a C2H stream's metadata begins.
+    /// Offset of a C2H stream's metadata.
     metadata: usize,
     pub(super) high_word: Option<u32>,
     pub(super) adjacent: Option<u8>,
-    /// Its interrupt.
+    /// State of the channel's interrupt.
     pub(super) line: InterruptLine,
-    /// When something last moved; 0: since the last look at the clock.
+    /// Time of the last progress; 0: progress since the clock was last read.
     last_progress: u64,
-    /// Polls without news in a row.
+    /// Number of consecutive polls without progress.
     pub(super) empty_polls: u32,
     pub(super) backpressure: BackpressureStats,
     pub(super) failed: Option<ChannelError>,
-    /// Room for lists, kept between them.
+    /// Scratch space for lists, kept between calls.
     pub(super) list: Vec<SgEntry>,
     pub(super) list_order: Vec<(u64, u64)>,
     _claim: ChannelClaim,
@@ -124,7 +124,7 @@ impl Engine {
         let bytes = options.descriptors as usize * 32;
         let metadata = bytes + WRITEBACK_BYTES;
         let beat = card.info.xdma.data_width.unwrap_or(512) / 8;
-        // Checked before memory is asked for: the shape may be absurd.
+        // Checked before memory is allocated: the options may be absurd.
         let shape = |base| {
             let mut config = RingConfig::new(name.direction, base, options.descriptors);
             config.operations = options.transfers;
@@ -191,14 +191,14 @@ impl Engine {
             _claim: claim,
         };
         let card = engine.card.name.clone();
-        // Before anything is written: an engine that still runs for somebody else must not be sent to this one's memory.
+        // Before any register is written: an engine that still runs for another owner must not be given this channel's memory.
         match ChannelBlock::STATUS.read(&engine.bar, engine.base) {
             Ok(status) if status.into_bits() == u32::MAX => {
                 let source = MmioError::Gone { at: ChannelBlock::STATUS.address(engine.base) };
                 return Err(ResourceError::Mmio { card, source });
             }
             Ok(status) if status.busy() => {
-                // Its last owner could not stop it. A run started now would take the old run's completions for its own.
+                // The last owner could not stop the engine. A run started now would count completions of the old run as its own.
                 engine.fail(ChannelError::Wedged {
                     card: card.clone(),
                     channel: name,
@@ -218,18 +218,18 @@ impl Engine {
         }
     }
 
-    /// Programs what stays the same from run to run.
+    /// Programs the registers that do not change between runs.
     fn initialise(&self) -> Result<(), MmioError> {
         let word =
             self.area.as_ref().map_or(Iova::ZERO, RegisteredMemory::iova).get() + self.writeback as u64;
         let (low, high) = Iova::new(word).to_low_high();
         ChannelBlock::POLL_ADDRESS_LOW.write(&self.bar, self.base, low)?;
         ChannelBlock::POLL_ADDRESS_HIGH.write(&self.bar, self.base, high)?;
-        // Interrupts are enabled only for as long as somebody sleeps: who polls is not to pay for them.
+        // Interrupts are enabled only while a thread sleeps, so that polling has no interrupt cost.
         ChannelBlock::INTERRUPT_ENABLE.write(&self.bar, self.base, ChannelInterrupts::new())
     }
 
-    /// Switches descriptor credits on or off; false if the card does not take them.
+    /// Switches descriptor credits on or off. Returns false if the card does not support them.
     fn choose_mode(&self) -> Result<bool, MmioError> {
         let bit = PerChannel::one(self.name.direction, self.name.number);
         let (bar, base) = (&self.bar, SGDMA_COMMON_BASE);
@@ -246,8 +246,8 @@ impl Engine {
         }
     }
 
-    /// What has to be recorded. Both bits that the write-back may depend on are set (PG195 names bit 2, the vendor's driver sets
-    /// only bit 26).
+    /// Control bits without Run: the events to record. Both bits on which the write-back may depend are set (PG195 names bit 2, the
+    /// vendor's driver sets only bit 26).
     pub(super) fn stop_control(&self) -> ChannelControl {
         ChannelControl::new()
             .with_ie_descriptor_stopped(true)
@@ -262,7 +262,7 @@ impl Engine {
             .with_poll_writeback(true)
     }
 
-    /// Metadata of a C2H stream; nothing once the channel cannot be used any more.
+    /// Returns the metadata of a C2H stream; empty once the channel has failed.
     #[inline]
     pub(crate) fn metadata(&self) -> StreamMetadata<'_> {
         let slots = self.options.descriptors as usize * METADATA_BYTES;
@@ -270,12 +270,12 @@ impl Engine {
         StreamMetadata(area.slice(self.metadata, slots).unwrap_or_default())
     }
 
-    /// Whether descriptors may be closed early by the write flush timeout.
+    /// Returns whether the write flush timeout may close descriptors early.
     pub(crate) fn may_flush(&self) -> bool {
         self.card.flush.load(core::sync::atomic::Ordering::Relaxed)
     }
 
-    /// The channel cannot be used any more.
+    /// Marks the channel as failed.
     pub(super) fn fail(&mut self, error: ChannelError) {
         self.plain_submissions = false;
         self.failed = Some(error);
@@ -313,7 +313,7 @@ impl Engine {
         Arc::clone(&self.card.transport)
     }
 
-    /// Rests after a poll without result. Returns whether the thread has slept.
+    /// Backs off after a poll that found nothing. Returns whether the thread has slept.
     pub(super) fn back_off(&self, backoff: &mut Backoff) -> bool {
         backoff.back_off(&*self.card.transport, u64::MAX)
     }
@@ -322,7 +322,7 @@ impl Engine {
         self.card.transport.now()
     }
 
-    /// Whether it is a channel of this card, as it was opened.
+    /// Returns whether the channel belongs to this opening of the card.
     pub(crate) fn is_of(&self, card: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.card, card)
     }
@@ -333,7 +333,7 @@ impl Engine {
 
     #[inline]
     pub(crate) fn submit_buffer(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused> {
-        // Every card's pool hands out the same addresses: another card's buffer would silently name memory of this one.
+        // The pools of all cards use the same addresses: another card's buffer would silently name memory of this card.
         if !buffer.is_from(&self.card.pool) {
             let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
             return Err(Refused { error, buffer });
@@ -348,8 +348,8 @@ impl Engine {
         self.submit(range, card, buffer).map_err(|(error, buffer)| Refused { error, buffer })
     }
 
-    /// Whether the device may do with memory what this channel does with it. Otherwise the IOMMU would stop it: an H2C channel
-    /// would fail, a C2H channel would lose the data without a word.
+    /// Checks that the memory's mapping permits this channel's access. Otherwise the IOMMU would block it: an H2C channel would fail, and a
+    /// C2H channel would lose the data silently.
     #[inline]
     pub(super) fn check_access(&self, access: DmaAccess) -> Result<(), SubmitError> {
         let needed = needed_access(self.direction());
@@ -389,7 +389,7 @@ impl Engine {
         SubmitError::Ring { card: self.card_name(), channel: self.name, source }
     }
 
-    /// Whether a transfer may go to `card`.
+    /// Checks whether a transfer may use `card`.
     pub(super) fn check(&self, host: HostRange, card: CardAddr) -> Result<(), SubmitError> {
         if self.options.fixed_address {
             return self.check_alignment(host, card);
@@ -397,7 +397,7 @@ impl Engine {
         self.check_inside(card, host.length)
     }
 
-    /// Checks the card side of a request that will be submitted in parts, before its first part is.
+    /// Checks the card side of a request before the first of its parts is submitted.
     pub(crate) fn check_range(&self, start: CardAddr, length: u64) -> Result<(), SubmitError> {
         if matches!(self.side, Side::Stream) {
             return Ok(());
@@ -408,8 +408,8 @@ impl Engine {
         self.check_inside(start, length)
     }
 
-    /// Bytes from `start` to the end of the memory range that it lies in; to the end of the address space where the memory is not
-    /// known, and without limit behind a fixed address.
+    /// Returns the number of bytes from `start` to the end of its memory range; to the end of the address space if the memory is not known;
+    /// unlimited for a fixed address.
     pub(crate) fn bytes_to_range_end(&self, start: CardAddr) -> u64 {
         if self.options.fixed_address {
             return u64::MAX;
@@ -420,12 +420,12 @@ impl Engine {
         found.map_or(0, |range| range.length - (start.get() - range.start.get()))
     }
 
-    /// Whether every access of a request goes to the same card address.
+    /// Returns whether every access of a request uses the same card address.
     pub(crate) const fn is_fixed_address(&self) -> bool {
         self.options.fixed_address
     }
 
-    /// Checks that a range lies in the card's memory, or in the address space where the memory is not known.
+    /// Checks that a range lies in the card's memory, or in the address space if the memory is not known.
     #[inline]
     fn check_inside(&self, start: CardAddr, length: u64) -> Result<(), SubmitError> {
         if self.main_memory.contains(start, length) {
@@ -471,13 +471,13 @@ impl Engine {
         })
     }
 
-    /// Transfers submitted so far: the number of the next one.
+    /// Returns the number of transfers submitted so far, which is the number of the next one.
     #[inline]
     pub(crate) const fn submitted(&self) -> u64 {
         self.ring.submitted()
     }
 
-    /// Queues a transfer of memory that stays with the submitter, who has checked it; it is only counted.
+    /// Queues a transfer of memory that the submitter keeps and has checked. Its end is only counted.
     #[inline]
     pub(crate) fn submit_registered(&mut self, host: HostRange) -> Result<(), SubmitError> {
         match self.ring.submit_without_payload(host, CardAddr::ZERO) {
@@ -486,7 +486,7 @@ impl Engine {
         }
     }
 
-    /// Starts what is queued, takes up what is done.
+    /// Starts queued transfers and collects completed ones.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<usize, ChannelError> {
         let mut ended = 0;
@@ -504,7 +504,7 @@ impl Engine {
     #[inline]
     fn reap(&mut self) -> Result<usize, ChannelError> {
         let Some(area) = &self.area else { return Ok(0) };
-        // A lost write-back shows as no progress; the load itself cannot fail inside the area.
+        // A lost write-back shows as missing progress. The load cannot fail inside the area.
         let word = area.memory().load_u32_acquire(self.writeback).unwrap_or(0);
         match self.ring.complete_writeback(word) {
             Ok(0) => {
@@ -527,13 +527,13 @@ impl Engine {
         self.empty_polls = 0;
     }
 
-    /// The next fruitless poll looks at the clock: between this one and the next a thread has slept, so that polls are few.
+    /// Makes the next poll that finds nothing read the clock: the thread sleeps in between, so polls are rare.
     pub(crate) const fn force_stall_check(&mut self) {
         self.empty_polls |= POLLS_PER_CLOCK_READ - 1;
     }
 
-    /// Looks at the clock, and at the status register if nothing has moved for too long: whoever polls, by whatever call, gets
-    /// to know of an engine that has stopped and of a card that is gone.
+    /// Reads the clock, and the status register after too long a time without progress. So every polling call detects an engine that has
+    /// stopped and a card that is gone.
     #[cold]
     fn check_stall(&mut self) -> Result<usize, ChannelError> {
         let now = self.card.transport.now();
@@ -553,7 +553,7 @@ impl Engine {
         Ok(usize::try_from(self.ring.ended() - before).unwrap_or(usize::MAX))
     }
 
-    /// Moves completed operations with a payload, or withdrawn, to the finished queue; counts the others. Returns how many.
+    /// Moves completed operations that have a payload or were withdrawn to the finished queue, and counts the others. Returns their number.
     #[inline]
     pub(super) fn collect(&mut self) -> usize {
         let mut count = 0;
@@ -588,7 +588,7 @@ impl Engine {
         self.finished.pop_front()
     }
 
-    /// `ticket`'s completion; an error if it can never come; `None` while it is in flight.
+    /// Returns `ticket`'s completion; `None` while it is in flight; an error if it can never complete.
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Completion, ChannelError>> {
         if !self.has_ended(ticket) && ticket.0 < self.ring.submitted() {
             return None;

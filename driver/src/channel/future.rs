@@ -1,4 +1,4 @@
-//! Completion as a future.
+//! Completion of a transfer as a future.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -13,7 +13,7 @@ use crate::error::ChannelError;
 /// Maximum sleep inside a poll: the executor's thread has other tasks.
 const MAX_SLEEP: Duration = Duration::from_micros(50);
 
-/// See [`H2cChannel::completion`](super::H2cChannel::completion).
+/// Future of a completion; see [`H2cChannel::completion`](super::H2cChannel::completion).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct CompletionFuture<'a> {
@@ -36,7 +36,7 @@ impl Future for CompletionFuture<'_> {
         match self.engine.poll_for(ticket).transpose() {
             Some(ended) => Poll::Ready(ended),
             None => {
-                // Nobody else polls this channel, so nobody else could wake the task.
+                // No other caller polls this channel, so no other caller could wake the task.
                 let Self { engine, backoff, .. } = &mut *self;
                 if engine.back_off(backoff) {
                     engine.force_stall_check();

@@ -1,19 +1,19 @@
-//! DMA channels: host memory to card memory and back.
+//! DMA channels between host memory and card memory.
 //!
-//! A channel has one owner, who also polls it: it is `Send`, not `Sync`, takes no lock and starts no thread. Buffers move
-//! in with [`H2cChannel::submit`] and come back exactly once: in the [`Completion`], in the refusal, or, where the
-//! engine cannot be shown to be idle, in the card's quarantine.
+//! A channel has one owner, which also polls it: it is `Send`, not `Sync`, takes no lock and starts no thread. Buffers move in with
+//! [`H2cChannel::submit`] and come back exactly once: in the [`Completion`], in the refusal, or, if the engine cannot be confirmed idle,
+//! they stay in the card's quarantine.
 //!
 //! | To | Call |
 //! |---|---|
 //! | move one buffer and wait | [`H2cChannel::write`], [`C2hChannel::read`] |
 //! | keep several in flight | `submit` ..., then `poll` and `next_completion` |
-//! | many small transfers from memory that stays | `attach`, then `submit_at` ..., `poll`, `ended` |
-//! | scattered memory as one transfer | `submit_list` |
-//! | wait for one of them | `wait`, `wait_ended` |
-//! | await one of them | `completion` (a `Future`) |
-//! | wait for several channels, or with other descriptors | `arm`, `events` (a file descriptor) |
-//! | give up | `cancel` (one transfer), `abort` (the channel), [`Card::recover`](crate::Card::recover) (the card) |
+//! | do many small transfers from registered memory | `register_memory`, then `submit_at` ..., `poll`, `ended` |
+//! | transfer scattered memory as one transfer | `submit_list` |
+//! | wait for one transfer | `wait`, `wait_ended` |
+//! | await one transfer | `completion` (a `Future`) |
+//! | wait for several channels, or together with other descriptors | `arm`, `events` (a file descriptor) |
+//! | stop early | `cancel` (one transfer), `abort` (the channel), [`Card::recover`](crate::Card::recover) (the card) |
 
 mod engine;
 mod future;
@@ -36,52 +36,52 @@ pub use options::{ChannelOptions, RunMode, WaitMode, WaitOptions};
 pub use registered::{MemoryHandle, ScatterGatherEntry};
 pub use wait::ChannelEvents;
 
-/// Names a submitted transfer of one channel.
+/// Identifier of a submitted transfer of one channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub(crate) u64);
 
-/// A transfer that has ended.
+/// Completion of a transfer.
 #[derive(Debug)]
 pub struct Completion {
-    /// What `submit` returned.
+    /// Ticket that `submit` returned.
     pub ticket: Ticket,
-    /// Bytes moved, or why not. (Boxed: completions are moved around at high rates, faults are not.)
+    /// Bytes moved, or the fault. (Boxed: completions are moved at high rates, faults are not.)
     pub outcome: Result<u64, Box<ChannelFault>>,
-    /// The buffer. `None` if the card may still reach it: it is in quarantine then.
+    /// Buffer of the transfer. `None` if the card may still reach it: it is in quarantine then.
     pub buffer: Option<DmaBuffer>,
 }
 
 impl Completion {
-    /// The buffer of a transfer that went well.
+    /// Returns the buffer of a successful transfer.
     ///
     /// # Errors
-    /// [`TransferFailed`] with the fault, and with the buffer unless it is in quarantine.
+    /// [`TransferFailed`] with the fault, and with the buffer unless the buffer is in quarantine.
     pub fn into_buffer(self) -> Result<DmaBuffer, TransferFailed> {
         match (self.outcome, self.buffer) {
             (Ok(_), Some(buffer)) => Ok(buffer),
             (Err(fault), buffer) => Err(TransferFailed { error: TransferError::Fault(*fault), buffer }),
-            // Transfers of memory that its submitter kept stay inside this package.
+            // Transfers of memory that the submitter keeps are handled inside this package.
             (Ok(_), None) => Err(TransferFailed { error: TransferError::NoBuffer, buffer: None }),
         }
     }
 }
 
-/// What channels of every kind have.
+/// Methods that all kinds of channels share.
 macro_rules! common {
     ($name:ident) => {
         impl $name {
-            /// Direction and number.
+            /// Returns direction and number of the channel.
             #[must_use]
             pub fn name(&self) -> ChannelName {
                 self.0.name()
             }
 
-            /// Attaches memory to the channel: [`submit_at`](Self::submit_at) transfers parts of it. It stays the channel's until it is
-            /// [detached](Self::deregister_memory) or the channel is dropped, and goes into quarantine where the engine cannot be shown to have
-            /// stopped.
+            /// Registers memory with the channel, so that [`submit_at`](Self::submit_at) can transfer parts of it. The channel owns it
+            /// until it is [deregistered](Self::deregister_memory) or the channel is dropped. The memory is quarantined if the engine
+            /// cannot be confirmed idle.
             ///
             /// # Errors
-            /// [`RegisterRefused`] carries it back: it is another card's, or the channel cannot be used any more.
+            /// [`RegisterRefused`] returns the memory: it belongs to another card, or the channel has failed.
             pub fn register_memory(
                 &mut self,
                 area: RegisteredMemory,
@@ -89,13 +89,13 @@ macro_rules! common {
                 self.0.register_memory(area)
             }
 
-            /// The bytes of attached memory; `None` if it is not attached.
+            /// Returns the bytes of registered memory; `None` if it is not registered with this channel.
             #[must_use]
             pub fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
                 self.0.registered(memory)
             }
 
-            /// Gives attached memory back.
+            /// Deregisters memory and returns it.
             ///
             /// # Errors
             /// [`ChannelError::MemoryInUse`] while a transfer of it is in flight, [`ChannelError::NotRegistered`].
@@ -106,47 +106,45 @@ macro_rules! common {
                 self.0.deregister_memory(memory)
             }
 
-            /// Starts what is queued and takes up what is done. Returns how many transfers ended.
+            /// Starts queued transfers and collects completed ones. Returns the number of transfers that ended.
             ///
-            /// In the good case this reads one word of host memory; registers are written only to start a run, or to release a
-            /// batch.
+            /// Normally reads one word of host memory. Registers are written only to start a run or to release a batch.
             ///
             /// # Errors
-            /// [`ChannelError`] if the channel as a whole cannot go on. A transfer's own failure is in its
-            /// [`Completion`].
+            /// [`ChannelError`] if the channel as a whole has failed. The failure of a single transfer is in its [`Completion`].
             #[inline]
             pub fn poll(&mut self) -> Result<usize, ChannelError> {
                 self.0.poll()
             }
 
-            /// The oldest transfer that has ended and was not handed out.
+            /// Returns the oldest completion that was not taken yet.
             #[must_use]
             pub fn next_completion(&mut self) -> Option<Completion> {
                 self.0.next_completion()
             }
 
-            /// Transfers submitted and not ended.
+            /// Returns the number of transfers that were submitted and have not ended.
             #[must_use]
             pub fn in_flight(&self) -> u32 {
                 self.0.in_flight()
             }
 
-            /// Transfers that have ended since the channel was taken. They end in the order in which they were submitted.
+            /// Returns the number of transfers that have ended since the channel was taken. Transfers end in submission order.
             #[must_use]
             #[inline]
             pub const fn ended(&self) -> u64 {
                 self.0.ended()
             }
 
-            /// Whether `ticket`'s transfer had ended when the channel was polled last.
+            /// Returns whether `ticket`'s transfer had ended at the last poll of the channel.
             #[must_use]
             #[inline]
             pub const fn has_ended(&self, ticket: Ticket) -> bool {
                 self.0.has_ended(ticket)
             }
 
-            /// Waits until `ticket`'s transfer, and so every one before it, has ended. Completions stay to be taken by
-            /// [`next_completion`](Self::next_completion): there is one for every transfer with a buffer, and for every failure.
+            /// Waits until `ticket`'s transfer, and so every earlier one, has ended. Completions remain available by
+            /// [`next_completion`](Self::next_completion): one for every transfer with a buffer, and one for every failure.
             ///
             /// # Errors
             /// As [`wait`](Self::wait).
@@ -154,29 +152,29 @@ macro_rules! common {
                 self.0.wait_ended(ticket, options)
             }
 
-            /// Waits until `ticket`'s transfer has ended, and takes its completion. (Transfers of attached memory make none; see
-            /// [`wait_ended`](Self::wait_ended).)
+            /// Waits until `ticket`'s transfer has ended, and takes its completion. Successful transfers of registered memory have no
+            /// completion; use [`wait_ended`](Self::wait_ended) for them.
             ///
             /// # Errors
-            /// [`ChannelError::TimedOut`] leaves the transfer in flight: wait again or [`abort`](Self::abort).
+            /// [`ChannelError::TimedOut`] leaves the transfer in flight: wait again, or [`abort`](Self::abort).
             pub fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<Completion, ChannelError> {
                 self.0.wait(ticket, options)
             }
 
-            /// `ticket`'s completion as a future. It polls the channel whenever it is polled and asks to be polled again, so any
-            /// executor will do. Dropping it leaves the transfer in flight; its buffer comes back by
-            /// [`next_completion`](Self::next_completion).
+            /// Returns `ticket`'s completion as a future. It polls the channel whenever it is polled, and requests another poll, so any
+            /// executor works. Dropping it leaves the transfer in flight; [`next_completion`](Self::next_completion) returns the buffer
+            /// then.
             pub fn completion(&mut self, ticket: Ticket) -> CompletionFuture<'_> {
                 CompletionFuture::new(&mut self.0, ticket)
             }
 
-            /// To be called in a loop that polls: a spin-loop hint on hardware; lets a card inside this thread take a step.
+            /// Relaxes in a polling loop: a spin-loop hint on hardware; lets a simulated card in this thread take a step.
             pub fn relax(&self) {
                 self.0.relax();
             }
 
-            /// Takes one transfer back, wherever it is: queued, or posted (the engine is stopped between two descriptors, and the
-            /// others are queued again). It ends in its turn, as aborted. False: it had ended already.
+            /// Cancels one transfer, whether queued or posted. For a posted one, the engine is stopped between two descriptors, and the
+            /// other transfers are queued again. The transfer ends in order, as aborted. Returns false if it had already ended.
             ///
             /// # Errors
             /// [`ChannelError::UnknownTicket`]; [`ChannelError::Wedged`] if the engine does not become idle.
@@ -184,7 +182,7 @@ macro_rules! common {
                 self.0.cancel(ticket)
             }
 
-            /// The channel's interrupt as a file descriptor.
+            /// Returns the channel's interrupt as a file descriptor.
             ///
             /// # Errors
             /// [`ChannelError::NoInterrupt`] if interrupts were not enabled when the channel was taken.
@@ -192,8 +190,8 @@ macro_rules! common {
                 self.0.events()
             }
 
-            /// Lets the engine send interrupts, until [`disarm`](Self::disarm) or the end of a wait. To be called again after each
-            /// one; see [`ChannelEvents`].
+            /// Enables interrupts of the engine until [`disarm`](Self::disarm) or the end of a wait. Call it again after each interrupt;
+            /// see [`ChannelEvents`].
             ///
             /// # Errors
             /// [`ChannelError::NoInterrupt`].
@@ -201,7 +199,7 @@ macro_rules! common {
                 self.0.arm()
             }
 
-            /// Stops interrupts.
+            /// Disables interrupts of the engine.
             ///
             /// # Errors
             /// [`ChannelError::Mmio`].
@@ -209,10 +207,11 @@ macro_rules! common {
                 self.0.disarm()
             }
 
-            /// Stops the engine, waits until it is idle and ends everything in flight as aborted. The channel can be used again.
+            /// Stops the engine, waits until it is idle, and ends everything in flight as aborted. The channel can be used again. Returns
+            /// the number of transfers that ended.
             ///
             /// # Errors
-            /// [`ChannelError::Wedged`] if the engine does not become idle: what it may still reach is quarantined.
+            /// [`ChannelError::Wedged`] if the engine does not become idle: memory that it may still reach is quarantined.
             pub fn abort(&mut self) -> Result<usize, ChannelError> {
                 self.0.abort()
             }
@@ -234,10 +233,10 @@ macro_rules! channel {
         common!($name);
 
         impl $name {
-            /// Checks that `length` bytes at `card` lie in the card's memory, for a caller that moves them in several transfers: none of
-            /// them is made if the last one could not be. Where the size of the memory is not known
-            /// ([`CardInfo::ni`](crate::CardInfo::ni) is `None`, no [`OpenOptions::card_memory`](crate::OpenOptions::card_memory)), only the end of the address space is a limit, and a transfer beyond the
-            /// memory fails when the card reports it.
+            /// Checks that `length` bytes at `card` lie in the card's memory. For callers that move them in several transfers: no transfer
+            /// is started if the last one would be refused. If the size of the memory is not known ([`CardInfo::ni`](crate::CardInfo::ni)
+            /// is `None` and [`OpenOptions::card_memory`](crate::OpenOptions::card_memory) is not set), only the end of the address space
+            /// is a limit, and a transfer beyond the memory fails when the card reports it.
             ///
             /// # Errors
             /// [`SubmitError::CardMemory`]; [`SubmitError::Ring`] for a range that ends beyond the address space;
@@ -246,19 +245,19 @@ macro_rules! channel {
                 self.0.check_range(card, length)
             }
 
-            /// Queues a transfer of the whole buffer. The engine starts with the next [`poll`](Self::poll), so that
-            /// transfers queued together run together; waiting polls.
+            /// Queues a transfer of the whole buffer. The engine starts with the next [`poll`](Self::poll), so that transfers queued
+            /// together run together. Waits poll as well.
             ///
             /// # Errors
-            /// [`Refused`] carries the buffer back. A full ring is back-pressure: poll, then submit again.
+            /// [`Refused`] returns the buffer. A full ring is back-pressure: poll, then submit again.
             pub fn submit(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused> {
                 self.0.submit_buffer(buffer, card)
             }
 
-            /// Queues a transfer of `length` bytes from `offset` on of attached memory: the way for small transfers at high rates.
+            /// Queues a transfer of `length` bytes of registered memory, starting at `offset`: for small transfers at high rates.
             ///
-            /// Success is only counted ([`ended`](Self::ended), [`has_ended`](Self::has_ended)); a transfer that fails or is
-            /// cancelled makes a [`Completion`] without buffer. Nothing is allocated or locked, no register is touched.
+            /// A success is only counted ([`ended`](Self::ended), [`has_ended`](Self::has_ended)). A transfer that fails or is cancelled
+            /// has a [`Completion`] without buffer. The call allocates nothing, takes no lock and accesses no register.
             ///
             /// # Errors
             /// [`SubmitError`]; a full ring is back-pressure ([`SubmitError::is_full`]): poll, then submit again.
@@ -273,11 +272,11 @@ macro_rules! channel {
                 self.0.submit_at(memory, offset, length, card)
             }
 
-            /// Queues a scatter-gather list as one transfer, counted as by [`submit_at`](Self::submit_at). Empty pieces are
-            /// skipped; neighbours that touch on both sides share a descriptor.
+            /// Queues a scatter-gather list as one transfer, counted as by [`submit_at`](Self::submit_at). Empty entries are skipped.
+            /// Neighbouring entries that are adjacent on both sides share a descriptor.
             ///
             /// # Errors
-            /// As `submit_at`; [`SubmitError::Overlap`] if two pieces have the same destination. Nothing is queued then.
+            /// As `submit_at`; [`SubmitError::Overlap`] if two entries overlap at their destination. Nothing is queued then.
             pub fn submit_list(&mut self, pieces: &[ScatterGatherEntry]) -> Result<Ticket, SubmitError> {
                 self.0.submit_list(pieces.iter().copied())
             }
@@ -285,7 +284,7 @@ macro_rules! channel {
             $(#[$blocking_doc])*
             ///
             /// # Errors
-            /// [`TransferFailed`] carries the buffer back unless the card may still reach it.
+            /// [`TransferFailed`] returns the buffer unless the card may still reach it.
             pub fn $blocking(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<DmaBuffer, TransferFailed> {
                 self.0.blocking(buffer, card, WaitOptions::default())
             }
@@ -293,8 +292,7 @@ macro_rules! channel {
             $(#[$with_doc])*
             ///
             /// # Errors
-            /// [`TransferFailed`] carries the buffer back unless the card may still reach it. When the time is up the transfer is
-            /// cancelled.
+            /// [`TransferFailed`] returns the buffer unless the card may still reach it. On timeout the transfer is cancelled.
             pub fn $with(
                 &mut self,
                 buffer: DmaBuffer,
@@ -308,17 +306,17 @@ macro_rules! channel {
 }
 
 channel! {
-    /// Host to card.
+    /// Channel from host to card (H2C).
     H2cChannel, write,
-    /// Writes the buffer's bytes to card memory at `card` and waits until they are there.
+    /// Writes the buffer's bytes to card memory at `card` and waits until the transfer has ended.
     write_with,
-    /// As [`write`](Self::write), waiting as `options` say.
+    /// As [`write`](Self::write), with wait options.
 }
 
 channel! {
-    /// Card to host.
+    /// Channel from card to host (C2H).
     C2hChannel, read,
-    /// Fills the buffer with the bytes of card memory at `card`.
+    /// Fills the buffer with the bytes of card memory at `card`, and waits until the transfer has ended.
     read_with,
-    /// As [`read`](Self::read), waiting as `options` say.
+    /// As [`read`](Self::read), with wait options.
 }

@@ -1,4 +1,4 @@
-//! Doorbells: how queued descriptors get to the engine.
+//! Doorbells: how queued descriptors reach the engine.
 
 use fpga_pci::{MmioError, barrier};
 use fpga_registers::xdma::{Adjacent, ChannelBlock, Credits, SgdmaBlock};
@@ -9,15 +9,15 @@ use super::engine::Engine;
 use crate::error::ChannelError;
 use crate::store::RingMemory;
 
-/// After a batch of at least this many, the lines of descriptors that come next are asked for: a single transfer would only
-/// take bandwidth from the engine's fetch.
+/// Minimum batch after which the cache lines of the next descriptors are prefetched. After a single transfer, a prefetch would only take
+/// bandwidth from the engine's fetch.
 const PREFETCH_FROM: u32 = 4;
-/// Descriptors to ask for: as many as a batch usually has.
+/// Number of descriptors to prefetch: a typical batch.
 const PREFETCH: u32 = 32;
 const DESCRIPTOR_BYTES: usize = 32;
 
 impl Engine {
-    /// Posts what is queued, unless a run has to end first.
+    /// Posts queued descriptors, unless a run has to end first.
     #[inline]
     pub(crate) fn post(&mut self) -> Result<(), ChannelError> {
         if let Some(error) = &self.failed {
@@ -33,8 +33,8 @@ impl Engine {
     fn start_run(&mut self) -> Result<(), ChannelError> {
         let Some(area) = &self.area else { return Ok(()) };
         let Some(run) = self.ring.start_run(&mut RingMemory::new(area)) else { return Ok(()) };
-        // The engine counts each run from zero, but the word still holds the last run's count. It is idle, so nothing is on
-        // its way to the word that this could overwrite.
+        // The engine counts each run from zero, but the word still holds the count of the last run. The engine is idle, so no write-back is
+        // in flight that this write could overwrite.
         let _ = area.memory().store_u32(self.writeback, 0);
         barrier::descriptor_before_doorbell();
         self.note_progress();
@@ -56,7 +56,7 @@ impl Engine {
         if let Some(run) = start {
             self.start_engine(run).map_err(|source| self.backend_lost(source))?;
         }
-        // The ring never has more credits out than the register takes.
+        // The ring never has more credits outstanding than the register can hold.
         let grant = u16::try_from(credits).ok().and_then(Credits::of).unwrap_or_default();
         SgdmaBlock::CREDITS
             .write(&self.bar, self.sgdma, grant)
@@ -65,8 +65,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Run must rise for the engine to start, and the last run's bit is still set. It is cleared before the pointers change,
-    /// as the vendor's driver does. Registers that hold what they should are left alone.
+    /// Starts the engine, which needs a rising edge of Run, while the bit of the last run is still set. It is cleared before the pointers
+    /// change, as the vendor's driver does. Registers that already hold the right value are not written.
     fn start_engine(&mut self, run: Run) -> Result<(), MmioError> {
         let stop = self.stop_control();
         ChannelBlock::CONTROL.write(&self.bar, self.base, stop)?;
@@ -84,8 +84,8 @@ impl Engine {
         ChannelBlock::CONTROL.write(&self.bar, self.base, stop.with_run(true))
     }
 
-    /// Asks for the lines that the next descriptors go to, with the right to write, while the engine works on this batch: the
-    /// engine read them last, so each of those stores would wait for its line.
+    /// Prefetches the cache lines of the next descriptors for writing while the engine works on this batch. The engine read them last, so
+    /// each store would otherwise wait for its line.
     #[inline]
     fn prefetch(&self, batch: u32) {
         if batch < PREFETCH_FROM {

@@ -1,5 +1,4 @@
-//! What happens when a run does not end as it should: stop, confirm idle, give everything back; quarantine what the engine
-//! may still reach.
+//! Recovery of a run that does not end normally: stop, confirm idle, return all buffers; quarantine memory that the engine may still reach.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -15,13 +14,13 @@ use crate::fault::{ChannelFault, FaultCause, FaultPosition};
 use crate::shared::FlushGuard;
 use crate::wait::{IDLE_TIMEOUT_NS, poll_until};
 
-/// Minimum time for an engine to stop.
+/// Minimum time that an engine gets to stop, in nanoseconds.
 const MIN_STOP_NS: u64 = 25_000_000;
-/// 200 MB/s: less than the slowest link carries (one lane of the first generation, 250 MB/s).
+/// Time per byte at 200 MB/s, which is less than the slowest link carries (one lane of the first generation, 250 MB/s).
 const MAX_NS_PER_BYTE: u64 = 5;
 
 impl Engine {
-    /// The write-back word cannot be true, or it has the error bit.
+    /// Handles a write-back word that is impossible or has the error bit set.
     #[cold]
     pub(super) fn count_fault(&mut self, fault: CountFault) -> Result<usize, ChannelError> {
         let status = self.status()?;
@@ -33,8 +32,7 @@ impl Engine {
         self.end_run(cause)
     }
 
-    /// The run has made no progress for a while: an engine that stops on a bad descriptor completes none, so it writes nothing
-    /// back.
+    /// Checks the engine of a run without progress: an engine that stops on a bad descriptor completes none, so it writes nothing back.
     #[cold]
     pub(crate) fn check_status(&mut self) -> Result<(), ChannelError> {
         if !self.ring.is_running() {
@@ -45,13 +43,13 @@ impl Engine {
             self.end_run(FaultCause::Status(status))?;
             return Ok(());
         }
-        // An engine of a stop run that is busy works. One of an endless run, or one that waits for a stream, is always busy: its
-        // count tells.
+        // In batch mode a busy engine is working. In credit mode, or while it waits for a stream, the engine is always busy: then its count
+        // decides.
         if status.busy() && !self.ring.is_open() && matches!(self.side, Side::Memory) {
             return Ok(());
         }
-        // Idle: either the last write-back is about to be seen (it was sent before busy fell, and the read above has
-        // pushed it to memory), or it was lost.
+        // Idle: either the last write-back is about to become visible (it was sent before busy fell, and the read above has pushed it to
+        // memory), or it was lost.
         let count = self.read_completed()?;
         match self.ring.complete_register(count) {
             Ok(moved) => {
@@ -68,20 +66,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes one transfer back; see the channels' `cancel`.
+    /// Cancels one transfer; see the channels' `cancel`.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> Result<bool, ChannelError> {
         self.cancel_within(ticket, IDLE_TIMEOUT_NS)
     }
 
-    /// How long an engine may take to stop after a call that waited for `timeout` in vain, in nanoseconds: a tenth of that time, and at
-    /// least what the longest transfer in flight takes on the slowest link. An engine that needs longer hangs.
+    /// Returns the time in nanoseconds that an engine gets to stop after a call timed out after `timeout`: a tenth of that time, and at
+    /// least the time that the longest transfer in flight needs on the slowest link. An engine that needs longer is treated as hung.
     pub(super) fn stop_limit(&self, timeout: Duration) -> u64 {
         let share = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX) / 10;
         let longest = self.ring.posted().map(|range| range.length).max().unwrap_or(0);
         share.max(MIN_STOP_NS).max(longest.saturating_mul(MAX_NS_PER_BYTE)).min(IDLE_TIMEOUT_NS)
     }
 
-    /// As [`cancel`](Self::cancel), for an engine that may take `limit` nanoseconds to stop.
+    /// As [`cancel`](Self::cancel), for an engine that gets `limit` nanoseconds to stop.
     pub(super) fn cancel_within(&mut self, ticket: Ticket, limit: u64) -> Result<bool, ChannelError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -91,7 +89,7 @@ impl Engine {
             Ok(()) => {}
             Err(WithdrawError::Posted { .. }) => {
                 self.halt(limit)?;
-                // Stopped, so nothing is posted any more; it may have ended meanwhile.
+                // The engine is stopped, so nothing is posted; the transfer may have ended meanwhile.
                 if let Err(WithdrawError::Started { .. }) = self.ring.withdraw(token) {
                     return Err(ChannelError::PacketStarted { card: self.card_name(), channel: self.name });
                 }
@@ -106,11 +104,11 @@ impl Engine {
         }
         self.collect();
         let withdrawn = |done: &super::Completion| done.ticket == ticket && done.outcome.is_err();
-        // Transfers before it may still have to end first; then it is in the ring, withdrawn.
+        // Earlier transfers may still have to end first. Until then the withdrawn transfer stays in the ring.
         Ok(!self.has_ended(ticket) || self.finished.iter().any(withdrawn))
     }
 
-    /// The buffer of a cancelled transfer whose turn to end has not come.
+    /// Returns the buffer of a cancelled transfer that has not ended yet because earlier ones have not.
     pub(super) fn reclaim(&mut self, ticket: Ticket) -> Option<DmaBuffer> {
         match self.ring.reclaim(Token::new(ticket.0))? {
             Payload::Buffer(buffer) => Some(buffer),
@@ -118,7 +116,7 @@ impl Engine {
         }
     }
 
-    /// Stops the engine in the middle of its run, takes up what it has done, and queues the rest again.
+    /// Stops the engine in the middle of its run, collects what it has completed, and queues the rest again.
     fn halt(&mut self, limit: u64) -> Result<(), ChannelError> {
         let status = self.stop_and_confirm(limit)?;
         if status.has_error(self.direction()) {
@@ -145,7 +143,7 @@ impl Engine {
         self.end_run(FaultCause::Aborted)
     }
 
-    /// Reads the status register without disturbing it; all ones means that nobody is there.
+    /// Reads the status register without side effects. All ones means that the card is gone.
     pub(super) fn status(&mut self) -> Result<ChannelStatus, ChannelError> {
         match ChannelBlock::STATUS.read(&self.bar, self.base) {
             Ok(status) if status.into_bits() == u32::MAX => Err(self.gone()),
@@ -167,7 +165,7 @@ impl Engine {
     pub(super) fn end_run(&mut self, cause: FaultCause) -> Result<usize, ChannelError> {
         let before = self.ring.ended();
         self.stop_and_confirm(IDLE_TIMEOUT_NS)?;
-        // The count is final now. One that cannot be true is not believed: nothing more counts as complete.
+        // The count is final now. An impossible count is not accepted: nothing more counts as complete.
         if !matches!(cause, FaultCause::Count(_)) {
             let count = self.read_completed()?;
             let _ = self.ring.complete_register(count);
@@ -185,23 +183,23 @@ impl Engine {
             FaultCause::Aborted => FaultCause::Aborted,
             _ => FaultCause::EarlierFault,
         };
-        // What was aborted was aborted by the program, which has it in its completions, or has put the channel away.
+        // The program itself requested the abort. It gets the completions, or it has dropped the channel.
         if matches!(first.cause, FaultCause::Aborted) {
             tracing::debug!(fault = %first, "run ended");
         } else {
             tracing::warn!(target: FAULT_LOG, fault = %first, "run ended");
         }
         self.end_all(first, later);
-        // Ones clear: the next run starts with a clean status.
+        // Writing ones clears the bits: the next run starts with a clean status.
         self.clear_status()?;
         Ok(usize::try_from(self.ring.ended() - before).unwrap_or(usize::MAX))
     }
 
-    /// Ends everything in the ring; the memory is the host's again.
+    /// Ends everything in the ring. The memory belongs to the host again.
     fn end_all(&mut self, first: ChannelFault, later: FaultCause) {
         let later = ChannelFault { cause: later, place: None, ..first.clone() };
         let mut first = Some(first);
-        // In a list of its own: the ring is borrowed while it is drained.
+        // Collected first, because the ring is borrowed while it is drained.
         let ended: Vec<_> = self.ring.drain().map(|drained| (drained.token, drained.payload)).collect();
         for (token, payload) in ended {
             let fault = first.take().unwrap_or_else(|| later.clone());
@@ -215,12 +213,12 @@ impl Engine {
             .map_err(|source| self.backend_lost(source))
     }
 
-    /// A transfer ended by request.
+    /// Fault of a transfer that was ended by request.
     pub(super) fn aborted(&self) -> ChannelFault {
         ChannelFault { card: self.card_name(), channel: self.name, cause: FaultCause::Aborted, place: None }
     }
 
-    /// Clears Run: the engine finishes the descriptor in flight and stops.
+    /// Clears Run: the engine finishes its current descriptor and stops.
     pub(crate) fn request_stop(&mut self) -> Result<(), ChannelError> {
         ChannelBlock::CONTROL
             .write(&self.bar, self.base, self.stop_control())
@@ -245,7 +243,7 @@ impl Engine {
         let receives = matches!((self.side, self.direction()), (Side::Stream, Direction::C2h));
         let card = Arc::clone(&self.card);
         let mut last = ChannelStatus::new();
-        // Some hardware still shows busy right after an error: read again before believing it (quirk 4).
+        // Some hardware still shows busy right after an error, so read again (quirk 4).
         let stopped = poll_until(&*card.transport, limit.min(card.idle_timeout()), |waited| {
             last = self.status()?;
             if !last.busy() {
@@ -260,8 +258,8 @@ impl Engine {
         stopped.map_err(|waited| self.wedged(waited, last))
     }
 
-    /// A register access failed. Whichever finds out that the device is gone, or was reset, ends everything: what is in flight
-    /// must not wait for somebody to miss it.
+    /// Handles a failed register access. The first call that detects that the device is gone or was reset ends everything in flight at
+    /// once.
     #[cold]
     pub(super) fn backend_lost(&mut self, source: MmioError) -> ChannelError {
         match source {
@@ -271,7 +269,7 @@ impl Engine {
         }
     }
 
-    /// The device was reset since this channel was taken: its engine is idle, and everything in flight has ended unfinished.
+    /// Handles a device reset since this channel was taken: the engine is idle, and everything in flight has ended incomplete.
     fn was_reset(&mut self, source: MmioError) -> ChannelError {
         self.collect();
         let fault = self.aborted();
@@ -303,11 +301,11 @@ impl Engine {
         error
     }
 
-    /// Puts everything posted aside for good and ends it. What was queued but never posted comes back.
+    /// Quarantines everything posted and ends it. Buffers that were queued but never posted are returned.
     fn quarantine(&mut self, reason: QuarantineReason) -> usize {
         self.collect();
         let mut count = 0;
-        // Which part of attached memory a transfer uses is known by its descriptors alone.
+        // Only the descriptors show which part of registered memory a transfer uses.
         let reachable: Vec<_> = self.ring.posted().collect();
         let drained: Vec<_> = self
             .ring
@@ -342,21 +340,21 @@ impl Engine {
 }
 
 impl Engine {
-    /// Stops the engine for good, as dropping it does, and tells whether it may still reach what was posted: memory that the
-    /// submitter kept ([`Payload::Registered`]) must go into quarantine then.
+    /// Stops the engine permanently, as drop does. Returns a reason if the engine may still reach what was posted: memory that the
+    /// submitter kept ([`Payload::Registered`]) must be quarantined then.
     pub(crate) fn close(&mut self) -> Option<QuarantineReason> {
         if self.failed.is_none()
             && (self.ring.is_running() || self.ring.is_open())
             && let Err(error) = self.end_run(FaultCause::Aborted)
             && self.failed.is_none()
         {
-            // A register that cannot be written: nothing is known of the engine. After a reset it is idle.
+            // A register cannot be written, so the state of the engine is unknown.
             self.quarantine(QuarantineReason::IdleNotConfirmed);
             self.fail(error);
         }
         match &self.failed {
             None => None,
-            // After a reset it is idle.
+            // The engine is idle after a reset.
             Some(ChannelError::Mmio { source: MmioError::Stale { .. }, .. }) => None,
             Some(ChannelError::Gone { .. }) => Some(QuarantineReason::DeviceGone),
             Some(_) => Some(QuarantineReason::IdleNotConfirmed),
@@ -365,11 +363,11 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Stop, confirm idle, then let the memory go; what cannot be confirmed is quarantined.
+    /// Stops the engine, confirms that it is idle, and releases the memory; memory that the engine may still reach is quarantined.
     fn drop(&mut self) {
         let _ = self.close();
         if self.failed.is_none() {
-            // The channel stays quiet for its next owner.
+            // Leaves the channel stopped and without interrupts for its next owner.
             let _ = ChannelBlock::CONTROL.write(
                 &self.bar,
                 self.base,

@@ -1,7 +1,7 @@
-//! Memory that stays with a channel, and transfers from and to parts of it.
+//! Registered memory of a channel, and transfers of parts of it.
 //!
-//! A [`DmaBuffer`](fpga_pci::DmaBuffer) moves with every transfer. For small transfers at high rates that is more work than the transfer: here
-//! the memory is attached once, a transfer names a part of it, and what succeeds is only counted.
+//! A [`DmaBuffer`](fpga_pci::DmaBuffer) moves with every transfer. For small transfers at high rates this costs more than the transfer.
+//! Registered memory is passed to the channel once; a transfer names a part of it, and a success is only counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,47 +14,47 @@ use super::engine::{Engine, Side};
 use super::{Payload, Ticket};
 use crate::error::{ChannelError, RegisterRefused, SubmitError};
 
-/// Names memory attached to one channel. Once it is detached the name is never used again, by any channel.
+/// Handle of memory registered with one channel. It is never reused, by any channel, after the memory is deregistered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MemoryHandle {
     index: usize,
     number: u64,
 }
 
-/// The number of the next attachment of this process. Of the process, for a handle of another channel must name nothing here:
-/// to transfer the wrong memory is worse than to be refused.
+/// Number of the next registration of this process. It is process-wide, so that the handle of another channel matches nothing here: a
+/// refusal is better than a transfer of the wrong memory.
 static NEXT: AtomicU64 = AtomicU64::new(NO_OWNER + 1);
 
-/// What no handle has.
+/// Number that no handle has.
 const NO_OWNER: u64 = 0;
 
-/// An element of a scatter-gather list: a part of attached memory, and the card address it is moved to or from.
+/// Entry of a scatter-gather list: a part of registered memory, and its card address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScatterGatherEntry {
-    /// Which memory.
+    /// Handle of the memory.
     pub memory: MemoryHandle,
-    /// First byte in it.
+    /// Offset of the first byte in the memory.
     pub offset: usize,
-    /// Bytes; empty pieces are skipped.
+    /// Length in bytes; empty entries are skipped.
     pub length: usize,
     /// First card address.
     pub card: CardAddr,
 }
 
-/// One attached memory.
+/// Registered memory and its use.
 #[derive(Debug)]
 pub(super) struct RegisteredEntry {
     pub(super) area: Option<RegisteredMemory>,
     start: u64,
     length: usize,
-    /// The handle's; [`NO_OWNER`] as soon as the memory is not the channel's any more.
+    /// Number of the handle; [`NO_OWNER`] once the memory is deregistered.
     number: u64,
-    /// The number of the transfer after the last one that uses it.
+    /// Number of the transfer after the last one that uses the memory.
     pub(super) used_until: u64,
 }
 
 impl RegisteredEntry {
-    /// Whether `range` has bytes of this memory.
+    /// Returns whether `range` includes bytes of this memory.
     pub(super) fn overlaps(&self, range: HostRange) -> bool {
         let start = range.start.get();
         // Both lie inside the address space.
@@ -102,7 +102,7 @@ impl Engine {
         Some(self.slot(memory)?.area.as_ref()?.memory())
     }
 
-    /// Gives the memory back once no transfer uses it.
+    /// Returns the memory once no transfer uses it.
     pub(crate) fn deregister_memory(
         &mut self,
         memory: MemoryHandle,
@@ -123,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// Queues a transfer of a part of attached memory.
+    /// Queues a transfer of a part of registered memory.
     #[inline]
     pub(crate) fn submit_at(
         &mut self,
@@ -150,7 +150,7 @@ impl Engine {
         self.submit_at_checked(ScatterGatherEntry { memory, offset, length, card })
     }
 
-    /// As [`submit_at`](Self::submit_at), for what is not common, and to say what is wrong.
+    /// As [`submit_at`](Self::submit_at), for the less common cases and for the detailed error.
     #[cold]
     fn submit_at_checked(&mut self, piece: ScatterGatherEntry) -> Result<Ticket, SubmitError> {
         let segment = self.segment(&piece)?;
@@ -169,7 +169,7 @@ impl Engine {
         }
     }
 
-    /// Checks one piece of attached memory.
+    /// Checks one entry of a list.
     fn segment(&self, piece: &ScatterGatherEntry) -> Result<SgEntry, SubmitError> {
         if let Some(error) = &self.failed {
             return Err(SubmitError::Channel(error.clone()));
@@ -200,7 +200,7 @@ impl Engine {
         let mut segments = core::mem::take(&mut self.list);
         segments.clear();
         let result = self.queue_list(pieces, &mut segments);
-        // What a huge list needed once is not kept for ever.
+        // Memory that one very long list needed is not kept.
         segments.clear();
         segments.shrink_to(MAX_KEPT_LIST);
         self.list = segments;
@@ -227,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Refuses lists whose destinations overlap: which piece wins would be the engine's secret. Sources may.
+    /// Refuses lists whose destinations overlap: the order of the writes would be undefined. Sources may overlap.
     fn check_overlap(&mut self, segments: &[SgEntry]) -> Result<(), SubmitError> {
         let no_address = self.options.fixed_address || matches!(self.side, Side::Stream);
         if no_address && matches!(self.direction(), Direction::H2c) {
@@ -257,5 +257,5 @@ impl Engine {
     }
 }
 
-/// Elements for which a channel keeps room between lists.
+/// Maximum number of list elements whose memory a channel keeps between lists.
 const MAX_KEPT_LIST: usize = 4096;

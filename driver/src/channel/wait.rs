@@ -1,4 +1,4 @@
-//! Waiting: by polling, by interrupt, or by one and then the other.
+//! Waiting by polling, by interrupt, or by polling first and interrupt later.
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -16,15 +16,16 @@ use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
 use crate::error::{ChannelError, TransferFailed};
 use crate::fault::FaultCause;
 
-/// A channel's interrupt as a file descriptor, for `epoll`, tokio's `AsyncFd` and the like: readable when an interrupt has arrived.
+/// A channel's interrupt as a file descriptor, for `epoll`, tokio's `AsyncFd` and similar interfaces: readable when an interrupt has
+/// arrived.
 ///
-/// Each time around: [`take`](Self::take) what has arrived, [`arm`](super::H2cChannel::arm) the channel,
-/// [poll](super::H2cChannel::poll) it (what ended before does not signal), then wait until the descriptor is readable.
+/// In each iteration: [`take`](Self::take) the interrupts that have arrived, [`arm`](super::H2cChannel::arm) the channel,
+/// [poll](super::H2cChannel::poll) it (transfers that ended earlier do not signal), then wait until the descriptor is readable.
 #[derive(Debug, Clone)]
 pub struct ChannelEvents(Interrupt);
 
 impl ChannelEvents {
-    /// Takes the interrupts that have arrived; 0 if none. Does not wait.
+    /// Takes the interrupts that have arrived and returns their number, 0 if none. Does not block.
     #[must_use]
     pub fn take(&self) -> u64 {
         self.0.try_take()
@@ -43,20 +44,20 @@ impl AsRawFd for ChannelEvents {
     }
 }
 
-/// The channel's interrupt line, as far as this side can know it. The engine sends a message when the line rises, and its
-/// write-back before that: the message comes later than the news that it is about.
+/// State of the channel's interrupt, as far as the host can know it. The engine sends a message when the line rises, and its write-back
+/// before that: the message arrives after the write-back that it announces.
 #[derive(Debug, Default)]
 pub(super) struct InterruptLine {
-    /// Enabled in the channel's mask.
+    /// The interrupt is enabled in the channel's mask.
     enabled: bool,
-    /// Enabled, and cleared since it rose last: the next end raises it.
+    /// The line is enabled and was cleared since its last rise: the next completion raises it.
     low: bool,
-    /// It has risen for something that was seen in memory, and its message has not been taken.
+    /// The line has risen for a completion that was seen in memory, and its message was not taken.
     owes: bool,
 }
 
 impl InterruptLine {
-    /// Something has ended.
+    /// Records that a transfer has ended.
     #[inline]
     pub(super) const fn arm_for_next(&mut self) {
         if self.low {
@@ -64,15 +65,15 @@ impl InterruptLine {
         }
     }
 
-    /// The engine starts a run, which clears its status (PG195, Status: cleared on a rising edge of Run).
+    /// Records that the engine starts a run, which clears its status (PG195, Status: cleared on a rising edge of Run).
     pub(super) const fn starts(&mut self) {
         self.low = self.enabled;
     }
 }
 
 impl Engine {
-    /// Polls, and takes `ticket`'s completion if it is there. What ends the channel is said once, by the call that finds it;
-    /// completions are handed out afterwards too.
+    /// Polls, and takes `ticket`'s completion if it is available. A failure of the channel is reported once, by the call that detects it;
+    /// completions can be taken afterwards.
     pub(crate) fn poll_for(&mut self, ticket: Ticket) -> Result<Option<Completion>, ChannelError> {
         let was_dead = self.failed.is_some();
         let polled = self.poll();
@@ -110,14 +111,14 @@ impl Engine {
         let deadline = Deadline::after(&*self.card.transport, options.timeout.min(options.total));
         let (mut backoff, mut fruitless) = (Backoff::new(), self.empty_polls);
         let mut now = self.now();
-        // Who polls is not to pay for interrupts. Waits by interrupt follow each other: those leave them enabled.
+        // Polling has no interrupt cost. Consecutive waits by interrupt leave interrupts enabled.
         if self.line.enabled && matches!(options.mode, WaitMode::Poll) && self.failed.is_none() {
             self.disarm()?;
         }
-        // Since the last interrupt: whatever ends from now on sends one.
+        // Armed since the last interrupt: every later completion sends one.
         let mut listening = false;
-        // Before each look, not after it: between the two this thread may lose the processor for longer than the time-out, and
-        // what has ended meanwhile has ended in time.
+        // The clock is read before each poll, not after it. In between, this thread may lose the CPU for longer than the timeout, and
+        // transfers that end meanwhile have ended in time.
         let result = loop {
             match done(self) {
                 Ok(Some(value)) => break Ok(value),
@@ -135,14 +136,14 @@ impl Engine {
             };
             if spinning {
                 if core::mem::replace(&mut fruitless, self.empty_polls) > self.empty_polls {
-                    // Something has moved. What follows it has to be posted as soon as it ends.
+                    // Progress: post what follows as soon as it ends.
                     backoff.reset();
                 }
                 if backoff.back_off(&*self.card.transport, deadline.left(now)) {
                     self.force_stall_check();
                 }
             } else {
-                // What ended before it listens does not signal: it is looked for once more before sleeping.
+                // Transfers that ended before arming do not signal, so poll once more before sleeping.
                 let slept =
                     if listening { self.sleep(deadline.left(now)) } else { self.listen().map(|()| false) };
                 match slept {
@@ -152,20 +153,20 @@ impl Engine {
             }
             now = self.now();
         };
-        // Others share a line, and it stays high for as long as anything asserts it.
+        // A level-triggered line is shared with others, and stays high as long as any source asserts it.
         let done_with = matches!(options.mode, WaitMode::Hybrid { .. }) || self.is_level_triggered();
         if self.line.enabled && done_with && self.failed.is_none() {
-            // Should it fail, the next call says so: what has ended is not to be lost over it.
+            // If this fails, the next call reports it: the result must not be lost.
             let _ = self.disarm();
         }
         result
     }
 
-    /// Arms, for a sleep that only what ends from now on is to end.
+    /// Arms for a sleep that only later completions end.
     fn listen(&mut self) -> Result<(), ChannelError> {
         if let Some(interrupt) = &self.interrupt {
-            // The interrupt of a batch whose end was seen before its wait came to sleep. Waking by it would find nothing and read
-            // registers to learn why. What it stands for has ended, and the poll that comes next sees it.
+            // Interrupt of a batch whose end was seen before its wait slept. A wakeup by it would find nothing and read registers to find
+            // the reason. Its transfers have ended, and the next poll sees them.
             if interrupt.try_take() > 0 {
                 self.line.owes = false;
             }
@@ -173,10 +174,10 @@ impl Engine {
         self.arm()
     }
 
-    /// Sleeps until there is an interrupt; whether there was one for which it is to be armed anew.
+    /// Sleeps until an interrupt. Returns whether the channel must be armed again.
     fn sleep(&mut self, at_most: u64) -> Result<bool, ChannelError> {
         let interrupt = self.interrupt.as_ref().ok_or_else(|| self.no_interrupt())?;
-        // Woken at the latest when the status register wants a look: an interrupt can be lost.
+        // The sleep is limited by the interval of the status check: an interrupt can be lost.
         let limit = Duration::from_nanos(at_most.min(100 * STALL_CHECK_NS));
         let woken = self.card.transport.wait_interrupt(interrupt, limit).map_err(|source| {
             ChannelError::Interrupt { card: self.card_name(), channel: self.name, source }
@@ -186,12 +187,12 @@ impl Engine {
         let messages = woken.unwrap_or(0);
         self.line.owes = u64::from(owed) + u64::from(self.line.owes) > messages;
         if owed && messages == 1 && !news && !self.is_level_triggered() {
-            // The message of a batch whose end was seen before this sleep, which `listen` was too early for. It says nothing of
-            // the engine, and if the line has been cleared since, the next end sends another.
+            // Message of a batch whose end was seen before this sleep, and that arrived after `listen`. It does not indicate the engine's
+            // state. If the line has been cleared since, the next completion sends another message.
             return Ok(!self.line.low);
         }
-        // Woken without news, or not woken at all: reading the status pushes a write-back that is still on its way to memory,
-        // and shows an engine that has stopped.
+        // Woken without progress, or not woken: reading the status pushes a write-back in flight to memory, and shows an engine that has
+        // stopped.
         if !news || woken.is_none() {
             self.check_status()?;
             if woken.is_some() && self.is_level_triggered() {
@@ -201,18 +202,18 @@ impl Engine {
         Ok(woken.is_some())
     }
 
-    /// Whether the interrupt is a level-triggered one.
+    /// Returns whether the interrupt is level-triggered.
     fn is_level_triggered(&self) -> bool {
         self.interrupt.as_ref().is_some_and(Interrupt::is_level)
     }
 
-    /// The channel in the interrupt block.
+    /// Returns the channel's bit in the IRQ block.
     fn irq_bit(&self) -> ChannelMask {
         let bit = channel_bit(self.name.direction, self.name.number, self.card.info.xdma.h2c_channels);
         ChannelMask::from_bits(1_u32.checked_shl(bit.into()).unwrap_or(0))
     }
 
-    /// The line was somebody else's.
+    /// Handles a wakeup for another source on a shared line.
     #[cold]
     fn rearm_shared_line(&mut self) -> Result<(), ChannelError> {
         let Some(interrupt) = &self.interrupt else { return Ok(()) };
@@ -221,14 +222,14 @@ impl Engine {
             .map_err(|source| self.backend_lost(source))
     }
 
-    /// Lets the engine send an interrupt for whatever ends from now on; what has ended by now is seen by the next poll.
+    /// Enables an interrupt for every later completion. Earlier completions are seen by the next poll.
     pub(crate) fn arm(&mut self) -> Result<(), ChannelError> {
         if self.interrupt.is_none() {
             return Err(self.no_interrupt());
         }
-        // The message is sent on the edge, so the line has to fall. The start of a stop run does it by itself, and a source that
-        // is asserted while it is enabled sends one (PG195); an endless run never starts again. A legacy line is high for as long as
-        // anything recorded asserts it: what has ended would wake its owner, and everybody else on the line, until the next start.
+        // The message is sent on the rising edge, so the line has to fall. In batch mode the start of a run clears it, and a source that is
+        // asserted while it is enabled sends a message (PG195). A ring in credit mode never starts again. A legacy line is high as long as
+        // any recorded event asserts it: earlier completions would wake its owner and all others on the line until the next start.
         let clears = matches!(self.options.run_mode, RunMode::Credit) || self.is_level_triggered();
         if clears {
             let events = ChannelStatus::new().with_descriptor_completed(true).with_descriptor_stopped(true);
@@ -238,15 +239,15 @@ impl Engine {
             self.line.low = true;
         }
         if !self.line.enabled {
-            // What is recorded may interrupt: the mask has the positions of the control register's recording bits (PG195,
-            // Interrupt Enable Mask).
+            // Recorded events may interrupt: the mask has the positions of the control register's log-enable bits (PG195, Interrupt Enable
+            // Mask).
             self.enable(ChannelInterrupts::from_bits(self.stop_control().into_bits() & EVENT_BITS))?;
             self.line.enabled = true;
             self.line.low = true;
         }
         if clears {
-            // The write above is posted. What ends before it arrives sends nothing; the answer to this read comes after its
-            // write-back, so that the next poll sees it.
+            // The write above is posted. A completion before it arrives sends nothing. The answer to this read arrives after that
+            // completion's write-back, so the next poll sees it.
             let status = self.status()?;
             barrier::register_before_memory();
             if self.ring.is_running() && status.has_error(self.direction()) {
@@ -254,7 +255,7 @@ impl Engine {
             }
         }
         if self.is_level_triggered() {
-            // Somebody who was woken by it may have masked it.
+            // Another waiter that was woken by it may have masked it.
             IrqBlock::CHANNEL_ENABLE_SET
                 .write(&self.card.dma_bar, IRQ_BASE, self.irq_bit())
                 .map_err(|source| self.backend_lost(source))?;
@@ -316,14 +317,14 @@ impl Engine {
         let done = match self.wait(ticket, options) {
             Ok(done) => done,
             Err(error) => {
-                // Without a completion the buffer is still posted: stop the engine to get it back. Others in flight go on. A stream's
-                // engine is not stopped for that: held back by its port it would stay busy, and the channel be lost.
+                // Without a completion the buffer is still posted: stop the engine to get it back. Other transfers in flight continue. The
+                // engine of a stream is not stopped for that: held back by its port it would stay busy, and the channel would be lost.
                 if matches!(self.side, Side::Memory) || self.ring.withdraw(Token::new(ticket.0)).is_ok() {
                     let _ = self.cancel_within(ticket, self.stop_limit(options.timeout));
                 }
                 let buffer = match self.take(ticket) {
                     Some(done) => done.ok().and_then(|done| done.buffer),
-                    // Others before it have not ended. Its turn may come when nobody waits for it any more: the buffer is taken now.
+                    // Earlier transfers have not ended. Take the buffer now, because no caller may wait for the transfer later.
                     None => self.reclaim(ticket),
                 };
                 return Err(TransferFailed { error: error.into(), buffer });

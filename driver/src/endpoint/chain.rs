@@ -1,13 +1,14 @@
-//! The copy engine's chain that fills transmit windows: slots in card memory, each with a window's two descriptors, in a circle.
+//! CDMA chain that fills transmit windows: a circular list of slots in card memory, each with the two descriptors of a window.
 //!
 //! | Slot in card memory | Bytes |
 //! |---|---|
 //! | payload descriptor | 64 |
 //! | commit descriptor | 64 |
-//! | commit word, on a line of its own (builds without DRE need the alignment) | 64 |
+//! | commit word, on a 64-byte line of its own (builds without DRE need the alignment) | 64 |
 //!
-//! A slot that is not in use is a guard: its descriptors are marked complete, by the engine that has done them or from the beginning.
-//! There is always one more slot than can be in use. An engine that is started once too often ([`is_overrun`]) halts there instead of copying something old, and goes on after a reset.
+//! A slot that is not in use is a guard: its descriptors are marked complete, either initially or by the engine. There is always one more
+//! slot than can be in use. An engine that is started once too often ([`is_overrun`]) halts at a guard instead of copying old data, and
+//! continues after a reset.
 
 use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
@@ -17,29 +18,29 @@ use fpga_registers::cdma::{Cdmasr, SgDescriptor, SgStatus};
 use crate::cdma::{CHAIN_CONTROL, Cdma, CdmaError, is_overrun};
 use crate::ni::TransmitWindows;
 
-/// Bytes of a slot.
+/// Size of a slot in bytes.
 pub(super) const SLOT_BYTES: usize = 192;
-/// The commit descriptor's place in a slot.
+/// Offset of the commit descriptor in a slot.
 const COMMIT_DESCRIPTOR: u64 = 64;
-/// The commit word's place in a slot.
+/// Offset of the commit word in a slot.
 const COMMIT_WORD: u64 = 128;
 
-/// The chain. Slots are numbered as they are used, without end: number `n` lies in place `n` modulo their count.
+/// CDMA chain. Slots are numbered consecutively as they are used: number `n` is at position `n` modulo their count.
 #[derive(Debug)]
 pub(super) struct Chain {
     cdma: Cdma,
     first: CardAddr,
     count: u32,
-    /// Slots that the engine was told of.
+    /// Number of slots posted to the engine.
     posted: u64,
-    /// How often the engine ran past its tail.
+    /// Number of times that the engine ran past its tail.
     overruns: u64,
-    /// The slot at which it stood then.
+    /// Slot at which the engine last ran past its tail.
     overrun_at: Option<u64>,
 }
 
 impl Chain {
-    /// A chain of `count` slots from `first` on, in which the engine is at rest. `highest`: the last address that it will name.
+    /// Creates a chain of `count` slots from `first` and starts the engine, idle. `highest` is the last address that the chain will use.
     pub(super) fn begin(
         cdma: Cdma,
         first: CardAddr,
@@ -66,17 +67,17 @@ impl Chain {
         CardAddr::new(self.first.get() + u64::from(place) * SLOT_BYTES as u64)
     }
 
-    /// Where slot `number` lies.
+    /// Returns the card address of slot `number`.
     pub(super) fn address(&self, number: u64) -> CardAddr {
         self.slot(self.place(number))
     }
 
-    /// Which of the places slot `number` takes.
+    /// Returns the position of slot `number` in the circle.
     pub(super) fn place(&self, number: u64) -> u32 {
         u32::try_from(number % u64::from(self.count.max(1))).unwrap_or(0)
     }
 
-    /// The contents of all slots as guards, for card memory from [`first`](Self::first) on.
+    /// Fills `into` with all slots as guards, for card memory from [`first`](Self::first).
     pub(super) fn guards(&self, into: &mut [u8]) {
         let mark = SgStatus::new().with_completed(true).into_bits();
         for (place, slot) in (0..self.count).zip(into.chunks_exact_mut(SLOT_BYTES)) {
@@ -95,12 +96,12 @@ impl Chain {
         }
     }
 
-    /// Bytes of all slots.
+    /// Returns the size of all slots in bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.count as usize * SLOT_BYTES
     }
 
-    /// Writes slot `number` to `into`: `transmit`'s payload into `window`, then the commit word.
+    /// Encodes slot `number` into `into`: `transmit`'s payload goes to `window`, then the commit word.
     pub(super) fn encode(
         &self,
         number: u64,
@@ -115,8 +116,8 @@ impl Chain {
         let commit_word = CardAddr::new(at.get() + COMMIT_WORD);
         let payload_place = windows.address(window, windows.payload_offset);
         let commit_place = windows.address(window, windows.commit_offset);
-        // A notice or a command has no payload, but a descriptor of no bytes is an error (PG034): it copies the commit word to where it does
-        // no harm.
+        // A notice or a command has no payload, but a descriptor of 0 bytes is an error (PG034). It copies the commit word into the payload
+        // area, where it has no effect.
         let (source, bytes) = match transmit.kind {
             TransmitKind::Data => (transmit.source, transmit.payload_length),
             _ => (commit_word, 4),
@@ -130,22 +131,22 @@ impl Chain {
         Ok(())
     }
 
-    /// `count` slots more are in card memory: lets the engine run up to the last of them.
+    /// Posts `count` more slots that have arrived in card memory: lets the engine run up to the last of them.
     pub(super) fn post(&mut self, count: u64) -> Result<(), CdmaError> {
         self.posted += count;
         self.tail().map_or(Ok(()), |tail| self.cdma.advance(tail))
     }
 
-    /// The last descriptor of the last slot that the engine was told of.
+    /// Returns the address of the last descriptor of the last posted slot.
     fn tail(&self) -> Option<CardAddr> {
         let last = self.posted.checked_sub(1)?;
         Some(CardAddr::new(self.address(last).get() + COMMIT_DESCRIPTOR))
     }
 
-    /// The engine has halted with `status`, and `filled` slots were given to the card or are on their way there. If it did for
-    /// having been started once too often, it is reset and goes on; whether it was that.
+    /// Handles an engine that halted with `status` while `filled` slots were posted or in flight. If it halted because it was started once
+    /// too often, resets and resumes it, and returns true.
     ///
-    /// It may have got further than it was told: into slots that had arrived meanwhile, which are as they should be.
+    /// The engine may have run past the posted slots, into slots that had arrived meanwhile; these are valid.
     pub(super) fn resume(&mut self, status: Cdmasr, filled: u64) -> Result<bool, CdmaError> {
         if !is_overrun(status) {
             return Ok(false);
@@ -160,13 +161,14 @@ impl Chain {
             },
         );
         let Some((place, at, inside)) = found else { return Ok(false) };
-        // All before it is done. It stands at a slot in use only if it is in the middle of it, whose end had not arrived.
+        // All slots before it are complete. The engine stands at a slot in use only in the middle of it, if the end of the slot had not
+        // arrived.
         let behind = (u64::from(self.place(filled)) + u64::from(self.count) - u64::from(place))
             % u64::from(self.count);
         let behind = if inside && behind == 0 { u64::from(self.count) } else { behind };
         let Some(number) = filled.checked_sub(behind) else { return Ok(false) };
         if self.overrun_at.replace(number) == Some(number) {
-            // Twice at one place is something else.
+            // Twice at the same slot is a different fault.
             return Ok(false);
         }
         self.overruns += 1;

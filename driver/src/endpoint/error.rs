@@ -1,4 +1,4 @@
-//! What can go wrong with an endpoint.
+//! Errors of endpoints.
 
 use std::time::Duration;
 
@@ -18,127 +18,127 @@ use crate::fault::ChannelFault;
 use crate::name::CardName;
 use crate::range::CardRange;
 
-/// Opening or driving an endpoint failed.
+/// Error of opening or driving an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// The card has no network interface, or was opened without it.
+    /// The card has no network interface, or it was opened without one.
     #[error(
         "{card}: no network interface: the bitstream has none, or the subsystem ids of the card do not tell; if the design has one, say so (OpenOptions::network_interface)"
     )]
     NoInterface {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
     },
-    /// Sizes and thresholds contradict each other.
+    /// Sizes and thresholds in the options contradict each other.
     #[error("{card}: {source}")]
     Config {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What is wrong.
+        /// Reason.
         source: sender::ConfigError,
     },
-    /// The interface does not go by this scheme.
+    /// The NI does not support this scheme.
     #[error(
         "{card}: its network interface does not go by the scheme {scheme}, but by {known}; choose one of these, or load another build"
     )]
     Scheme {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// The scheme asked for.
+        /// Requested scheme.
         scheme: Scheme,
-        /// Those that there are.
+        /// Supported schemes.
         known: SchemeList,
     },
-    /// The interface has an op table, too: packets would be sent again by both.
+    /// The NI has an op table, and the driver has one too: both would retransmit packets.
     #[error(
         "{card}: its network interface keeps the op table itself ({entries} entries), and so does this driver; load a build that leaves it to the driver"
     )]
     OpTable {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Entries of the interface's.
+        /// Number of entries of the NI's op table.
         entries: u32,
     },
-    /// The interface does not go by these schemes at once.
+    /// The NI cannot run these schemes at the same time.
     #[error(
         "{card}: its network interface does not go by the schemes {schemes} at once, {reason}; open the endpoint with one of them (EndpointOptions::other_schemes), or load another build"
     )]
     Schemes {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Those asked for.
+        /// Requested schemes.
         schemes: SchemeList,
-        /// Why not.
+        /// Reason.
         reason: &'static str,
     },
-    /// A scheme cannot have the parameters that were asked for.
+    /// The scheme does not support the requested parameters.
     #[error(
         "{card}: the scheme {scheme} cannot have these parameters (EndpointOptions::tuning): a window is 1 to 128 packets, of Selective 512, samples are 1 to 256, and neither the time between two walks nor the requests before all is asked for can be 0"
     )]
     Tuning {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which scheme.
+        /// Scheme.
         scheme: Scheme,
     },
-    /// An option of the event ring or of the chain cannot be.
+    /// An option of the event ring or of the chain is out of range.
     #[error("{card}: {what} is {found}: {expected}")]
     Option {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which.
+        /// Name of the option.
         what: &'static str,
-        /// What was asked for.
+        /// Requested value.
         found: u64,
-        /// What is possible.
+        /// Valid values.
         expected: &'static str,
     },
-    /// The card's transmit windows cannot hold what the contract says.
+    /// The card's transmit windows violate the NI contract.
     #[error("{card}: the card reports transmit windows that cannot be ({reason}): the bitstream is damaged")]
     Windows {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What is wrong with them.
+        /// Reason.
         reason: &'static str,
     },
-    /// Something of the card could not be taken.
+    /// A resource of the card could not be taken.
     #[error(transparent)]
     Resource(#[from] ResourceError),
-    /// The copy engine failed.
+    /// The CDMA engine failed.
     #[error(transparent)]
     Cdma(#[from] CdmaError),
-    /// The copy engine halted while it filled a window.
+    /// The CDMA engine halted while it filled a transmit window.
     #[error(
         "{card}: the CDMA chain that fills transmit windows stopped ({status}); a transfer's source may lie outside card memory, or be misaligned for a build without data realignment (then state EndpointOptions::source_alignment): drop the endpoint and open it again"
     )]
     Chain {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Its status register.
+        /// Status register of the engine.
         status: Cdmasr,
     },
-    /// Windows were filled but are not given back.
+    /// Transmit windows were filled but not released by the NI.
     #[error(
         "{card}: {outstanding} transmit windows were not sent within {waited_ms} ms; the network is blocked or the interface is stuck: drop the endpoint and open it again"
     )]
     WindowsStuck {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Windows in the NI's hands.
+        /// Number of windows that the NI holds.
         outstanding: u32,
-        /// How long nothing came back, in milliseconds.
+        /// Time without a released window, in milliseconds.
         waited_ms: u64,
     },
     /// The channel that carries header blocks failed.
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// The transfer of a header block, or of events that are in card memory, failed.
+    /// The DMA transfer of a header block, or of events in card memory, failed.
     #[error(
         "moving a packet header to the card, or events from it, failed: {0}; drop the endpoint and open it again, and if that does not help, check the card (`fpgactl validate`)"
     )]
     Upload(ChannelFault),
-    /// A header block's transfer was not taken.
+    /// The DMA transfer of a header block was refused.
     #[error(transparent)]
     Submit(#[from] SubmitError),
     /// Card memory could not be prepared.
@@ -146,29 +146,29 @@ pub enum EndpointError {
         "preparing the endpoint's place in card memory: {0}; check it (EndpointOptions::chain), and open the endpoint again"
     )]
     Prepare(TransferError),
-    /// A request to read could not be fetched from card memory.
+    /// The request of a read could not be fetched from card memory.
     #[error("fetching a request to read from card memory: {0}; drop the endpoint and open it again")]
     Fetch(TransferError),
-    /// A window header contradicts itself: an error of this package.
+    /// A window header contradicts itself. This is an error of this package.
     #[error(
         "{card}: a header that this driver made contradicts itself: {source}; report it, and open the endpoint again"
     )]
     Header {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What contradicts.
+        /// Contradiction.
         source: WindowError,
     },
-    /// An entry of the event ring makes no sense.
+    /// An entry of the event ring is invalid.
     #[error(
         "{card}: event {expected}: {source}; something else writes into the event ring, or the card is damaged: drop the endpoint and open it again"
     )]
     Event {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
         /// Sequence number of the entry.
         expected: u32,
-        /// What is wrong with it.
+        /// Reason.
         source: EventError,
     },
     /// Events were lost: the ring overflowed.
@@ -176,117 +176,117 @@ pub enum EndpointError {
         "{card}: events {expected} to before {found} are lost: the event ring of {entries} entries overflowed; poll more often or use a larger ring, and open the endpoint again"
     )]
     EventsLost {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// The event that was due.
+        /// Expected sequence number.
         expected: u32,
-        /// The one that was found.
+        /// Sequence number found.
         found: u32,
-        /// Entries of the ring.
+        /// Number of entries of the ring.
         entries: u32,
     },
-    /// The NI reports a window as free that was not in its hands.
+    /// The NI released a transmit window that it did not hold.
     #[error(
         "{card}: the interface gives back transmit window {index}, which it did not have; the card is damaged: drop the endpoint and open it again"
     )]
     WindowNotInFlight {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// The window.
+        /// Index of the window.
         index: u16,
     },
     /// A region is not inside the memory that transfers may use.
     #[error("{card}: region of {} bytes at {} is empty or not inside the {} bytes at {} that transfers may use (Endpoint::usable_memory); choose a range there", range.length, range.start, usable.length, usable.start)]
     RegionRange {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// The region asked for.
+        /// Requested region.
         range: CardRange,
-        /// What there is.
+        /// Usable memory.
         usable: CardRange,
     },
     /// Every memory window of the card is in use.
     #[error("{card}: all {capacity} memory windows are open: close one first")]
     RegionsFull {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// How many there are.
+        /// Number of memory windows.
         capacity: usize,
     },
-    /// A sleep that an interrupt should end failed.
+    /// Waiting for the event ring's interrupt failed.
     #[error(
         "{card}: waiting for the event ring's interrupt: {source}; open the endpoint before interrupts are enabled, and it does without"
     )]
     Interrupt {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What failed.
+        /// Underlying error.
         source: InterruptError,
     },
-    /// The wait's deadline has passed; the transfer goes on.
+    /// The wait's deadline has passed. The transfer stays in flight.
     #[error(
         "{card}: the transfer has not ended after {waited:?}; wait longer, or look at the op table for the node that does not answer"
     )]
     TimedOut {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
     },
-    /// The wait's deadline has passed, and nothing has arrived.
+    /// The wait's deadline has passed, and no transfer has arrived.
     #[error(
         "{card}: nothing has arrived after {waited:?}; wait longer, or look whether a peer was given a region to send to"
     )]
     NoArrival {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
     },
-    /// A node was asked what it can do, and has not answered.
+    /// The node has not answered a query (HELLO).
     #[error(
         "{card}: node {node} has not said within {waited:?} what it can do; look whether its endpoint is open, whether packets get through, and whether it speaks this wire version"
     )]
     NoPeer {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// The node.
+        /// Queried node.
         node: NodeId,
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
     },
-    /// The system has gathered no randomness yet.
+    /// The system's random number generator is not initialised yet.
     #[error(
         "{card}: the system has no random numbers yet, as may be shortly after it has started; wait until it has (`head -c1 /dev/random` returns then), give the machine a source of randomness, or state an incarnation (EndpointOptions) that no earlier life of this node had"
     )]
     NoRandomSource {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
     },
-    /// The system does not hand out random numbers.
+    /// The system does not provide random numbers.
     #[error(
         "{card}: no random number from the system: {reason}; let the program call getrandom (a sandbox may forbid it), or state an incarnation (EndpointOptions) that no earlier life of this node had"
     )]
     Random {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// Host memory could not be used.
     #[error("{card}: host memory of the endpoint: {source}; drop the endpoint and open it again")]
     Memory {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What failed.
+        /// Underlying error.
         source: MemoryError,
     },
     /// A register access failed.
     #[error("{card}: {source}")]
     Mmio {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// What failed.
+        /// Underlying error.
         source: MmioError,
     },
 }
@@ -297,35 +297,35 @@ impl From<TransferFailed> for EndpointError {
     }
 }
 
-/// Schemes by name.
+/// Set of schemes, printed by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SchemeList(
-    /// Bit n: the scheme n.
+    /// Bit mask: bit n stands for scheme n.
     pub u32,
 );
 
 impl SchemeList {
-    /// Of none.
+    /// Empty set.
     pub const NONE: Self = Self(0);
 
-    /// This one, too.
+    /// Returns the set with `scheme` added.
     #[must_use]
     pub const fn with(self, scheme: Scheme) -> Self {
         Self(self.0 | 1 << scheme.value())
     }
 
-    /// Whether it is one of them.
+    /// Returns whether the set contains `scheme`.
     #[must_use]
     pub const fn contains(self, scheme: Scheme) -> bool {
         self.0 >> scheme.value() & 1 != 0
     }
 
-    /// Those of them that are known, by their numbers.
+    /// Iterates over the known schemes in the set, by number.
     pub fn iter(self) -> impl Iterator<Item = Scheme> {
         Scheme::ALL.iter().copied().filter(move |scheme| self.contains(*scheme))
     }
 
-    /// Whether any of them is one by which the card makes transfers.
+    /// Returns whether the set contains a message scheme, under which the card sends transfers by itself.
     pub(super) const fn has_messages(self) -> bool {
         self.0 & !Self::NONE.with(Scheme::Registry).0 != 0
     }
@@ -350,32 +350,32 @@ impl core::fmt::Display for SchemeList {
     }
 }
 
-/// A transfer was not started.
+/// Refused transfer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The source is not inside card memory.
+    /// The source is not inside the card memory.
     #[error("{card}: source of {length} bytes at {start} is not inside the card's memory ({} bytes at {}); choose a range there", memory.length, memory.start)]
     SourceRange {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// First byte.
+        /// First source address.
         start: CardAddr,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// The memory.
+        /// Usable memory.
         memory: CardRange,
     },
-    /// The source does not begin where the copy engine can read.
+    /// The source address does not have the alignment that the CDMA engine needs.
     #[error(
         "{card}: source at {start} is not a multiple of {alignment} bytes, which a copy engine without data realignment needs; copy it to such an address first (Cdma::set_bounce_channels), or lay it out so"
     )]
     SourceAlignment {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// First byte.
+        /// First source address.
         start: CardAddr,
-        /// Bytes of the engine's data path.
+        /// Width of the engine's data path in bytes.
         alignment: u32,
     },
     /// The destination is not inside the region.
@@ -383,59 +383,59 @@ pub enum SendError {
         "{card}: {length} bytes at offset {offset} are not inside the {region} bytes that node {node} has opened; send less, or let it open more"
     )]
     TargetRange {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// The receiving node.
+        /// Receiving node.
         node: NodeId,
-        /// First byte in the region.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// Bytes of the region.
+        /// Size of the region in bytes.
         region: u64,
     },
-    /// The transfer would change its own source while it may still have to be read again.
+    /// Source and destination overlap, so the transfer would change data that a retransmission may read again.
     #[error(
         "{card}: {length} bytes from {source_start} to {destination} of the same card overlap: a resend would read what has been overwritten; use the copy engine (Cdma), or other addresses"
     )]
     Overlap {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// First byte of the source.
+        /// First source address.
         source_start: CardAddr,
-        /// First byte of the destination.
+        /// First destination address.
         destination: CardAddr,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// The endpoint was not opened with this scheme.
+    /// The endpoint was opened without this scheme.
     #[error(
         "{card}: a transfer by the scheme {scheme}: this endpoint goes by {on}; name one of these, or open it with that one too (EndpointOptions::other_schemes)"
     )]
     Scheme {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// The scheme asked for.
+        /// Requested scheme.
         scheme: Scheme,
-        /// Those that are on.
+        /// Schemes of the endpoint.
         on: SchemeList,
     },
-    /// The node has said that it cannot take it.
+    /// The node has reported that it cannot receive the transfer.
     #[error("{card}: node {node} {mismatch}, or ask it again if it was restarted (Endpoint::meet)")]
     Peer {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// The receiving node.
+        /// Receiving node.
         node: NodeId,
-        /// What does not fit.
+        /// Difference between transfer and node.
         mismatch: Mismatch,
     },
-    /// The sender does not take it.
+    /// The sender refused the transfer.
     #[error("{card}: {source}")]
     Sender {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Why.
+        /// Reason.
         source: sender::SubmitError,
     },
 }

@@ -1,7 +1,7 @@
-//! The event ring: how the card tells the host anything without a register read.
+//! Event ring: events from the card to the host without register reads.
 //!
-//! With the capability `EVENT_PUSH` the NI writes events into host memory, and looking for one is a load. Without it the
-//! same ring lies in card memory, and small C2H transfers fetch it.
+//! With the capability `EVENT_PUSH` the NI writes events into host memory, and polling is a load. Without it, the ring is in card memory,
+//! and small C2H transfers fetch it.
 
 use fpga_firmware::event::{self, Event};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, ni as at};
@@ -16,32 +16,32 @@ use crate::name::CardName;
 use crate::ni::{Block, NiInfo};
 use crate::store::host_range;
 
-/// Entries fetched by one C2H transfer.
+/// Number of entries that one C2H transfer fetches.
 const FETCH_ENTRIES: u32 = 32;
-/// Where the ring starts behind the CDMA chain, in the card memory that the endpoint keeps for itself.
+/// Offset of the ring from the CDMA chain, in the card memory that the endpoint reserves, in bytes.
 const CARD_RING_OFFSET: u64 = 16 << 10;
-/// The sequence number's place in an entry: its last word, so that it lands last.
+/// Offset of the sequence number in an entry: the last word, so that it is written last.
 const SEQUENCE_AT: usize = event::SIZE - 4;
 
-/// A whole transfer has arrived in this card's memory.
+/// Arrival of a whole transfer in this card's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notification {
-    /// Who sent it.
+    /// Sending node.
     pub node: NodeId,
-    /// The sender's life.
+    /// Incarnation of the sender.
     pub incarnation: Incarnation,
-    /// The sender's number of it.
+    /// Number of the transfer at its sender.
     pub transfer: TransferId,
-    /// Where it is.
+    /// Card address of the data.
     pub address: CardAddr,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Card time at which it was complete, in nanoseconds.
+    /// Card time of the completion, in nanoseconds.
     pub time: u64,
 }
 
 impl From<&Event> for Notification {
-    /// What a notice says.
+    /// Converts a notice event.
     fn from(event: &Event) -> Self {
         Self {
             node: event.node,
@@ -54,39 +54,39 @@ impl From<&Event> for Notification {
     }
 }
 
-/// The host's side of the event ring.
+/// Host side of the event ring.
 #[derive(Debug)]
 pub(super) struct EventRing {
-    // In drop order: the engine stops before the memory goes that it writes.
+    // In drop order: the engine stops before the memory that it writes is dropped.
     fetch: Option<Fetch>,
-    /// The whole ring, or the part of it that was fetched last. `None` once it is in quarantine.
+    /// Whole ring, or the part of it that was fetched last. `None` once it is in quarantine.
     area: Option<RegisteredMemory>,
     entries: u32,
     /// Sequence number of the next event.
     expected: u32,
-    /// Events taken.
+    /// Number of events taken.
     consumed: u32,
-    /// Events taken when the card was last told.
+    /// Number of events taken when credits were last returned to the card.
     released: u32,
     card: CardName,
 }
 
-/// How entries come from card memory.
+/// Fetching of entries from card memory.
 #[derive(Debug)]
 struct Fetch {
     c2h: Engine,
     ring: CardAddr,
-    /// Which entries the area holds: the first one's number, and how many.
+    /// Entries in the area: number of the first one, and their count.
     first: u32,
     count: u32,
 }
 
-/// Where the ring lies in card memory, for a CDMA chain at `chain`.
+/// Returns the card address of the ring for a CDMA chain at `chain`.
 pub(super) fn card_ring(chain: CardAddr) -> CardAddr {
     CardAddr::new(chain.get().wrapping_add(CARD_RING_OFFSET))
 }
 
-/// Zeros for the whole ring in card memory.
+/// Returns a buffer of zeros for the whole ring in card memory.
 pub(super) fn blank_ring(card: &Card) -> Result<DmaBuffer, EndpointError> {
     let length = usize::try_from(RESERVED_CARD_BYTES - CARD_RING_OFFSET).unwrap_or(0);
     let mut buffer = card.buffer(length)?;
@@ -95,14 +95,14 @@ pub(super) fn blank_ring(card: &Card) -> Result<DmaBuffer, EndpointError> {
 }
 
 impl EventRing {
-    /// Entries of the ring that a card gets for which `entries` are asked: one in card memory has less room.
+    /// Returns the number of entries of the card's ring if `entries` are requested: a ring in card memory has less space.
     pub(super) fn entries_of(info: &NiInfo, entries: u32) -> u32 {
         let room = u32::try_from((RESERVED_CARD_BYTES - CARD_RING_OFFSET) / event::SIZE as u64).unwrap_or(0);
         // Rounded down to a power of two.
         if info.event_push { entries } else { entries.min(1 << room.ilog2()) }
     }
 
-    /// Whether a ring can have so many.
+    /// Returns whether a ring can have `entries` entries.
     pub(super) const fn is_size(entries: u32) -> bool {
         entries.is_power_of_two() && entries >= EVENT_RING_ENTRIES_MIN && entries <= EVENT_RING_ENTRIES_MAX
     }
@@ -138,12 +138,12 @@ impl EventRing {
         Ok(Self { area: Some(area), fetch, entries, expected: 1, consumed: 0, released: 0, card: name })
     }
 
-    /// How many events it holds.
+    /// Returns the number of entries of the ring.
     pub(super) const fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// Fetches the next entries, where they are in card memory.
+    /// Fetches the next entries, if they are in card memory.
     pub(super) fn refresh(&mut self) -> Result<(), EndpointError> {
         let (Some(fetch), Some(area)) = (&mut self.fetch, &self.area) else { return Ok(()) };
         let index = self.consumed & (self.entries - 1);
@@ -163,7 +163,7 @@ impl EventRing {
         Ok(())
     }
 
-    /// The next event, if it has arrived. Where events are in card memory and all fetched ones were taken, fetches more.
+    /// Returns the next event, if it has arrived. If events are in card memory and all fetched ones were taken, fetches more.
     pub(super) fn take(&mut self) -> Result<Option<Event>, EndpointError> {
         if let Some(event) = self.next()? {
             return Ok(Some(event));
@@ -179,7 +179,7 @@ impl EventRing {
         self.next()
     }
 
-    /// The next event, if it has arrived.
+    /// Returns the next event, if it has arrived.
     fn next(&mut self) -> Result<Option<Event>, EndpointError> {
         let Some(area) = &self.area else { return Ok(None) };
         let slot = match &self.fetch {
@@ -212,7 +212,7 @@ impl EventRing {
         Ok(Some(decoded))
     }
 
-    /// Not the event that is due: an entry of the last round (nothing new), or a later one (events were lost).
+    /// Handles an entry that is not the expected one: an entry of the last round means no new event, a later one means lost events.
     fn unexpected(&self, found: u32) -> Result<Option<Event>, EndpointError> {
         let ahead = found.wrapping_sub(self.expected);
         if found == 0 || ahead > u32::MAX / 2 {
@@ -226,7 +226,7 @@ impl EventRing {
         })
     }
 
-    /// The card reports that it dropped `count` events because the ring was full.
+    /// Returns the error for a report that the card dropped `count` events because the ring was full.
     pub(super) fn overflowed(&self, count: u32) -> EndpointError {
         EndpointError::EventsLost {
             card: self.card.clone(),
@@ -236,11 +236,11 @@ impl EventRing {
         }
     }
 
-    /// Lets nobody write into the ring's memory any more before it goes back to the pool, or keeps it from going there.
-    /// `pushing`: why the NI may still write events, if it may.
+    /// Stops all writes to the ring's memory before it returns to the pool, or quarantines it. `pushing` is the reason why the NI may still
+    /// write events, if it may.
     pub(super) fn close(&mut self, pushing: Option<QuarantineReason>) {
         let reason = match &mut self.fetch {
-            // The NI writes into card memory then, and the fetching engine into ours.
+            // In this case the NI writes into card memory, and the fetching engine into host memory.
             Some(fetch) => fetch.c2h.close(),
             None => pushing,
         };
@@ -251,13 +251,13 @@ impl EventRing {
         }
     }
 
-    /// Events taken so far, a running count: the latest one's number.
+    /// Returns the running count of events taken, which is the number of the latest one.
     pub(super) const fn taken(&self) -> u32 {
         self.consumed
     }
 
-    /// Tells the card which entries may be written again: one posted write per eighth of the ring, as the contract has it
-    /// (EVENT_CONSUMED), or `now`.
+    /// Returns event credits to the card: one posted write (EVENT_CONSUMED) per eighth of the ring, as the contract specifies, or at once
+    /// with `now`.
     pub(super) fn release(&mut self, ni: &Block, now: bool) -> Result<(), EndpointError> {
         if !now && self.consumed.wrapping_sub(self.released) < self.entries / 8 {
             return Ok(());

@@ -1,7 +1,7 @@
-//! An endpoint that many threads and tasks use at once.
+//! Endpoint that many threads and tasks use at the same time.
 //!
-//! It is shared by a lock, not by a thread: a caller that waits drives the endpoint for all others. An endpoint that one thread owns
-//! ([`Endpoint`](super::Endpoint)) has no lock.
+//! It is shared by a lock, not by a thread: a caller that waits drives the endpoint for all others. An [`Endpoint`](super::Endpoint) that
+//! one thread owns has no lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -29,14 +29,15 @@ use crate::name::CardName;
 use crate::range::CardRange;
 use fpga_pci::wait::BackoffStep;
 
-/// An endpoint behind a lock: clones are the same one.
+/// Endpoint behind a lock. Clones are handles to the same endpoint.
 ///
-/// `Send` and `Sync`. There is no thread behind it: whoever waits for anything polls the endpoint for all, and what ends meanwhile
-/// is kept for the handle that it belongs to. A call holds the lock for one turn of the endpoint, not for as long as it waits.
-/// An [`Endpoint`] that one thread uses alone costs less: it takes no lock and allocates nothing.
+/// It is `Send` and `Sync` and has no thread of its own. A caller that waits polls the endpoint for all handles; completions of other
+/// handles are kept for them. A call holds the lock for one poll of the endpoint, not for the time of the wait. An [`Endpoint`] that one
+/// thread uses alone costs less: it takes no lock and allocates nothing.
 ///
-/// Of threads that wait and find nothing to do, one sleeps until the card has news, as [`Endpoint::wait`] does. The others sleep until
-/// that one has something for them, or leaves: then one of them takes its place. What others start wakes it, so it looks.
+/// Among threads that wait and find nothing to do, one (the sleeper) sleeps until an event of the card, as [`Endpoint::wait`] does. The
+/// others sleep until the sleeper has a result for them or leaves; then one of them replaces it. A new transfer wakes the sleeper, which
+/// then polls.
 #[derive(Debug, Clone)]
 pub struct SharedEndpoint {
     inner: Arc<Shared>,
@@ -46,45 +47,46 @@ pub struct SharedEndpoint {
 #[derive(Debug)]
 struct Shared {
     inner: Mutex<Inner>,
-    /// Something has ended for somebody who stands by, or nobody waits for the card any more.
+    /// Signalled when a result for a waiting thread is available, or when the sleeper has left.
     waiters: Condvar,
 }
 
-/// Time after its deadline at which a thread that stands by ends its wait by itself.
+/// Time after its deadline at which a waiting thread ends its wait by itself.
 const WAITER_DEADLINE_SLACK: Duration = Duration::from_millis(5);
 
-/// The one who sleeps until the card has news.
+/// Thread that sleeps until an event of the card (the sleeper).
 #[derive(Debug)]
 struct SleepState {
-    /// Ends its sleep; `None`: it wakes by itself after a moment.
+    /// Interrupt that ends the sleep; `None`: the thread wakes by itself after a short time.
     interrupt: Option<Interrupt>,
     until: Nanos,
 }
 
-/// As long as somebody stands by, somebody else sleeps until the card has news, or is on his way to do so: whoever leaves wakes one.
+/// State behind the lock. As long as threads wait, one other thread is the sleeper or is about to become it: a thread that leaves wakes
+/// another.
 #[derive(Debug)]
 struct Inner {
     endpoint: Endpoint,
     sleeper: Option<SleepState>,
-    /// Until when each of those who stand by waits at most.
+    /// Deadlines of the waiting threads.
     limits: Vec<Nanos>,
-    /// What has ended or arrived for anybody, and was not told to those who stand by.
+    /// Number of results for any handle that the waiting threads were not notified of.
     news: u64,
-    /// Transfers that somebody has a handle of. `None`: under way.
+    /// Transfers with a handle. `None`: in progress.
     sends: HashMap<SendTicket, Option<SendCompletion>>,
-    /// Reads that somebody has a handle of.
+    /// Reads with a handle.
     reads: HashMap<ReadTicket, Option<ReadCompletion>>,
     notifications: VecDeque<Notification>,
 }
 
 impl Inner {
-    /// Drives the endpoint, and sorts what it has. What ended before the endpoint did is sorted too.
+    /// Drives the endpoint and distributes its results, including results from before an error of the endpoint.
     fn drive(&mut self) -> Result<usize, EndpointError> {
         let answers = self.endpoint.peers.answers();
         let polled = self.endpoint.poll();
         self.news += self.endpoint.peers.answers() - answers;
         while let Some(done) = self.endpoint.next_completion() {
-            // A transfer whose handle was dropped ends in silence.
+            // The completion of a transfer whose handle was dropped is discarded.
             if let Some(place) = self.sends.get_mut(&done.ticket) {
                 *place = Some(done);
                 self.news += 1;
@@ -99,19 +101,19 @@ impl Inner {
         let known = self.notifications.len();
         self.notifications.extend(std::iter::from_fn(|| self.endpoint.next_notification()));
         self.news += (self.notifications.len() - known) as u64;
-        // Everybody is to hear that it is over.
+        // All waiting threads must learn of the error.
         self.news += u64::from(polled.is_err());
         polled
     }
 
-    /// Something has to be done, or is there for somebody, that the card does not tell of.
+    /// Wakes the sleeper for work or a result that the card does not signal.
     fn wake_waiter(&self) {
         if let Some(interrupt) = self.sleeper.as_ref().and_then(|sleeper| sleeper.interrupt.as_ref()) {
             interrupt.wake();
         }
     }
 
-    /// Until when to sleep at the latest, for those who stand by as well.
+    /// Returns the earliest deadline of `limit` and those of the waiting threads.
     fn earliest(&self, limit: Nanos) -> Nanos {
         self.limits.iter().copied().fold(limit, Nanos::min)
     }
@@ -147,11 +149,11 @@ impl From<Endpoint> for SharedEndpoint {
 
 impl SharedEndpoint {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing of an endpoint is left half done by a panic of a thread that held it: its calls do not run foreign code.
+        // A panic of a thread that held the lock leaves no endpoint state incomplete: its calls run no foreign code.
         self.inner.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets `change` give the endpoint something to do.
+    /// Runs `change`, which gives the endpoint work, and wakes the sleeper.
     fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
         let mut inner = self.lock();
         let changed = change(&mut inner);
@@ -167,24 +169,24 @@ impl SharedEndpoint {
         self.card.shared.name.clone()
     }
 
-    /// The card.
+    /// Returns the card.
     #[must_use]
     pub const fn card(&self) -> &Card {
         &self.card
     }
 
-    /// This node's id on the network.
+    /// Returns this node's id on the network.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.lock().endpoint.node()
     }
 
-    /// Lets `look` see the endpoint, for listings and counters.
+    /// Calls `look` with the endpoint, for listings and counters.
     pub fn inspect<T>(&self, look: impl FnOnce(&Endpoint) -> T) -> T {
         look(&self.lock().endpoint)
     }
 
-    /// Counts since the endpoint was opened.
+    /// Returns the counters since the endpoint was opened.
     #[must_use]
     pub fn counters(&self) -> EndpointCounters {
         self.lock().endpoint.counters()
@@ -193,7 +195,7 @@ impl SharedEndpoint {
     /// As [`Endpoint::open_region`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Endpoint::open_region`].
     pub fn open_region(&self, source: NodeId, range: CardRange) -> Result<RegionHandle, EndpointError> {
         self.lock().endpoint.open_region(source, range)
     }
@@ -201,23 +203,23 @@ impl SharedEndpoint {
     /// As [`Endpoint::close_region`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Endpoint::close_region`].
     pub fn close_region(&self, region: &RegionHandle) -> Result<(), EndpointError> {
         self.lock().endpoint.close_region(region)
     }
 
-    /// As [`Endpoint::write`]: holds the endpoint until the buffer is in card memory.
+    /// As [`Endpoint::write`]. Holds the lock until the buffer is in card memory.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Endpoint::write`].
     pub fn write(&self, buffer: DmaBuffer, to: CardAddr) -> Result<DmaBuffer, TransferFailed> {
         self.lock().endpoint.write(buffer, to)
     }
 
-    /// As [`Endpoint::send`]; the transfer's end comes through the handle.
+    /// As [`Endpoint::send`]. The handle returns the completion.
     ///
     /// # Errors
-    /// As there: nothing was started.
+    /// As [`Endpoint::send`]: nothing was started.
     pub fn send(
         &self,
         source: CardAddr,
@@ -237,7 +239,7 @@ impl SharedEndpoint {
     /// As [`Endpoint::open_readable`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Endpoint::open_readable`].
     pub fn open_readable(&self, reader: NodeId, range: CardRange) -> Result<ReadableHandle, EndpointError> {
         self.lock().endpoint.open_readable(reader, range)
     }
@@ -245,15 +247,15 @@ impl SharedEndpoint {
     /// As [`Endpoint::close_readable`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Endpoint::close_readable`].
     pub fn close_readable(&self, readable: &ReadableHandle) -> Result<(), EndpointError> {
         self.lock().endpoint.close_readable(readable)
     }
 
-    /// As [`Endpoint::read`]; the read's end comes through the handle.
+    /// As [`Endpoint::read`]. The handle returns the completion.
     ///
     /// # Errors
-    /// As there: nothing was started.
+    /// As [`Endpoint::read`]: nothing was started.
     pub fn read(
         &self,
         source: &RemoteReadable,
@@ -273,7 +275,7 @@ impl SharedEndpoint {
     /// As [`Endpoint::query_peer`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Endpoint::query_peer`].
     pub fn query_peer(&self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
         self.change(|inner| inner.endpoint.query_peer(node, patience))
     }
@@ -284,20 +286,20 @@ impl SharedEndpoint {
         self.lock().endpoint.peer(node)
     }
 
-    /// As [`Endpoint::wait_peer`]; others use the endpoint meanwhile.
+    /// As [`Endpoint::wait_peer`]. Other callers can use the endpoint meanwhile.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Endpoint::wait_peer`].
     pub fn wait_peer(&self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
         self.query_peer(node, timeout)?;
         let late = || EndpointError::NoPeer { card: self.name(), node, waited: timeout };
         self.wait_for(timeout, late, |inner| inner.endpoint.peer(node))
     }
 
-    /// Drives the endpoint once; returns how much there was to do.
+    /// Drives the endpoint once. Returns the amount of work done.
     ///
     /// # Errors
-    /// See [`EndpointError`]: the endpoint cannot go on. What ended before is still handed out.
+    /// See [`EndpointError`]: the endpoint has failed. Earlier completions can still be taken.
     pub fn poll(&self) -> Result<usize, EndpointError> {
         let mut inner = self.lock();
         let polled = inner.drive();
@@ -305,40 +307,41 @@ impl SharedEndpoint {
         polled
     }
 
-    /// The oldest arrival that nobody has taken. Does not drive the endpoint.
+    /// Returns the oldest arrival that was not taken yet. Does not drive the endpoint.
     #[must_use]
     pub fn next_notification(&self) -> Option<Notification> {
         self.lock().notifications.pop_front()
     }
 
-    /// The oldest segment that is complete and that nobody has taken: [`Endpoint::next_segment`]. Does not drive the endpoint.
+    /// Returns the oldest complete segment that was not taken yet, as [`Endpoint::next_segment`]. Does not drive the endpoint.
     #[must_use]
     pub fn next_segment(&self) -> Option<SegmentArrival> {
         self.lock().endpoint.next_segment()
     }
 
-    /// The oldest fault event of the interface that nobody has taken: [`Endpoint::next_fault`]. Does not drive the endpoint.
+    /// Returns the oldest fault event of the NI that was not taken yet, as [`Endpoint::next_fault`]. Does not drive the endpoint.
     #[must_use]
     pub fn next_fault(&self) -> Option<Event> {
         self.lock().endpoint.next_fault()
     }
 
-    /// The oldest contradiction of the mirror that nobody has taken: [`Endpoint::next_mirror_fault`]. Does not drive the endpoint.
+    /// Returns the oldest contradiction of the mirror that was not taken yet, as [`Endpoint::next_mirror_fault`]. Does not drive the
+    /// endpoint.
     #[must_use]
     pub fn next_mirror_fault(&self) -> Option<MirrorError> {
         self.lock().endpoint.next_mirror_fault()
     }
 
-    /// Waits for an arrival. Each one is handed to one caller.
+    /// Waits for an arrival. Each arrival is returned to one caller.
     ///
     /// # Errors
-    /// [`EndpointError::NoArrival`] after `timeout`; otherwise the endpoint cannot go on.
+    /// [`EndpointError::NoArrival`] after `timeout`; any other error means that the endpoint has failed.
     pub fn wait_notification(&self, timeout: Duration) -> Result<Notification, EndpointError> {
         let late = || EndpointError::NoArrival { card: self.name(), waited: timeout };
         self.wait_for(timeout, late, |inner| inner.notifications.pop_front())
     }
 
-    /// The next arrival as a future; as [`PendingSend`] it asks to be polled again. Dropped, it takes nothing.
+    /// Returns the next arrival as a future. Like [`PendingSend`] it requests another poll. Dropping it takes no arrival.
     pub fn notification(&self) -> impl Future<Output = Result<Notification, EndpointError>> + Send + '_ {
         let mut idle = None;
         core::future::poll_fn(move |context| {
@@ -346,7 +349,7 @@ impl SharedEndpoint {
         })
     }
 
-    /// What came of the last turn is said to those who stand by.
+    /// Notifies the waiting threads of results of the last poll.
     fn notify_waiters(&self, inner: &mut Inner) {
         if std::mem::take(&mut inner.news) == 0 {
             return;
@@ -357,7 +360,7 @@ impl SharedEndpoint {
         inner.wake_waiter();
     }
 
-    /// One turn of the endpoint, and a look at what came of it; or how much there was to do.
+    /// Polls the endpoint once and calls `take`. Returns its result, or the amount of work done.
     fn drive_once<T>(
         &self,
         inner: &mut Inner,
@@ -365,7 +368,7 @@ impl SharedEndpoint {
     ) -> Result<Result<T, usize>, EndpointError> {
         let polled = inner.drive();
         let found = take(inner);
-        // What it takes itself is no news to others.
+        // The result that this caller takes is not for others.
         inner.news = inner.news.saturating_sub(found.is_some().into());
         self.notify_waiters(inner);
         match found {
@@ -374,7 +377,7 @@ impl SharedEndpoint {
         }
     }
 
-    /// One turn of the endpoint for a task.
+    /// Polls the endpoint once for a task.
     fn poll_task<T>(
         &self,
         idle: &mut Option<IdleWait>,
@@ -422,7 +425,7 @@ impl SharedEndpoint {
                 },
                 Ok(Err(_)) => {
                     idle = IdleWait::from(now);
-                    // A mutex may go to the same thread again and again.
+                    // The lock is released because a mutex may go to the same thread repeatedly.
                     drop(inner);
                     inner = self.lock();
                 }
@@ -431,13 +434,13 @@ impl SharedEndpoint {
         };
         if inner.sleeper.is_none() {
             inner.endpoint.disarm();
-            // Somebody else has to wait for the card now.
+            // Another thread has to become the sleeper.
             self.inner.waiters.notify_one();
         }
         result
     }
 
-    /// Rests, without the lock, until there may be something to do or to take.
+    /// Waits, without the lock, until there may be work or a result.
     fn back_off<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
@@ -447,7 +450,7 @@ impl SharedEndpoint {
         let now = self.now();
         let limit = Nanos::new(deadline.end());
         if inner.limits.iter().any(|limit| *limit <= now) {
-            // They do not look at the time.
+            // The waiting threads do not check the time themselves.
             self.inner.waiters.notify_all();
         }
         if let Some(sleeper) = &inner.sleeper
@@ -457,7 +460,7 @@ impl SharedEndpoint {
                 inner.wake_waiter();
             }
             inner.limits.push(limit);
-            // The thread that sleeps for all ends this wait in time. Should it be held up, the clock does.
+            // The sleeper ends this wait in time. If the sleeper is delayed, the timeout ends it.
             let left = deadline.wall_time_left(now.get()).saturating_add(WAITER_DEADLINE_SLACK);
             let waited = self.inner.waiters.wait_timeout(inner, left);
             let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -491,29 +494,29 @@ impl SharedEndpoint {
     }
 }
 
-/// A transfer under way, and its one completion: to be awaited, waited for, or asked for.
+/// Transfer in progress, with its one completion: await it, wait for it, or poll it.
 ///
-/// Dropping it leaves the transfer under way and its end unheard; [`cancel`](Self::cancel) withdraws it.
+/// Dropping it leaves the transfer in progress and discards its completion; [`cancel`](Self::cancel) withdraws the transfer.
 #[derive(Debug)]
 #[must_use = "dropped, the transfer goes on and nobody hears of its end"]
 pub struct PendingSend {
     endpoint: SharedEndpoint,
     ticket: SendTicket,
-    /// Of the task that polls it.
+    /// Backoff state of the task that polls it.
     idle: Option<IdleWait>,
 }
 
 impl PendingSend {
-    /// Names the transfer.
+    /// Returns the ticket of the transfer.
     #[must_use]
     pub const fn ticket(&self) -> SendTicket {
         self.ticket
     }
 
-    /// The completion, if the transfer has ended: once. Drives the endpoint.
+    /// Returns the completion, once, if the transfer has ended. Drives the endpoint.
     ///
     /// # Errors
-    /// The endpoint cannot go on, and the transfer had not ended.
+    /// The endpoint has failed, and the transfer had not ended.
     pub fn try_take(&mut self) -> Result<Option<SendCompletion>, EndpointError> {
         Ok(self.endpoint.drive_once(&mut self.endpoint.lock(), |inner| inner.take_send(self.ticket))?.ok())
     }
@@ -521,14 +524,14 @@ impl PendingSend {
     /// Waits for the completion.
     ///
     /// # Errors
-    /// [`EndpointError::TimedOut`] leaves the transfer under way, and the handle good for another wait; otherwise the endpoint
-    /// cannot go on.
+    /// [`EndpointError::TimedOut`] leaves the transfer in progress, and the handle can wait again. Any other error means that the endpoint
+    /// has failed.
     pub fn wait(&mut self, timeout: Duration) -> Result<SendCompletion, EndpointError> {
         let late = || EndpointError::TimedOut { card: self.endpoint.name(), waited: timeout };
         self.endpoint.wait_for(timeout, late, |inner| inner.take_send(self.ticket))
     }
 
-    /// Withdraws the transfer: its completion says so. Returns whether it had not ended before.
+    /// Withdraws the transfer; its completion reports this. Returns whether the transfer had not ended before.
     pub fn cancel(&self) -> bool {
         self.endpoint.change(|inner| inner.endpoint.cancel(self.ticket))
     }
@@ -537,8 +540,8 @@ impl PendingSend {
 impl Future for PendingSend {
     type Output = Result<SendCompletion, EndpointError>;
 
-    /// Asks to be polled again whenever the transfer has not ended: what it waits for is in memory, and nobody signals it to a task. It
-    /// rests between two polls as [`Endpoint::completion`] does. To be polled no more once it was ready.
+    /// Requests another poll whenever the transfer has not ended: the result appears in memory, and nothing signals it to a task. Backs off
+    /// between two polls as [`Endpoint::completion`] does. Must not be polled again after it was ready.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { endpoint, ticket, idle } = self.get_mut();
         endpoint.poll_task(idle, context, |inner| inner.take_send(*ticket))
@@ -551,21 +554,21 @@ impl Drop for PendingSend {
     }
 }
 
-/// A read under way, and its one completion; otherwise as [`PendingSend`].
+/// Read in progress, with its one completion; otherwise as [`PendingSend`].
 #[derive(Debug)]
 #[must_use = "dropped, the read goes on and nobody hears of its end"]
 pub struct PendingRead {
     endpoint: SharedEndpoint,
     ticket: ReadTicket,
-    /// Of the task that polls it.
+    /// Backoff state of the task that polls it.
     idle: Option<IdleWait>,
 }
 
 impl PendingRead {
-    /// The completion, if the read has ended: once. Drives the endpoint.
+    /// Returns the completion, once, if the read has ended. Drives the endpoint.
     ///
     /// # Errors
-    /// The endpoint cannot go on, and the read had not ended.
+    /// The endpoint has failed, and the read had not ended.
     pub fn try_take(&mut self) -> Result<Option<ReadCompletion>, EndpointError> {
         Ok(self.endpoint.drive_once(&mut self.endpoint.lock(), |inner| inner.take_read(self.ticket))?.ok())
     }
@@ -573,8 +576,8 @@ impl PendingRead {
     /// Waits for the completion.
     ///
     /// # Errors
-    /// [`EndpointError::TimedOut`] leaves the read under way, and the handle good for another wait; otherwise the endpoint cannot go
-    /// on.
+    /// [`EndpointError::TimedOut`] leaves the read in progress, and the handle can wait again. Any other error means that the endpoint has
+    /// failed.
     pub fn wait(&mut self, timeout: Duration) -> Result<ReadCompletion, EndpointError> {
         let late = || EndpointError::TimedOut { card: self.endpoint.name(), waited: timeout };
         self.endpoint.wait_for(timeout, late, |inner| inner.take_read(self.ticket))
@@ -584,7 +587,7 @@ impl PendingRead {
 impl Future for PendingRead {
     type Output = Result<ReadCompletion, EndpointError>;
 
-    /// As [`PendingSend`]'s.
+    /// Polls as [`PendingSend`].
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { endpoint, ticket, idle } = self.get_mut();
         endpoint.poll_task(idle, context, |inner| inner.take_read(*ticket))

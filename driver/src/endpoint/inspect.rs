@@ -1,4 +1,4 @@
-//! For diagnosis: an endpoint's counts, and what the card's own windows show of the receiving side, by register reads.
+//! Diagnosis: counters of an endpoint, and the receiver tables of the card, read from its shadow windows.
 
 use fpga_firmware::generated::{Scheme, counters, escape, ni, registry, sending};
 use fpga_firmware::{Incarnation, MessageId, NodeId, OpNumber, TransferId};
@@ -13,63 +13,63 @@ use super::{Endpoint, EndpointError, SchemeList};
 use crate::card::Card;
 use crate::ni::{Block, NiInfo};
 
-/// Counts of an endpoint.
+/// Counters of an endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndpointCounters {
-    /// The sender's.
+    /// Counters of the sender.
     pub sender: SenderCounters,
-    /// Events taken.
+    /// Number of events taken.
     pub events: u64,
-    /// Notifications.
+    /// Number of notifications.
     pub notifications: u64,
-    /// Transmit windows filled.
+    /// Number of transmit windows filled.
     pub windows: u64,
-    /// How often the copy engine ran past the end of its chain, which costs a reset and nothing else.
+    /// Number of times that the CDMA engine ran past the end of its chain. Each costs a reset and has no other effect.
     pub chain_overruns: u64,
-    /// Turns: how often it was driven, by [`Endpoint::poll`](super::Endpoint::poll) or by a wait.
+    /// Number of times that the endpoint was driven, by [`Endpoint::poll`](super::Endpoint::poll) or by a wait.
     pub turns: u64,
-    /// Faults that the NI reported, also those that share an event.
+    /// Number of faults that the NI reported, including faults that share an event.
     pub faults: u64,
-    /// Events about faults, and contradictions of the mirror, that were dropped because nobody took them.
+    /// Number of fault events and mirror contradictions that were dropped because they were not taken.
     pub faults_dropped: u64,
-    /// Events about the card's tables that the card dropped because nobody polled, as far as is known: it is read with the mirror.
+    /// Number of table events that the card dropped because the host did not poll. It is updated when the mirror is resynchronised.
     pub events_dropped: u64,
-    /// How often the mirror was read anew from the card's windows, because events were dropped.
+    /// Number of times that the mirror was resynchronised from the card's windows because events were dropped.
     pub mirror_resyncs: u64,
-    /// Reads of other nodes that were answered.
+    /// Number of reads of other nodes that were answered.
     pub reads_served: u64,
-    /// Reads of other nodes that were refused, or whose answer did not arrive.
+    /// Number of reads of other nodes that were refused, or whose answer did not arrive.
     pub reads_refused: u64,
 }
 
-/// One occupied slot of the escape channel: a packet that came before its segment's first one.
+/// Occupied slot of the escape channel: a packet that arrived before the start packet of its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EscapeSlot {
-    /// Its slot.
+    /// Index of the slot.
     pub index: u16,
-    /// The packet. Its `since` is not the card's to show, and 0.
+    /// Packet. Its `since` is 0, because the card does not show it.
     pub packet: EscapedPacket,
-    /// Its op number.
+    /// Op number of the packet.
     pub op: OpNumber,
-    /// How long it has waited.
+    /// Time that the packet has waited.
     pub age: Nanos,
 }
 
-/// How long the receiving side waits, as its registers say.
+/// Timeouts of the receiver, from its registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiveTimeouts {
-    /// A registry entry, or a context, for its sender's next packet.
+    /// Time that a registry entry, or a context, waits for its sender's next packet.
     pub registry: Nanos,
-    /// A packet in the escape channel for the first one of its segment.
+    /// Time that a packet in the escape channel waits for the start packet of its segment.
     pub escape: Nanos,
 }
 
 macro_rules! receive_counters {
     ($($(#[$doc:meta])* $field:ident = $register:ident;)*) => {
-        /// The network interface's counters, since its reset; each wraps at 2^32.
+        /// Counters of the network interface since its reset. Each wraps at 2^32.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct ReceiveCounters {
@@ -85,17 +85,17 @@ macro_rules! receive_counters {
 }
 
 receive_counters! {
-    /// Packets received, good or bad.
+    /// Packets received, valid or not.
     rx_packets = RX_PACKETS;
     /// Packets sent.
     tx_packets = TX_PACKETS;
-    /// Packets that were there already.
+    /// Packets that had already arrived.
     duplicates = DUPLICATES;
     /// Segments that entered the registry.
     registrations = REGISTRATIONS;
     /// Segments that became complete.
     completions = COMPLETIONS;
-    /// Packets that entered the escape channel.
+    /// Packets that entered the escape channel (buffer for early packets).
     escape_hits = ESCAPE_HITS;
     /// Packets that the escape channel dropped.
     escape_dropped = ESCAPE_DROPPED;
@@ -103,13 +103,13 @@ receive_counters! {
     registry_full = REGISTRY_FULL;
     /// Packets with a wrong checksum.
     bad_crc = BAD_CRC;
-    /// Packets with an impossible field.
+    /// Packets with an invalid field.
     bad_packet = BAD_PACKET;
-    /// Packets that no memory window allowed.
+    /// Packets that no memory window permits.
     violations = VIOLATIONS;
-    /// Late packets of complete segments.
+    /// Delayed packets of complete segments.
     tombstone_hits = TOMBSTONE_HITS;
-    /// Registry entries given up.
+    /// Registry entries released after the registry timeout.
     expired = EXPIRED;
     /// Negative acknowledgements sent.
     nacks_sent = NACKS_SENT;
@@ -117,48 +117,48 @@ receive_counters! {
     acks_sent = ACKS_SENT;
 }
 
-/// One message that the card sends by itself.
+/// Message that the card sends under a message scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendingContext {
-    /// The card's context.
+    /// Index of the context at the card.
     pub index: u32,
-    /// By which rules it is sent; `None` if this software does not know them.
+    /// Scheme of the message; `None` if this software does not know it.
     pub scheme: Option<Scheme>,
     /// The receiver was asked for a context and has not answered.
     pub asking: bool,
-    /// The receiver had no room; the message begins again later.
+    /// The receiver had no free context; the message starts again later.
     pub held: bool,
-    /// Receiver.
+    /// Receiving node.
     pub node: NodeId,
-    /// The message, as its packets name it.
+    /// Message id, as its packets carry it.
     pub message: MessageId,
-    /// The receiver's context, if it is known.
+    /// Context at the receiver, if it is known.
     pub theirs: Option<u32>,
-    /// Transfer.
+    /// Number of the transfer.
     pub transfer: TransferId,
-    /// First byte at the receiver.
+    /// First address at the receiver.
     pub base: CardAddr,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// Packets.
+    /// Number of packets.
     pub packets: u32,
-    /// The first packet that was never sent.
+    /// Index of the first packet that was never sent.
     pub fresh: u32,
-    /// The first packet that is not known to have arrived; 0 where the scheme does not tell.
+    /// Index of the first packet that is not known to have arrived; 0 if the scheme does not report it.
     pub base_packet: u32,
-    /// Packets sent, repeated ones included; wraps at 2^32.
+    /// Packets sent, including retransmissions; wraps at 2^32.
     pub sent: u32,
-    /// Requests, or beginnings, in a row.
+    /// Number of consecutive requests, or starts.
     pub tries: u32,
-    /// Since the receiver was last heard.
+    /// Time since the last packet from the receiver.
     pub age: Nanos,
 }
 
-/// A card's own windows onto its network interface: registry, escape channel, counters, and messages that it sends by itself.
+/// Tables of a card's network interface, read from its windows: registry, escape channel, counters, and messages that the card sends.
 ///
-/// Reading them disturbs nothing, so that they can be looked at without an endpoint too: they show what an earlier owner of the card
-/// has left, and what peers go on sending to it.
+/// Reads have no side effects, so the tables can be inspected without an endpoint. They show the state that an earlier owner of the card
+/// left, and packets that peers still send to it.
 #[derive(Debug, Clone)]
 pub struct ReceiveTables {
     card: Card,
@@ -167,7 +167,7 @@ pub struct ReceiveTables {
 }
 
 impl ReceiveTables {
-    /// The windows of `card`.
+    /// Opens the tables of `card`.
     ///
     /// # Errors
     /// [`EndpointError::NoInterface`].
@@ -187,19 +187,19 @@ impl ReceiveTables {
         read(&block).map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })
     }
 
-    /// Entries of the registry.
+    /// Returns the number of entries of the registry.
     #[must_use]
     pub fn registry_entries(&self) -> u16 {
         u16::try_from(self.info.registry_entries).unwrap_or(u16::MAX)
     }
 
-    /// Slots of the escape channel.
+    /// Returns the number of slots of the escape channel.
     #[must_use]
     pub fn escape_slots(&self) -> u16 {
         u16::try_from(self.info.escape_slots).unwrap_or(u16::MAX)
     }
 
-    /// The card's counters.
+    /// Reads the card's counters.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -207,7 +207,7 @@ impl ReceiveTables {
         self.window(self.info.counters_base, ReceiveCounters::read)
     }
 
-    /// Entry `index` of the receive registry.
+    /// Reads entry `index` of the receive registry.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -215,7 +215,7 @@ impl ReceiveTables {
         self.window(self.info.registry_base, |block| read_entry(block, index))
     }
 
-    /// The rules that the interface goes by; `None` if this software does not know them.
+    /// Reads the NI's default scheme; `None` if this software does not know it.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -223,7 +223,7 @@ impl ReceiveTables {
         self.window(self.info.ni_base, |block| Ok(Scheme::try_from(block.read(ni::SCHEME)?).ok()))
     }
 
-    /// All rules that the interface goes by.
+    /// Reads all active schemes of the NI.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -235,10 +235,10 @@ impl ReceiveTables {
         })
     }
 
-    /// Messages that the interface can send by itself at once.
+    /// Returns the number of messages that the NI can send at the same time.
     #[must_use]
     pub const fn sending_contexts(&self) -> u32 {
-        // Believe no number from a device.
+        // Numbers from a device are not trusted.
         if self.info.sending_contexts > MessageId::CONTEXTS {
             MessageId::CONTEXTS
         } else {
@@ -246,7 +246,7 @@ impl ReceiveTables {
         }
     }
 
-    /// The message in context `index`; `None` if there is none.
+    /// Reads the message in context `index`; `None` if the context is free.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -257,7 +257,7 @@ impl ReceiveTables {
         self.window(self.info.sending_base, |block| read_context(block, index))
     }
 
-    /// Contexts in use for sending, and transfers that the card has.
+    /// Reads the number of sending contexts in use, and the number of transfers that the card holds.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -270,7 +270,7 @@ impl ReceiveTables {
         })
     }
 
-    /// How long the card waits before it gives up what it holds.
+    /// Reads the timeouts after which the card releases its entries.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -284,7 +284,7 @@ impl ReceiveTables {
         })
     }
 
-    /// Valid entries of the receive registry, and the most there ever were.
+    /// Reads the number of valid entries of the receive registry, and its maximum so far.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -294,7 +294,7 @@ impl ReceiveTables {
         })
     }
 
-    /// Slot `index` of the escape channel; `None` if nothing waits there.
+    /// Reads slot `index` of the escape channel; `None` if the slot is free.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -302,7 +302,7 @@ impl ReceiveTables {
         self.window(self.info.escape_base, |block| read_slot(block, index))
     }
 
-    /// Used slots of the escape channel, and the most there ever were.
+    /// Reads the number of used slots of the escape channel, and its maximum so far.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -314,30 +314,31 @@ impl ReceiveTables {
 }
 
 impl Endpoint {
-    /// The card's own windows onto the receiving side.
+    /// Returns the tables of the card's network interface.
     #[must_use]
     pub const fn tables(&self) -> &ReceiveTables {
         &self.tables
     }
 
-    /// Bytes of a segment of this endpoint's transfers at most (of a message, where the card sends): at the receiving card each makes two
-    /// events, and a transfer one more.
+    /// Returns the maximum size of a segment of this endpoint's transfers in bytes (of a message, if the card sends). At the receiving card
+    /// each segment makes two events, and a transfer one more.
     #[must_use]
     pub fn segment_size(&self) -> u32 {
         self.sender.segment_size()
     }
 
-    /// Events that the card can keep for this host: [`EndpointOptions::event_entries`](super::EndpointOptions::event_entries), or as many
-    /// as there is room for where they stay in card memory. Half of them is for arrivals: transfers to this node that ask for a notification
-    /// are refused as "receiver not ready" while that half is full.
+    /// Returns the number of events that the card can keep for this host:
+    /// [`EndpointOptions::event_entries`](super::EndpointOptions::event_entries), or fewer if the ring is in card memory and has less
+    /// space. Half of them is for arrivals: while that half is full, transfers to this node that request a notification are answered
+    /// "receiver not ready".
     #[must_use]
     pub const fn event_entries(&self) -> u32 {
         self.events.entries()
     }
 
-    /// Compares the mirror with the card's registry and escape windows, entry by entry. Take the events first, and let nothing move
-    /// meanwhile: the windows show the card as it is, the mirror as the events taken so far left it. What no event carries is not
-    /// compared: [`fpga_protocol::mirror`] says what, and why.
+    /// Compares the mirror with the card's registry and escape windows, entry by entry. Take all events first, and let nothing arrive
+    /// meanwhile: the windows show the card's current state, the mirror the state after the events taken so far. State that no event
+    /// carries is not compared; see [`fpga_protocol::mirror`].
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].

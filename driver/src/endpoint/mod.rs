@@ -1,10 +1,10 @@
-//! RDMA between cards: the host's half of it.
+//! RDMA between cards: the host side.
 //!
-//! An [`Endpoint`] owns what a card's network interface needs of the host: the sender (queues, segmentation, op table) where that is
-//! the host's, as in the registry scheme, or the list of transfers that the card makes by itself; one
-//! H2C channel for header blocks, the CDMA chain that fills transmit windows, the event ring, and the mirror of the receive
-//! registry. It starts no thread: whoever holds it calls [`Endpoint::poll`], which reads no register. What belongs to one part of it
-//! has a module of its own; opening, polling and what users call stand here together, because their order is what matters.
+//! An [`Endpoint`] owns the resources that a card's network interface needs from the host: the sender (queues, segmentation, op table) if
+//! the host sends, as in the registry scheme, or the list of transfers that the card sends by itself; one H2C channel for header blocks;
+//! the CDMA chain that fills transmit windows; the event ring; and the mirror of the receive registry. It starts no thread: its owner calls
+//! [`Endpoint::poll`], which reads no register. Each part has its own module. Opening, polling and the user's methods are in this module,
+//! because their order matters.
 //!
 //! ```text
 //! send() -> Sender -> Transmit -> header block, descriptors --H2C--> window, chain -> tail write -> CDMA -> commit -> packets
@@ -76,25 +76,25 @@ use sending::SenderSet;
 use transmit::TransmitPath;
 use wait::IdleWait;
 
-/// Bytes at the end of card memory that an endpoint uses for its CDMA chain and, where the NI cannot push events, its event
-/// ring, unless told otherwise.
+/// Number of bytes at the end of card memory that an endpoint reserves by default for its CDMA chain and, if the NI cannot push events, its
+/// event ring.
 pub const RESERVED_CARD_BYTES: u64 = 64 << 10;
 
-/// Shortest time that a registry entry waits for its sender if nothing else is asked for: other nodes may be more patient than this one.
+/// Minimum default of the registry timeout: the give-up time of other nodes may be longer than that of this one.
 const REGISTRY_TIMEOUT_MIN: Duration = Duration::from_secs(2);
-/// Faults that are kept for whoever asks for them; older ones are dropped.
+/// Maximum number of faults kept until they are taken; older ones are dropped.
 const MAX_KEPT_FAULTS: usize = 256;
 
-/// One card's end of the network. One per card.
+/// One card's end of the network. There is at most one per card.
 ///
-/// Dropped with transfers under way, it ends them without completions, and warns in the log of what its channel had not done:
-/// somebody waits for those bytes. [`cancel`](Self::cancel) and [`poll`](Self::poll) until it [is idle](Self::is_idle) end them in
-/// order.
+/// Dropping it with transfers in progress ends them without completions, and logs a warning about unfinished work of its channel, because
+/// receivers wait for that data. To end transfers in order, [`cancel`](Self::cancel) them and [`poll`](Self::poll) until the endpoint [is
+/// idle](Self::is_idle).
 ///
-/// `Send`, and used by whoever holds it; [`SharedEndpoint`] is the same for many threads and tasks.
+/// It is `Send` and has one owner. [`SharedEndpoint`] is the variant for many threads and tasks.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// The event ring's interrupt. Before the card, which it masks it at.
+    /// The event ring's interrupt. Dropped before the card, at which it masks the line.
     line: Option<EngineInterrupt>,
     sender: SenderSet,
     mirror: Mirror,
@@ -103,26 +103,26 @@ pub struct Endpoint {
     events: EventRing,
     completions: VecDeque<SendCompletion>,
     notifications: VecDeque<Notification>,
-    /// `None`: nobody wants to know.
+    /// `None`: segment arrivals are not requested.
     segments: Option<VecDeque<SegmentArrival>>,
     faults: VecDeque<Event>,
     mirror_faults: VecDeque<MirrorError>,
-    /// The keys of open regions, by memory window.
+    /// Keys of open regions, by memory window.
     regions: Vec<Option<u64>>,
     reads: Reads,
     peers: Peers,
     read_channel: Option<u8>,
-    /// What the addresses of sources have to be multiples of.
+    /// Required alignment of source addresses in bytes.
     source_alignment: u32,
-    /// How long a node has to remember what this one has sent it.
+    /// Minimum registry timeout that a receiver needs for this sender.
     min_registry_timeout: Duration,
-    /// Nothing is sent before.
+    /// Time before which nothing is sent.
     quiet_until: Option<Nanos>,
     tables: ReceiveTables,
     ni: Block,
     info: NiInfo,
     scheme: Scheme,
-    /// All that are on.
+    /// All active schemes.
     schemes: SchemeList,
     incarnation: Incarnation,
     counters: EndpointCounters,
@@ -131,7 +131,7 @@ pub struct Endpoint {
     _taken: EndpointGuard,
 }
 
-/// Gives the endpoint back when everything else of it is gone.
+/// Releases the endpoint after all its other parts are dropped.
 #[derive(Debug)]
 struct EndpointGuard(Arc<Shared>);
 
@@ -152,8 +152,8 @@ impl Endpoint {
 
     /// Opens the endpoint of `card`: resets the network interface, sets up events and the CDMA chain, and enables it.
     ///
-    /// Where the card has had an endpoint since its last hardware reset, nothing is sent for a packet lifetime (10 ms) from then on:
-    /// packets of that one may wander for so long, and regions of other nodes that are still open take them. Transfers can be
+    /// If the card has had an endpoint since its last hardware reset, nothing is sent for the first packet lifetime (10 ms): packets of the
+    /// earlier endpoint may stay in the network that long, and regions of other nodes that are still open accept them. Transfers can be
     /// started at once, and wait.
     ///
     /// # Errors
@@ -165,8 +165,7 @@ impl Endpoint {
         };
         let incarnation = match options.incarnation {
             Some(number) => number,
-            // Any 32 of the 64 random bits will do.
-            // 0 is the interface's own after a hardware reset.
+            // Any 32 of the 64 random bits are sufficient. 0 is the NI's value after a hardware reset.
             None => CardAddr::new(random(&name)?).to_low_high().0.max(1),
         };
         let incarnation = Incarnation::new(incarnation);
@@ -201,19 +200,19 @@ impl Endpoint {
         mirror.track_masks(options.packet_events);
         let ni = Block::new(bar.clone(), info.ni_base);
         let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
-        // A hardware reset takes longer than any packet wanders (PCIe: 100 ms), and leaves 0 here.
+        // A hardware reset takes longer than any packet stays in the network (PCIe: 100 ms), and sets this register to 0.
         let had_a_life = ni.read(at::INCARNATION).map_err(mmio)? != 0;
         ni.write(at::CONTROL, at::control::RESET).map_err(mmio)?;
         ni.write(at::INCARNATION, incarnation.get()).map_err(mmio)?;
-        // The reset keeps memory windows: what an earlier owner of the card has opened, this one has not.
+        // The reset keeps memory windows: this endpoint must not keep regions that an earlier owner of the card opened.
         region::close_all(&Block::new(bar.clone(), info.memory_base), info.memory_windows).map_err(mmio)?;
 
-        // A receiver must wait longer for a silent sender than the sender waits for it (spec 2.2.7).
+        // A receiver must wait longer for a silent sender than the sender waits for the receiver (spec 2.2.7).
         let usual = REGISTRY_TIMEOUT_MIN.max(options.give_up.saturating_mul(2));
         let remembered = options.registry_timeout.unwrap_or(usual);
         ni.write(at::REGISTRY_TIMEOUT_US, u32::try_from(remembered.as_micros()).unwrap_or(u32::MAX))
             .map_err(mmio)?;
-        // The reset keeps settings, too.
+        // The reset also keeps settings.
         let escape = u32::try_from(options.escape_timeout.as_micros()).unwrap_or(u32::MAX);
         ni.write(at::ESCAPE_TIMEOUT_US, escape.max(1)).map_err(mmio)?;
 
@@ -227,7 +226,8 @@ impl Endpoint {
                 ni.write(register, value).map_err(mmio)?;
             }
         }
-        // Whatever an earlier owner had chosen. One first: two that are not both asked for may be more than there is room for.
+        // Overrides the choice of an earlier owner. A single scheme first: two schemes, of which one is not requested, may need more space
+        // than there is.
         if info.mixed {
             ni.write(at::SCHEMES_ON, 0).map_err(mmio)?;
         }
@@ -242,7 +242,7 @@ impl Endpoint {
                 return Err(EndpointError::Schemes { card: name, schemes, reason });
             }
         }
-        // The read came behind the reset: what the former life had in the card is gone, and what it had sent is under way.
+        // The read came after the reset: the state of the earlier incarnation in the card is gone, and its packets are in flight.
         let limits = options::sender_config(options, &info);
         let quiet_until = had_a_life
             .then(|| Nanos::new(card.shared.transport.now()).saturating_add(limits.packet_lifetime));
@@ -254,7 +254,7 @@ impl Endpoint {
         let h2c = card.h2c_with(channel, ChannelOptions::default())?;
         let mut transmit = TransmitPath::new(card, &info, h2c.0, chain)?;
         if !info.event_push {
-            // The ring in card memory may still hold events of an earlier endpoint, whose sequence numbers began at 1 too.
+            // The ring in card memory may still hold events of an earlier endpoint, whose sequence numbers also began at 1.
             transmit.write(events::blank_ring(card)?, events::card_ring(chain), WaitOptions::default())?;
         }
         let events = EventRing::new(card, &info, &ni, options.event_entries, chain)?;
@@ -264,7 +264,7 @@ impl Endpoint {
             control |= at::control::PACKET_EVENTS;
         }
         ni.write(at::CONTROL, control).map_err(mmio)?;
-        // From here on the card takes packets.
+        // The card accepts packets from this write on.
         ni.flush(at::CONTROL).map_err(mmio)?;
         Ok(Self {
             line,
@@ -298,7 +298,7 @@ impl Endpoint {
         })
     }
 
-    /// Whether the interface goes by all of these at once.
+    /// Checks that the NI can run all of these schemes at the same time.
     fn check_schemes(card: &CardName, schemes: SchemeList, info: &NiInfo) -> Result<(), EndpointError> {
         let refuse = |reason| Err(EndpointError::Schemes { card: card.clone(), schemes, reason });
         if schemes.0 & !info.schemes != 0 {
@@ -322,7 +322,7 @@ impl Endpoint {
         }
     }
 
-    /// What the event ring has room for, and how long others are remembered.
+    /// Checks the capacity of the event ring and the registry timeout.
     fn check_limits(card: &CardName, options: &EndpointOptions, info: &NiInfo) -> Result<(), EndpointError> {
         let refuse = |what, found: u64, expected| {
             Err(EndpointError::Option { card: card.clone(), what, found, expected })
@@ -355,7 +355,7 @@ impl Endpoint {
     ) -> Result<SenderSet, EndpointError> {
         let schemes = options::schemes(options);
         let card_sends = schemes.has_messages().then(|| {
-            // Never more than the card has room for: so it refuses none.
+            // Never more than the card's capacity, so that the card refuses none.
             let capacity = options::max_commands(options, info);
             CommandTable::new(capacity, info.packet_size_log2, options::message_packets(options, info))
         });
@@ -377,25 +377,25 @@ impl Endpoint {
         Ok(SenderSet::new(Some(sender), card_sends, options.scheme))
     }
 
-    /// This node's id on the network.
+    /// Returns this node's id on the network.
     #[must_use]
     pub const fn node(&self) -> NodeId {
         self.info.node
     }
 
-    /// This life's number.
+    /// Returns the number of this incarnation.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// The card.
+    /// Returns the card.
     #[must_use]
     pub const fn card(&self) -> &Card {
         &self.card
     }
 
-    /// Card memory that transfers may use: all of it but what the endpoint keeps for itself.
+    /// Returns the card memory that transfers may use: all of it except the part that the endpoint reserves.
     #[must_use]
     pub fn usable_memory(&self) -> CardRange {
         let memory = self.info.memory;
@@ -404,10 +404,10 @@ impl Endpoint {
         CardRange::new(memory.start, length)
     }
 
-    /// Starts a transfer of `length` bytes from this card's memory at `source` to `offset` bytes into `target`. It makes
-    /// progress in [`poll`](Self::poll) and ends in exactly one completion. The source must not change until then: a resend
-    /// reads it again. Transfers of no bytes end at once and send nothing; a transfer to this node itself goes over the network
-    /// as any other, and must not overlap its own source.
+    /// Starts a transfer of `length` bytes from this card's memory at `source` to `offset` bytes into `target`. It makes progress in
+    /// [`poll`](Self::poll) and ends in exactly one completion. The source must not change until then, because a retransmission reads it
+    /// again. A transfer of 0 bytes ends at once and sends nothing. A transfer to this node itself goes over the network like any other,
+    /// and must not overlap its own source.
     ///
     /// # Errors
     /// See [`SendError`]. Nothing was started.
@@ -468,14 +468,14 @@ impl Endpoint {
         submitted.map_err(|source| SendError::Sender { card: card(), source })
     }
 
-    /// Whether the copy engine can send from there.
+    /// Returns whether the CDMA engine can send from `address`.
     fn is_source(&self, address: CardAddr) -> bool {
         address.is_aligned_to(self.source_alignment.into())
     }
 
-    /// Withdraws a transfer: its completion says so, and comes by the next poll. Returns whether it had not ended before.
-    /// Packets already on the wire may still arrive. The receiving card keeps entries of its registry for what it has a part of, until
-    /// it hears of a later transfer of this endpoint, or for its registry timeout (2 s or more).
+    /// Withdraws a transfer; its completion reports this and comes with the next poll. Returns whether the transfer had not ended before.
+    /// Packets already on the wire may still arrive. The receiving card keeps registry entries of a partly received transfer until it
+    /// receives a later transfer of this endpoint, or for its registry timeout (2 s or more).
     pub fn cancel(&mut self, ticket: SendTicket) -> bool {
         let now = self.now();
         self.withdraw(now, ticket)
@@ -486,24 +486,24 @@ impl Endpoint {
             Withdrawal::Ended => false,
             Withdrawal::AtHost => true,
             Withdrawal::Interface(number) => {
-                // A card that cannot be told has died, and the next poll says so.
+                // If the card does not accept the write, it is gone, which the next poll reports.
                 let _ = self.ni.write(at::COMMAND_CANCEL, number);
                 true
             }
         }
     }
 
-    /// The clock by which completions tell when they began and ended.
+    /// Returns the time on the clock that completions use for their start and end.
     #[must_use]
     pub fn now(&self) -> Nanos {
         Nanos::new(self.card.shared.transport.now())
     }
 
-    /// Takes events, fills transmit windows, resends what is due. Returns how much there was to do: 0 means nothing until the
-    /// card does something.
+    /// Takes events, fills transmit windows and retransmits packets that are due. Returns the amount of work done; 0 means that there is
+    /// nothing to do until the card acts.
     ///
     /// # Errors
-    /// See [`EndpointError`]: the endpoint cannot go on; drop it and open another.
+    /// See [`EndpointError`]: the endpoint has failed; drop it and open another.
     pub fn poll(&mut self) -> Result<usize, EndpointError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -515,7 +515,7 @@ impl Endpoint {
     fn step(&mut self) -> Result<usize, EndpointError> {
         let now = self.now();
         let mut work = self.take_events(now)?;
-        // After the events: an answer that is already here is no time-out, however long nobody polled.
+        // After the events: an answer that has already arrived prevents the timeout, even after a long time without a poll.
         self.sender.handle_timeout(now);
         self.retry_queries(now)?;
         work += self.poll_reads(now)?;
@@ -555,14 +555,14 @@ impl Endpoint {
                     self.counters.faults += 1 + u64::from(event.generation);
                     at_once = true;
                     if event.fault_reason() == Some(FaultReason::EventLost) {
-                        // Among them may be windows given back and entries completed: credits and mirror are wrong for good.
+                        // The lost events may include released windows and completed entries: credits and mirror stay wrong permanently.
                         return Err(self.events.overflowed(event.count));
                     }
                     let reason = event.fault_reason().map_or("unknown", FaultReason::name);
                     let (card, node) = (self.card.name(), event.node.get());
                     let (address, length) = (event.address, event.length);
                     if event.fault_reason() == Some(FaultReason::Violation) {
-                        // As of a peer that was let go just now, and has not heard of it.
+                        // For example, the region of the peer was closed just now, and the peer does not know it yet.
                         tracing::info!(card, node, %address, length, "a node tried to write where it may not, and was refused");
                     } else {
                         tracing::warn!(card, reason, node, %address, length, "the network interface reports a fault: look at its fault log");
@@ -572,7 +572,7 @@ impl Endpoint {
                 EventKind::Dropped => {
                     at_once = true;
                     self.resync.restart();
-                    // Never an error: it makes the mirror stale.
+                    // Never an error: the event marks the mirror as stale.
                     let _ = self.mirror.handle_event(&event);
                 }
                 _ => {
@@ -589,7 +589,8 @@ impl Endpoint {
         }
         if count > 0 {
             self.counters.events += count as u64;
-            // Before a fault is taken, the interface tells of no other one of its reason; before a Dropped event is, of no table.
+            // The NI reports no further fault of the same reason before the first one is consumed, and no table event before a Dropped
+            // event is.
             self.events.release(&self.ni, at_once)?;
         }
         if self.mirror.is_stale() {
@@ -598,57 +599,57 @@ impl Endpoint {
         Ok(count)
     }
 
-    /// The oldest transfer that has ended and was not handed out.
+    /// Returns the oldest completion that was not taken yet.
     #[must_use]
     pub fn next_completion(&mut self) -> Option<SendCompletion> {
         self.completions.pop_front()
     }
 
-    /// The oldest arrival that was not handed out.
+    /// Returns the oldest arrival that was not taken yet.
     #[must_use]
     pub fn next_notification(&mut self) -> Option<Notification> {
         self.notifications.pop_front()
     }
 
-    /// The oldest fault event of the NI that was not handed out, of the latest 256. `generation` says how many there were of its reason
-    /// before it that have no event of their own.
+    /// Returns the oldest fault event of the NI that was not taken yet, of the latest 256. Its `generation` is the number of earlier faults
+    /// of the same reason that have no event of their own.
     #[must_use]
     pub fn next_fault(&mut self) -> Option<Event> {
         self.faults.pop_front()
     }
 
-    /// Lets the card work: to be called in a loop that polls.
+    /// Relaxes in a polling loop: a spin-loop hint on hardware; lets a simulated card in this thread take a step.
     pub fn relax(&self) {
         self.card.shared.transport.relax();
     }
 
-    /// Waits until the transfer has ended. Completions of other transfers stay to be taken. Where there is nothing to do for longer than
-    /// a moment, this thread sleeps: until the card's interrupt, if interrupts were enabled before the endpoint was opened
-    /// ([`Card::enable_interrupts`]); otherwise for short spans. `timeout` counts the card's clock
-    /// ([`Backend::clock`](fpga_pci::Backend::clock)); where that is virtual, wall-clock time as well ([`fpga_pci::Deadline`]).
+    /// Waits until the transfer has ended. Completions of other transfers remain available. After a short time without work this thread
+    /// sleeps: until the card's interrupt, if interrupts were enabled before the endpoint was opened ([`Card::enable_interrupts`]),
+    /// otherwise for short times. `timeout` is on the card's clock ([`Backend::clock`](fpga_pci::Backend::clock)); if that clock is
+    /// virtual, on the wall clock as well ([`fpga_pci::Deadline`]).
     ///
     /// # Errors
-    /// [`EndpointError::TimedOut`] leaves the transfer under way.
+    /// [`EndpointError::TimedOut`] leaves the transfer in progress.
     pub fn wait(&mut self, ticket: SendTicket, timeout: Duration) -> Result<SendCompletion, EndpointError> {
         let late =
             |end: &Self| EndpointError::TimedOut { card: end.card.shared.name.clone(), waited: timeout };
         self.wait_until(timeout, late, |end| end.take_completion(ticket))
     }
 
-    /// Waits for the oldest arrival that was not handed out; otherwise as [`wait`](Self::wait).
+    /// Waits for the oldest arrival that was not taken yet; otherwise as [`wait`](Self::wait).
     ///
     /// # Errors
-    /// [`EndpointError::NoArrival`] after `timeout`; otherwise the endpoint cannot go on.
+    /// [`EndpointError::NoArrival`] after `timeout`; any other error means that the endpoint has failed.
     pub fn wait_notification(&mut self, timeout: Duration) -> Result<Notification, EndpointError> {
         let late =
             |end: &Self| EndpointError::NoArrival { card: end.card.shared.name.clone(), waited: timeout };
         self.wait_until(timeout, late, Self::next_notification)
     }
 
-    /// The transfer's end as a future: no runtime, no thread. Each poll drives the endpoint and lets the card work, and asks to be
-    /// polled again: what is waited for is in memory, and nobody signals it to a task. Where nothing has happened for a millisecond, each
-    /// poll takes a twentieth of a millisecond, in which this thread sleeps; an executor's other tasks on it wait for so long at most.
-    /// Dropping the future leaves the transfer under way. Several at once need a [`SharedEndpoint`].
+    /// Returns the transfer's completion as a future, without runtime or thread. Each poll drives the endpoint, lets a simulated card work,
+    /// and requests another poll: the result appears in memory, and nothing signals it to a task. After a millisecond without progress,
+    /// this thread sleeps in each poll for 50 us, which is the maximum delay of the executor's other tasks on this thread. Dropping the
+    /// future leaves the transfer in progress. Several futures at the same time need a [`SharedEndpoint`].
     pub fn completion(
         &mut self,
         ticket: SendTicket,
@@ -674,7 +675,7 @@ impl Endpoint {
         self.completions.remove(position)
     }
 
-    /// Writes a buffer to this card's memory through the endpoint's own channel: for cards with one H2C channel.
+    /// Writes a buffer to this card's memory through the endpoint's own channel, for cards with a single H2C channel.
     ///
     /// # Errors
     /// As [`H2cChannel::write`](crate::H2cChannel::write).
@@ -682,7 +683,7 @@ impl Endpoint {
         self.transmit.write(buffer, to, WaitOptions::default())
     }
 
-    /// Counts since the endpoint was opened.
+    /// Returns the counters since the endpoint was opened.
     #[must_use]
     pub fn counters(&self) -> EndpointCounters {
         EndpointCounters {
@@ -695,51 +696,52 @@ impl Endpoint {
         }
     }
 
-    /// The sender, for listings of op table and queues; `None` where the card makes all packets.
+    /// Returns the sender, for listings of op table and queues; `None` if the card sends all packets.
     #[must_use]
     pub fn sender(&self) -> Option<&Sender> {
         self.sender.host()
     }
 
-    /// The rules of transfers that name none.
+    /// Returns the default scheme of transfers.
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// All rules that this node goes by.
+    /// Returns all active schemes of this node.
     #[must_use]
     pub const fn schemes(&self) -> SchemeList {
         self.schemes
     }
 
-    /// The transfers that have not ended, as far as this host knows.
+    /// Returns the transfers that have not ended, as far as this host knows.
     #[must_use]
     pub fn transfers(&self) -> Vec<TransferView> {
         self.sender.transfers()
     }
 
-    /// The mirror of the receive registry and the escape channel, from events alone. Where the card had to drop events because this host
-    /// did not take them, the next poll reads it anew from the card's windows; until then it [is stale](Mirror::is_stale).
+    /// Returns the mirror of the receive registry and the escape channel, which is built from events. If the card had to drop events
+    /// because this host did not take them, the next poll resynchronises the mirror from the card's windows; until then it [is
+    /// stale](Mirror::is_stale).
     #[must_use]
     pub const fn mirror(&self) -> &Mirror {
         &self.mirror
     }
 
-    /// The oldest event that contradicted those before it and was not handed out, of the latest 256.
+    /// Returns the oldest event that contradicted earlier ones and was not taken yet, of the latest 256.
     #[must_use]
     pub fn next_mirror_fault(&mut self) -> Option<MirrorError> {
         self.mirror_faults.pop_front()
     }
 
-    /// Whether nothing is under way: no transfer, no read, no op, no window.
+    /// Returns whether nothing is in progress: no transfer, no read, no op, no window.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.sender.is_idle() && self.transmit.is_idle() && self.reads.is_idle()
     }
 }
 
-/// Keeps the latest. Returns how many were dropped for it.
+/// Appends `item` and keeps the latest [`MAX_KEPT_FAULTS`]. Returns the number of items dropped.
 fn keep<T>(queue: &mut VecDeque<T>, item: T) -> u64 {
     let full = queue.len() >= MAX_KEPT_FAULTS;
     if full {
@@ -750,14 +752,14 @@ fn keep<T>(queue: &mut VecDeque<T>, item: T) -> u64 {
 }
 
 impl Drop for Endpoint {
-    /// Switches events off before the ring's memory goes. The read's answer comes behind every event already on its way; without
-    /// one, the memory is kept out of use.
+    /// Disables events before the ring's memory is dropped. The answer of the read arrives after every event in flight; without an answer,
+    /// the memory is quarantined.
     fn drop(&mut self) {
         let pushing = match self.ni.write(at::CONTROL, 0).and_then(|()| self.ni.read(at::CONTROL)) {
             Ok(u32::MAX) => Some(QuarantineReason::DeviceGone),
             Err(error) if error.is_gone() => Some(QuarantineReason::DeviceGone),
             Ok(control) if control & at::control::EVENT_ENABLE == 0 => None,
-            // A reset has switched it off.
+            // A reset has disabled events.
             Err(MmioError::Stale { .. }) => None,
             Ok(_) | Err(_) => Some(QuarantineReason::IdleNotConfirmed),
         };

@@ -1,4 +1,4 @@
-//! How an endpoint is opened, and how one transfer is made.
+//! Options of endpoints and of single transfers.
 
 use std::time::Duration;
 
@@ -14,85 +14,88 @@ use super::SchemeList;
 use super::events::EventRing;
 use crate::ni::NiInfo;
 
-/// Learnt, but never below what a host that polls now and then needs to see an answer, and a full pipe to carry it.
+/// Adaptive, but never shorter than a host that polls occasionally needs to see an answer, and than a full pipe needs to carry it.
 const TIMEOUT: TimeoutPolicy = TimeoutPolicy::Adaptive {
     initial: Nanos::from_millis(1),
     least: Nanos::from_micros(100),
     most: Nanos::from_millis(100),
 };
 
-/// Packets of a message, if nothing else is asked for.
+/// Default number of packets of a message.
 const MESSAGE_PACKETS: u32 = 256;
 
-/// How to open an endpoint.
+/// Options for opening an endpoint.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EndpointOptions {
-    /// H2C channel that the endpoint takes for itself; `None`: the card's last. A card with one channel only is written through
+    /// H2C channel that the endpoint takes; `None`: the card's last one. On a card with a single channel, write with
     /// [`Endpoint::write`](super::Endpoint::write).
     pub channel: Option<u8>,
-    /// C2H channel that the endpoint takes for itself once it lets others read: it fetches their requests. `None`: the card's last.
+    /// C2H channel that the endpoint takes when it first lets others read, to fetch their requests. `None`: the card's last one.
     pub read_channel: Option<u8>,
-    /// Transfers of more bytes than this join the big-transfer queue; `None`: 16 KiB, or a segment if that is shorter.
+    /// Length in bytes above which a transfer joins the big-transfer queue; `None`: 16 KiB, or the segment size if that is smaller.
     pub big_threshold: Option<u32>,
-    /// Bytes of a segment; `None`: as many as a mask holds, at most 16 KiB. By other schemes than the registry's, bytes of a
-    /// message, rounded down to whole packets; `None`: 256 packets.
+    /// Size of a segment in bytes; `None`: the capacity of a mask, at most 16 KiB. Under message schemes, the size of a message in bytes,
+    /// rounded down to whole packets; `None`: 256 packets.
     pub segment_size: Option<u32>,
-    /// Rules that the card goes by, as sender and as receiver, of all transfers that name none; the nodes that it talks to have to go by them,
-    /// too. Default: the receive registry, whose sender is this host. By any other, the card makes transfers by itself. The interface is
-    /// told while it rests, and a change forgets what it has: so it holds as long as the endpoint is open.
+    /// Default scheme of the card, as sender and as receiver; its peers must run it too. Default: the receive registry, whose sender is
+    /// this host. Under any other scheme the card sends transfers by itself. The scheme is set while the NI is idle, and a change clears
+    /// the NI's state; therefore it is fixed while the endpoint is open.
     pub scheme: Scheme,
-    /// By which others transfers of the endpoint, and of others to it, may go ([`SendOptions::scheme`]); default: none. Only where the card's
-    /// interface has the capability MIXED. With the registry and others on together, each has half of the card's registry entries.
+    /// Additional schemes that transfers of this endpoint, and transfers to it, may use ([`SendOptions::scheme`]); default: none. Requires
+    /// the NI capability MIXED. If the registry and other schemes are active together, each side has half of the card's registry entries.
     pub other_schemes: SchemeList,
-    /// Round trip that the timers of schemes other than the registry's are made for: a little too long costs time where packets are
-    /// lost, too short makes packets be sent twice. Default 100 us.
+    /// Round trip time for which the timers of message schemes are set. Too long a value costs time when packets are lost; too short a
+    /// value causes spurious retransmissions. Default 100 us.
     pub round_trip: Duration,
-    /// Parameters of schemes other than the registry's, in place of the specification's; of the nodes that one talks to, the same. A window
-    /// that is given is that of each scheme that is on and has one.
+    /// Parameters of message schemes that replace those of the specification; peers must use the same ones. A given window applies to each
+    /// active scheme that has one.
     pub tuning: Tuning,
-    /// Entries of the event ring, a power of two from 64. Default 4096. Half of it is for what comes of packets in flight
-    /// ([`ops`](Self::ops)). The other half is for notifications of arrivals that nobody has polled for: once it is full, transfers to this
-    /// node that notify end as [not ready](fpga_protocol::sender::TransferError::ReceiverNotReady) at their senders. All others arrive whether
-    /// this endpoint is polled or not.
+    /// Number of entries of the event ring, a power of two from 64. Default 4096. Half of the ring is for events of packets in flight
+    /// ([`ops`](Self::ops)), the other half for notifications of arrivals that were not taken. While that half is full, transfers to this
+    /// node that request a notification end at their senders as [not ready](fpga_protocol::sender::TransferError::ReceiverNotReady). All
+    /// other transfers arrive whether or not this endpoint is polled.
     pub event_entries: u32,
-    /// User interrupt by which the card ends a wait that sleeps, 0 to 15. Default 0.
+    /// User interrupt with which the card ends the sleep of a wait, 0 to 15. Default 0.
     pub event_line: u8,
-    /// Random number of this life of the sender; `None`: from the system. Fixed only where a run must be repeatable.
+    /// Incarnation number of the sender; `None`: a random number from the system. Set it only if a run must be repeatable.
     pub incarnation: Option<u32>,
-    /// Report every packet that reaches the registry, so that the mirror can follow the masks of its segments too. Messages of the other
-    /// schemes are not reported packet by packet.
+    /// Report every packet that reaches the registry, so that the mirror can also follow the masks of its segments. Messages of other
+    /// schemes are not reported packet by packet. Default false.
     pub packet_events: bool,
-    /// Tell of every segment that is complete ([`Endpoint::next_segment`](super::Endpoint::next_segment)), besides the one notification of
-    /// each whole transfer: for whoever works on the first parts of a long transfer while the others are under way. They wait until they
-    /// are taken. The card drops such events where nobody polls: a transfer's notification stands for all of its segments, those among them
-    /// that were not told. Default: no.
+    /// Report every complete segment ([`Endpoint::next_segment`](super::Endpoint::next_segment)) in addition to the one notification of
+    /// each whole transfer, for applications that process the first parts of a long transfer while the others are in flight. Reports are
+    /// kept until they are taken. The card drops such events if the host does not poll; the transfer's notification then stands for all its
+    /// segments, including those not reported. Default false.
     pub segment_arrivals: bool,
-    /// Where the CDMA descriptors go in card memory; `None`: the last 64 KiB of it.
+    /// Card address of the CDMA descriptors; `None`: in the last 64 KiB of card memory.
     pub chain: Option<CardAddr>,
-    /// Silence after which a packet is sent again. Default: learnt from the round trips seen, at least 100 us.
+    /// Time without an acknowledgement after which a packet is retransmitted. Default: adaptive from the measured round trips, at least 100
+    /// us.
     pub timeout: TimeoutPolicy,
-    /// A transfer of which nothing was acknowledged for so long, and no "busy" came, is given up. Default 1 s.
+    /// Give-up time: a transfer ends with an error after this time without an acknowledgement or a "busy" answer. Default 1 s.
     pub give_up: Duration,
-    /// How long this card remembers what it has a part of without hearing of its sender: longer than any sender's `give_up`, by three packet
-    /// lifetimes (30 ms). `None`: 2 s, or twice this endpoint's own `give_up` if that is longer. Nodes that [ask](super::Endpoint::wait_peer) are
-    /// refused where they are more patient; others must not be.
+    /// Registry timeout: time that this card keeps a partly received transfer without packets of its sender. It must be longer than any
+    /// sender's `give_up` by three packet lifetimes (30 ms). `None`: 2 s, or twice this endpoint's own `give_up` if that is longer. The
+    /// endpoint of a node that [queries](super::Endpoint::wait_peer) this one refuses transfers to it if its own give-up time is too long;
+    /// other nodes must not have a longer one.
     pub registry_timeout: Option<Duration>,
-    /// How long this card keeps a packet whose segment's first one has not come, in whole microseconds. Default 1 ms; longer than
-    /// four round trips (spec 2.2.4), so more where the network or the other side is software. What waits in vain is refused and
-    /// sent again.
+    /// Escape timeout: time that this card keeps a packet that arrived before the start packet of its segment, in whole microseconds.
+    /// Default 1 ms. It must be longer than four round trips (spec 2.2.4), so increase it if the network or the other side is software.
+    /// After the timeout the packet is refused and retransmitted.
     pub escape_timeout: Duration,
-    /// Packets in flight: entries of the op table, 1 to 32768, and about a quarter of the event ring's at most; `None`: 256, or as many as the
-    /// event ring has room for. Long ways take more: two and a half times a link's bandwidth-delay product where packets are lost
-    /// ([`fpga_protocol::sender::SenderConfig::op_entries`]).
+    /// Maximum number of packets in flight: entries of the op table, 1 to 32768, and at most about a quarter of the event ring's entries;
+    /// `None`: 256, or fewer if the event ring has less space. Long paths need more: two and a half times the link's bandwidth-delay
+    /// product if packets are lost ([`fpga_protocol::sender::SenderConfig::op_entries`]).
     pub ops: Option<u32>,
-    /// Transfers queued or under way, 1 to 2^20; `None`: 1024. Of those that the card makes, never more than it has room for, and than the event
-    /// ring has room for their ends.
+    /// Maximum number of transfers queued or in progress, 1 to 2^20; `None`: 1024. Transfers that the card sends are also limited by the
+    /// card's capacity and by the event ring's space for their completions.
     pub transfers: Option<u32>,
-    /// Nodes that may have transfers at once, 1 to 8192; `None`: 64.
+    /// Maximum number of nodes with transfers at the same time, 1 to 8192; `None`: 64.
     pub destinations: Option<u32>,
-    /// Bytes of the copy engine's data path, 4 to 64, where it was built without data realignment (DRE, PG034): what is sent then has to
-    /// begin at a multiple of it, and what does not is refused. No register tells. `None`: the build realigns, and sources are anywhere.
+    /// Width of the CDMA engine's data path in bytes, 4 to 64, if it was built without data realignment (DRE, PG034). Source addresses must
+    /// then be multiples of it; others are refused. No register reports this property. `None`: the build realigns, and sources may have any
+    /// address.
     pub source_alignment: Option<u32>,
 }
 
@@ -129,18 +132,18 @@ impl Default for EndpointOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendOptions {
-    /// Who tells the receiving application. Default: its own card, when the last packet arrives. A notification needs room in the
-    /// receiving host's event ring: without it, the transfer ends as
-    /// [not ready](fpga_protocol::sender::TransferError::ReceiverNotReady). [`Notify::None`] needs nothing of that host.
+    /// Notification of the receiving application. Default: by the receiving card, when the last packet arrives. A notification needs a free
+    /// slot in the receiving host's event ring; without one, the transfer ends as [not
+    /// ready](fpga_protocol::sender::TransferError::ReceiverNotReady). [`Notify::None`] needs no slot.
     pub notify: Notify,
-    /// Give up after this long, whatever the progress. A receiver that is not ready for the notification is tried for so long; without
-    /// a deadline, for [`give_up`](EndpointOptions::give_up).
+    /// Time after which the transfer is given up, regardless of progress. A receiver that is not ready for the notification is retried
+    /// until then; without a deadline, for [`give_up`](EndpointOptions::give_up).
     pub deadline: Option<Duration>,
-    /// Goes before transfers of a lower priority that wait; 0 is the lowest and the default. Strict: as long as higher ones wait,
-    /// lower ones do too.
+    /// Priority: the transfer is served before waiting transfers of lower priority; 0 is the lowest and the default. Priorities are strict:
+    /// as long as higher ones wait, lower ones wait too.
     pub priority: u8,
-    /// By which rules, of those that the endpoint was opened with; `None`: by its default ones ([`EndpointOptions::scheme`]). A read's request
-    /// goes by them, and so does its answer.
+    /// Scheme, one of those that the endpoint was opened with; `None`: the default scheme ([`EndpointOptions::scheme`]). A read uses it for
+    /// the request and for the answer.
     pub scheme: Option<Scheme>,
 }
 
@@ -151,28 +154,28 @@ impl Default for SendOptions {
 }
 
 impl SendOptions {
-    /// Before which others.
+    /// Sets the priority.
     #[must_use]
     pub const fn priority(mut self, priority: u8) -> Self {
         self.priority = priority;
         self
     }
 
-    /// By which rules.
+    /// Sets the scheme.
     #[must_use]
     pub const fn scheme(mut self, scheme: Scheme) -> Self {
         self.scheme = Some(scheme);
         self
     }
 
-    /// Who tells the receiving application.
+    /// Sets the notification of the receiving application.
     #[must_use]
     pub const fn notify(mut self, notify: Notify) -> Self {
         self.notify = notify;
         self
     }
 
-    /// Give up after `deadline`.
+    /// Sets the time after which the transfer is given up.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -180,7 +183,7 @@ impl SendOptions {
     }
 }
 
-/// Registers for the parameters of schemes, in the order of their offsets; the first scheme that cannot have them, if there is one.
+/// Returns the registers of the scheme parameters with their values. The error is the first scheme that does not support them.
 pub(super) fn parameters(options: &EndpointOptions) -> Result<Vec<(u32, u32)>, Scheme> {
     let tuning = &options.tuning;
     if let Some(scheme) = schemes(options).iter().find(|scheme| !tuning.fits(*scheme)) {
@@ -203,17 +206,17 @@ pub(super) fn parameters(options: &EndpointOptions) -> Result<Vec<(u32, u32)>, S
     Ok(registers)
 }
 
-/// The register of each scheme's window.
+/// Returns each scheme with the register of its window.
 fn windows() -> impl Iterator<Item = (Scheme, u32)> {
     Scheme::ALL.iter().map(|scheme| (*scheme, at::SCHEME_WINDOW + 4 * scheme.value()))
 }
 
-/// All schemes that the endpoint goes by.
+/// Returns all schemes of the endpoint.
 pub(super) fn schemes(options: &EndpointOptions) -> SchemeList {
     options.other_schemes.with(options.scheme)
 }
 
-/// Packets of a message, where the card makes them.
+/// Returns the number of packets of a message that the card sends.
 pub(super) fn message_packets(options: &EndpointOptions, info: &NiInfo) -> u32 {
     let whole =
         options.segment_size.map(|bytes| bytes.checked_shr(info.packet_size_log2.into()).unwrap_or(0));
@@ -237,21 +240,22 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config
 }
 
-/// Packets in flight that the event ring has room for. Half of it is for what comes of them: at worst two events each, the acknowledgement
-/// and the end of a segment of one packet; one for each window given back and each reason of faults, and one for dropped events.
+/// Returns the maximum number of packets in flight that the event ring has space for. Half of the ring is for their events: at most two
+/// each, the acknowledgement and the end of a segment of one packet; plus one for each released window, one for each fault reason, and one
+/// for dropped events.
 pub(super) fn max_ops(options: &EndpointOptions, info: &NiInfo) -> u32 {
     let half = EventRing::entries_of(info, options.event_entries) / 2;
     let commands = if schemes(options).has_messages() { max_commands(options, info) } else { 0 };
     (half.saturating_sub(commands) / 2).saturating_sub(single_events(info).div_ceil(2)).max(1)
 }
 
-/// Events of a host's own doing that come one at a time: of a window given back, of a reason of faults, of dropped events.
+/// Returns the number of host events that occur one at a time: one per released window, one per fault reason, one for dropped events.
 fn single_events(info: &NiInfo) -> u32 {
     1 + info.windows.count + FaultReason::ALL.iter().map(|_| 1).sum::<u32>()
 }
 
-/// Transfers that the card may have: as many as it has room for, and as the event ring has room for their ends. Where this host sends packets,
-/// too, the answers to those have at least the other half of that room.
+/// Returns the maximum number of transfers that the card may hold: limited by the card's capacity and by the event ring's space for their
+/// ends. If this host also sends packets, their acknowledgements get at least the other half of that space.
 pub(super) fn max_commands(options: &EndpointOptions, info: &NiInfo) -> u32 {
     let own = (EventRing::entries_of(info, options.event_entries) / 2).saturating_sub(single_events(info));
     let share = if schemes(options).contains(Scheme::Registry) { own / 2 } else { own };
@@ -259,8 +263,8 @@ pub(super) fn max_commands(options: &EndpointOptions, info: &NiInfo) -> u32 {
     asked.min(info.command_entries).min(share).max(1)
 }
 
-/// Everything that the chain copies besides sources has to suit an engine without realignment, too: where windows take payload and
-/// commit word, and where the packets of a source begin. Its slots are made of lines of 64 bytes.
+/// Checks that everything that the chain copies besides sources also suits an engine without realignment: the window offsets of payload and
+/// commit word, and the start of each packet in a source. The chain's slots consist of 64-byte lines.
 pub(super) fn check_source_alignment(
     options: &EndpointOptions,
     info: &NiInfo,

@@ -1,4 +1,4 @@
-//! What other nodes can do: asked by small packets (HELLO, spec section 1), remembered until something says that it has changed.
+//! Capabilities of other nodes, queried by small packets (HELLO, spec section 1) and cached until they may have changed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,35 +12,35 @@ use fpga_protocol::sender::TransferError;
 
 use super::{Endpoint, EndpointError, SchemeList, SendCompletion, SendError};
 
-/// How soon a question without an answer is asked again; doubled each time.
+/// Time after which an unanswered query is repeated; doubled each time.
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
-/// At the longest.
+/// Maximum time between two queries.
 const MAX_RETRY_INTERVAL: Nanos = Nanos::from_millis(100);
 
-/// What a node can do, as it has said itself.
+/// Capabilities of a node, as it reported them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peer {
     /// The node.
     pub node: NodeId,
-    /// Its life when it said so: another one may have another build.
+    /// Incarnation of the node at that time: another incarnation may have another build.
     pub incarnation: Incarnation,
-    /// Newest wire version that it speaks.
+    /// Newest wire version that it supports.
     pub wire_version: u8,
-    /// Payload bytes of a full packet, as a power of two.
+    /// Payload bytes of a full packet, as log2.
     pub packet_size_log2: u8,
-    /// Most packets of a segment that it can receive.
+    /// Maximum number of packets of a segment that it can receive.
     pub mask_bits: u16,
-    /// What its card can do.
+    /// Capabilities of its card.
     pub capabilities: Capabilities,
-    /// Schemes that its endpoint goes by.
+    /// Active schemes of its endpoint.
     pub schemes: SchemeList,
-    /// How long its registry waits for a silent sender.
+    /// Registry timeout: time that its registry waits for a silent sender.
     pub registry_timeout: Duration,
 }
 
 impl Peer {
-    /// What an answer says; `None` if it says what no node can be.
+    /// Decodes an answer; `None` if it has values that no node can have.
     fn of(event: &Event) -> Option<Self> {
         let fits = (6..=12).contains(&event.tries) && (1..=256).contains(&event.index);
         fits.then_some(Self {
@@ -56,76 +56,76 @@ impl Peer {
     }
 }
 
-/// Why a transfer to a node cannot go well, as far as the node has said what it can do.
+/// Reason why a transfer to a node would fail, according to the node's reported capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Mismatch {
-    /// Packets of another size.
+    /// The packet sizes differ.
     #[error(
         "takes packets of {theirs} bytes, and this card makes them of {ours}: load builds with the same packet size"
     )]
     PacketSize {
-        /// Bytes of a full packet here.
+        /// Payload bytes of a full packet at this node.
         ours: u32,
-        /// And there.
+        /// Payload bytes of a full packet at the other node.
         theirs: u32,
     },
-    /// A segment of more packets than its mask has bits.
+    /// A segment has more packets than the node's mask has bits.
     #[error(
         "takes segments of at most {theirs} packets, and this transfer has one of {ours}: open this endpoint with shorter segments (EndpointOptions::segment_size)"
     )]
     Segment {
-        /// Packets of the transfer's longest segment.
+        /// Number of packets of the transfer's longest segment.
         ours: u32,
-        /// Bits of its mask.
+        /// Number of bits of the node's mask.
         theirs: u16,
     },
-    /// It forgets a silent sender before this endpoint gives up: a transfer could begin anew there what it has forgotten.
+    /// The node's registry timeout is shorter than this endpoint needs: a transfer could begin again after the node has released its entry.
     #[error(
         "forgets a silent sender after {theirs:?}, and this endpoint needs {ours:?}: be less patient here (EndpointOptions::give_up), or more so there (EndpointOptions::registry_timeout)"
     )]
     Timeout {
-        /// The least that this endpoint needs.
+        /// Minimum registry timeout that this endpoint needs.
         ours: Duration,
-        /// How long it waits.
+        /// Registry timeout of the node.
         theirs: Duration,
     },
-    /// It does not go by the scheme of the transfer.
+    /// The node does not run the scheme of the transfer.
     #[error(
         "does not go by the scheme {ours}, but by {theirs}: name one of these (SendOptions::scheme), or open both endpoints with the same (EndpointOptions)"
     )]
     Scheme {
-        /// The scheme of the transfer.
+        /// Scheme of the transfer.
         ours: Scheme,
-        /// Those that it goes by.
+        /// Active schemes of the node.
         theirs: SchemeList,
     },
 }
 
-/// A node that was asked.
+/// State of a queried node.
 #[derive(Debug, Clone, Copy)]
 struct PendingQuery {
-    /// The answer, if there is one.
+    /// Answer, if it has arrived.
     peer: Option<Peer>,
-    /// When to ask again, and how long to wait then; [`Nanos::MAX`] if not.
+    /// Time of the next query; [`Nanos::MAX`] if none is due. `wait` is the interval after it.
     again: Nanos,
     wait: Nanos,
-    /// When to stop asking.
+    /// Time after which the query is not repeated.
     until: Nanos,
 }
 
-/// The nodes that were asked. Answers of others are not kept: who sends them decides nothing here.
+/// Queried nodes. Answers of other nodes are not kept, because they decide nothing here.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     asked: BTreeMap<NodeId, PendingQuery>,
-    /// Nobody has to be asked again before this; it may be early.
+    /// Time before which no query is due; it may be too early.
     next: Option<Nanos>,
-    /// Answers so far.
+    /// Number of answers so far.
     answers: u64,
 }
 
 impl Peers {
-    /// When somebody is to be asked again.
+    /// Returns the time of the next query.
     pub(super) const fn next(&self) -> Option<Nanos> {
         self.next
     }
@@ -137,12 +137,12 @@ impl Peers {
         }
     }
 
-    /// How many answers there were so far.
+    /// Returns the number of answers so far.
     pub(super) const fn answers(&self) -> u64 {
         self.answers
     }
 
-    /// How a transfer has failed may say that a node is not what it was.
+    /// Drops the cached answer of a node if the way a transfer failed indicates that the node has changed.
     pub(super) fn invalidate(&mut self, done: &SendCompletion) {
         let changed = matches!(
             done.result,
@@ -158,8 +158,8 @@ impl Peers {
 }
 
 impl Endpoint {
-    /// Asks `node` what it can do, and, by [`poll`](Self::poll), again until it answers or has been silent for `patience`: either
-    /// packet may be lost. [`peer`](Self::peer) has the answer then; what an earlier one said is forgotten.
+    /// Queries the capabilities of `node`. [`poll`](Self::poll) repeats the query until the node answers or has been silent for `patience`,
+    /// because either packet may be lost. [`peer`](Self::peer) then returns the answer; an earlier one is dropped.
     ///
     /// # Errors
     /// [`EndpointError::Option`] for [`NodeId::ANY`], [`EndpointError::Mmio`].
@@ -187,14 +187,14 @@ impl Endpoint {
             .map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })
     }
 
-    /// What `node` has said that it can do; `None` if it was not asked, has not answered, or a transfer to it has failed since in
-    /// a way that a node which was restarted makes them fail.
+    /// Returns the reported capabilities of `node`; `None` if it was not queried, has not answered, or a transfer to it has failed since in
+    /// a way that indicates a restart.
     #[must_use]
     pub fn peer(&self, node: NodeId) -> Option<Peer> {
         self.peers.asked.get(&node)?.peer
     }
 
-    /// Asks `node` what it can do and waits for the answer. From then on transfers that it could not take are refused before
+    /// Queries the capabilities of `node` and waits for the answer. From then on, transfers that it could not receive are refused before
     /// anything is sent ([`SendError::Peer`]).
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl Endpoint {
         self.wait_until(timeout, late, |end| end.peer(node))
     }
 
-    /// Asks those again who have not answered.
+    /// Repeats unanswered queries that are due.
     pub(super) fn retry_queries(&mut self, now: Nanos) -> Result<(), EndpointError> {
         if self.peers.next.is_none_or(|next| next > now) {
             return Ok(());
@@ -228,7 +228,7 @@ impl Endpoint {
         due.into_iter().try_for_each(|node| self.send_hello(node))
     }
 
-    /// Refuses a transfer of `length` bytes by a scheme that is not on, or that `node` has said it cannot take.
+    /// Refuses a transfer of `length` bytes under a scheme that is not active, or that `node` has reported it cannot receive.
     pub(super) fn check_peer(
         &self,
         node: NodeId,
@@ -258,7 +258,7 @@ impl Endpoint {
         if patience < least {
             return Some(Mismatch::Timeout { ours: least, theirs: patience });
         }
-        // Messages know no mask.
+        // Messages have no mask.
         let sender = self.sender.host().filter(|_| scheme == Scheme::Registry)?;
         let longest = u32::try_from(length).unwrap_or(u32::MAX).min(sender.config().segment_size);
         let packets = packet_count(longest, ours);

@@ -1,4 +1,4 @@
-//! Numbers that nobody else has.
+//! Random numbers for keys and incarnations.
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -6,8 +6,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::EndpointError;
 use crate::name::CardName;
 
-/// A random number of the system's, or an error: a machine that has just started may have none for a long time, and asking without
-/// this flag would wait for it without end (getrandom(2)).
+/// Returns a random number of the system, or an error. A machine that has just started may have none for a long time, and without this flag
+/// the call would wait for it indefinitely (getrandom(2)).
 pub(super) fn random(card: &CardName) -> Result<u64, EndpointError> {
     random_by(card, |bytes| getrandom(bytes, GetRandomFlags::NONBLOCK))
 }
@@ -18,7 +18,7 @@ fn random_by(
 ) -> Result<u64, EndpointError> {
     let mut bytes = [0; 8];
     match fill(&mut bytes) {
-        // Up to 256 bytes come whole (getrandom(2)).
+        // Up to 256 bytes are always returned completely (getrandom(2)).
         Ok(8) => Ok(u64::from_ne_bytes(bytes)),
         Ok(_) | Err(Errno::AGAIN) => Err(EndpointError::NoRandomSource { card: card.clone() }),
         Err(errno) => Err(EndpointError::Random { card: card.clone(), reason: errno.to_string() }),

@@ -1,4 +1,4 @@
-//! Memory windows: what peers may write.
+//! Memory windows: regions that peers may write.
 
 use fpga_firmware::NodeId;
 use fpga_firmware::generated::{self, memory as at};
@@ -9,29 +9,28 @@ use super::{Endpoint, EndpointError, random};
 use crate::ni::Block;
 use crate::range::CardRange;
 
-/// Memory windows used at most, whatever the card says that it has.
+/// Maximum number of memory windows used, regardless of the number that the card reports.
 pub(super) const MAX_WINDOWS: u32 = 4096;
 
-/// A piece of a node's card memory that another node may write: what its owner hands to the sender, by whatever way the
-/// application has.
+/// Region of a node's card memory that another node may write. Its owner passes it to the sender by means of the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteRegion {
-    /// The node whose memory it is.
+    /// Node that owns the memory.
     pub node: NodeId,
-    /// First byte.
+    /// First address.
     pub address: CardAddr,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// The key that packets must carry. It protects against accidents and against strangers that cannot listen on the network;
-    /// it is not cryptography.
+    /// Key that packets must carry. It protects against accidents and against unknown senders that cannot read the network's traffic; it is
+    /// not cryptography.
     pub key: u64,
 }
 
-/// An opened region at its owner: what to close it with.
+/// Handle of an opened region at its owner, needed to close it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RegionHandle {
     index: u32,
-    /// What senders need.
+    /// Description of the region for senders.
     pub remote: RemoteRegion,
 }
 
@@ -45,7 +44,7 @@ pub(super) fn close_all(block: &Block, count: u32) -> Result<(), MmioError> {
 }
 
 impl Endpoint {
-    /// Lets `source` ([`NodeId::ANY`]: every node) write `range` of this card's memory.
+    /// Opens `range` of this card's memory for writes of node `source` ([`NodeId::ANY`]: every node).
     ///
     /// # Errors
     /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Mmio`].
@@ -57,7 +56,7 @@ impl Endpoint {
         self.open_window(source, range)
     }
 
-    /// Whether a region is still open.
+    /// Returns whether a region is still open.
     pub(super) fn is_open(&self, region: &RegionHandle) -> bool {
         self.regions.get(region.index as usize).copied().flatten() == Some(region.remote.key)
     }
@@ -83,7 +82,7 @@ impl Endpoint {
             block.write_pair(at::KEY_LOW, key)?;
             block.write(at::PERMISSIONS, generated::Permissions::WRITE.bits())?;
             block.write(at::COMMIT, generated::MEMORY_COMMIT_INSTALL)?;
-            // A packet of a sender that has the region must not overtake it.
+            // A packet of a sender that receives the region must not overtake the window's registers.
             block.flush(at::INDEX)
         };
         install().map_err(|source| EndpointError::Mmio { card: card(), source })?;
@@ -94,12 +93,12 @@ impl Endpoint {
         Ok(RegionHandle { index: number, remote })
     }
 
-    /// Takes the permission back: later packets for the region are refused. A region that is closed already stays closed.
+    /// Closes a region: later packets for it are refused. Has no effect if it is already closed.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn close_region(&mut self, region: &RegionHandle) -> Result<(), EndpointError> {
-        // Another region, or another endpoint's, may have the place by now.
+        // The index may belong to another region by now, or to a region of another endpoint.
         if !self.is_open(region) {
             return Ok(());
         }

@@ -1,55 +1,55 @@
-//! The mirror after dropped events: read anew from the card's windows.
+//! Resynchronisation of the mirror from the card's windows after dropped events.
 //!
-//! The card drops events that only describe its tables where this host does not take them, and posts one Dropped event. When that was taken
-//! and given back, such events are posted again, so the windows can be read: what changes behind the reading is told. This costs a few
-//! register reads per entry, and nothing where no event was dropped.
+//! If this host does not take events, the card drops events that only describe its tables, and posts one Dropped event. After that event is
+//! taken and its credit returned, such events are posted again. Then the windows can be read, because an event reports every later change.
+//! The cost is a few register reads per entry, and only after dropped events.
 
 use fpga_firmware::generated::ni as at;
 use fpga_protocol::Nanos;
 
 use super::{Endpoint, EndpointError};
 
-/// Entries and slots that one poll reads at most.
+/// Maximum number of entries and slots that one poll reads.
 const ROWS: u32 = 1024;
-/// After a reading, polls do without another one for so many times as long as it took: a host that is always late is not slowed
-/// down further.
+/// Pause between two resynchronisations, as a multiple of the time that the last one took. It keeps a host that is always late from being
+/// slowed down further.
 const RESYNC_PAUSE_FACTOR: u64 = 8;
 
-/// How far the reading is.
+/// Progress of the resynchronisation.
 #[derive(Debug, Default)]
 pub(super) struct Resync {
-    /// Entries and slots that were read; 0: it has not begun.
+    /// Number of entries and slots read; 0: not begun.
     rows: u32,
-    /// When it began.
+    /// Start time.
     began: Nanos,
-    /// No reading begins before.
+    /// Time before which no resynchronisation begins.
     not_before: Nanos,
-    /// The last event that may tell again what was read.
+    /// Number of the last event that may repeat a change that was already read.
     settles: Option<u32>,
 }
 
 impl Resync {
-    /// Events were dropped: what was read before does not count.
+    /// Restarts after dropped events: earlier reads are invalid.
     pub(super) const fn restart(&mut self) {
         self.rows = 0;
         self.settles = None;
     }
 
-    /// When a mirror that is stale can be read.
+    /// Returns the earliest time at which a stale mirror can be read.
     pub(super) const fn due(&self) -> Nanos {
         self.not_before
     }
 
-    /// Whether the event of this running number comes behind everything that may tell again what was read. To be asked before each event
-    /// is taken over.
+    /// Returns whether the event with this running number comes after all events that may repeat changes that were already read. Call it
+    /// before each event is applied.
     pub(super) fn is_resync_complete(&mut self, event: u32) -> bool {
         self.settles.take_if(|last| event.wrapping_sub(*last).wrapping_sub(1) < u32::MAX / 2).is_some()
     }
 }
 
 impl Endpoint {
-    /// Reads the card's windows into the mirror if events were dropped. To be called when every event that has arrived was taken, and given
-    /// back to the card.
+    /// Reads the card's windows into the mirror if events were dropped. Call it when every event that has arrived was taken and its credit
+    /// returned to the card.
     pub(super) fn resynchronise(&mut self) -> Result<(), EndpointError> {
         let now = self.now();
         if !self.mirror.is_stale() || self.resync.not_before > now {
@@ -79,7 +79,7 @@ impl Endpoint {
         let mmio = |source| EndpointError::Mmio { card: self.card.shared.name.clone(), source };
         let posted = self.ni.read(at::EVENT_POSTED).map_err(mmio)?;
         let dropped = self.ni.read(at::EVENTS_DROPPED).map_err(mmio)?;
-        // The register is the low half of the count.
+        // The register has the low half of the count.
         let more = dropped.wrapping_sub(low(self.counters.events_dropped));
         self.counters.events_dropped += u64::from(more);
         self.counters.mirror_resyncs += 1;
@@ -97,7 +97,7 @@ impl Endpoint {
     }
 }
 
-/// The low 32 bits of a count.
+/// Returns the low 32 bits of a count.
 fn low(count: u64) -> u32 {
     let [a, b, c, d, ..] = count.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])

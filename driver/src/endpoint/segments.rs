@@ -1,4 +1,4 @@
-//! For applications that want to know of parts of a transfer: each segment, when it is complete.
+//! Reports of complete segments, for applications that process parts of a transfer.
 
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::{Incarnation, NodeId, SegmentIndex, TransferId};
@@ -7,39 +7,38 @@ use fpga_registers::CardAddr;
 
 use super::Endpoint;
 
-/// A segment of a transfer is complete in this card's memory; others of its transfer may not be.
+/// Arrival of a segment in this card's memory. Other segments of its transfer may be incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentArrival {
-    /// Who sent it.
+    /// Sending node.
     pub node: NodeId,
-    /// The sender's life.
+    /// Incarnation of the sender.
     pub incarnation: Incarnation,
-    /// The sender's number of the transfer.
+    /// Number of the transfer at its sender.
     pub transfer: TransferId,
-    /// Which segment of it. By other schemes than the registry's, the number of a message, which says nothing about its place.
+    /// Index of the segment. Under message schemes, the number of a message, which does not give its position.
     pub segment: SegmentIndex,
-    /// Segments of the transfer. By other schemes, its messages that were not complete when this one began.
+    /// Number of segments of the transfer. Under message schemes, the number of its messages that were incomplete when this one began.
     pub segment_count: u32,
-    /// Where it is.
+    /// Card address of the data.
     pub address: CardAddr,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Card time at which it was complete, in nanoseconds.
+    /// Card time of the completion, in nanoseconds.
     pub time: u64,
 }
 
 impl Endpoint {
-    /// The oldest segment that is complete and was not handed out, where the endpoint was opened to tell of them
-    /// ([`EndpointOptions::segment_arrivals`](super::EndpointOptions::segment_arrivals)). All of a transfer's come before its notification;
-    /// those of reads are not told.
+    /// Returns the oldest complete segment that was not taken yet, if the endpoint was opened with
+    /// [`EndpointOptions::segment_arrivals`](super::EndpointOptions::segment_arrivals). All segments of a transfer come before its
+    /// notification. Segments of reads are not reported.
     #[must_use]
     pub fn next_segment(&mut self) -> Option<SegmentArrival> {
         self.segments.as_mut()?.pop_front()
     }
 
-    /// Keeps what an event says of a complete segment: where it lies, its registration has told. To be called before the mirror takes the
-    /// event.
+    /// Records the segment of a completion event; its range is known from its registration. Call it before the mirror processes the event.
     pub(super) fn note_segment(&mut self, event: &Event) {
         if self.segments.is_none() || event.kind != EventKind::Completed {
             return;

@@ -1,4 +1,4 @@
-//! Who makes packets of transfers: this host, by the registry's rules, or the card's interface, by any other's. Both, where both are on.
+//! Sender selection: the host sends under the registry scheme, the card's NI under any message scheme, or both are active.
 
 use fpga_firmware::event::Event;
 use fpga_firmware::generated::Scheme;
@@ -8,13 +8,13 @@ use fpga_protocol::sender::{
     Command, Completion, Sender, SenderCounters, SubmitError, Ticket, TransferView, Transmit,
 };
 
-/// A sender, what stands for the card's, or both. Their tickets are different ones.
+/// Host sender, table of the card's transfers, or both. Their tickets are distinct.
 #[derive(Debug)]
 pub(super) struct SenderSet {
     host: Option<Box<Sender>>,
     card: Option<Box<CommandTable>>,
     default: Scheme,
-    /// The card's has its turn: neither keeps the other waiting for windows.
+    /// The card is served next, so that neither side blocks the other from windows.
     card_is_next: bool,
 }
 
@@ -23,12 +23,12 @@ impl SenderSet {
         Self { host: host.map(Box::new), card: card.map(Box::new), default, card_is_next: false }
     }
 
-    /// This host's sender, if any transfer may go by it.
+    /// Returns the host sender, if any transfer may use it.
     pub(super) fn host(&self) -> Option<&Sender> {
         self.host.as_deref()
     }
 
-    /// Queues a transfer by `scheme`, or by the endpoint's default one.
+    /// Queues a transfer under `scheme`, or under the endpoint's default scheme.
     pub(super) fn submit(
         &mut self,
         now: Nanos,
@@ -57,14 +57,14 @@ impl SenderSet {
             || self.card.as_mut().is_some_and(|commands| commands.handle_event(now, event))
     }
 
-    /// The card's has timers of its own.
+    /// Handles the host sender's timers; the card has its own.
     pub(super) fn handle_timeout(&mut self, now: Nanos) {
         if let Some(sender) = &mut self.host {
             sender.handle_timeout(now);
         }
     }
 
-    /// When the next timer of this host's runs out.
+    /// Returns the time of the host sender's next timer.
     pub(super) fn poll_timeout(&self) -> Option<Nanos> {
         self.host.as_ref()?.poll_timeout()
     }
@@ -94,7 +94,7 @@ impl SenderSet {
         self.card.as_ref().map_or(host, |commands| host.merged(commands.counters()))
     }
 
-    /// Bytes of a full segment, or message: the shorter, where there are both.
+    /// Returns the size of a full segment or message in bytes; the smaller one if both are active.
     pub(super) fn segment_size(&self) -> u32 {
         let segment = self.host.as_ref().map(|sender| sender.config().segment_size);
         let message =

@@ -1,8 +1,8 @@
-//! From a `Transmit` of the engine to packets: header blocks and descriptors by H2C, payload by the CDMA chain.
+//! Transmit path from a `Transmit` of the engine to packets: header blocks and descriptors by H2C, payload by the CDMA chain.
 //!
-//! A transmit takes one window (the NI's) and one chain slot (ours): host staging for the header block and two CDMA
-//! descriptors, and their place in card memory (module `chain`). Both are in the card's hands from the upload until the NI's
-//! window-free event, which says that the chain has passed the slot and the packets have left.
+//! A transmit uses one window (of the NI) and one chain slot (of the host): host staging memory for the header block and two CDMA
+//! descriptors, and their place in card memory (module `chain`). Both belong to the card from the upload until the NI's window-free event,
+//! which shows that the chain has passed the slot and the packets have left.
 
 use std::collections::VecDeque;
 
@@ -25,52 +25,52 @@ use crate::ni::{NiInfo, TransmitWindows};
 use crate::store::host_range;
 use crate::wait::IDLE_TIMEOUT_NS;
 
-/// Host staging per slot: the longest header block and a chain slot, on lines of their own.
+/// Host staging memory per slot in bytes: the longest header block and a chain slot, on separate cache lines.
 const STAGING_BYTES: usize = (window::MAX_HEADER_BLOCK + SLOT_BYTES).next_multiple_of(64);
-/// The slot's place in its staging.
+/// Offset of the chain slot in its staging memory.
 const STAGED_SLOT: usize = window::MAX_HEADER_BLOCK.next_multiple_of(64);
-/// Nothing came back for this long: look at the copy engine, and again each time that this long has gone by.
+/// Time without a released window after which the CDMA engine's status is read, and interval of further reads, in nanoseconds.
 const STALL_CHECK_NS: u64 = 10_000_000;
-/// The same as a span.
+/// The same as [`Nanos`].
 pub(super) const POLL_INTERVAL: Nanos = Nanos::new(STALL_CHECK_NS);
-/// A pause between two polls counts for no more than this.
+/// Maximum time that counts for a pause between two polls, in nanoseconds.
 const PAUSE_NS: u64 = 200_000_000;
 
-/// A slot on its way to the card.
+/// Slot in flight to the card.
 #[derive(Debug)]
 struct StagedSlot {
-    /// The second of its two transfers: when it has ended, both have.
+    /// Ticket of the second of its two transfers: when it has ended, both have.
     ticket: Ticket,
 }
 
-/// Windows, chain and the channel that feeds them.
+/// Windows, chain, and the channel that feeds them.
 #[derive(Debug)]
 pub(super) struct TransmitPath {
     uploads: VecDeque<StagedSlot>,
-    // In drop order: the engines stop before the memory goes that they read.
+    // In drop order: the engines stop before the memory that they read is dropped.
     h2c: Engine,
     chain: Chain,
     /// `None` once it is in quarantine.
     staging: Option<RegisteredMemory>,
     windows: TransmitWindows,
-    /// Bit n: window n is ours to fill.
+    /// Bit n: window n is free for the host to fill.
     free: u32,
-    /// Which chain slot each window in the card's hands uses.
+    /// Chain slot of each window that the card holds.
     slot_of: [u32; 32],
-    /// Bit n: chain slot n is in the card's hands.
+    /// Bit n: the card holds chain slot n.
     busy: u64,
     sequence: u32,
-    /// Windows filled: the number of the next slot.
+    /// Number of windows filled, which is the number of the next slot.
     filled: u64,
-    /// When something last came back, in nanoseconds; later by what nobody looked at since.
+    /// Time of the last released window in nanoseconds, moved forward by the time without polls.
     last_progress: u64,
-    /// When that was last looked at.
+    /// Time of the last check of `last_progress`.
     watched: u64,
-    /// When the copy engine was last looked at.
+    /// Time of the last read of the CDMA engine's status.
     looked: u64,
-    /// Header blocks' transfers that have ended and were not taken up.
+    /// Completions of header block transfers that were not processed yet.
     ended: VecDeque<Completion>,
-    /// A user's transfer on the same channel.
+    /// Transfer of the user on the same channel.
     user: Option<(Ticket, Option<Completion>)>,
     scratch: Box<[u8; STAGING_BYTES]>,
     card: CardName,
@@ -94,7 +94,7 @@ impl TransmitPath {
                 expected: "64-byte aligned, inside card memory with 64 KiB behind it",
             });
         }
-        // One more than can be in use: where the engine stands then says how far it has come.
+        // One more slot than can be in use, so that the engine's position is unambiguous.
         let slots = windows.count + 1;
         let staging = card
             .memory()
@@ -145,19 +145,19 @@ impl TransmitPath {
         self.busy == 0
     }
 
-    /// Whether header blocks are on their way, whose end only a look shows.
+    /// Returns whether header blocks are in flight, whose end only a poll shows.
     pub(super) fn is_uploading(&self) -> bool {
         !self.uploads.is_empty()
     }
 
-    /// Fills windows as long as there is something to send and room for it, and moves uploads on. Returns how much was done.
+    /// Fills windows as long as there is something to send and a free window, and moves uploads forward. Returns the amount of work done.
     pub(super) fn fill_windows(
         &mut self,
         now: Nanos,
         sender: &mut SenderSet,
     ) -> Result<usize, EndpointError> {
         let mut work = self.advance(now)?;
-        // Two transfers per window: 32 windows at most, so the ring always has room.
+        // Two transfers per window and at most 32 windows, so the ring always has space.
         while self.free != 0 && self.busy & 1 << self.chain.place(self.filled) == 0 {
             let Some(transmit) = sender.poll_transmit(now) else { break };
             if self.busy == 0 {
@@ -173,8 +173,7 @@ impl TransmitPath {
         Ok(work)
     }
 
-    /// Takes what the channel has ended: the user's transfer to where its wait looks, header blocks to where [`Self::advance`]
-    /// does.
+    /// Collects ended transfers of the channel: the user's for its wait, those of header blocks for [`Self::advance`].
     fn collect(&mut self) -> Result<(), ChannelError> {
         let polled = self.h2c.poll();
         while let Some(done) = self.h2c.next_completion() {
@@ -186,7 +185,7 @@ impl TransmitPath {
         polled.map(|_| ())
     }
 
-    /// Takes up finished uploads, and lets the chain run up to the last of them: one tail write for all.
+    /// Processes finished uploads, and lets the chain run up to the last of them with a single tail write.
     fn advance(&mut self, now: Nanos) -> Result<usize, EndpointError> {
         let polled = self.collect();
         let mut failed = None;
@@ -203,7 +202,7 @@ impl TransmitPath {
         }
         if count != 0 {
             self.chain.post(count as u64)?;
-            // Only now can the card begin: the time before was the caller's.
+            // The card can begin only now: the time before was the caller's.
             self.last_progress = now.get();
         }
         polled?;
@@ -211,7 +210,7 @@ impl TransmitPath {
     }
 
     fn fill(&mut self, transmit: &Transmit) -> Result<(), EndpointError> {
-        // It goes away in `drop` only.
+        // Staging is taken only in `drop`.
         let Some(staging) = self.staging.take() else { return Ok(()) };
         let filled = self.stage_window(transmit, &staging);
         self.staging = Some(staging);
@@ -258,7 +257,7 @@ impl TransmitPath {
         Ok(())
     }
 
-    /// The NI has sent a window.
+    /// Handles a window that the NI has sent and released.
     pub(super) fn window_free(&mut self, index: u16, now: Nanos) -> Result<(), EndpointError> {
         let bit = 1u32.checked_shl(index.into()).unwrap_or(0);
         let out = (u32::MAX >> (32 - self.windows.count)) & !self.free;
@@ -271,9 +270,9 @@ impl TransmitPath {
         Ok(())
     }
 
-    /// Windows are out: has the copy engine stopped?
+    /// Checks the CDMA engine while windows are outstanding.
     fn watch(&mut self, now: Nanos) -> Result<(), EndpointError> {
-        // Nobody looked for a while: this program may have been stopped, and a simulated card with it.
+        // After a long time without polls this process may have been stopped, and a simulated card with it.
         let pause = now.get().saturating_sub(core::mem::replace(&mut self.watched, now.get()));
         let unseen = pause.saturating_sub(PAUSE_NS);
         self.last_progress = self.last_progress.saturating_add(unseen).min(now.get());
@@ -300,7 +299,7 @@ impl TransmitPath {
         })
     }
 
-    /// A user's transfer on the endpoint's channel.
+    /// Runs a transfer of the user on the endpoint's channel.
     pub(super) fn write(
         &mut self,
         buffer: DmaBuffer,
@@ -321,7 +320,7 @@ impl TransmitPath {
         let taken = self.user.take().and_then(|(_, done)| done);
         match (waited, taken) {
             (Ok(()), Some(done)) => done.into_buffer(),
-            // Whatever ended the wait has ended the transfer too: the buffer is in its completion.
+            // The error of the wait has also ended the transfer: the buffer is in its completion.
             (Err(error), done) => {
                 Err(TransferFailed { error: error.into(), buffer: done.and_then(|done| done.buffer) })
             }
@@ -329,7 +328,7 @@ impl TransmitPath {
         }
     }
 
-    /// Drives the channel until the user's transfer has ended; on a time-out it is aborted, which ends it too.
+    /// Drives the channel until the user's transfer has ended. On timeout the transfer is aborted.
     fn await_user(&mut self, options: WaitOptions) -> Result<(), ChannelError> {
         let transport = self.h2c.backend();
         let deadline = Deadline::after(&*transport, options.timeout.min(options.total));
@@ -349,7 +348,7 @@ impl TransmitPath {
                 collected?;
                 return Err(error);
             }
-            // Read before the next poll: what ended while this thread was held up has ended in time.
+            // Read before the next poll: transfers that ended while this thread was delayed have ended in time.
             now = self.h2c.now();
             if backoff.back_off(&*transport, deadline.left(now)) {
                 self.h2c.force_stall_check();
@@ -359,7 +358,7 @@ impl TransmitPath {
 }
 
 impl Drop for TransmitPath {
-    /// Header blocks may be under way. The staging memory goes back to the pool only if the engine has stopped reading it.
+    /// Stops the engine. Header blocks may be in flight, so staging memory returns to the pool only if the engine no longer reads it.
     fn drop(&mut self) {
         if let Some(reason) = self.h2c.close()
             && let Some(staging) = self.staging.take()
@@ -404,7 +403,7 @@ fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
     }
 }
 
-/// Believe no number from a device: everything that addresses are made of is checked once.
+/// Checks all values from which addresses are computed, once: numbers from a device are not trusted.
 fn check_windows(windows: &TransmitWindows) -> Result<(), &'static str> {
     let payload_end = u64::from(windows.payload_offset) + u64::from(windows.payload_size);
     let all = u64::from(windows.count) * u64::from(windows.stride);

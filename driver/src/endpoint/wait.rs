@@ -1,12 +1,12 @@
-//! Waiting: a short spin, then a sleep that the event ring's interrupt ends, or the next timer.
+//! Waiting: a short spin, then a sleep until the event ring's interrupt or the next timer.
 //!
-//! Events are taken in memory, so whoever polls pays nothing for interrupts: the line is masked at the card unless somebody sleeps. It is
-//! high while the card has written events that the host has not given back (EVENT_CONSUMED). Before a sleep everything taken is given
-//! back, the line is unmasked, and the ring is looked at once more: what came before that does not signal, and a line that is up by
-//! then sends its message at once.
+//! Events are read from memory, so polling has no interrupt cost: the line is masked at the card unless a thread sleeps. The line is high
+//! while the card has written events whose credits the host has not returned (EVENT_CONSUMED). Before a sleep all credits are returned, the
+//! line is unmasked, and the ring is polled once more: earlier events do not signal, and a line that is already high sends its message at
+//! once.
 //!
-//! A rest has three parts, so that an endpoint that threads share is theirs while one of them sleeps: [`Endpoint::begin_wait`] says how
-//! to rest and arms the line, [`WaitAction::take`] needs nothing of the endpoint, [`Endpoint::end_wait`] masks the line.
+//! A wait has three parts, so that threads that share the endpoint can use it while one of them sleeps: [`Endpoint::begin_wait`] chooses
+//! the action and arms the line, [`WaitAction::take`] needs no access to the endpoint, and [`Endpoint::end_wait`] masks the line.
 
 use std::time::Duration;
 
@@ -20,29 +20,29 @@ use crate::card::Card;
 use crate::engine_interrupt::EngineInterrupt;
 use crate::ni::Block;
 
-/// The longest sleep: an interrupt can be lost.
+/// Maximum sleep: an interrupt can be lost.
 const MAX_SLEEP: Nanos = Nanos::from_millis(100);
-/// A task pauses for so long at most: others wait for its thread.
+/// Maximum pause of a task: other tasks need its thread.
 const MAX_TASK_PAUSE: Nanos = Nanos::from_micros(50);
 
-/// How a wait goes on that finds nothing to do.
+/// State of a wait that finds nothing to do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IdleWait {
-    /// When there was something to do for the last time.
+    /// Time of the last work.
     since: Nanos,
-    /// An interrupt has come since.
+    /// An interrupt has arrived since.
     woken: bool,
     backoff: Backoff,
 }
 
-/// How a wait rests that has nothing to do.
+/// Action of a wait that has nothing to do.
 #[derive(Debug)]
 pub(super) enum WaitAction {
-    /// Not yet: the line has just been armed, and what came before that does not signal.
+    /// Poll again: the line was just armed, and earlier events do not signal.
     Poll,
     /// A step of the backoff.
     Step(BackoffStep),
-    /// This thread sleeps until the interrupt, and for so long at most.
+    /// Sleep until the interrupt, for at most the given time.
     Sleep(Interrupt, Duration),
 }
 
@@ -55,12 +55,12 @@ impl IdleWait {
         self.step(now, Nanos::MAX) == BackoffStep::Spin
     }
 
-    /// Without an interrupt, until `wake` at the latest.
+    /// Returns the next backoff step without an interrupt, until `wake` at most.
     fn step(self, now: Nanos, wake: Nanos) -> BackoffStep {
         self.backoff.step(now.saturating_sub(self.since).get(), wake.saturating_sub(now).get())
     }
 
-    /// In a task, whose thread others need.
+    /// Pauses in a task, whose thread other tasks need.
     pub(super) fn pause_in_task(&mut self, transport: &dyn Backend) {
         let now = Nanos::new(transport.now());
         let step = self.step(now, now.saturating_add(MAX_TASK_PAUSE));
@@ -69,12 +69,12 @@ impl IdleWait {
 }
 
 impl WaitAction {
-    /// Whether somebody sleeps then, for whom others need not.
+    /// Returns whether this action sleeps, so that other threads need not.
     pub(super) const fn is_sleep(&self) -> bool {
         matches!(self, Self::Step(BackoffStep::Sleep(_)) | Self::Sleep(..))
     }
 
-    /// Rests. Returns whether an interrupt has come.
+    /// Executes the action. Returns whether an interrupt has arrived.
     pub(super) fn take(&self, idle: &mut IdleWait, transport: &dyn Backend) -> Result<bool, InterruptError> {
         match self {
             Self::Poll => {}
@@ -89,7 +89,7 @@ impl WaitAction {
     }
 }
 
-/// The event ring's interrupt, if the card's interrupts are enabled.
+/// Takes the event ring's interrupt, if the card's interrupts are enabled.
 pub(super) fn event_line(
     card: &Card,
     ni: &Block,
@@ -98,7 +98,7 @@ pub(super) fn event_line(
     let taken = EngineInterrupt::take(&card.shared, line);
     let value = match taken {
         Some(_) => at::event_interrupt::ENABLE | u32::from(line) << at::event_interrupt::LINE_SHIFT,
-        // Whatever an earlier owner had chosen.
+        // Overrides the choice of an earlier owner.
         None => 0,
     };
     ni.write(at::EVENT_INTERRUPT, value)
@@ -107,7 +107,7 @@ pub(super) fn event_line(
 }
 
 impl Endpoint {
-    /// Drives the endpoint until `take` finds something, and sleeps where there is nothing to do.
+    /// Drives the endpoint until `take` returns a value. Sleeps when there is nothing to do.
     pub(super) fn wait_until<T>(
         &mut self,
         timeout: Duration,
@@ -138,7 +138,8 @@ impl Endpoint {
         found
     }
 
-    /// What has to be done though the card tells nothing: a timer, or a transfer of header blocks whose end nobody signals.
+    /// Returns the time of the next work that the card does not signal: a timer, or a transfer of header blocks, whose end raises no
+    /// interrupt.
     fn next_poll_time(&self, now: Nanos) -> Nanos {
         if self.transmit.is_uploading() || self.reads.has_requests() {
             return now;
@@ -155,7 +156,7 @@ impl Endpoint {
         timers.into_iter().flatten().min().unwrap_or(Nanos::MAX).min(now.saturating_add(watch))
     }
 
-    /// How to rest after a poll that has found nothing, until `limit` at the latest.
+    /// Returns the action after a poll that found nothing, until `limit` at most.
     pub(super) fn begin_wait(
         &mut self,
         idle: &mut IdleWait,
@@ -180,7 +181,7 @@ impl Endpoint {
         Ok(WaitAction::Poll)
     }
 
-    /// After `rest`, which an interrupt has ended if `woken` says so.
+    /// Ends the action `rest`; `woken` shows whether an interrupt ended it.
     pub(super) fn end_wait(
         &mut self,
         idle: &mut IdleWait,
@@ -195,8 +196,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Masks the line, if nobody sleeps any more. A card that cannot be told has died, and the next poll says so: nothing that has ended is
-    /// to be lost over it.
+    /// Masks the line if no thread sleeps. If the write fails, the card is gone, which the next poll reports; a result must not be lost
+    /// over it.
     pub(super) fn disarm(&mut self) {
         if let Some(line) = self.line.as_mut().filter(|line| line.is_armed()) {
             let _ = line.disarm();

@@ -1,4 +1,4 @@
-//! The text that register accesses are written as: one a line, for people and for `replay`.
+//! Text format of recorded register accesses: one access per line, readable for people and for `replay`.
 //!
 //! ```text
 //! register-log 1
@@ -7,10 +7,10 @@
 //!    0.000003000 write   bar1 0x0004 0x00000001
 //! ```
 //!
-//! The first line that is not empty and no comment is [`HEAD`]. Then each line is one access: seconds since the first one (of the card's
-//! clock), `read` or `write` (`read64` and `write64` of 8 bytes at once), the BAR, the offset in it, and the value. What stands behind
-//! `#` is a comment. A value can be `failed`, if the access was refused or nobody answered, and of a read `any`, written by whoever
-//! knows that it is different every time.
+//! The first line that is neither empty nor a comment is [`HEAD`]. Each further line is one access: seconds since the first access (on the
+//! card's clock), `read` or `write` (`read64` and `write64` for 8 bytes at once), the BAR, the offset in it, and the value. Text after `#`
+//! is a comment. A value can be `failed` if the access was refused or not answered. For a read it can be `any`, written by a user who knows
+//! that the value differs each time.
 
 use core::fmt;
 use core::time::Duration;
@@ -20,47 +20,47 @@ use fpga_registers::BarOffset;
 
 use super::{Access, AccessDirection, Width};
 
-/// The first line: what the text is, and the version of its format.
+/// First line: name and version of the format.
 pub const HEAD: &str = "register-log 1";
 
-/// Longest line that is read, in bytes.
+/// Maximum length of a line, in bytes.
 const MAX_LINE_BYTES: usize = 64 * 1024;
-/// Most accesses of a log.
+/// Maximum number of accesses in a log.
 const MAX_ACCESSES: usize = 1 << 24;
 
-/// What was read or written.
+/// Value of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
-    /// This number.
+    /// Number.
     Number(u64),
-    /// Whatever it is: of a read, that is not compared.
+    /// Any value: the value of a read that is not compared.
     Any,
     /// The access failed.
     Failed,
 }
 
-/// One line of a log.
+/// Line of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Line of the text, from 1; 0 for one that is in no text yet.
+    /// Line number in the text, from 1; 0 for an entry that is not part of a text.
     pub line: usize,
-    /// Since the first access.
+    /// Time since the first access.
     pub time: Duration,
-    /// Which way.
+    /// Read or write.
     pub direction: AccessDirection,
-    /// How much.
+    /// Size of the access.
     pub width: Width,
     /// Number of the BAR, 0 to 5.
     pub bar: u8,
-    /// Bytes from the start of the BAR, a multiple of the width.
+    /// Offset in the BAR in bytes, a multiple of the width.
     pub at: BarOffset,
-    /// What was read or written.
+    /// Value read or written.
     pub value: Value,
 }
 
 impl Entry {
-    /// The line of an access; `start`: the time of the first one, in nanoseconds of the same clock.
+    /// Creates the entry of an access. `start` is the time of the first access, in nanoseconds of the same clock.
     #[must_use]
     pub fn of(access: &Access, start: u64) -> Self {
         Self {
@@ -98,95 +98,95 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Accesses in the order in which they were made.
+/// Log of accesses, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Log {
     entries: Vec<Entry>,
 }
 
-/// A text is no log.
+/// Error of reading a log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// It could not be read.
+    /// The text could not be read.
     #[error("{0}")]
     Unreadable(#[from] io::Error),
-    /// A line is none of a log's.
+    /// A line is invalid.
     #[error("line {line}: {problem}")]
     Line {
-        /// Which, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Reason.
         problem: LineProblem,
     },
 }
 
-/// What is wrong with a line.
+/// Reason why a line is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineProblem {
-    /// The text is something else.
+    /// The first line is not the header of a log.
     #[error("this is no register log: its first line is \"{HEAD}\", as `--record FILE` writes it")]
     Header,
-    /// A format that is not known.
+    /// The version of the format is unknown.
     #[error("version {0} of the format is not known, this program reads version 1")]
     Version(String),
-    /// It is none at all.
+    /// The text has no header line.
     #[error("the text is empty; `--record FILE` writes a log")]
     Empty,
-    /// Words are missing or too many.
+    /// The number of words is wrong.
     #[error(
         "\"{0}\" is no access: write seconds, read or write, BAR, offset and value, such as 0.000001500 read bar1 0x0040 0x00000006"
     )]
     Columns(String),
-    /// No time.
+    /// The time is invalid.
     #[error("\"{0}\" is no time: write seconds, with nine digits behind the point at most")]
     Time(String),
-    /// No access.
+    /// The access is neither a read nor a write.
     #[error("\"{0}\" is no access: write read, write, read64 or write64")]
     Way(String),
-    /// No BAR.
+    /// The BAR is invalid.
     #[error("\"{0}\" is no BAR: write bar0 to bar5")]
     Bar(String),
-    /// No offset.
+    /// The offset is invalid.
     #[error(
         "\"{text}\" is no offset: write bytes from the start of the BAR, a multiple of {width}, such as 0x40"
     )]
     Offset {
-        /// What is there.
+        /// Word that was found.
         text: String,
-        /// Bytes of the access.
+        /// Size of the access in bytes.
         width: u64,
     },
-    /// No value.
+    /// The value is invalid.
     #[error("\"{text}\" is no value: write a number of {width} bytes, such as 0x1, or failed{}", if *read { ", or any" } else { "" })]
     Value {
-        /// What is there.
+        /// Word that was found.
         text: String,
-        /// Bytes of the access.
+        /// Size of the access in bytes.
         width: u64,
-        /// Whether it is read.
+        /// The access is a read.
         read: bool,
     },
-    /// Longer than any that is written.
+    /// The line is longer than the maximum.
     #[error("it has more than {MAX_LINE_BYTES} bytes")]
     TooLong,
-    /// More accesses than can be kept.
+    /// The log has more accesses than the maximum.
     #[error("the log has more than {MAX_ACCESSES} accesses; replay a part of it")]
     TooMany,
-    /// Bytes that are no text.
+    /// The bytes are not valid text.
     #[error("it is no text in UTF-8")]
     NoText,
 }
 
 impl Log {
-    /// The accesses.
+    /// Returns the accesses.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Reads a log's text.
+    /// Parses the text of a log.
     ///
     /// # Errors
     /// [`LogError::Line`].
@@ -194,7 +194,7 @@ impl Log {
         Self::read(text.as_bytes())
     }
 
-    /// Reads a log.
+    /// Reads a log from a reader.
     ///
     /// # Errors
     /// [`LogError`].
@@ -205,7 +205,7 @@ impl Log {
         let mut number = 0;
         loop {
             bytes.clear();
-            // One more than the longest: the line feed.
+            // One byte more than the maximum line, for the line feed.
             let read = reader.by_ref().take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut bytes)?;
             if read == 0 {
                 break;
@@ -287,7 +287,7 @@ fn entry(content: &str) -> Result<Entry, LineProblem> {
     Ok(Entry { line: 0, time, direction: way, width, bar: number, at: BarOffset::new(at), value })
 }
 
-/// Seconds with at most nine digits behind the point, exactly.
+/// Parses seconds with at most nine fractional digits, exactly.
 fn time(text: &str) -> Option<Duration> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -295,17 +295,17 @@ fn time(text: &str) -> Option<Duration> {
         return None;
     }
     let nanos: u32 = format!("{fraction:0<9}").parse().ok()?;
-    // More than a few thousand years would overflow what clocks are made of.
+    // More than a few thousand years would overflow the clock types.
     let seconds = seconds.parse::<u64>().ok().filter(|seconds| *seconds < 1 << 40)?;
     Some(Duration::new(seconds, nanos))
 }
 
-/// Decimal, or hexadecimal behind 0x.
+/// Parses a number: decimal, or hexadecimal with 0x.
 fn number_of(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
-    // The standard parser would also take a sign.
+    // The standard parser would also accept a sign.
     digits.starts_with(|c: char| c.is_ascii_hexdigit()).then(|| u64::from_str_radix(digits, radix).ok())?
 }

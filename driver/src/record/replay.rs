@@ -1,4 +1,4 @@
-//! Runs a log against a card.
+//! Replay of a log against a card.
 
 use core::time::Duration;
 
@@ -8,77 +8,77 @@ use fpga_registers::BarOffset;
 use super::log::{Entry, Log, Value};
 use super::{AccessDirection, Width};
 
-/// How a log is run.
+/// Options of a replay.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Replay {
-    /// Let as much time pass between accesses as when they were recorded. A sequence that waits for hardware needs it.
+    /// Keep the recorded time between accesses. A sequence that waits for hardware needs it.
     pub paced: bool,
-    /// Registers, BAR and offset, that are accessed and not compared.
+    /// Registers (BAR and offset) that are accessed but not compared.
     pub ignored: Vec<(u8, BarOffset)>,
 }
 
-/// What came of a log.
+/// Result of a replay.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Replayed {
-    /// Reads that were made.
+    /// Number of reads made.
     pub reads: u64,
-    /// Writes that were made.
+    /// Number of writes made.
     pub writes: u64,
-    /// Reads that were not compared, because the log or the caller says so.
+    /// Number of reads that were not compared, because of the log or of the caller's options.
     pub not_compared: u64,
-    /// The first difference; nothing was accessed after it.
+    /// First difference; nothing was accessed after it.
     pub difference: Option<Difference>,
-    /// The caller wanted it to end before the log's end.
+    /// The caller stopped the replay before the end of the log.
     pub stopped: bool,
 }
 
-/// A card that did something else than the recorded one.
+/// Difference between the card and the recorded one.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// The access.
+    /// Access with the recorded value.
     pub entry: Entry,
-    /// What came of it now; an error in words.
+    /// Value found now, or the error as text.
     pub found: Result<u64, String>,
 }
 
-/// A log cannot be run against a card. Nothing was accessed.
+/// Error of a log that cannot be replayed on a card. Nothing was accessed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// It has no such BAR, or not one of that kind.
+    /// The card has no such BAR, or the BAR cannot be opened.
     #[error("line {line}: {source}; replay it on a card like the one that it was recorded on")]
     Bar {
         /// Line of the first access to it.
         line: usize,
-        /// Why it was not opened.
+        /// Reason.
         source: BarError,
     },
-    /// The BAR is smaller than the recorded one's.
+    /// The BAR is smaller than the recorded one.
     #[error(
         "line {line}: BAR {bar} ends at {size:#x}, before the access at {at}; replay it on a card like the one that it was recorded on"
     )]
     Outside {
         /// Line of the access.
         line: usize,
-        /// Which BAR.
+        /// BAR number.
         bar: u8,
-        /// Bytes of it.
+        /// Size of the BAR in bytes.
         size: u64,
-        /// Where the access would go.
+        /// Offset of the access.
         at: BarOffset,
     },
 }
 
-/// Longest time without a look whether it is to go on.
+/// Maximum time between two calls of `go_on`.
 const TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Makes the accesses of `log` on a card, up to the first that goes otherwise than recorded: a read of another value, or an access
-/// that fails where it did not, or the other way round. `go_on` is asked before each access, and while time passes.
+/// Makes the accesses of `log` on a card, up to the first difference: a read of another value, an access that fails although the recorded
+/// one succeeded, or the reverse. `go_on` is called before each access and while time passes; it returns false to stop.
 ///
-/// The card is not given the right to do DMA: an engine that a log starts finds no memory of the run that was recorded.
+/// Bus mastering is not enabled, so an engine that a log starts cannot access memory of the recorded run.
 ///
 /// # Errors
 /// [`ReplayError`], before the first access.
@@ -123,7 +123,7 @@ pub fn replay(
             transport.pause((due - passed).min(TIMEOUT));
         }
         if (entry.direction, entry.value) == (AccessDirection::Write, Value::Failed) {
-            // It wrote nothing then, and nobody knows what it would have been.
+            // The recorded write did not take place, and its value is not known.
             done.not_compared += 1;
             continue;
         }
@@ -154,18 +154,18 @@ pub fn replay(
     Ok(done)
 }
 
-/// Makes one access; of a write, the value that was written.
+/// Makes one access. For a write, returns the value that was written.
 fn access(bar: &Bar, entry: &Entry) -> Result<u64, MmioError> {
     let at = entry.at;
     let value = match entry.value {
         Value::Number(value) => value,
-        // Of reads alone.
+        // Such values occur only in reads.
         Value::Any | Value::Failed => 0,
     };
     match (entry.direction, entry.width) {
         (AccessDirection::Read, Width::Word) => bar.read32(at).map(u64::from),
         (AccessDirection::Read, Width::Pair) => bar.read64(at),
-        // A log's word fits 32 bits: the parser refuses others.
+        // A word of a log fits 32 bits: the parser refuses larger values.
         (AccessDirection::Write, Width::Word) => {
             bar.write32(at, u32::try_from(value).unwrap_or(u32::MAX)).map(|()| value)
         }

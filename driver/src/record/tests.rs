@@ -1,4 +1,4 @@
-//! The log's text, and a card against a log.
+//! Tests of the log's text format and of replays.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::sync::Mutex;
@@ -46,7 +46,7 @@ fn recorder_every_access_is_recorded_as_text() {
     bypass.read_block(at(0x100), &mut block).unwrap();
     bypass.write_block(at(0x200), &block).unwrap();
     card.pause(Duration::from_micros(5));
-    // A part of a BAR has offsets of its own; the log has the BAR's.
+    // A slice of a BAR has its own offsets; the log has the BAR's offsets.
     dma.slice(at(0x3000), 16).unwrap().read32(at(0)).unwrap();
     dma.read32(at(0x1_0000)).unwrap_err();
     network.fail(0, fpga_sim::CardFailure::Gone);
@@ -96,19 +96,19 @@ fn replay_stops_at_first_difference() {
     assert_eq!((done.reads, done.writes, done.not_compared, done.stopped), (3, 1, 2, false));
     let difference = done.difference.unwrap();
     assert_eq!((difference.entry.line, difference.found), (6, Ok(0x1000)));
-    // Ignored: on to the end, which is written.
+    // The register is ignored, so the replay continues to the final write.
     options.ignored = vec![(1, BarOffset::new(0x88))];
     let done = replay(&*card, &log, &options, &mut || true).unwrap();
     assert_eq!((done.reads, done.writes, done.not_compared, done.difference), (3, 2, 3, None));
     assert_eq!(card.open_bar(1).unwrap().read32(BarOffset::new(0x88)).unwrap(), 0x3000);
-    // At the recorded pace, which is the card's time; without, none passes.
+    // With the recorded pace, time of the card's clock passes; without, none.
     let before = card.now();
     replay(&*card, &log, &options, &mut || true).unwrap();
     let between = card.now();
     options.paced = true;
     replay(&*card, &log, &options, &mut || true).unwrap();
     assert!(card.now() - between >= 400_000_000 && between - before < 1_000_000);
-    // Whoever asks for an end gets it.
+    // The replay stops when `go_on` returns false.
     let mut left = 3;
     let mut go_on = || {
         left -= 1;
@@ -116,7 +116,7 @@ fn replay_stops_at_first_difference() {
     };
     let done = replay(&*card, &log, &Replay::default(), &mut go_on).unwrap();
     assert!(done.stopped && done.reads + done.writes == 2, "{done:?}");
-    // A failure that was none, and the other way round.
+    // A recorded failure that now succeeds, and the reverse.
     let failed = super::log::Log::parse(&format!("{HEAD}\n0 read bar1 0x88 failed")).unwrap();
     let done = replay(&*card, &failed, &Replay::default(), &mut || true).unwrap();
     assert!(matches!(done.difference, Some(found) if found.found == Ok(0x1000)));

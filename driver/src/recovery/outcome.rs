@@ -1,4 +1,4 @@
-//! What the ladder reports.
+//! Report of a recovery.
 
 use core::fmt;
 
@@ -8,15 +8,15 @@ use super::RecoveryLevel;
 use crate::error::OpenError;
 use crate::name::ChannelName;
 
-/// One rung, or the part of the first rung that deals with one engine.
+/// Recovery step: a reset, or the part of the first level for one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RecoveryStep {
-    /// The DMA BAR's registers as a whole; reported only where they do not answer.
+    /// Registers of the DMA BAR as a whole; reported only if they do not answer.
     Registers,
     /// One channel.
     Channel(ChannelName),
-    /// The card-internal copy engine.
+    /// CDMA engine.
     Cdma,
     /// The network interface.
     NetworkInterface,
@@ -29,7 +29,7 @@ pub enum RecoveryStep {
 }
 
 impl RecoveryStep {
-    /// The level that it belongs to.
+    /// Returns the level of the step.
     #[must_use]
     pub const fn level(self) -> RecoveryLevel {
         match self {
@@ -54,28 +54,28 @@ impl fmt::Display for RecoveryStep {
     }
 }
 
-/// What became of a rung.
+/// Outcome of a recovery step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecoveryStepOutcome {
-    /// It did its work.
+    /// The step restored the normal state.
     Recovered,
-    /// There was nothing to do.
+    /// The state was already normal.
     NotNeeded,
-    /// The device, or the way it is reached, cannot do it.
+    /// The device or its backend does not support the step.
     Unsupported {
-        /// Why.
+        /// Reason.
         reason: ResetError,
     },
-    /// It was tried in vain.
+    /// The step failed.
     Failed {
-        /// Why.
+        /// Reason.
         reason: RecoveryStepError,
     },
 }
 
 impl RecoveryStepOutcome {
-    /// One word for it: `recovered`, `not-needed`, `unsupported`, `failed`.
+    /// Returns the outcome as one word: `recovered`, `not-needed`, `unsupported`, `failed`.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl fmt::Display for RecoveryStepOutcome {
     }
 }
 
-/// Why a rung did not do its work.
+/// Reason why a recovery step failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoveryStepError {
@@ -108,14 +108,14 @@ pub enum RecoveryStepError {
          re-programmed; a hot reset of the bus is left"
     )]
     AllOnes,
-    /// An engine goes on.
+    /// The engine does not become idle.
     #[error(
         "not idle after {waited_ms} ms (status {status}); an AXI slave or a stream does not answer: a reset is left"
     )]
     NotIdle {
-        /// How long it was given, in milliseconds.
+        /// Timeout in milliseconds.
         waited_ms: u64,
-        /// Its status register, decoded.
+        /// Decoded status register.
         status: String,
     },
     /// A register access failed.
@@ -130,7 +130,7 @@ pub enum RecoveryStepError {
     /// Configuration space cannot be reached after a reset.
     #[error("after the reset: {0}")]
     Config(#[from] ConfigError),
-    /// What answers is no XDMA.
+    /// After the reset, the identifiers are not those of an XDMA core.
     #[error(
         "after the reset the words at 0x2000 and 0x3000 are {irq:#010x} and {config:#010x} instead of 0x1fc2xxxx and \
          0x1fc3xxxx: was another bitstream loaded?"
@@ -143,36 +143,36 @@ pub enum RecoveryStepError {
     },
 }
 
-/// What one rung found and did.
+/// Report of one recovery step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryStepReport {
-    /// Which.
+    /// Recovery step.
     pub step: RecoveryStep,
-    /// What it found before it did anything, for people.
+    /// State before the step, as text.
     pub found: String,
-    /// What became of it.
+    /// Outcome of the step.
     pub outcome: RecoveryStepOutcome,
-    /// How long it took on the transport's clock, in nanoseconds.
+    /// Duration on the backend's clock, in nanoseconds.
     pub duration_ns: u64,
 }
 
-/// What the ladder did.
+/// Report of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// Which card.
+    /// Name of the card.
     pub card: String,
-    /// The rungs that were climbed, in order.
+    /// Executed steps, in order.
     pub steps: Vec<RecoveryStepReport>,
-    /// At the end the card answered and nothing that was looked at was busy.
+    /// At the end the card answered, and no checked engine was busy.
     pub well: bool,
-    /// The card was reset: handles from before are stale. Drop them all, then open it again.
+    /// The card was reset, so earlier handles are stale. Drop them all, then open the card again.
     pub reopen: bool,
 }
 
 impl RecoveryReport {
-    /// What became of the rung of `level`; `None` if it was not climbed to. For [`RecoveryLevel::Channel`] the worst of its parts.
+    /// Returns the outcome of `level`; `None` if it was not executed. For [`RecoveryLevel::Channel`], the worst outcome of its parts.
     #[must_use]
     pub fn outcome(&self, level: RecoveryLevel) -> Option<&RecoveryStepOutcome> {
         let rank = |outcome: &RecoveryStepOutcome| match outcome {
@@ -189,63 +189,63 @@ impl RecoveryReport {
     }
 }
 
-/// The ladder could not be climbed.
+/// Error of a recovery that could not be executed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoveryError {
-    /// Nothing answers, not even configuration space.
+    /// The card does not answer, not even in configuration space.
     #[error("{card}: the card is gone: {advice}")]
     Gone {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What to do.
+        /// Remedy.
         advice: &'static str,
     },
-    /// Somebody in this process uses it.
+    /// The process uses parts that would be stopped.
     #[error(
         "{card}: {what} in use in this process; drop the handles first, or force it: their transfers are ended then, and a \
          reset makes them stale"
     )]
     InUse {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What.
+        /// Parts in use.
         what: String,
     },
-    /// The card was opened for a look.
+    /// The card was opened for inspection only ([`OpenOptions::observe`](crate::OpenOptions::observe)).
     #[error(
         "{card}: the card was opened to be looked at (OpenOptions::observe), so nothing of it is stopped or reset; open it without, or \
          recover it unopened (recovery::recover)"
     )]
     Observed {
-        /// Which card.
+        /// Name of the card.
         card: String,
     },
-    /// The handle is from before a reset.
+    /// The handle was opened before a reset.
     #[error("{card}: the card was reset since it was opened; drop every handle of it, then open it again")]
     Stale {
-        /// Which card.
+        /// Name of the card.
         card: String,
     },
-    /// The card has fewer channels.
+    /// The channel number is too high.
     #[error("{card}: there is no channel {channel}; the card has {}", channel.others(*available))]
     NoSuchChannel {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What was asked for.
+        /// Requested channel.
         channel: ChannelName,
-        /// How many there are.
+        /// Number of channels in this direction.
         available: u8,
     },
-    /// Which BAR is which cannot be told, or it cannot be opened.
+    /// The BAR roles cannot be determined, or a BAR cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A register access failed before anything was done.
+    /// A register access failed before the first step.
     #[error("{card}: {source}")]
     Mmio {
-        /// Which card.
+        /// Name of the card.
         card: String,
-        /// What failed.
+        /// Underlying error.
         source: MmioError,
     },
 }

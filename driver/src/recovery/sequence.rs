@@ -1,4 +1,4 @@
-//! Climbing the ladder.
+//! Execution of the recovery steps.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::name::ChannelName;
 use crate::shared::{ChannelClaim, Shared};
 use crate::wait::{IDLE_TIMEOUT_NS, poll_until};
 
-/// Events of the status register: everything but busy.
+/// Event bits of the status register: all bits except busy.
 const EVENTS: u32 = 0x00FF_FFFE;
 
-/// What the ladder holds while it works, so that nobody takes a part of the card meanwhile, and what others hold.
+/// Resources held during a recovery, so that no other owner takes them meanwhile, and resources that other owners hold.
 #[derive(Default)]
 pub(super) struct Claims {
     _channels: Vec<ChannelClaim>,
@@ -50,12 +50,12 @@ impl Drop for EndpointClaim {
 }
 
 impl Claims {
-    /// Nothing, for a card that nobody in this process has opened.
+    /// Returns no claims, for a card that is not open in this process.
     pub(super) fn none() -> Self {
         Self::default()
     }
 
-    /// Takes everything that the ladder will touch.
+    /// Takes everything that the recovery will access.
     pub(super) fn take(shared: &Arc<Shared>, options: &RecoveryOptions) -> Result<Self, RecoveryError> {
         let mut claims = Self::default();
         if let Some(channel) = options.channel {
@@ -100,33 +100,33 @@ impl Claims {
     }
 }
 
-/// Whether the registers can be worked with.
+/// State of the registers.
 pub(super) enum RegisterState {
     Responding { dma: Bar, user: Option<Bar> },
     AllOnes,
 }
 
-/// A card on the ladder.
+/// Card under recovery.
 pub(super) struct RecoverySequence<'a> {
     pub(super) transport: &'a dyn Backend,
     pub(super) name: &'a str,
     pub(super) dma_index: u8,
-    /// Not known where the registers do not answer.
+    /// Properties of the card; unknown if the registers do not answer.
     pub(super) info: Option<&'a CardInfo>,
-    /// Channel interrupts that this process has enabled.
+    /// Number of channel interrupts that this process has enabled.
     pub(super) interrupts: usize,
     pub(super) claims: &'a Claims,
     pub(super) options: &'a RecoveryOptions,
 }
 
-/// What a part of the first rung found, and what became of it.
+/// State that a part of the first level found, and its outcome.
 type StopResult = Result<(String, RecoveryStepOutcome), RecoveryStepError>;
 
 impl RecoverySequence<'_> {
     pub(super) fn escalate(&self, registers: RegisterState) -> Result<RecoveryReport, RecoveryError> {
         let mut report =
             RecoveryReport { card: self.name.to_owned(), steps: Vec::new(), well: false, reopen: false };
-        // One channel alone never resets the others.
+        // Recovery of a single channel never resets the other channels.
         let max_level =
             if self.options.channel.is_some() { RecoveryLevel::Channel } else { self.options.max_level };
         match registers {
@@ -150,12 +150,12 @@ impl RecoverySequence<'_> {
         for (level, rung) in
             [(RecoveryLevel::Function, RecoveryStep::Function), (RecoveryLevel::Bus, RecoveryStep::Bus)]
         {
-            // A reset that was asked for in any case and is not to be had: a stronger one, where it is allowed, does all that it does.
+            // The requested minimum reset is unsupported: a stronger reset, if permitted, includes its effect.
             let owed = self.options.at_least > RecoveryLevel::Channel && !report.reopen;
             if level > max_level || (report.well && level > self.options.at_least && !owed) {
                 break;
             }
-            // The stronger reset that the caller wants in any case does all that this one does.
+            // The requested stronger reset includes the effect of this one.
             if report.well && level < self.options.at_least {
                 continue;
             }
@@ -185,7 +185,7 @@ impl RecoverySequence<'_> {
         well
     }
 
-    /// The first rung: everything that registers can stop.
+    /// Executes the first level: stops everything that registers can stop.
     fn stop_engines(&self, dma: &Bar, user: Option<&Bar>, report: &mut RecoveryReport) -> bool {
         let Some(info) = self.info else { return false };
         let mut well = true;
@@ -225,14 +225,14 @@ impl RecoverySequence<'_> {
         if quiet && foreign {
             return Ok((found, RecoveryStepOutcome::NotNeeded));
         }
-        // By its alias: what else the owner has set stays.
+        // By the clear alias, so that the owner's other bits stay set.
         ChannelBlock::CONTROL_CLEAR.write(dma, base, ChannelControl::from_bits(1))?;
         self.await_idle(dma, name)?;
         if foreign {
             return Ok((found, RecoveryStepOutcome::Recovered));
         }
         let mask = ChannelBlock::INTERRUPT_ENABLE.read(dma, base)?;
-        // Events of runs that went well are cleared too, but are nothing that had to be put right.
+        // Events of successful runs are cleared too, but do not count as repaired.
         let untouched = !status.has_error(name.direction) && mask.into_bits() == 0;
         ChannelBlock::CONTROL.write(dma, base, ChannelControl::new())?;
         ChannelBlock::INTERRUPT_ENABLE.write(dma, base, ChannelInterrupts::new())?;
@@ -300,7 +300,7 @@ impl RecoverySequence<'_> {
         Ok((found, RecoveryStepOutcome::Recovered))
     }
 
-    /// The channel mask as [`Card::enable_interrupts`](crate::Card::enable_interrupts) leaves it; no user interrupts.
+    /// Restores the channel mask as [`Card::enable_interrupts`](crate::Card::enable_interrupts) sets it, and masks user interrupts.
     fn mask_interrupts(&self, info: &CardInfo, dma: &Bar) -> StopResult {
         let channels = u32::from(info.xdma.h2c_channels) + u32::from(info.xdma.c2h_channels);
         let wanted = if self.interrupts == 0 { 0 } else { (1_u32 << channels) - 1 };
@@ -327,7 +327,7 @@ impl RecoverySequence<'_> {
                 Ok((found, RecoveryStepOutcome::Unsupported { reason }))
             }
             Err(why) => {
-                // Its state is not known: whatever is there, handles from before are not to be trusted.
+                // The device's state is unknown, so earlier handles count as stale.
                 was_reset = true;
                 Ok((found, RecoveryStepOutcome::Failed { reason: why.into() }))
             }
@@ -346,7 +346,7 @@ impl RecoverySequence<'_> {
         report.well = recovered || (well && !was_reset);
     }
 
-    /// Whether the card answers after a reset, through a handle of its own, with nothing busy.
+    /// Confirms with a new handle that the card answers after a reset and that nothing is busy.
     fn confirm(&self) -> Result<(), RecoveryStepError> {
         config::identity(self.transport)?;
         let dma = self.transport.open_bar(self.dma_index)?;
@@ -365,7 +365,7 @@ impl RecoverySequence<'_> {
     }
 }
 
-/// The status register; all ones are no status.
+/// Reads the status register; all ones are an error.
 fn status(dma: &Bar, name: ChannelName) -> Result<ChannelStatus, RecoveryStepError> {
     let status = ChannelBlock::STATUS.read(dma, channel_base(name.direction, name.number));
     match status? {
@@ -374,7 +374,7 @@ fn status(dma: &Bar, name: ChannelName) -> Result<ChannelStatus, RecoveryStepErr
     }
 }
 
-/// What a channel was doing, for people.
+/// Describes the state of a channel as text.
 fn describe(
     name: ChannelName,
     control: ChannelControl,

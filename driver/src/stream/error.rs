@@ -1,4 +1,4 @@
-//! What can go wrong with received packets.
+//! Errors of receiving packets.
 
 use fpga_pci::DmaBuffer;
 use fpga_ring::ring::PacketFault;
@@ -7,82 +7,82 @@ use crate::error::{ChannelError, SubmitError};
 use crate::fault::ChannelFault;
 use crate::name::{CardName, ChannelName};
 
-/// Receiving failed.
+/// Error of receiving.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// A packet is lost: its metadata cannot be true, or it is longer than the ring. Receiving goes on with the packet after the
-    /// next end of packet; what was lost is counted ([`StreamStatistics`](super::StreamStatistics)).
+    /// A packet is lost: its metadata is invalid, or it is longer than the ring. Receiving continues with the packet after the next end of
+    /// packet. [`StreamStatistics`](super::StreamStatistics) counts the loss.
     #[error("{card} {channel}: a packet is lost: {source}; the next whole packet is received as usual")]
     Packet {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// What is wrong.
+        /// Reason.
         source: PacketFault,
     },
-    /// The engine stopped with an error, or was aborted. Packets that were complete before have been handed out; receiving goes
-    /// on with the next call.
+    /// The engine stopped with an error, or was aborted. Earlier complete packets have been returned; receiving continues with the next
+    /// call.
     #[error(transparent)]
     Fault(Box<ChannelFault>),
-    /// The channel cannot go on, or nothing came in time (then the buffers stay posted).
+    /// The channel has failed, or the wait timed out (the buffers stay posted then).
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// Buffers are posted for the other way to receive.
+    /// Buffers are posted for the other way of receiving.
     #[error(
         "{card} {channel}: {what}; a channel receives into its ring (next_packet) or into single buffers (receive), not both at a time"
     )]
     Posted {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// What is posted, or not.
+        /// Buffers that are posted or missing.
         what: &'static str,
     },
-    /// The stream was [stopped](super::C2hStream::stop), everything that had arrived was taken, and nothing is posted any more.
+    /// The stream was [stopped](super::C2hStream::stop), all arrived packets were taken, and nothing is posted.
     #[error("{card} {channel}: the stream was stopped and has nothing more; abort() lets it start anew")]
     Stopped {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
-    /// The buffer was not taken.
+    /// The buffer was refused.
     #[error(transparent)]
     Submit(SubmitError),
-    /// The buffer is larger than a descriptor can say.
+    /// The buffer is larger than a descriptor's maximum length.
     #[error(
         "{card} {channel}: a buffer of {length} bytes; a single packet is received into at most {most} bytes"
     )]
     BufferTooLarge {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which channel.
+        /// Name of the channel.
         channel: ChannelName,
-        /// Bytes of the buffer.
+        /// Size of the buffer in bytes.
         length: usize,
-        /// Longest descriptor.
+        /// Maximum length in bytes.
         most: u32,
     },
 }
 
 impl StreamError {
-    /// Nothing came in time; buffers stay posted, and it can be waited again.
+    /// Returns whether the wait timed out. Buffers stay posted, and the caller can wait again.
     #[must_use]
     pub const fn is_timeout(&self) -> bool {
         matches!(self, Self::Channel(ChannelError::TimedOut { .. }))
     }
 }
 
-/// A packet was not received into its buffer.
+/// Failure to receive a packet into a buffer.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct ReceiveFailed {
-    /// Why.
+    /// Reason.
     pub error: StreamError,
-    /// The buffer. `None`: it is still posted ([`StreamError::is_timeout`]), or, where the card may reach it and cannot be stopped,
-    /// in quarantine.
+    /// The buffer. `None` if it is still posted ([`StreamError::is_timeout`]), or in quarantine because the card may still reach it and
+    /// cannot be stopped.
     pub buffer: Option<DmaBuffer>,
 }

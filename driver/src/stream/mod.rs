@@ -1,29 +1,29 @@
-//! AXI4-Stream channels: packets from host memory into the card, and from the card into host memory.
+//! AXI4-Stream channels: packets from host memory to the card and from the card to host memory.
 //!
-//! What a card's channels are is decided when its bitstream is built ([`XdmaInfo::stream`](crate::XdmaInfo::stream)).
+//! The bitstream determines whether a card's channels are streams ([`XdmaInfo::stream`](crate::XdmaInfo::stream)).
 //!
 //! | To | Call |
 //! |---|---|
 //! | send a packet and wait | [`H2cStream::send`] |
 //! | keep several packets in flight | [`H2cStream::submit`], `submit_at`, `submit_list`, then `poll` |
-//! | receive packets as they come, without copying | [`C2hStream::next_packet`], [`C2hStream::wait_packet`] |
+//! | receive packets as they arrive, without copying | [`C2hStream::next_packet`], [`C2hStream::wait_packet`] |
 //! | receive one packet into a buffer | [`C2hStream::receive`] |
-//! | wait with other descriptors | `arm`, `events` |
+//! | wait together with other descriptors | `arm`, `events` |
 //!
 //! # Back-pressure
 //!
-//! Nothing is dropped on the way: a sender's ring fills up while the card takes nothing, and while no buffer is posted the card's
-//! stream stands still. The engine of a stream that stands still *cannot be stopped*: it finishes the descriptor in flight first
-//! (PG195), and stays busy until data comes, or until the card is reset. So
+//! Nothing is dropped. A sender's ring fills up while the card takes nothing, and the card's stream stalls while no buffer is posted. The
+//! engine of a stalled stream *cannot be stopped*: it first finishes its current descriptor (PG195), and stays busy until data arrives or
+//! the card is reset. Consequences:
 //!
-//! * it is counted on both sides: [`SendStatistics`] of a sender that is held back, [`StreamStatistics::starved`] of a receiver that
-//!   holds the card back;
-//! * a wait that runs out of time leaves its packet, or its buffers, posted;
-//! * a channel that is dropped while nothing arrives is tried to be stopped with the card's write flush timeout on, which closes a
-//!   descriptor that has received something; what is still busy after that is wedged, and its memory is kept out of use for good;
-//! * to end a stream in order, [`C2hStream::stop`] it while one more packet is to come;
-//! * a packet that an error or an `abort` ended in the middle of being sent stays open in the card: what is sent next continues it.
-//!   Its completion tells how much had gone ([`FaultPosition::bytes_done`](crate::FaultPosition::bytes_done)).
+//! * Both sides count it: [`SendStatistics`] for a sender that the card holds back, [`StreamStatistics::starved`] for a receiver that holds
+//!   the card back.
+//! * A wait that times out leaves its packet, or its buffers, posted.
+//! * A channel that is dropped while no data arrives is stopped with the card's write flush timeout enabled, which closes a descriptor that
+//!   has received data. An engine that is still busy after that is wedged, and its memory is quarantined.
+//! * To end a stream in order, call [`C2hStream::stop`] while one more packet is still to come.
+//! * A packet whose sending is interrupted by an error or an `abort` stays open in the card: the next packet continues it. Its completion
+//!   has the number of bytes already sent ([`FaultPosition::bytes_done`](crate::FaultPosition::bytes_done)).
 
 mod error;
 mod options;
@@ -46,58 +46,58 @@ pub use options::C2hStreamOptions;
 pub use packet::Packet;
 pub use receive::{C2hStream, StreamStatistics};
 
-/// A part of a packet that is gathered from several places: bytes of attached memory.
+/// Fragment of a packet that is gathered from several parts of registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketFragment {
-    /// Which memory.
+    /// Handle of the memory.
     pub memory: MemoryHandle,
-    /// First byte in it.
+    /// Offset of the first byte in the memory.
     pub offset: usize,
-    /// Bytes; empty parts are skipped.
+    /// Length in bytes; empty fragments are skipped.
     pub length: usize,
 }
 
-/// What a stream has sent, and how the card has held it back.
+/// Counters of a sending stream and of back-pressure by the card.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendStatistics {
-    /// Packets that have ended, however they did.
+    /// Number of packets that have ended, successfully or not.
     pub packets: u64,
-    /// Packets that were refused because the ring was full of packets that the card had not taken.
+    /// Number of packets refused because the ring was full of packets that the card had not taken.
     pub refused: u64,
-    /// How often the card had taken nothing of what was posted for a tenth of a second (polling), or for as long as a wait
-    /// sleeps: nobody at the other end of its stream takes anything.
+    /// Number of times that the card took nothing of the posted packets for a tenth of a second (polling), or for the maximum sleep of a
+    /// wait: the receiver of its stream takes no data.
     pub still: u64,
 }
 
-/// Host to card: every transfer is a packet.
+/// Stream channel from host to card (H2C). Every transfer is a packet.
 ///
-/// Packets leave in the order in which they were submitted, and end in it. `cancel` takes back a packet that has not begun.
+/// Packets are sent, and end, in submission order. `cancel` withdraws a packet whose sending has not begun.
 #[derive(Debug)]
 pub struct H2cStream(pub(crate) Engine);
 
 common!(H2cStream);
 
 impl H2cStream {
-    /// What was sent, and how the card has held it back.
+    /// Returns the counters of the stream.
     #[must_use]
     pub const fn statistics(&self) -> SendStatistics {
         let pressure = self.0.pressure();
         SendStatistics { packets: self.0.ended(), refused: pressure.refused, still: pressure.still }
     }
 
-    /// Queues the whole buffer as one packet. The engine starts with the next [`poll`](Self::poll); waiting polls.
+    /// Queues the whole buffer as one packet. The engine starts with the next [`poll`](Self::poll). Waits poll as well.
     ///
     /// # Errors
-    /// [`Refused`] carries the buffer back. A full ring is back-pressure: poll, then submit again. A packet has at least one byte.
+    /// [`Refused`] returns the buffer. A full ring is back-pressure: poll, then submit again. A packet has at least one byte.
     pub fn submit(&mut self, buffer: DmaBuffer) -> Result<Ticket, Refused> {
         self.0.submit_buffer(buffer, CardAddr::ZERO)
     }
 
-    /// Queues `length` bytes from `offset` on of attached memory as one packet: the way for small packets at high rates.
+    /// Queues `length` bytes of registered memory, starting at `offset`, as one packet: for small packets at high rates.
     ///
-    /// Success is only counted ([`ended`](Self::ended), [`has_ended`](Self::has_ended)); a packet that fails or is cancelled makes
-    /// a [`Completion`] without buffer. Nothing is allocated or locked, no register is touched.
+    /// A success is only counted ([`ended`](Self::ended), [`has_ended`](Self::has_ended)). A packet that fails or is cancelled has a
+    /// [`Completion`] without buffer. The call allocates nothing, takes no lock and accesses no register.
     ///
     /// # Errors
     /// [`SubmitError`]; a full ring is back-pressure ([`SubmitError::is_full`]): poll, then submit again.
@@ -111,8 +111,8 @@ impl H2cStream {
         self.0.submit_at(memory, offset, length, CardAddr::ZERO)
     }
 
-    /// Queues a packet that is gathered from several parts, counted as by [`submit_at`](Self::submit_at). Parts that touch are one;
-    /// the length of every part but the last must be a multiple of the data path's width
+    /// Queues a packet that is gathered from several fragments, counted as by [`submit_at`](Self::submit_at). Adjacent fragments are
+    /// merged. The length of every fragment except the last must be a multiple of the data path's width
     /// ([`XdmaInfo::data_width`](crate::XdmaInfo::data_width); PG195, `invalid_length`).
     ///
     /// # Errors
@@ -132,11 +132,11 @@ impl H2cStream {
         self.0.blocking(buffer, CardAddr::ZERO, WaitOptions::default())
     }
 
-    /// As [`send`](Self::send), waiting as `options` say.
+    /// As [`send`](Self::send), with wait options.
     ///
     /// # Errors
-    /// [`TransferFailed`] carries the buffer back unless the card may still reach it. A packet that is not sent in time stays in
-    /// flight, and its buffer comes back by [`next_completion`](Self::next_completion).
+    /// [`TransferFailed`] returns the buffer unless the card may still reach it. A packet that is not sent in time stays in flight, and
+    /// [`next_completion`](Self::next_completion) returns its buffer.
     pub fn send_with(
         &mut self,
         buffer: DmaBuffer,

@@ -1,4 +1,4 @@
-//! The buffers of a C2H stream.
+//! Options of the buffers of a C2H stream.
 
 use fpga_ring::ring::MAX_ENTRIES;
 
@@ -6,22 +6,22 @@ use crate::card::Card;
 use crate::channel::{ChannelOptions, RunMode};
 use crate::error::ResourceError;
 
-/// PG195: buffers of C2H stream descriptors should be multiples of this.
+/// Alignment of buffer sizes: PG195 requires that buffers of C2H stream descriptors are multiples of it.
 const GRANULE: usize = 64;
 const MAX_BUFFER_SIZE: usize = 64 << 20;
 
-/// Shape of a C2H stream's ring of buffers.
+/// Options of a C2H stream's ring of buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct C2hStreamOptions {
-    /// Buffers: a power of two, 2 to 65536. Default 256.
+    /// Number of buffers: a power of two, 2 to 65536. Default 256.
     pub buffers: u32,
-    /// Bytes of each: a multiple of 64. A packet takes as many buffers as it needs, a small one takes a whole one. All together
-    /// they must hold the longest packet. Default 4096; of larger ones descriptors are fetched one by one, because some IP builds
-    /// mishandle blocks of those.
+    /// Size of each buffer in bytes: a multiple of 64. Default 4096. A packet occupies as many buffers as it needs, at least one. All
+    /// buffers together must hold the longest packet. Descriptors of larger buffers are fetched one by one, because some IP builds
+    /// mishandle blocks of them.
     pub buffer_size: usize,
-    /// How the ring is kept running. Default: the credit ring, where buffers go back to a channel that is running. Stop runs work
-    /// on every card; the stream stands still between two of them.
+    /// Way to keep the ring running. Default: credit mode, in which buffers return to a running channel. Batch mode works on every card,
+    /// but the stream stalls between two batches.
     pub run_mode: RunMode,
 }
 
@@ -32,28 +32,28 @@ impl Default for C2hStreamOptions {
 }
 
 impl C2hStreamOptions {
-    /// So many buffers.
+    /// Sets the number of buffers.
     #[must_use]
     pub const fn buffers(mut self, buffers: u32) -> Self {
         self.buffers = buffers;
         self
     }
 
-    /// Buffers of so many bytes.
+    /// Sets the size of each buffer in bytes.
     #[must_use]
     pub const fn buffer_size(mut self, bytes: usize) -> Self {
         self.buffer_size = bytes;
         self
     }
 
-    /// Keeps the ring running this way.
+    /// Sets the way to keep the ring running.
     #[must_use]
     pub const fn run_mode(mut self, run_mode: RunMode) -> Self {
         self.run_mode = run_mode;
         self
     }
 
-    /// What the channel below has to be: a descriptor for every buffer, each of which reports.
+    /// Returns the options of the underlying channel: one descriptor per buffer, each of which is reported.
     pub(crate) fn channel(&self, card: &Card) -> Result<ChannelOptions, ResourceError> {
         let (buffers, size) = (self.buffers, self.buffer_size);
         let fits = buffers.is_power_of_two() && (2..=MAX_ENTRIES).contains(&buffers);

@@ -1,10 +1,9 @@
-//! A received packet, where the card has written it.
+//! Received packet, in the buffers to which the card wrote it.
 
 use fpga_pci::{MemoryError, SharedSlice};
 use fpga_ring::ring::{PacketSpan, Packets};
 
-/// A packet, borrowed from its stream: its bytes lie in one or more of the stream's buffers. They are posted again by the call to
-/// the stream that follows.
+/// Packet borrowed from its stream. Its bytes are in one or more of the stream's buffers, which the next call to the stream posts again.
 #[derive(Debug)]
 pub struct Packet<'a> {
     memory: SharedSlice<'a>,
@@ -25,15 +24,15 @@ impl<'a> Packet<'a> {
         Self { memory, packets, span, buffers: buffers as u64, size }
     }
 
-    /// Bytes, at least 1.
+    /// Returns the length in bytes, at least 1.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a packet is never empty")]
     pub fn len(&self) -> usize {
-        // At most what the buffers hold together, which is memory of this process.
+        // At most the total size of the buffers, which are memory of this process.
         usize::try_from(self.span.bytes).unwrap_or(usize::MAX)
     }
 
-    /// The bytes, in order, in as many parts as buffers were filled.
+    /// Returns the bytes in order, one part per filled buffer.
     pub fn parts(&self) -> impl Iterator<Item = SharedSlice<'a>> + use<'a> {
         let (memory, packets, buffers, size) = (self.memory, self.packets, self.buffers, self.size);
         let first = self.span.first;
@@ -44,10 +43,10 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Copies the bytes from `offset` on.
+    /// Copies bytes from `offset`, as many as `into` holds.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfRange`] beyond the end of the packet; nothing is copied then.
+    /// [`MemoryError::OutOfRange`] if the range ends after the end of the packet; nothing is copied then.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
         let length = into.len();
         if offset.checked_add(length).is_none_or(|end| end > self.len()) {
@@ -65,7 +64,7 @@ impl<'a> Packet<'a> {
         Ok(())
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of all bytes.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];

@@ -1,8 +1,8 @@
-//! Receiving: a ring of buffers that the card fills without end, or one buffer at a time.
+//! Receiving of packets into a ring of buffers that the card fills continuously, or into single buffers.
 //!
-//! Descriptor, buffer and metadata slot have the same index, so a packet is a range of indices. The next call returns them to the card:
-//! the borrow of the packet ends there. Lengths are copied out of the metadata when they are checked. A packet with implausible metadata is
-//! skipped up to the next end of packet; the engine is not stopped, because a stop may never end.
+//! Descriptor, buffer and metadata slot have the same index, so a packet is a range of indices. The next call returns them to the card,
+//! because the borrow of the packet ends there. Lengths are copied out of the metadata when they are checked. A packet with implausible
+//! metadata is skipped up to the next end of packet. The engine is not stopped then, because a stop may never complete.
 
 use fpga_pci::DmaBuffer;
 use fpga_registers::{CardAddr, Iova};
@@ -17,56 +17,56 @@ use crate::error::{ChannelError, ResourceError, TransferError};
 use crate::fault::{ChannelFault, FaultCause};
 use crate::name::ChannelName;
 
-/// Buffers are posted again when a quarter of them has come together: one register write for all of them.
+/// Fraction of the ring that must be free before buffers are posted again: a quarter, with one register write for all of them.
 const PARTS: u32 = 4;
 
-/// What a stream has received.
+/// Counters of a receiving stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamStatistics {
-    /// Packets handed out.
+    /// Number of packets returned.
     pub packets: u64,
-    /// Their bytes.
+    /// Number of bytes in these packets.
     pub bytes: u64,
-    /// Packets that were lost ([`StreamError::Packet`]).
+    /// Number of lost packets ([`StreamError::Packet`]).
     pub lost: u64,
-    /// Bytes that were given up: of lost packets, and up to the next end of packet.
+    /// Number of bytes discarded: of lost packets, and up to the next end of packet.
     pub discarded_bytes: u64,
-    /// How often the card had filled every buffer that was posted by the time buffers were posted again: its stream stood still.
-    /// More buffers, or taking packets sooner, helps.
+    /// Number of times that the card had filled every posted buffer before buffers were posted again, so that its stream stalled. Use more
+    /// buffers or take packets earlier.
     pub starved: u64,
 }
 
-/// Card to host: packets.
+/// Stream channel from card to host (C2H).
 ///
-/// The ring ([`next_packet`](Self::next_packet)): buffers of one size are posted from the first call on, the card fills them, and
-/// a packet is lent out where it lies; the next call posts its buffers again. In the good case a call reads a word or two of host
-/// memory, allocates nothing, reads no register, and writes one for a quarter of the ring.
+/// Ring ([`next_packet`](Self::next_packet)): from the first call on, buffers of one size are posted, and the card fills them. A packet is
+/// borrowed in place; the next call posts its buffers again. Normally a call reads one or two words of host memory, allocates nothing,
+/// reads no register, and writes one register per quarter of the ring.
 ///
-/// Single buffers ([`receive`](Self::receive)): nothing is posted but the buffer given.
+/// Single buffers ([`receive`](Self::receive)): only the given buffer is posted.
 #[derive(Debug)]
 pub struct C2hStream {
     engine: Engine,
     receiver: PacketReceiver,
 }
 
-/// What there is besides the engine.
+/// State of the receiver besides the engine.
 #[derive(Debug)]
 struct PacketReceiver {
     packets: Packets,
     memory: MemoryHandle,
-    /// Device address of the first buffer.
+    /// Device address (IOVA) of the first buffer.
     start: u64,
     buffers: u32,
     size: u32,
     batch: u64,
-    /// The engine was stopped with so many descriptors complete; why, if that is to be told when those have been looked at.
+    /// The engine was stopped with this number of descriptors complete; with the fault to report after these are processed, if any.
     fault: Option<(u64, Option<Box<ChannelFault>>)>,
-    /// A buffer that is posted alone.
+    /// Single buffer that is posted.
     single: Option<(Ticket, u32)>,
-    /// No more buffers are posted.
+    /// The stream is stopping: no more buffers are posted.
     stopping: bool,
-    /// Nothing was posted since the stream was opened, or stopped.
+    /// Nothing was posted since the stream was opened or stopped.
     fresh: bool,
     statistics: StreamStatistics,
 }
@@ -84,7 +84,7 @@ impl C2hStream {
         let bytes = buffer_size.checked_mul(buffers as usize).ok_or_else(bad)?;
         let area = card.registered_memory(bytes)?;
         let start = area.iova().get();
-        // It is of this card, whose channel was just taken.
+        // The memory belongs to this card, and its channel was just taken, so it is not refused.
         let memory = engine.register_memory(area).map_err(|_| bad())?;
         let receiver = PacketReceiver {
             packets: Packets::new(buffers, size),
@@ -102,17 +102,17 @@ impl C2hStream {
         Ok(Self { engine, receiver })
     }
 
-    /// Direction and number.
+    /// Returns direction and number of the channel.
     #[must_use]
     pub fn name(&self) -> ChannelName {
         self.engine.name()
     }
 
-    /// The next packet, if one has arrived whole. Posts buffers, and takes back those of the packet before.
+    /// Returns the next packet, if it has arrived completely. Posts buffers, including those of the previous packet.
     ///
     /// # Errors
-    /// [`StreamError::Packet`] for each packet that is lost, [`StreamError::Fault`] once for each stop of the engine: call again to
-    /// go on. [`StreamError::Channel`] if the channel cannot.
+    /// [`StreamError::Packet`] for each lost packet, [`StreamError::Fault`] once for each stop of the engine: call again to continue.
+    /// [`StreamError::Channel`] if the channel has failed.
     #[inline]
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, StreamError> {
         match self.receiver.advance(&mut self.engine)? {
@@ -124,8 +124,8 @@ impl C2hStream {
     /// Waits for the next packet.
     ///
     /// # Errors
-    /// As [`next_packet`](Self::next_packet). When the time is up, [`StreamError::is_timeout`]: the buffers stay posted. Of a stopped
-    /// stream that has nothing more, [`StreamError::Stopped`].
+    /// As [`next_packet`](Self::next_packet). On timeout an error with [`StreamError::is_timeout`]; the buffers stay posted.
+    /// [`StreamError::Stopped`] on a stopped stream without further packets.
     pub fn wait_packet(&mut self, options: WaitOptions) -> Result<Packet<'_>, StreamError> {
         let Self { engine, receiver } = self;
         let span = engine.wait_until(options, |engine| {
@@ -144,7 +144,7 @@ impl C2hStream {
         Packet::new(memory, &self.receiver.packets, span, self.receiver.buffers, size)
     }
 
-    /// Receives one packet into `buffer`, which comes back with the packet's length. Its whole capacity is used.
+    /// Receives one packet into `buffer`, which is returned with the packet's length. Its whole capacity is used.
     ///
     /// # Errors
     /// As [`receive_with`](Self::receive_with).
@@ -152,12 +152,12 @@ impl C2hStream {
         self.receive_with(buffer, WaitOptions::default())
     }
 
-    /// As [`receive`](Self::receive), waiting as `options` say.
+    /// As [`receive`](Self::receive), with wait options.
     ///
     /// # Errors
-    /// [`ReceiveFailed`] with the buffer, unless it is still posted. When the time is up it is: go on with
-    /// [`wait_received`](Self::wait_received). A packet longer than the buffer is lost ([`StreamError::Packet`]); the buffer then
-    /// holds its beginning, and the next call receives the next packet.
+    /// [`ReceiveFailed`] with the buffer, unless it is still posted. It stays posted on timeout: continue with
+    /// [`wait_received`](Self::wait_received). A packet longer than the buffer is lost ([`StreamError::Packet`]); the buffer then has its
+    /// beginning, and the next call receives the next packet.
     pub fn receive_with(
         &mut self,
         buffer: DmaBuffer,
@@ -176,7 +176,7 @@ impl C2hStream {
         self.wait_received(options)
     }
 
-    /// Waits for the packet of a [`receive`](Self::receive) that ran out of time.
+    /// Waits for the packet of a [`receive`](Self::receive) that timed out.
     ///
     /// # Errors
     /// As [`receive_with`](Self::receive_with).
@@ -189,10 +189,10 @@ impl C2hStream {
         }
     }
 
-    /// Starts nothing more: the channel stops when the descriptor that is open has been closed, by a packet or its part. What has
-    /// arrived until then can still be taken; nothing is [`posted`](Self::posted) any more when that is all. Many cards close an open
-    /// descriptor without data at once; with others it waits for its packet. To end a stream in order on every card,
-    /// call this while one more packet is to come that fits into a buffer; what does not stays in the card's stream. [`abort`](Self::abort) lets it start anew.
+    /// Starts nothing more. The channel stops when a packet, or part of one, has closed the open descriptor. Packets that arrive until then
+    /// can still be taken; the stream is finished when nothing is [`posted`](Self::posted). Many cards close an open descriptor without
+    /// data at once; on others it waits for its packet. To end a stream in order on every card, call this while one more packet is to come
+    /// that fits into a buffer; the part that does not fit stays in the card's stream. [`abort`](Self::abort) lets the stream start again.
     ///
     /// # Errors
     /// [`StreamError::Channel`].
@@ -204,11 +204,11 @@ impl C2hStream {
         Ok(())
     }
 
-    /// Stops the channel, confirms that it is idle, and forgets what was posted; [`next_packet`](Self::next_packet) starts anew.
-    /// Whole packets that had arrived can still be taken first. Returns the single buffer, if one was posted.
+    /// Stops the channel, confirms that it is idle, and drops what was posted; [`next_packet`](Self::next_packet) starts again. Complete
+    /// packets that have arrived can still be taken first. Returns the single buffer, if one was posted.
     ///
     /// # Errors
-    /// [`ChannelError::Wedged`] if the engine waits for data, which nothing but data or a reset of the card ends.
+    /// [`ChannelError::Wedged`] if the engine waits for data: only data or a reset of the card ends that.
     pub fn abort(&mut self) -> Result<Option<DmaBuffer>, StreamError> {
         let Self { engine, receiver } = self;
         let single = receiver.single.take();
@@ -218,7 +218,7 @@ impl C2hStream {
             receiver.packets.restart(engine.submitted());
         }
         receiver.take_faults(engine);
-        // What the caller has asked for is no fault; what was complete before is still to be looked at.
+        // A stop requested by the caller is not a fault; descriptors completed before it are still to be processed.
         if let Some((_, fault)) = &mut receiver.fault {
             *fault = None;
         }
@@ -227,24 +227,24 @@ impl C2hStream {
         Ok(buffer)
     }
 
-    /// What was received and lost.
+    /// Returns the counters of the stream.
     #[must_use]
     pub fn statistics(&self) -> StreamStatistics {
         StreamStatistics { discarded_bytes: self.receiver.packets.discarded(), ..self.receiver.statistics }
     }
 
-    /// Buffers that are posted and were not reported filled.
+    /// Returns the number of buffers that are posted and were not reported as filled.
     #[must_use]
     pub fn posted(&self) -> u32 {
         self.engine.in_flight()
     }
 
-    /// To be called in a loop that polls: a spin-loop hint on hardware; lets a card inside this thread take a step.
+    /// Relaxes in a polling loop: a spin-loop hint on hardware; lets a simulated card in this thread take a step.
     pub fn relax(&self) {
         self.engine.relax();
     }
 
-    /// The channel's interrupt as a file descriptor.
+    /// Returns the channel's interrupt as a file descriptor.
     ///
     /// # Errors
     /// [`ChannelError::NoInterrupt`] if interrupts were not enabled when the channel was taken.
@@ -252,7 +252,7 @@ impl C2hStream {
         self.engine.events()
     }
 
-    /// Lets the engine send an interrupt for what arrives from now on; see [`ChannelEvents`].
+    /// Enables an interrupt for every later arrival; see [`ChannelEvents`].
     ///
     /// # Errors
     /// [`ChannelError::NoInterrupt`].
@@ -260,7 +260,7 @@ impl C2hStream {
         self.engine.arm()
     }
 
-    /// Stops interrupts.
+    /// Disables interrupts of the engine.
     ///
     /// # Errors
     /// [`ChannelError::Mmio`].
@@ -270,19 +270,19 @@ impl C2hStream {
 }
 
 impl PacketReceiver {
-    /// Descriptors that are complete.
+    /// Returns the number of complete descriptors.
     fn done(&self, engine: &Engine) -> u64 {
         self.fault.as_ref().map_or_else(|| engine.ended(), |(done, _)| *done)
     }
 
-    /// The next packet, if it is whole.
+    /// Returns the next packet, if it is complete.
     #[inline]
     fn advance(&mut self, engine: &mut Engine) -> Result<Option<PacketSpan>, StreamError> {
         if self.single.is_some() {
             let what = "a single buffer is posted (wait_received)";
             return Err(StreamError::Posted { card: engine.card_name(), channel: engine.name(), what });
         }
-        // Whoever had the packet before is done with it.
+        // The previous packet's borrow has ended.
         if self.missing(engine) >= self.batch && self.fault.is_none() {
             engine.poll()?;
             self.take_faults(engine);
@@ -312,18 +312,18 @@ impl PacketReceiver {
         Ok(None)
     }
 
-    /// Buffers that could be posted.
+    /// Returns the number of buffers that can be posted.
     #[inline]
     fn missing(&self, engine: &Engine) -> u64 {
         (self.packets.free() + u64::from(self.buffers)).saturating_sub(engine.submitted())
     }
 
-    /// Posts every buffer that is free.
+    /// Posts every free buffer.
     fn refill(&mut self, engine: &mut Engine) -> Result<(), StreamError> {
         if self.stopping {
             return Ok(());
         }
-        // Whatever was posted has been filled.
+        // Nothing in flight: the card has filled all posted buffers.
         self.statistics.starved += u64::from(engine.in_flight() == 0 && !self.fresh);
         self.fresh = false;
         for _ in 0..self.missing(engine) {
@@ -335,10 +335,10 @@ impl PacketReceiver {
         Ok(engine.post()?)
     }
 
-    /// The entry of descriptor `count`, and the number of its buffer.
+    /// Returns the ring entry of descriptor `count`, which is also the number of its buffer.
     #[inline]
     fn entry(&self, count: u64) -> u32 {
-        // There are at most 65536.
+        // At most 65535, because there are at most 65536 buffers.
         u32::try_from(count % u64::from(self.buffers)).unwrap_or(0)
     }
 
@@ -362,11 +362,11 @@ impl PacketReceiver {
         }
     }
 
-    /// Looks whether the engine has stopped: everything posted has ended then, with the fault in its completion.
+    /// Checks whether the engine has stopped: then everything posted has ended, with the fault in its completion.
     fn take_faults(&mut self, engine: &mut Engine) {
         while let Some(done) = engine.next_completion() {
             if let (Err(fault), None) = (done.outcome, &self.fault) {
-                // That it comes to rest with buffers left is what it was asked for.
+                // Becoming idle with buffers remaining is the expected result of a stop.
                 let asked_for = self.stopping && matches!(fault.cause, FaultCause::NoError(_));
                 self.fault = Some((done.ticket.0, (!asked_for).then_some(fault)));
             }
@@ -375,16 +375,16 @@ impl PacketReceiver {
 
     /// Posts a single buffer.
     fn post(&mut self, engine: &mut Engine, mut buffer: DmaBuffer) -> Result<(), ReceiveFailed> {
-        // A multiple of 64 bytes, as buffers of a stream are to be.
+        // The capacity is a multiple of 64 bytes, as stream buffers require.
         let capacity = buffer.capacity();
-        // Wherever in a page it begins, it is one descriptor.
+        // A buffer of this length fits one descriptor at any offset in a page.
         let most = MAX_DESCRIPTOR_LENGTH - 4096;
         let Some(length) = u32::try_from(capacity).ok().filter(|length| *length <= most) else {
             let (card, channel) = (engine.card_name(), engine.name());
             let error = StreamError::BufferTooLarge { card, channel, length: capacity, most };
             return Err(ReceiveFailed { error, buffer: Some(buffer) });
         };
-        // Its own capacity.
+        // The length is the buffer's own capacity, so this does not fail.
         let _ = buffer.set_len(capacity);
         engine.metadata().clear(self.entry(engine.submitted()));
         match engine.submit_buffer(buffer, CardAddr::ZERO) {
@@ -398,7 +398,7 @@ impl PacketReceiver {
         }
     }
 
-    /// Waits for the single buffer. `None`: it got a part of a packet that is given up, and was posted again.
+    /// Waits for the single buffer. `None`: it received a part of a discarded packet, and was posted again.
     fn received(
         &mut self,
         engine: &mut Engine,
@@ -412,7 +412,8 @@ impl PacketReceiver {
         let done = match engine.wait(ticket, options) {
             Ok(done) => done,
             Err(error) => {
-                // A channel that has ended has ended this too: with its buffer, unless that is in quarantine. Else it stays posted.
+                // If the channel has failed, this transfer has ended: with its buffer, unless that is in quarantine. Otherwise it stays
+                // posted.
                 let ended = engine.take(ticket);
                 if ended.is_some() {
                     self.single = None;
@@ -440,7 +441,7 @@ impl PacketReceiver {
         };
         match self.packets.single(ticket.0, length, &engine.metadata(), engine.may_flush()) {
             Ok(Some(received)) => {
-                // Checked: not longer than the buffer.
+                // The length was checked: not longer than the buffer.
                 let _ = buffer.set_len(received as usize);
                 self.statistics.packets += 1;
                 self.statistics.bytes += u64::from(received);

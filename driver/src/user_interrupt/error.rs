@@ -1,78 +1,78 @@
-//! What can go wrong with a user interrupt.
+//! Errors of user interrupts.
 
 use fpga_pci::{InterruptError, MmioError};
 
 use crate::error::waited;
 use crate::name::CardName;
 
-/// Waiting for a user interrupt, or setting it up, failed.
+/// Error of waiting for a user interrupt, or of setting it up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UserInterruptError {
-    /// The wait's time is over. The line is as it was: wait again.
+    /// The wait timed out. The line is unchanged: wait again.
     #[error(
         "{card}: no interrupt of user {} after {}; wait longer, or check that the design raises usr_irq_req (`fpgactl irq list` shows the lines that are high)",
         named(lines), waited(*waited_us)
     )]
     TimedOut {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// The lines that were waited for.
+        /// Lines of the wait.
         lines: Vec<u8>,
-        /// How long was waited, in microseconds.
+        /// Time waited, in microseconds.
         waited_us: u64,
     },
-    /// The card does not answer any more.
+    /// The card does not answer.
     #[error(
         "{card}: user interrupt {line}: the card is gone (its registers read as all ones); open the card again when it is back"
     )]
     Gone {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which line.
+        /// Line number.
         line: u8,
     },
-    /// The card was reset since the line was taken, or another program has cleared the line's mask.
+    /// The card was reset since the line was taken, or another program cleared the line's mask.
     #[error(
         "{card}: user interrupt {line}: the card was reset, or its interrupt masks were cleared by another program; open the card again"
     )]
     Reset {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which line.
+        /// Line number.
         line: u8,
     },
     /// The line was disabled by its owner.
     #[error("{card}: user interrupt {line} is disabled; call UserInterrupt::enable before waiting for it")]
     Disabled {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which line.
+        /// Line number.
         line: u8,
     },
-    /// Waiting for the descriptor failed.
+    /// Waiting for the file descriptor failed.
     #[error("{card}: user interrupt {line}: {source}")]
     Interrupt {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which line.
+        /// Line number.
         line: u8,
-        /// What failed.
+        /// Underlying error.
         source: InterruptError,
     },
     /// A register access failed.
     #[error("{card}: user interrupt {line}: {source}")]
     Mmio {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Which line.
+        /// Line number.
         line: u8,
-        /// What failed.
+        /// Underlying error.
         source: MmioError,
     },
 }
 
-/// Lines in words.
+/// Formats line numbers as text.
 fn named(lines: &[u8]) -> String {
     let numbers: Vec<String> = lines.iter().map(u8::to_string).collect();
     match numbers.split_last() {

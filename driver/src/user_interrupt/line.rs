@@ -1,4 +1,4 @@
-//! One claimed line: its descriptor, its mask bit in the interrupt block, and what is known of its level.
+//! Claimed user interrupt line: its file descriptor, its mask bit in the IRQ block, and its level as far as known.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use super::{Delivery, UserInterruptError};
 use crate::error::ResourceError;
 use crate::shared::UserInterruptClaim;
 
-/// Period of the descriptor of a line that is polled.
+/// Period of the file descriptor of a polled line.
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 
-/// A line of `usr_irq_req` that a program has.
+/// Line of `usr_irq_req` that the program has taken.
 #[derive(Debug)]
 pub(super) struct UserInterruptLine {
     interrupt: Interrupt,
@@ -25,16 +25,16 @@ pub(super) struct UserInterruptLine {
 #[derive(Debug, Default)]
 struct State {
     enabled: bool,
-    /// The line was reported as high, is masked where it has an interrupt, and was not seen low since. Always false with
+    /// The line was reported as high, is masked if it has an interrupt, and was not seen low since. Always false with
     /// [`Delivery::Message`].
     high: bool,
-    /// Interrupts that a wait has taken from the descriptor for whoever asks next.
+    /// Number of interrupts that a wait has taken from the file descriptor for the next call of `take`.
     arrived: u64,
     reported: u64,
 }
 
 impl UserInterruptLine {
-    /// Takes the line and enables it. `interrupt`: its interrupt, `None` to poll.
+    /// Takes the line and enables it. `interrupt` is its interrupt, `None` to poll.
     pub(super) fn take(
         claim: UserInterruptClaim,
         interrupt: Option<Interrupt>,
@@ -51,10 +51,11 @@ impl UserInterruptLine {
             .map_err(|source| ResourceError::Interrupt { card: card(), source })?;
         let line = Self { interrupt, delivery, state: Mutex::default(), claim };
         let failed = |source| ResourceError::Mmio { card: line.card(), source };
-        // After the answer nothing more comes of an earlier owner, whose write to the mask was posted: what has come is dropped.
+        // The answer comes after the last effect of an earlier owner, whose write to the mask was posted. Interrupts up to here are
+        // dropped.
         line.pending().map_err(failed)?;
         let _ = line.interrupt.try_take();
-        // Should it fail, dropping the line masks it.
+        // If this fails, dropping the line masks it.
         line.set_enabled(true).map_err(failed)?;
         Ok(line)
     }
@@ -91,17 +92,17 @@ impl UserInterruptLine {
         self.state().enabled
     }
 
-    /// Whether waiting has to look at the register, because no interrupt says what happens next: the line is polled, or it is masked
+    /// Returns whether a wait has to read the register, because no interrupt signals the next change: the line is polled, or it is masked
     /// until it falls.
     pub(super) fn needs_polling(&self) -> bool {
         self.delivery == Delivery::Polled || self.state().high
     }
 
-    /// The word of all lines' levels.
+    /// Reads the levels of all lines.
     fn pending_word(&self) -> Result<u32, MmioError> {
         let bar = &self.claim.card.dma_bar;
         let read = || IrqBlock::USER_PENDING.read(bar, IRQ_BASE).map(UserMask::into_bits);
-        // Its upper half is reserved: all ones are no answer. Some cores give that to every second read.
+        // The upper half is reserved, so all ones are not a valid answer. Some cores return all ones at every second read.
         match read()? {
             u32::MAX => match read()? {
                 u32::MAX => Err(MmioError::Gone { at: IrqBlock::USER_PENDING.address(IRQ_BASE) }),
@@ -111,14 +112,14 @@ impl UserInterruptLine {
         }
     }
 
-    /// Whether the line is high now.
+    /// Reads whether the line is high.
     pub(super) fn pending(&self) -> Result<bool, MmioError> {
         Ok(self.pending_word()? & self.claim.mask().into_bits() != 0)
     }
 
     fn unmask(&self) -> Result<(), MmioError> {
         if self.delivery == Delivery::Polled {
-            // Nobody takes its interrupt: enabled, it would assert the legacy line of a card whose messages are off.
+            // No handler takes its interrupt: enabled, it would assert the legacy line of a card whose messages are off.
             return Ok(());
         }
         IrqBlock::USER_ENABLE_SET.write(&self.claim.card.dma_bar, IRQ_BASE, self.claim.mask())?;
@@ -131,7 +132,7 @@ impl UserInterruptLine {
             return Ok(());
         }
         IrqBlock::USER_ENABLE_CLEAR.write(&self.claim.card.dma_bar, IRQ_BASE, self.claim.mask())?;
-        // A legacy line is everybody's: what this one has asserted is out of the way now.
+        // All sources share a legacy line; this source no longer asserts it.
         self.interrupt.rearm();
         Ok(())
     }
@@ -144,11 +145,11 @@ impl UserInterruptLine {
             return self.unmask();
         }
         self.mask()?;
-        // The write is posted: once this is answered, nothing more comes.
+        // The write is posted: after this answer no further interrupt comes.
         self.pending_word().map(drop)
     }
 
-    /// A line that is still high interrupts again: a mask bit that is set while its source is high sends one (PG195).
+    /// Makes a line that is still high interrupt again: setting a mask bit while its source is high sends an interrupt (PG195).
     pub(super) fn rearm(&self) -> Result<(), MmioError> {
         let mut state = self.state();
         if !state.enabled {
@@ -161,12 +162,12 @@ impl UserInterruptLine {
         self.unmask()
     }
 
-    /// A wait has taken these from the descriptor.
+    /// Records interrupts that a wait has taken from the file descriptor.
     pub(super) fn note(&self, interrupts: u64) {
         self.state().arrived += interrupts;
     }
 
-    /// Interrupts since the last call.
+    /// Returns the number of interrupts since the last call.
     pub(super) fn take_arrived(&self) -> Result<u64, UserInterruptError> {
         let mut state = self.state();
         let woken = core::mem::take(&mut state.arrived).saturating_add(self.interrupt.try_take());
@@ -181,8 +182,8 @@ impl UserInterruptLine {
         Ok(count)
     }
 
-    /// Looks at the level, where interrupts are not this line's alone: whether it has risen. A line that is high stays masked until it has
-    /// fallen, so that neither it nor whoever shares its interrupt is woken without end.
+    /// Samples the level of a line that shares its interrupt. Returns whether it has risen. A line that is high stays masked until it has
+    /// fallen, so that neither it nor the users of the same interrupt are woken continuously.
     fn sample_level(&self, state: &mut State, woken: bool) -> Result<bool, MmioError> {
         let high = self.pending()?;
         match (high, state.high) {
@@ -198,7 +199,7 @@ impl UserInterruptLine {
                     let card = &self.claim.card;
                     card.rearm_shared_line(&self.interrupt, ChannelMask::new(), self.claim.mask())?;
                 }
-                // Somebody else on a legacy line may have masked it while it was high.
+                // Another user of a legacy line may have masked this line while it was high.
                 if was_high || woken {
                     self.unmask()?;
                 }
@@ -207,7 +208,7 @@ impl UserInterruptLine {
         }
     }
 
-    /// Whether the line can still interrupt: the card is there, and its mask as it was left.
+    /// Checks that the line can still interrupt: the card is present, and the line's mask is unchanged.
     pub(super) fn check(&self) -> Result<(), UserInterruptError> {
         let (card, line) = (self.card(), self.number());
         let checked = || -> Result<bool, MmioError> {
@@ -241,7 +242,7 @@ impl UserInterruptLine {
 }
 
 impl Drop for UserInterruptLine {
-    /// The line may stay high for as long as its design holds it.
+    /// Masks the line, which may stay high as long as the design holds it.
     fn drop(&mut self) {
         let _ = self.mask();
     }

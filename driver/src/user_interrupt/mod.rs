@@ -1,18 +1,18 @@
-//! User interrupts: lines of `usr_irq_req`, by which the design on the card calls the host.
+//! User interrupts: lines of `usr_irq_req`, by which the design on the card interrupts the host.
 //!
 //! A line is a level (PG195, "User Interrupts"): the design raises it, the core acknowledges the interrupt by `usr_irq_ack`, the host
-//! serves the cause in the design's registers, and the design lowers the line. An interrupt here is a *rise* of the line:
+//! serves the cause in the design's registers, and the design lowers the line. In this module, an interrupt is a *rise* of the line:
 //!
-//! | The line has | An interrupt is counted | Between a rise and its fall |
+//! | Interrupt of the line | An interrupt is counted | Between a rise and its fall |
 //! |---|---|---|
-//! | a vector of its own ([`Delivery::Message`]) | for each message, so for each rise; those that come before anybody asks add up | nothing comes |
-//! | a vector with other users ([`Delivery::SharedMessage`]), or the legacy line ([`Delivery::Level`]) | when the driver finds the line high; rises between two looks are one, and a line that is lowered before the look is not seen | the line is masked, and looked at by waits, ever more rarely (every 10 ms in the end) |
-//! | no interrupt at all ([`Delivery::Polled`]) | likewise | likewise |
+//! | a vector of its own ([`Delivery::Message`]) | for each message, so for each rise; interrupts before the first call add up | nothing is counted |
+//! | a vector with other users ([`Delivery::SharedMessage`]), or the legacy line ([`Delivery::Level`]) | when the driver samples the line high; several rises between two samples count as one, and a line that is lowered before the sample is not seen | the line is masked, and waits sample it at growing intervals (up to 10 ms) |
+//! | none ([`Delivery::Polled`]) | as above | as above |
 //!
-//! In every case an interrupt that comes before the wait is not lost: the design holds its line until it is served.
+//! An interrupt before the wait is never lost, because the design holds its line until it is served.
 //!
-//! A cause that comes while an earlier one is being served may leave the line high: it never falls, so it does not rise. After serving, call
-//! [`UserInterrupt::rearm`]: a line that is still high interrupts again.
+//! A cause that occurs while an earlier one is being served may keep the line high: it never falls, so it does not rise. After serving,
+//! call [`UserInterrupt::rearm`]: a line that is still high interrupts again.
 
 mod error;
 mod line;
@@ -35,66 +35,66 @@ pub use set::UserInterrupts;
 use crate::card::Card;
 use crate::error::ResourceError;
 
-/// Longest sleep of a wait, in nanoseconds: whether the card is still there is looked at in between.
+/// Maximum sleep of a wait, in nanoseconds; between sleeps the wait checks that the card is present.
 const CHECK_NS: u64 = 100_000_000;
-/// Pauses between two looks at a line that is polled: this part of the time that was waited, and the longest, in nanoseconds.
+/// Pause between two samples of a polled line: this fraction of the time waited, and the maximum in nanoseconds.
 const PAUSE_FRACTION: u64 = 16;
 const MAX_PAUSE_NS: u64 = 10_000_000;
-/// Time from which on a future sleeps between two polls, and its longest sleep, in nanoseconds: other tasks wait for the thread.
+/// Time after which a future sleeps between two polls, and its maximum sleep, in nanoseconds: other tasks need the thread.
 const TASK_SPIN_NS: u64 = 20_000;
 const MAX_TASK_PAUSE_NS: u64 = 1_000_000;
 
-/// How interrupts of a line reach the program.
+/// Way in which interrupts of a line reach the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// A vector (MSI-X, MSI) of its own.
+    /// Own vector (MSI-X, MSI).
     Message,
-    /// A vector that channels or other user interrupts have, too.
+    /// Vector shared with channels or other user interrupts.
     SharedMessage,
-    /// The legacy line (INTx).
+    /// Legacy line (INTx).
     Level,
-    /// The card or the system gives no interrupts: the line's level is read from the card (register 0x2048).
+    /// No interrupts from the card or the system: the line's level is read from the card (register 0x2048).
     Polled,
 }
 
-/// A user interrupt that this program has: see [`Card::user_interrupt`] and the [module](self).
+/// User interrupt taken by this program: see [`Card::user_interrupt`] and the [module](self).
 ///
-/// Clones are handles to the same line, for several threads: each interrupt is reported to one of them. With the last one the line is
-/// masked.
+/// Clones are handles to the same line, for several threads: each interrupt is reported to one of them. Dropping the last one masks the
+/// line.
 ///
-/// In an event loop: when the [descriptor](AsFd) is readable, [`take`](Self::take) the interrupts, serve their cause,
-/// [`rearm`](Self::rearm). (`take` may find none: vectors are shared, and a line that is polled has a descriptor that is readable every
-/// 10 ms.)
+/// In an event loop: when the [descriptor](AsFd) is readable, [`take`](Self::take) the interrupts, serve their cause, and call
+/// [`rearm`](Self::rearm). (`take` may find none: vectors may be shared, and the descriptor of a polled line is readable every 10 ms.)
 #[derive(Debug, Clone)]
 pub struct UserInterrupt {
     line: Arc<UserInterruptLine>,
 }
 
-/// Levels and masks of a user interrupt, as the card shows them.
+/// Level and mask of a user interrupt, read from the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UserInterruptState {
-    /// Which line.
+    /// Line number.
     pub line: u8,
-    /// It may interrupt.
+    /// The line is enabled (unmasked).
     pub enabled: bool,
     /// The design holds the line high.
     pub pending: bool,
-    /// The vector that the card has for it.
+    /// Vector that the card uses for it.
     pub vector: u8,
-    /// Interrupts that this line has asked for since the card was made, where the card counts them (simulated cards of this process).
+    /// Number of interrupts that this line has requested since the card was created, if the card counts them (simulated cards in this
+    /// process).
     pub count: Option<u64>,
 }
 
 impl Card {
-    /// Takes user interrupt `line` and enables it: a line that is high by then interrupts at once. Where the card's interrupts are not
-    /// enabled yet, this does it ([`enable_interrupts`](Self::enable_interrupts)); where they cannot be, the line is polled, which
-    /// [`UserInterrupt::delivery`] says.
+    /// Takes user interrupt `line` and enables it: a line that is already high interrupts at once. Calls
+    /// [`enable_interrupts`](Self::enable_interrupts) if the card's interrupts are not enabled yet. If they cannot be enabled, the line is
+    /// polled; [`UserInterrupt::delivery`] reports this.
     ///
     /// # Errors
     /// [`ResourceError::NoSuchUserInterrupt`], [`ResourceError::InUse`], [`ResourceError::Observed`], [`ResourceError::Mmio`];
-    /// [`ResourceError::Interrupt`] if the system gives no descriptor.
+    /// [`ResourceError::Interrupt`] if the system provides no file descriptor.
     pub fn user_interrupt(&self, line: u8) -> Result<UserInterrupt, ResourceError> {
         let claim = self.shared.claim_user_line(line)?;
         if let Err(error) = self.enable_interrupts() {
@@ -109,7 +109,7 @@ impl Card {
         Ok(UserInterrupt { line: Arc::new(line) })
     }
 
-    /// Takes several user interrupts, to be waited for together.
+    /// Takes several user interrupts, to wait for them together.
     ///
     /// # Errors
     /// As [`user_interrupt`](Self::user_interrupt); none is taken then.
@@ -119,8 +119,8 @@ impl Card {
             .map_err(|source| ResourceError::Interrupt { card: self.shared.name.clone(), source })
     }
 
-    /// Levels and masks of all user interrupts. Nothing is changed, so it works on a card that was
-    /// [opened for a look](crate::OpenOptions::observe).
+    /// Reads levels and masks of all user interrupts. Changes nothing, so it also works on a card that was [opened for inspection
+    /// only](crate::OpenOptions::observe).
     ///
     /// # Errors
     /// [`ResourceError::Mmio`].
@@ -151,26 +151,26 @@ impl Card {
 }
 
 impl UserInterrupt {
-    /// Which line.
+    /// Returns the line number.
     #[must_use]
     pub fn line(&self) -> u8 {
         self.line.number()
     }
 
-    /// How its interrupts come.
+    /// Returns how its interrupts reach the program.
     #[must_use]
     pub fn delivery(&self) -> Delivery {
         self.line.delivery()
     }
 
-    /// Interrupts that were reported since the line was taken, to all its handles.
+    /// Returns the number of interrupts reported since the line was taken, to all its handles.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.line.reported()
     }
 
-    /// Takes the interrupts since the last call: their number, 0 if none. Does not wait. Costs a register read, unless the line has a
-    /// vector of its own.
+    /// Takes the interrupts since the last call and returns their number, 0 if none. Does not block. Costs a register read, unless the line
+    /// has its own vector.
     ///
     /// # Errors
     /// [`UserInterruptError::Gone`], [`UserInterruptError::Reset`], [`UserInterruptError::Mmio`].
@@ -178,11 +178,11 @@ impl UserInterrupt {
         self.line.take_arrived()
     }
 
-    /// Waits until there is an interrupt, and takes all that there are: their number. One that came before is there at once.
+    /// Waits until there is an interrupt, takes all interrupts and returns their number. Returns at once if one came before.
     ///
     /// # Errors
-    /// [`UserInterruptError::TimedOut`], [`UserInterruptError::Disabled`]; [`UserInterruptError::Gone`] and
-    /// [`UserInterruptError::Reset`], within a tenth of a second, for a card that leaves or is reset meanwhile.
+    /// [`UserInterruptError::TimedOut`], [`UserInterruptError::Disabled`]; [`UserInterruptError::Gone`] and [`UserInterruptError::Reset`],
+    /// within a tenth of a second, if the card is removed or reset meanwhile.
     pub fn wait(&self, timeout: Duration) -> Result<u64, UserInterruptError> {
         let mut count = 0;
         wait_any(&[&*self.line], self.line.interrupt(), timeout, || {
@@ -192,17 +192,17 @@ impl UserInterrupt {
         Ok(count)
     }
 
-    /// The next interrupts as a future: their number, as [`wait`](Self::wait) has it, without a time limit.
+    /// Returns the number of the next interrupts as a future, like [`wait`](Self::wait) without a timeout.
     ///
-    /// The library has no runtime that would wake a task when a descriptor becomes readable. The future asks to be polled again, and sleeps
-    /// on the descriptor between two polls, ever longer, up to 1 ms, so that an idle task costs next to nothing. With a runtime that
-    /// has a reactor (tokio's `AsyncFd`, async-io's `Async`) give it the handle, which is [`AsFd`], and use [`take`](Self::take).
+    /// The library has no runtime that would wake a task when a descriptor becomes readable. The future requests another poll, and sleeps
+    /// on the descriptor between two polls, up to 1 ms, so that an idle task costs little. With a runtime that has a reactor (tokio's
+    /// `AsyncFd`, async-io's `Async`), pass it the handle, which implements [`AsFd`], and use [`take`](Self::take).
     pub const fn arrived(&self) -> ArrivedFuture<'_> {
         ArrivedFuture { interrupt: self, since: None, checked: 0 }
     }
 
-    /// To be called after the cause of an interrupt was served: a line that is still high (because there is another cause, or because
-    /// the design has not been served) interrupts again. A rise between serving and this call may so be reported twice. Costs one or two
+    /// Rearms the line after the cause of an interrupt was served: a line that is still high (because of another cause, or because the
+    /// design was not served) interrupts again. A rise between serving and this call may therefore be reported twice. Costs one or two
     /// posted register writes.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl UserInterrupt {
         self.line.rearm().map_err(|source| self.line.failed(source))
     }
 
-    /// Unmasks the line; it is when it is taken. A line that is high interrupts at once.
+    /// Unmasks the line. A line is unmasked when it is taken. A line that is high interrupts at once.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -219,7 +219,7 @@ impl UserInterrupt {
         self.line.set_enabled(true).map_err(|source| self.line.failed(source))
     }
 
-    /// Masks the line: nothing comes until it is enabled again. What has come can still be taken.
+    /// Masks the line: no interrupt comes until it is enabled again. Earlier interrupts can still be taken.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -227,13 +227,13 @@ impl UserInterrupt {
         self.line.set_enabled(false).map_err(|source| self.line.failed(source))
     }
 
-    /// Whether the line is enabled.
+    /// Returns whether the line is enabled.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.line.is_enabled()
     }
 
-    /// Whether the design holds the line high at this moment, enabled or not: a register read.
+    /// Reads whether the design holds the line high, enabled or not. Costs a register read.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -254,7 +254,7 @@ impl AsRawFd for UserInterrupt {
     }
 }
 
-/// Waits until `take` has found something. `interrupt` is signalled whenever one of `lines` may have something.
+/// Waits until `take` returns true. `interrupt` is signalled when one of `lines` may have interrupted.
 fn wait_any(
     lines: &[&UserInterruptLine],
     interrupt: &Interrupt,
@@ -265,8 +265,8 @@ fn wait_any(
     let deadline = Deadline::after(transport, timeout);
     let (mut now, mut checked) = (transport.now(), 0_u64);
     loop {
-        // Before the look at the time: this thread may have been without a processor for longer than the time-out, and what came
-        // meanwhile came in time.
+        // Before the timeout check: this thread may have been without CPU time for longer than the timeout, and interrupts in the meantime
+        // came in time.
         if take()? {
             return Ok(());
         }
@@ -289,7 +289,7 @@ fn wait_any(
         }
         now = transport.now();
         let waited = deadline.waited(now);
-        // A card that is gone sends nothing. Where the register is looked at anyway, the look has told.
+        // A card that is gone sends nothing. Reads of the register detect that as well.
         if waited.saturating_sub(checked) >= CHECK_NS {
             checked = waited;
             first.check()?;
@@ -297,12 +297,12 @@ fn wait_any(
     }
 }
 
-/// The pause between two looks, for whoever has waited for so long.
+/// Returns the pause between two samples after `waited` nanoseconds.
 fn pause(waited: u64, longest: u64) -> u64 {
     (waited / PAUSE_FRACTION).clamp(1000, longest)
 }
 
-/// Sleeps until there is an interrupt, for `span` nanoseconds at most.
+/// Sleeps until an interrupt, for at most `span` nanoseconds.
 fn back_off(line: &UserInterruptLine, interrupt: &Interrupt, span: u64) -> Result<(), UserInterruptError> {
     let (transport, span) = (line.backend(), Duration::from_nanos(span));
     if line.delivery() == Delivery::Polled {
@@ -310,7 +310,7 @@ fn back_off(line: &UserInterruptLine, interrupt: &Interrupt, span: u64) -> Resul
         return Ok(());
     }
     let woken = transport.wait_interrupt(interrupt, span).map_err(|source| line.wait_failed(source))?;
-    // What was taken from the line's own descriptor is the line's.
+    // Interrupts taken from the line's own descriptor belong to the line.
     if let Some(count) = woken
         && core::ptr::eq(interrupt, line.interrupt())
     {
@@ -319,14 +319,14 @@ fn back_off(line: &UserInterruptLine, interrupt: &Interrupt, span: u64) -> Resul
     Ok(())
 }
 
-/// See [`UserInterrupt::arrived`].
+/// Future of interrupts; see [`UserInterrupt::arrived`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct ArrivedFuture<'a> {
     interrupt: &'a UserInterrupt,
-    /// When it was polled first.
+    /// Time of the first poll.
     since: Option<u64>,
-    /// When the card was looked at last.
+    /// Time of the last check of the card.
     checked: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Several user interrupts, waited for together.
+//! Set of user interrupts with a common wait.
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -7,8 +7,8 @@ use fpga_pci::{Interrupt, InterruptError};
 
 use super::{UserInterrupt, UserInterruptError, wait_any};
 
-/// Several user interrupts of one card: see [`Card::user_interrupts`](crate::Card::user_interrupts). Its descriptor is readable when one of
-/// them may have interrupted.
+/// Several user interrupts of one card, created by [`Card::user_interrupts`](crate::Card::user_interrupts). The file descriptor is readable
+/// when one of them may have interrupted.
 #[derive(Debug)]
 pub struct UserInterrupts {
     lines: Vec<UserInterrupt>,
@@ -21,15 +21,15 @@ impl UserInterrupts {
         Ok(Self { any: Interrupt::any(&interrupts)?, lines })
     }
 
-    /// Each of them, in the order in which they were named.
+    /// Iterates over the interrupts in the order in which they were requested.
     pub fn iter(&self) -> core::slice::Iter<'_, UserInterrupt> {
         self.lines.iter()
     }
 
-    /// Takes the interrupts since the last call: line and number, in the order in which the lines were named. Does not wait.
+    /// Takes the interrupts since the last call: line and number, in the order in which the lines were requested. Does not block.
     ///
     /// # Errors
-    /// As [`UserInterrupt::take`]. What was taken of other lines then is in their [`count`](UserInterrupt::count).
+    /// As [`UserInterrupt::take`]. Interrupts already taken from other lines are then included in their [`count`](UserInterrupt::count).
     pub fn take(&self) -> Result<Vec<(u8, u64)>, UserInterruptError> {
         let mut taken = Vec::new();
         for line in &self.lines {
@@ -41,11 +41,11 @@ impl UserInterrupts {
         Ok(taken)
     }
 
-    /// Waits until one of the lines has interrupted, and takes what there is: line and number. With no lines there is nothing to wait for:
-    /// the answer is empty, at once.
+    /// Waits until one of the lines has interrupted, and takes all interrupts: line and number. Returns an empty list at once if the set
+    /// has no lines.
     ///
     /// # Errors
-    /// As [`UserInterrupt::wait`]; [`UserInterruptError::Disabled`] if any of the lines is.
+    /// As [`UserInterrupt::wait`]; [`UserInterruptError::Disabled`] if any of the lines is disabled.
     pub fn wait(&self, timeout: Duration) -> Result<Vec<(u8, u64)>, UserInterruptError> {
         let lines: Vec<_> = self.lines.iter().map(|line| &*line.line).collect();
         let mut taken = Vec::new();

@@ -1,4 +1,4 @@
-//! The card-internal copy engine.
+//! Tests of the CDMA engine.
 
 use fpga_pci::Bar;
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmasr};
@@ -13,11 +13,11 @@ use crate::cdma::{Cdma, CdmaError};
 use crate::error::ResourceError;
 use crate::wait::poll_until;
 
-/// Aligned for every data width (1024 bits).
+/// Lengths of aligned copies; all offsets are aligned for every data width (up to 1024 bits).
 const ALIGNED: [usize; 4] = [128, 4096, 65_536, 512 << 10];
-/// How long an engine may take to halt at an error.
+/// Maximum time for an engine to halt after an error, in nanoseconds.
 const HALT_LIMIT_NS: u64 = 100_000_000;
-/// Length, source offset, destination offset.
+/// Unaligned copies: length, source offset, destination offset.
 const UNALIGNED: [(usize, usize, usize); 4] = [(1, 0, 0), (3, 1, 2), (4097, 5, 5), (65_535, 63, 1)];
 
 pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
@@ -28,7 +28,7 @@ pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>
     recorder.test(bench, "cdma.scatter_gather", |bench| with(bench, scatter_gather));
 }
 
-/// Takes the engine, if there is one that nobody has.
+/// Takes the engine, if there is one that has no owner.
 fn with(
     bench: &TestContext<'_>,
     work: fn(&TestContext<'_>, &mut Cdma) -> Result<Verdict, TestError>,
@@ -44,7 +44,7 @@ fn with(
     }
 }
 
-/// Copies within scratch memory and compares, guards included.
+/// Copies within scratch memory and compares the result, including guard bytes.
 fn check(
     bench: &TestContext<'_>,
     cdma: &mut Cdma,
@@ -62,7 +62,8 @@ fn check(
     let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
         return Ok(false);
     };
-    // Both inside scratch memory, whose end is an address. 128 bytes before, so that the aligned ones are.
+    // Both are inside scratch memory, so the sum is a valid address. The offset of 128 bytes leaves space for a guard and keeps aligned
+    // copies aligned.
     let place = |base: u64, offset: usize| CardAddr::new(scratch.start.get() + base + 128 + offset as u64);
     let (source, target) = (place(0, from), place(half, to));
     let mut data = vec![0; length];
@@ -128,7 +129,7 @@ fn unaligned(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestEr
     })
 }
 
-/// What the driver must not let through.
+/// Copies that the driver must refuse.
 fn refusals(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let onto = CardAddr::new(scratch.start.get() + 64);
@@ -151,7 +152,7 @@ fn refusals(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestErr
     }
 }
 
-/// An error on purpose, a length of 0 (PG034: DMAIntErr), and the reset that is the only way out of it.
+/// Provokes an error with a length of 0 (PG034: DMAIntErr), and the reset, which is the only way to leave it.
 fn error_and_reset(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, TestError> {
     let Some(registers) = registers(bench)? else {
         return Ok(Verdict::Skip("where its registers are is not known".to_owned()));
@@ -159,7 +160,7 @@ fn error_and_reset(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, 
     cdma.reset()?;
     CdmaBlock::BTT.write(&registers, BarOffset::ZERO, BytesToTransfer::new())?;
     let mut status = Cdmasr::new();
-    // One that does not halt is warned of below.
+    // An engine that does not halt is reported as a warning below.
     let _ = poll_until(&*bench.card.shared.transport, bench.limit().min(HALT_LIMIT_NS), |_| {
         status = cdma.status()?;
         Ok::<_, CdmaError>((status.has_error() && status.idle()).then_some(()))
@@ -180,7 +181,7 @@ fn error_and_reset(bench: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, 
     })
 }
 
-/// The engine's registers, as [`Card::cdma`](crate::Card::cdma) finds them.
+/// Returns the engine's registers, as [`Card::cdma`](crate::Card::cdma) locates them.
 fn registers(bench: &TestContext<'_>) -> Result<Option<Bar>, TestError> {
     let (Some(at), Some(bar)) = (bench.card.info().cdma, bench.card.user_bar()) else { return Ok(None) };
     Ok(Some(bar.slice(at, u64::from(CdmaBlock::SIZE))?))

@@ -1,4 +1,4 @@
-//! How completion gets to the host: write-back, interrupt, both together; and how a run is stopped.
+//! Tests of completion by write-back, by interrupt and by both together; and of stopping a run.
 
 use core::time::Duration;
 
@@ -17,9 +17,9 @@ use crate::error::ResourceError;
 use crate::name::ChannelName;
 use crate::range::CardRange;
 
-/// Descriptors of a short run.
+/// Number of descriptors of a short run.
 const SHORT: usize = 5;
-/// Bytes of one of its descriptors.
+/// Length of each of its descriptors in bytes.
 const BYTES: usize = 256;
 
 pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
@@ -28,7 +28,7 @@ pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>
     recorder.test(bench, "abort", |bench| abort(bench));
 }
 
-/// A short run in scratch memory.
+/// Returns the descriptors of a short run in scratch memory.
 fn short(host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
     pieces(host, 0, scratch.start, SHORT * BYTES, BYTES)
 }
@@ -59,7 +59,7 @@ fn writeback(bench: &mut TestContext<'_>) -> Result<Verdict, TestError> {
                 word.into_bits()
             )));
         }
-        // Bit 26 alone, as the vendor's driver has it.
+        // Bit 26 alone, as in the vendor's driver.
         let control = record_all().with_ie_descriptor_completed(false);
         rig.transfer_as(&short(&host, scratch), ChainLayout::default(), control)?;
         if rig.writeback()? != 0 {
@@ -108,7 +108,7 @@ fn enabled(bench: &TestContext<'_>) -> bool {
     !interrupts.unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
 }
 
-/// As it was before, unless somebody has taken a part of the card with an interrupt meanwhile.
+/// Disables interrupts again, unless another owner has taken a part of the card with an interrupt meanwhile.
 fn disable(bench: &TestContext<'_>) {
     let shared = &bench.card.shared;
     let claims: Vec<_> =
@@ -124,7 +124,7 @@ fn disable(bench: &TestContext<'_>) {
     }
 }
 
-/// Runs a short run with the interrupt enabled; `None` if no interrupt came.
+/// Executes a short run with the interrupt enabled; `None` if no interrupt came.
 fn interrupted(
     bench: &TestContext<'_>,
     rig: &mut TestChannel,
@@ -139,7 +139,7 @@ fn interrupted(
     rig.start(post, record_all())?;
     let limit = Duration::from_nanos(bench.limit());
     let woken = bench.card.shared.transport.wait_interrupt(interrupt, limit);
-    // Before a register is read: reading one would push what is still on its way.
+    // Before a register is read, because the read would push a write-back in flight.
     let word = rig.writeback()?;
     rig.enable_interrupt(false)?;
     rig.finish()?;
@@ -159,7 +159,7 @@ fn one_interrupt(bench: &TestContext<'_>, name: ChannelName) -> Result<Verdict, 
     let Some((interrupt, vector)) = rig.interrupt() else {
         return Ok(Verdict::Skip("interrupts are not enabled".to_owned()));
     };
-    // Other free channels are quiet: what arrives on their vectors now is this one's.
+    // The other free channels are idle, so an interrupt on their vectors now belongs to this channel.
     let (others, _) = bench.free()?;
     let others: Vec<(ChannelName, usize, Interrupt)> = others
         .iter()
@@ -189,7 +189,7 @@ fn one_interrupt(bench: &TestContext<'_>, name: ChannelName) -> Result<Verdict, 
     })
 }
 
-/// A wait that polls and then sleeps relies on the word being in memory when the interrupt arrives.
+/// A hybrid wait requires that the write-back word is in memory when the interrupt arrives.
 fn interrupt_and_writeback(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let host = bench.host()?;
@@ -224,7 +224,7 @@ fn interrupt_and_writeback(bench: &TestContext<'_>) -> Result<Verdict, TestError
     })
 }
 
-/// Run cleared in the middle of a long run: the engine ends the descriptor in flight, and nothing after it.
+/// Clears Run in the middle of a long run: the engine finishes its current descriptor and executes no further one.
 fn abort(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let host = bench.host()?;
@@ -247,7 +247,7 @@ fn abort(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
             stopped.push(rig.name);
         }
         if rig.name.direction == Direction::C2h {
-            // What an engine that is idle writes nobody expects: it must write nothing.
+            // An idle engine must not write: a pattern shows later writes.
             host.memory().fill(0, size, 0x5A)?;
             bench.pause(100_000);
             let mut found = vec![0; size];

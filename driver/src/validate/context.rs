@@ -1,4 +1,4 @@
-//! What the tests share: the card, what may be used of it, and where results go.
+//! Context of the tests: the card, the parts that they may use, and the recording of results.
 
 use core::cell::Cell;
 use core::fmt::Write;
@@ -20,15 +20,15 @@ use crate::endpoint::RESERVED_CARD_BYTES;
 use crate::name::ChannelName;
 use crate::range::CardRange;
 
-/// The longest transfer.
+/// Maximum length of a transfer in bytes.
 pub(super) const MAX_TRANSFER_LENGTH: usize = 1 << 20;
-/// Host memory for one direction: the longest transfer at any offset, with guards.
+/// Size of host memory for one direction in bytes: the longest transfer at any offset, with guards.
 const HOST_BYTES: usize = MAX_TRANSFER_LENGTH + 2 * 4096;
 
-/// Set once the card is gone or an engine does not stop: memory that it may reach is not given back then.
+/// Set once the card is gone or an engine does not stop: memory that it may still reach is quarantined then.
 pub(super) type QuarantineFlag = Rc<Cell<Option<QuarantineReason>>>;
 
-/// Host memory that the card may reach.
+/// Host memory that the card can access.
 #[derive(Debug)]
 pub(super) struct HostMemory {
     area: Option<RegisteredMemory>,
@@ -45,9 +45,9 @@ impl HostMemory {
         self.area.as_ref().map(RegisteredMemory::memory).unwrap_or_default()
     }
 
-    /// Device address of byte `offset`.
+    /// Returns the device address of byte `offset`.
     pub(super) fn at(&self, offset: usize) -> Iova {
-        // Inside the area, which lies inside the address space.
+        // Inside the area, which is inside the address space.
         Iova::new(self.area.as_ref().map_or(0, |area| area.iova().get()) + offset as u64)
     }
 
@@ -64,16 +64,16 @@ impl Drop for HostMemory {
     }
 }
 
-/// What the tests work with.
+/// Context of the tests.
 #[derive(Debug)]
 pub(super) struct TestContext<'a> {
     pub(super) card: &'a Card,
     pub(super) options: ValidateOptions,
-    /// Card memory that was saved, so that it may be used.
+    /// Card memory that was saved, so that tests may overwrite it.
     pub(super) scratch: Option<CardRange>,
-    /// Its content.
+    /// Saved content.
     pub(super) saved: Vec<u8>,
-    /// Why there is no scratch memory.
+    /// Reason why there is no scratch memory.
     pub(super) no_scratch: String,
     pub(super) findings: Findings,
     pub(super) lost: QuarantineFlag,
@@ -100,12 +100,12 @@ impl<'a> TestContext<'a> {
         self.card.shared.transport.relax();
     }
 
-    /// How long one step may take, in nanoseconds.
+    /// Returns the maximum time of one step, in nanoseconds.
     pub(super) fn limit(&self) -> u64 {
         u64::try_from(self.options.timeout.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Lets `nanoseconds` of the card's time pass.
+    /// Waits for `nanoseconds` of the card's time.
     pub(super) fn pause(&self, nanoseconds: u64) {
         self.card.shared.transport.pause(Duration::from_nanos(nanoseconds));
     }
@@ -114,7 +114,7 @@ impl<'a> TestContext<'a> {
         HostMemory::new(self.card, HOST_BYTES, &self.lost)
     }
 
-    /// Which card memory to use, before it was saved.
+    /// Chooses the card memory to use, before it is saved.
     pub(super) fn choose_scratch(&self) -> Result<CardRange, Verdict> {
         let known = self.card.shared.reachable();
         if let Some(range) = self.options.scratch {
@@ -135,7 +135,7 @@ impl<'a> TestContext<'a> {
             }
             return Ok(range);
         }
-        // What the caller says of another design's memory is no word that it may be written to.
+        // The caller's statement about the memory of another design is no permission to write to it.
         let Some(memory) = self.card.info().ni.as_ref().map(|ni| ni.memory) else {
             return Err(Verdict::Skip(
                 "where the card's memory is cannot be found out (no network interface of ours); give a scratch range to test \
@@ -151,27 +151,27 @@ impl<'a> TestContext<'a> {
             )));
         }
         let length = usable.min(SCRATCH_BYTES);
-        // Inside the memory, whose end is an address.
+        // Inside the memory, so the sum is a valid address.
         Ok(CardRange::new(CardAddr::new(memory.start.get() + (usable - length)), length))
     }
 
-    /// Scratch memory, or the reason to skip.
+    /// Returns the scratch memory, or the reason to skip a test.
     pub(super) fn scratch(&self) -> Result<CardRange, TestError> {
         self.scratch.ok_or_else(|| TestError::Untested(self.no_scratch.clone()))
     }
 
-    /// The longest transfer that scratch memory holds with its guards.
+    /// Returns the length of the longest transfer that fits scratch memory with its guards.
     pub(super) fn max_transfer_length(&self) -> usize {
         let room = self.scratch.map_or(0, |range| usize::try_from(range.length).unwrap_or(usize::MAX));
         room.saturating_sub(2 * GUARD).min(MAX_TRANSFER_LENGTH)
     }
 
-    /// All channels of one direction.
+    /// Returns all channels of one direction.
     pub(super) fn channels(&self, direction: Direction) -> impl Iterator<Item = ChannelName> + use<> {
         self.card.info().xdma.channels().filter(move |name| name.direction == direction)
     }
 
-    /// Takes a channel for the length of a test.
+    /// Takes a channel for the duration of a test.
     pub(super) fn take(&self, name: ChannelName) -> Result<Availability, TestError> {
         match self.card.shared.claim_channel(name) {
             Ok(claim) => TestChannel::new(self, claim).map(Availability::Free),
@@ -179,12 +179,12 @@ impl<'a> TestContext<'a> {
         }
     }
 
-    /// The first free channel of one direction.
+    /// Takes the first free channel of one direction.
     pub(super) fn any(&self, direction: Direction) -> Result<Option<TestChannel>, TestError> {
         for name in self.channels(direction) {
             match self.take(name) {
                 Ok(Availability::Free(rig)) => return Ok(Some(rig)),
-                // An engine that does not stop is no use; another one may be.
+                // An engine that does not stop cannot be used; another one may work.
                 Ok(Availability::Busy) | Err(TestError::Stuck { .. }) => {}
                 Err(problem) => return Err(problem),
             }
@@ -192,7 +192,7 @@ impl<'a> TestContext<'a> {
         Ok(None)
     }
 
-    /// Every free channel, and the names of those that somebody holds.
+    /// Takes every free channel. Returns them with the names of the busy ones.
     pub(super) fn free(&self) -> Result<(Vec<TestChannel>, Vec<ChannelName>), TestError> {
         let (mut free, mut busy) = (Vec::new(), Vec::new());
         for name in self.card.info().xdma.channels() {
@@ -205,18 +205,18 @@ impl<'a> TestContext<'a> {
     }
 }
 
-/// A channel, if nobody has it.
+/// Channel, unless it has another owner.
 pub(super) enum Availability {
     Free(TestChannel),
     Busy,
 }
 
-/// Why a test of an owned channel is skipped.
+/// Returns the verdict that skips a test of a resource in use.
 pub(super) fn skip_reason(what: impl core::fmt::Display) -> Verdict {
     Verdict::Skip(format!("{what} is in use in this process; drop the handle to have it tested"))
 }
 
-/// What to say of channels that were left out.
+/// Returns the message text about channels that were skipped.
 pub(super) fn skipped_channels(busy: &[ChannelName]) -> String {
     if busy.is_empty() {
         return String::new();
@@ -224,7 +224,7 @@ pub(super) fn skipped_channels(busy: &[ChannelName]) -> String {
     format!(" ({} in use, not tested)", list(busy))
 }
 
-/// Names one after the other.
+/// Formats names as a list.
 pub(super) fn list<T: core::fmt::Display>(items: &[T]) -> String {
     let mut text = String::new();
     for (n, item) in items.iter().enumerate() {
@@ -233,15 +233,15 @@ pub(super) fn list<T: core::fmt::Display>(items: &[T]) -> String {
     text
 }
 
-/// Where results go.
+/// Recorder of test results.
 pub(super) struct ResultRecorder<'a> {
     report: Report,
     sink: &'a mut dyn FnMut(&TestResult),
-    /// Asked before each test.
+    /// Called before each test; returns false to stop.
     go_on: &'a dyn Fn() -> bool,
-    /// Why nothing more is tried.
+    /// Reason why no further test is run.
     ended: Option<&'static str>,
-    /// Registers at least can be used.
+    /// The registers can be accessed.
     answers: bool,
 }
 
@@ -260,7 +260,7 @@ impl<'a> ResultRecorder<'a> {
         Self { report, sink, go_on, ended: None, answers: true }
     }
 
-    /// Runs one test, unless nothing can be tested any more.
+    /// Runs one test, unless testing has ended.
     pub(super) fn test(
         &mut self,
         bench: &mut TestContext<'_>,
@@ -306,7 +306,7 @@ impl<'a> ResultRecorder<'a> {
         self.report.tests.push(result);
     }
 
-    /// Runs a test that puts something right again: it is tried as long as the card answers, whoever wants an end.
+    /// Runs a test that restores a state. It runs as long as the card answers, even if the caller requested a stop.
     pub(super) fn run_restoring_test(
         &mut self,
         bench: &mut TestContext<'_>,

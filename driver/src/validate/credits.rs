@@ -1,7 +1,7 @@
-//! Descriptor credit mode: does an engine execute exactly as many descriptors as it was granted credits for?
+//! Test of descriptor credit mode: whether an engine executes exactly as many descriptors as it was granted credits for.
 //!
-//! That is what an endless ring rests on (PG195, "Descriptor Credit Mode"). Few drivers use it, so it is not taken for granted:
-//! what fails here is a warning, and stop runs go on working.
+//! A ring in credit mode depends on this (PG195, "Descriptor Credit Mode"). Few drivers use credits, so support is not assumed: a failure
+//! here is a warning, and batch mode still works.
 
 use fpga_registers::xdma::PollWriteback;
 
@@ -13,13 +13,13 @@ use crate::name::ChannelName;
 use crate::range::CardRange;
 use crate::wait::poll_until;
 
-/// Descriptors of the ring.
+/// Number of descriptors in the ring.
 const RING: usize = 24;
-/// Bytes of each: what the marker below is written to.
+/// Length of each descriptor in bytes; the marker below is written to that memory.
 const BYTES: usize = 64;
-/// Credits, grant by grant: single ones, parts of a block, across the end of the ring.
+/// Credits of each grant: single ones, parts of a block, and across the end of the ring.
 const CREDIT_GRANTS: [u16; 8] = [1, 3, 1, 7, 20, 2, 24, 40];
-/// Time after which an engine that may not go on is taken to have stopped: some round trips.
+/// Time after which an engine without credits counts as stopped, in nanoseconds: some round trips.
 const STOP_CONFIRM_NS: u64 = 200_000;
 
 pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
@@ -64,7 +64,7 @@ fn run_credit_mode(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
         if !rig.set_credit_mode(true)? {
             return Ok(Verdict::Skip(format!("{} has no credit mode", rig.name)));
         }
-        // One descriptor at a time, and blocks that credits cut in two: entry 120 is near the end of a page.
+        // Single descriptors, and blocks that credits split: entry 120 is near the end of a page.
         for chain in [
             ChainLayout { first: 0, block: 1, circular: true },
             ChainLayout { first: 120, block: 64, circular: true },
@@ -87,7 +87,7 @@ fn run_credit_mode(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
         if !rig.set_credit_mode(false)? {
             return Ok(Verdict::Fail(format!("{} does not leave credit mode; reset the card", rig.name)));
         }
-        // And stop runs work as before.
+        // Batch mode works as before.
         rig.transfer(&ring_descriptors(rig, &host, scratch))?;
     }
     let granted: u16 = CREDIT_GRANTS.iter().sum();
@@ -103,7 +103,7 @@ fn run_credit_mode(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
 fn ring_descriptors(rig: &TestChannel, host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
     (0..RING)
         .map(|n| DescriptorSpec {
-            // C2H: every entry has a place of its own in host memory, where it shows whether it was executed.
+            // C2H: every entry has its own range of host memory, which shows whether it was executed.
             host: host.at(if rig.name.direction == Direction::C2h { n * BYTES } else { 0 }),
             card: scratch.start,
             length: u32::try_from(BYTES).unwrap_or(0),
@@ -111,7 +111,7 @@ fn ring_descriptors(rig: &TestChannel, host: &HostMemory, scratch: CardRange) ->
         .collect()
 }
 
-/// Grants credits around a ring without Stop; what is not as it should be, if anything.
+/// Grants credits around a ring without Stop. Returns a description of the first deviation.
 fn check_ring(
     bench: &TestContext<'_>,
     rig: &mut TestChannel,
@@ -132,7 +132,7 @@ fn check_ring(
     for grant in CREDIT_GRANTS {
         rig.grant(grant)?;
         granted += u32::from(grant);
-        // What is missing then is found below.
+        // Missing descriptors are reported below.
         let _ = poll_until(&*bench.card.shared.transport, bench.limit(), |_| {
             if rig.completed()? >= granted {
                 return Ok(Some(()));
@@ -143,7 +143,7 @@ fn check_ring(
             }
             Ok::<_, TestError>(None)
         })?;
-        // It must not go on either.
+        // The engine must not execute more than granted either.
         bench.pause(STOP_CONFIRM_NS);
         if let Some(wrong) = check_count(rig, granted)? {
             return Ok(Some(format!("after {granted} credits {wrong}")));
@@ -168,7 +168,7 @@ fn check_ring(
     Ok(None)
 }
 
-/// What is wrong with the completed count, if it is not `expected`.
+/// Returns a description if the completed count is not `expected`.
 fn check_count(rig: &TestChannel, expected: u32) -> Result<Option<String>, TestError> {
     let found = rig.completed()?;
     Ok((found != expected).then(|| format!("{found} descriptors are done instead of {expected}")))

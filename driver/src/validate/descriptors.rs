@@ -1,4 +1,4 @@
-//! Chains of descriptors: how they are counted, how they are fetched in blocks, and what long ones do to that.
+//! Tests of descriptor chains: completed counts, fetching in blocks, and long descriptors.
 
 use fpga_registers::CardAddr;
 
@@ -11,11 +11,11 @@ use super::test_channel::{ChainLayout, DescriptorSpec, TestChannel, record_all};
 use crate::Direction;
 use crate::name::ChannelName;
 
-/// Chains around the limits of a block (64) and of a page of descriptors (128), by the entry that they begin at.
+/// Chains around the limits of a block (64) and of a page of descriptors (128): first entry and number of descriptors.
 const CHAINS: [(usize, usize); 7] = [(0, 1), (0, 2), (0, 64), (0, 65), (0, 200), (100, 61), (127, 130)];
-/// Block sizes: one at a time, one read request of 512 bytes, the largest.
+/// Block sizes: single descriptors, one read request of 512 bytes, the maximum.
 const BLOCKS: [u32; 3] = [1, 16, 64];
-/// Long descriptors for the quirk, and how many of them: two full blocks and a bit.
+/// Lengths of long descriptors for the quirk, and their number: two full blocks and a part.
 const LONG: [usize; 2] = [4097, 8192];
 const LONG_DESCRIPTORS: usize = 80;
 
@@ -28,13 +28,13 @@ pub(super) fn run_long(bench: &mut TestContext<'_>, recorder: &mut ResultRecorde
     recorder.test(bench, "descriptors.long", |bench| long(bench));
 }
 
-/// Bytes of a small descriptor: 16, or what the card's alignment wants.
+/// Returns the length of a small descriptor in bytes: 16, or more if the card's alignment requires it.
 fn small_bytes(bench: &TestContext<'_>) -> usize {
     let (address, length) = granularity(bench);
     16_usize.next_multiple_of(address).next_multiple_of(length)
 }
 
-/// `count` small descriptors between host and card; the card's side starts over where scratch memory ends.
+/// Returns `count` small descriptors between host and card. The card side starts again at the end of scratch memory.
 fn small_descriptors(
     host: &HostMemory,
     card: CardAddr,
@@ -46,7 +46,7 @@ fn small_descriptors(
     (0..count)
         .map(|n| DescriptorSpec {
             host: host.at(n * size),
-            // Inside scratch memory, whose end is an address.
+            // Inside scratch memory, so the sum is a valid address.
             card: CardAddr::new(card.get() + (n % places * size) as u64),
             length: u32::try_from(size).unwrap_or(0),
         })
@@ -66,7 +66,7 @@ fn count(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
             let pieces = small_descriptors(&host, scratch.start, size, count, bench.max_transfer_length());
             let post = rig.write(&pieces, ChainLayout { first, ..ChainLayout::default() })?;
             rig.start(post, record_all())?;
-            // A count that belongs to an ended run: read before anything starts another one.
+            // The count of an ended run, read before another run starts.
             rig.finish()?;
             let found = rig.completed()?;
             if found as usize != count {
@@ -86,7 +86,7 @@ fn count(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     )))
 }
 
-/// Many small descriptors in one run: blocks of 64, and of fewer, across pages of descriptors.
+/// Many small descriptors in one run: blocks of 64 and fewer, across pages of descriptors.
 fn small(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let (out, back) = (bench.host()?, bench.host()?);
@@ -147,7 +147,7 @@ fn long(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let Some(at) = rigs.iter().position(|rig| rig.name.direction == Direction::H2c) else {
         return Ok(skip_reason("every H2C channel"));
     };
-    // What the C2H channels read.
+    // Data that the C2H channels read.
     let mut expected = vec![0; sizes.iter().copied().max().unwrap_or(0)];
     Pattern::Random.fill(bench.options.seed, scratch.start, &mut expected);
     if let Some(writer) = rigs.get_mut(at) {
@@ -164,7 +164,7 @@ fn long(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
             }
         }
     }
-    // What H2C channels left behind is what was there.
+    // The content that the H2C channels wrote is unchanged.
     let reader = rigs.iter_mut().find(|rig| rig.name.direction == Direction::C2h);
     if let Some(reader) = reader {
         let mut found = vec![0; expected.len()];
@@ -180,7 +180,7 @@ fn long(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     )))
 }
 
-/// One run of long descriptors, all from or to the same card memory.
+/// Executes one run of long descriptors, all from or to the same card memory.
 fn long_run(
     rig: &mut TestChannel,
     (out, back): (&HostMemory, &HostMemory),
@@ -190,7 +190,7 @@ fn long_run(
     count: usize,
 ) -> Result<(), TestError> {
     let host = if rig.name.direction == Direction::H2c { out } else { back };
-    // All of them write the same bytes to the same place, or read them to places of their own.
+    // H2C descriptors write the same bytes to the same address; C2H descriptors read them to separate ranges.
     let step = match rig.name.direction {
         Direction::H2c => 0,
         Direction::C2h => data.len().next_multiple_of(64),
@@ -215,7 +215,7 @@ fn long_run(
     Ok(())
 }
 
-/// What fails here is the quirk, unless the card is lost altogether.
+/// Interprets a failure as the quirk, unless the card is lost.
 fn judge(
     name: ChannelName,
     size: usize,

@@ -1,4 +1,4 @@
-//! The card memory that is used: saved before, restored after.
+//! Saving and restoring of the card memory that tests use.
 
 use fpga_registers::CardAddr;
 
@@ -8,10 +8,10 @@ use super::problem::{TestError, Verdict};
 use super::test_channel::{DescriptorSpec, TestChannel};
 use crate::Direction;
 
-/// Bytes of one descriptor: below what the long-descriptor quirk is about.
+/// Length of a descriptor in bytes: short enough to avoid the long-descriptor quirk.
 const STEP: usize = 4096;
 
-/// `length` bytes from `host` on to or from `card` on, in descriptors of at most `step` bytes.
+/// Returns descriptors for `length` bytes between `host` and `card`, each of at most `step` bytes.
 pub(super) fn pieces(
     host: &HostMemory,
     offset: usize,
@@ -23,7 +23,7 @@ pub(super) fn pieces(
         .step_by(step.max(1))
         .map(|done| DescriptorSpec {
             host: host.at(offset + done),
-            // Inside scratch memory, whose end is an address.
+            // Inside scratch memory, so the sum is a valid address.
             card: CardAddr::new(card.get() + done as u64),
             length: u32::try_from(step.min(length - done)).unwrap_or(0),
         })

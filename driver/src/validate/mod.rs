@@ -1,4 +1,4 @@
-//! Self-test of a card: what works, what does not, and what to do about it.
+//! Self-test of a card, with a remedy for each problem.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,35 +12,34 @@
 //! # }
 //! ```
 //!
-//! # What it tests
+//! # Tests
 //!
-//! | Names | What |
+//! | Names | Content |
 //! |---|---|
 //! | `config.*` | configuration space, BAR roles |
 //! | `registers.*` | identifiers, the scratch bit, the aliases of the masks, alignments |
-//! | `memory.*` | saving and restoring the card memory that is used |
+//! | `memory.*` | saving and restoring the card memory that the tests use |
 //! | `transfer.*` | every channel: sizes, offsets, patterns, with guard bytes around; all channels at once |
 //! | `descriptors.*` | completed counts, long chains of small descriptors, several blocks of long ones |
 //! | `writeback`, `interrupts.*` | completion by write-back, by interrupt, and by both together |
-//! | `credits.*` | descriptor credit mode: what [`RunMode::Credit`](crate::RunMode::Credit) needs |
+//! | `credits.*` | descriptor credit mode, which [`RunMode::Credit`](crate::RunMode::Credit) requires |
 //! | `abort` | stopping a run |
-//! | `cdma.*`, `ni.*` | the copy engine; the network interface |
-//! | `streams.packets` | on a card with AXI4-Stream channels: packets through each of them, where it is asked for ([`ValidateOptions::streams`]) |
+//! | `cdma.*`, `ni.*` | the CDMA engine; the network interface |
+//! | `streams.packets` | on a card with AXI4-Stream channels: packets through each of them, if requested ([`ValidateOptions::streams`]) |
 //!
-//! It drives the channels by registers and descriptors of its own, not through [`H2cChannel`](crate::H2cChannel), so that it can
-//! do what those never do. A *failure* says that the card cannot be used as it should; a *warning* that something optional
-//! does not work, and which setting to keep away from; what could not be tried is *skipped* with the reason. It names no
-//! rates: those are for a benchmark, after everything here has passed.
+//! The self-test drives the channels with its own register accesses and descriptors, not through [`H2cChannel`](crate::H2cChannel), so
+//! that it can do what the driver's channels never do. A *failure* means that the card cannot be used normally. A *warning* means that an
+//! optional feature does not work, and names the setting to avoid. A test that cannot run is *skipped* with the reason. The self-test
+//! reports no data rates: those are for a benchmark, after all tests have passed.
 //!
-//! # What it leaves alone
+//! # Side effects
 //!
-//! A channel, the copy engine or the endpoint that somebody in this process holds is skipped. Card memory is used in one range
-//! only ([`ValidateOptions::scratch`]), saved before and restored after; registers are put back. The user BAR is read only
-//! where it is known to be ours.
+//! Channels, the CDMA engine and the endpoint are skipped if the process holds them. Card memory is used in one range only
+//! ([`ValidateOptions::scratch`]), saved before and restored after the tests. Registers are restored. The user BAR is read only if the card
+//! has this project's identity block.
 //!
-//! By default the range is the last 2 MiB of card memory before the 64 KiB that an
-//! [`Endpoint`](crate::Endpoint) keeps for itself: programs mostly fill memory from the start. Where the size of the memory is
-//! not known (no network interface), a range has to be given.
+//! By default the range is the last 2 MiB of card memory before the 64 KiB that an [`Endpoint`](crate::Endpoint) reserves, because programs
+//! mostly fill memory from the start. If the size of the memory is not known (no network interface), the caller has to give a range.
 
 mod cdma;
 mod completion;
@@ -69,24 +68,24 @@ pub use side_effects::side_effects;
 
 use context::{ResultRecorder, TestContext};
 
-/// Bytes of card memory used by default.
+/// Default size of scratch memory in bytes.
 pub const SCRATCH_BYTES: u64 = 2 << 20;
-/// The least that is of use: the block memory of the vendor's example design.
+/// Minimum size of scratch memory in bytes: the block memory of the vendor's example design.
 pub const SCRATCH_MIN: u64 = 4096;
 
-/// How to test.
+/// Options of a self-test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ValidateOptions {
-    /// Card memory that may be used: at least [`SCRATCH_MIN`] bytes; with less than [`SCRATCH_BYTES`] the longest transfers are
-    /// left out. Default: see the [module](self).
+    /// Card memory that tests may overwrite, at least [`SCRATCH_MIN`] bytes. With less than [`SCRATCH_BYTES`] the longest transfers are
+    /// skipped. Default: see the [module](self).
     pub scratch: Option<CardRange>,
     /// Seed of the random pattern. Default 1.
     pub seed: u64,
-    /// How long one transfer, one interrupt or one stop may take. Default 2 s.
+    /// Maximum time of one transfer, one interrupt or one stop. Default 2 s.
     pub timeout: Duration,
-    /// Send and receive packets, on a card whose channels are AXI4-Stream. Default false: where nothing arrives at a C2H channel, it
-    /// stays busy until the card is reset.
+    /// Send and receive packets on a card whose channels are AXI4-Stream. Default false: a C2H channel without arriving data stays busy
+    /// until the card is reset.
     pub streams: bool,
 }
 
@@ -97,28 +96,28 @@ impl Default for ValidateOptions {
 }
 
 impl ValidateOptions {
-    /// Uses this card memory.
+    /// Sets the card memory that tests may overwrite.
     #[must_use]
     pub const fn scratch(mut self, range: CardRange) -> Self {
         self.scratch = Some(range);
         self
     }
 
-    /// Seeds the random pattern.
+    /// Sets the seed of the random pattern.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Sends and receives packets.
+    /// Sets whether to send and receive packets.
     #[must_use]
     pub const fn streams(mut self, streams: bool) -> Self {
         self.streams = streams;
         self
     }
 
-    /// Gives each step so long.
+    /// Sets the maximum time of each step.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -126,15 +125,15 @@ impl ValidateOptions {
     }
 }
 
-/// Tests `card`. `report` is told every result as it is there.
+/// Tests `card`. `report` is called with every result as soon as it is available.
 ///
-/// Transfers of others go on meanwhile, on channels that they hold. Once the card is gone, or an engine does not stop, what is
-/// left is skipped; memory that an engine may still reach goes into [quarantine](fpga_pci::DmaPool::quarantined).
+/// Transfers on channels with other owners continue meanwhile. Once the card is gone, or an engine does not stop, the remaining tests are
+/// skipped; memory that an engine may still reach is [quarantined](fpga_pci::DmaPool::quarantined).
 pub fn run(card: &Card, options: ValidateOptions, report: &mut dyn FnMut(&TestResult)) -> Report {
     run_until_stopped(card, options, &|| true, report)
 }
 
-/// As [`run`], as long as `go_on` says so, which is asked before each test. What is left is skipped then; what was saved is put back.
+/// As [`run`], until `go_on` returns false; it is called before each test. The remaining tests are skipped then; saved memory is restored.
 pub fn run_until_stopped(
     card: &Card,
     options: ValidateOptions,
@@ -151,7 +150,7 @@ pub fn run_until_stopped(
     credits::run(&mut bench, &mut recorder);
     cdma::run(&mut bench, &mut recorder);
     network::run(&mut bench, &mut recorder);
-    // What may wedge an engine for good comes last.
+    // Last, because these tests may wedge an engine permanently.
     descriptors::run_long(&mut bench, &mut recorder);
     streams::run(&mut bench, &mut recorder);
     memory::restore(&mut bench, &mut recorder);

@@ -1,4 +1,4 @@
-//! The network interface: its identity, and a transfer to itself.
+//! Tests of the network interface: its identity, and a transfer to itself.
 
 use core::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::error::ResourceError;
 use crate::ni::NiInfo;
 use crate::range::CardRange;
 
-/// Bytes of the transfer: several segments, the last one not full.
+/// Length of the transfer in bytes: several segments, the last one not full.
 const BYTES: usize = 40_003;
-/// Where in its half of scratch memory: packets do not lie on their own boundaries, but every copy is aligned for builds without
-/// data realignment (1024 bits at most).
+/// Offset in its half of scratch memory: packets are not aligned to their own size, but every copy is aligned for builds without data
+/// realignment (1024 bits at most).
 const OFFSET: u64 = 3 * 128;
 
 pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
@@ -47,7 +47,7 @@ fn identity(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
         }
     };
     let now = NiInfo::read(bar, &again)?;
-    // The node id is software's to change.
+    // Software may change the node id.
     let same = again == *identity && NiInfo { node: ni.node, ..now.clone() } == *ni;
     if !same {
         return Ok(Verdict::Fail(
@@ -83,7 +83,7 @@ fn identity(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     })
 }
 
-/// A transfer from the node to itself: the way out, the network, the way in, the registry.
+/// Transfers from the node to itself: transmit path, network, receive path, registry.
 fn loopback(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     if bench.card.info().ni.is_none() {
         return Ok(absent());
@@ -141,7 +141,7 @@ fn loopback(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     Ok(Verdict::Pass(format!("{BYTES} bytes from the node to itself arrived byte for byte")))
 }
 
-/// Source, target and CDMA chain within scratch memory.
+/// Returns source, target and CDMA chain within scratch memory.
 fn places(scratch: CardRange) -> Option<(CardAddr, CardAddr, CardAddr)> {
     let end = scratch.start.get().checked_add(scratch.length)?;
     let chain = end.checked_sub(RESERVED_CARD_BYTES)? & !0xFFF;
@@ -152,12 +152,12 @@ fn places(scratch: CardRange) -> Option<(CardAddr, CardAddr, CardAddr)> {
     (half >= needed).then(|| (CardAddr::new(source), CardAddr::new(target), CardAddr::new(chain)))
 }
 
-/// What became of the transfer.
+/// Outcome of the transfer.
 enum LoopbackOutcome {
     Arrived,
-    /// The network never answered.
+    /// The network did not answer.
     Lost,
-    /// The interface refused it, or gave it up.
+    /// The NI refused the transfer, or gave it up.
     Failed(String),
 }
 
@@ -175,7 +175,7 @@ fn send(
         Ok(ticket) => ticket,
         Err(error) => return Ok(LoopbackOutcome::Failed(error.to_string())),
     };
-    // Longer than silence is borne.
+    // Longer than the give-up time.
     let patience = options.give_up + bench.options.timeout;
     let done = match endpoint.wait(ticket, patience) {
         Ok(done) => done,
@@ -202,7 +202,7 @@ fn send(
     closed.map(|()| LoopbackOutcome::Arrived)
 }
 
-/// An error of the endpoint's may be the card's end.
+/// Checks that the card still answers: an endpoint error may be caused by its removal.
 fn alive(bench: &TestContext<'_>) -> Result<(), TestError> {
     match IrqBlock::IDENTIFIER.read(&bench.card.shared.dma_bar, IRQ_BASE)?.into_bits() {
         u32::MAX => Err(TestError::Gone),

@@ -1,22 +1,22 @@
-//! What is written, and how what comes back is compared.
+//! Test data, and its comparison.
 
 use fpga_registers::CardAddr;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-/// Bytes before and after a transfer that must stay as they are.
+/// Number of bytes before and after a transfer that must not change.
 pub(super) const GUARD: usize = 64;
-/// What guard bytes hold.
+/// Value of the guard bytes.
 pub(super) const GUARD_BYTE: u8 = 0xA5;
 
 /// Test data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pattern {
-    /// One bit of 64, moving: shows data lines that are stuck or tied together.
+    /// One set bit of 64 that moves: shows data lines that are stuck or shorted.
     WalkingOnes,
-    /// Every aligned word holds its card address: shows address lines that are.
+    /// Every aligned word has its card address as value: shows address lines that are stuck or shorted.
     Address,
-    /// Seeded random bytes: shows what depends on the data.
+    /// Seeded random bytes: shows faults that depend on the data.
     Random,
 }
 
@@ -31,15 +31,15 @@ impl Pattern {
         }
     }
 
-    /// Fills `into`, which goes to card address `at`.
+    /// Fills `into` with the data for card address `at`.
     pub(super) fn fill(self, seed: u64, at: CardAddr, into: &mut [u8]) {
         if self == Self::Random {
-            // The same bytes at the same place, whatever else was filled before.
+            // The same bytes for the same address, independent of earlier fills.
             Pcg32::new(seed, at.get()).fill_bytes(into);
             return;
         }
         let mut address = at.get() & !7;
-        // The first word begins before `at` where that is not aligned.
+        // The first word begins before `at` if `at` is not aligned.
         let mut skip = usize::try_from(at.get() % 8).unwrap_or(0);
         let mut rest = into;
         let mut bit = 0;
@@ -58,7 +58,7 @@ impl Pattern {
     }
 }
 
-/// Bytes that are not what they should be.
+/// Bytes that differ from the expected ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{what}: byte {offset} of {length} (card {card}) is {found:#04x} instead of {expected:#04x}, {wrong} bytes are wrong{}; check \
@@ -66,7 +66,7 @@ impl Pattern {
     if *guard { ", and it lies outside the transfer" } else { "" }
 )]
 pub(super) struct Mismatch {
-    /// Which transfer.
+    /// Transfer.
     pub(super) what: String,
     pub(super) offset: usize,
     pub(super) length: usize,
@@ -77,17 +77,17 @@ pub(super) struct Mismatch {
     pub(super) guard: bool,
 }
 
-/// What was expected where.
+/// Expected data of a comparison.
 pub(super) struct Expected<'a> {
-    /// The bytes, guards included.
+    /// Bytes, including guards.
     pub(super) bytes: &'a [u8],
-    /// Guard bytes at either end.
+    /// Number of guard bytes at either end.
     pub(super) guard: usize,
     /// Card address of the first byte.
     pub(super) card: CardAddr,
 }
 
-/// Compares byte for byte.
+/// Compares all bytes.
 pub(super) fn compare(
     what: impl FnOnce() -> String,
     expected: &Expected<'_>,

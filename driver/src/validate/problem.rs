@@ -1,4 +1,4 @@
-//! What goes wrong in a test, with what to do about it.
+//! Problems found by a test, with their remedies.
 
 use fpga_pci::{DmaAllocError, MemoryError, MmioError};
 use fpga_registers::xdma::ChannelStatus;
@@ -10,7 +10,7 @@ use crate::error::{ChannelError, ResourceError};
 use crate::name::ChannelName;
 use crate::stream::StreamError;
 
-/// How a test ended that came to its end.
+/// Outcome of a test that ran to its end.
 #[derive(Debug)]
 pub(super) enum Verdict {
     Pass(String),
@@ -19,13 +19,13 @@ pub(super) enum Verdict {
     Skip(String),
 }
 
-/// Why a test did not come to its end.
+/// Reason why a test did not run to its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TestError {
-    /// What the test needs is not there.
+    /// The test cannot run on this card.
     #[error("{0}")]
     Untested(String),
-    /// Nothing answers any more.
+    /// The card does not answer.
     #[error(
         "the card is gone (its registers read as all ones): check slot and power; `fpgactl reset --level bus` brings back a card \
          whose configuration space still answers, otherwise rescan the bus"
@@ -55,7 +55,7 @@ pub(super) enum TestError {
          `fpgactl reset --level bus`. What the engine may still reach stays out of use{hint}"
     )]
     Stuck { channel: ChannelName, waited_ms: u64, status: String, hint: &'static str },
-    /// An engine stopped before the end without an error bit.
+    /// An engine stopped before the end of its run without an error bit.
     #[error("{channel} stopped before the end of its run without an error bit (status {status})")]
     Silent { channel: ChannelName, status: String },
     /// Card memory could not be restored.
@@ -71,7 +71,7 @@ pub(super) enum TestError {
     Stream(StreamError),
 }
 
-/// Which descriptor an engine stood at, as far as its count tells.
+/// Descriptor at which an engine stopped, as far as its count shows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EnginePosition(pub(super) Option<(u32, Iova, CardAddr, u32)>);
 
@@ -120,7 +120,7 @@ impl From<ResourceError> for TestError {
     }
 }
 
-/// The error bits in words.
+/// Formats the error bits as text.
 pub(super) fn errors(channel: ChannelName, status: ChannelStatus) -> String {
     let words: Vec<&str> = status.errors(channel.direction).map(|error| error.description()).collect();
     words.join("; ")

@@ -1,4 +1,4 @@
-//! Registers and configuration space: nothing here moves data.
+//! Tests of registers and configuration space, without DMA.
 
 use fpga_pci::{MmioError, config};
 use fpga_registers::pci::{command, header};
@@ -78,7 +78,7 @@ fn bars(bench: &TestContext<'_>) -> Verdict {
     }
 }
 
-/// One identifier and what it should be.
+/// Checks one identifier.
 fn identifier(
     io: &impl RegisterIo<Error = MmioError>,
     at: BarOffset,
@@ -151,7 +151,7 @@ fn identifiers(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     })
 }
 
-/// The bit that the vendor's own test toggles: relaxed ordering, at 0x301C.
+/// Tests the bit that the vendor's own test toggles: relaxed ordering, at 0x301C.
 fn scratch(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let bar = &bench.card.shared.dma_bar;
     let register = ConfigBlock::PCIE_CONTROL;
@@ -177,7 +177,7 @@ fn scratch(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     Ok(Verdict::Pass("bit 0 at 0x301c toggles and is back".to_owned()))
 }
 
-/// Sets and clears single bits by the aliases. The mask of `bits` is put back.
+/// Sets and clears single bits by the aliases. The mask of `bits` is restored.
 fn alias(
     bits: &[u32],
     read: &dyn Fn() -> Result<u32, MmioError>,
@@ -216,7 +216,7 @@ fn masks(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let h2c = bench.card.info().xdma.h2c_channels;
     let (mut wrong, mut busy, mut lines) = (Vec::new(), Vec::new(), Vec::new());
     let mut tested = 0;
-    // Events that both directions have in every description.
+    // Events that both directions have in every card description.
     let events = [
         ChannelInterrupts::new().with_descriptor_stopped(true),
         ChannelInterrupts::new().with_descriptor_completed(true),
@@ -248,7 +248,7 @@ fn masks(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
         &|bits| IrqBlock::CHANNEL_ENABLE_CLEAR.write(bar, IRQ_BASE, ChannelMask::from_bits(bits)),
     )?;
     wrong.extend(found.map(|found| format!("channel mask (0x2010, 0x2014, 0x2018): {found}")));
-    // A line that is asserted would send its interrupt as soon as it is enabled. How many lines are built shows only here.
+    // An asserted line would send its interrupt as soon as it is enabled. The number of lines in the build shows only here.
     let asserted = IrqBlock::USER_PENDING.read(bar, IRQ_BASE)?.into_bits();
     let before = IrqBlock::USER_ENABLE.read(bar, IRQ_BASE)?.into_bits();
     IrqBlock::USER_ENABLE_SET.write(bar, IRQ_BASE, UserMask::from_bits(0xFFFF & !asserted))?;
@@ -305,7 +305,7 @@ fn alignments(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     })
 }
 
-/// Alignment rules of addresses and lengths, in bytes, as every transfer here keeps them.
+/// Returns the alignment of addresses and of lengths in bytes that every transfer here keeps.
 pub(super) fn granularity(bench: &TestContext<'_>) -> (usize, usize) {
     let word = bench.card.info().xdma.alignments;
     (usize::from(word.address_alignment()).max(1), usize::from(word.length_granularity()).max(1))

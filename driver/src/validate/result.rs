@@ -1,4 +1,4 @@
-//! Results and the report.
+//! Results of tests, and the report.
 
 use core::fmt;
 use core::time::Duration;
@@ -7,17 +7,17 @@ use fpga_pci::host::Status;
 
 use crate::range::CardRange;
 
-/// The result of one test.
+/// Result of one test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TestResult {
-    /// Its name; the [module](super) lists them.
+    /// Name of the test; the [module](super) lists the names.
     pub name: String,
-    /// How it ended.
+    /// Outcome of the test.
     pub status: Status,
-    /// What was found, and what to do.
+    /// Finding and remedy.
     pub message: String,
-    /// How long it took by the card's clock.
+    /// Duration on the card's clock.
     pub duration: Duration,
 }
 
@@ -27,39 +27,39 @@ impl fmt::Display for TestResult {
     }
 }
 
-/// What the tests showed beyond pass and fail.
+/// Findings of the tests in addition to their outcomes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Findings {
     pub(super) writeback_needs_enable: Option<bool>,
 }
 
-/// All results.
+/// Report of a self-test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Which card.
+    /// Name of the card.
     pub card: String,
-    /// Every test, in the order in which it was run.
+    /// Results in the order of execution.
     pub tests: Vec<TestResult>,
-    /// The card memory that was used, if any was.
+    /// Card memory that was used, if any.
     pub scratch: Option<CardRange>,
     pub(super) findings: Findings,
 }
 
 impl Report {
-    /// How many tests ended like this.
+    /// Returns the number of tests with this outcome.
     #[must_use]
     pub fn count(&self, status: Status) -> usize {
         self.tests.iter().filter(|test| test.status == status).count()
     }
 
-    /// Whether a test failed. Warnings and skipped tests are no failures.
+    /// Returns whether a test failed. Warnings and skipped tests do not count as failures.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.count(Status::Fail) != 0
     }
 
-    /// The test of this name.
+    /// Returns the result of the test with this name.
     #[must_use]
     pub fn test(&self, name: &str) -> Option<&TestResult> {
         self.tests.iter().find(|test| test.name == name)
@@ -69,28 +69,28 @@ impl Report {
         self.test(name).is_some_and(|test| test.status == Status::Pass)
     }
 
-    /// Whether descriptor credit mode works on every channel that was tested: then
-    /// [`RunMode::Credit`](crate::RunMode::Credit) can be trusted.
+    /// Returns whether descriptor credit mode works on every tested channel: then [`RunMode::Credit`](crate::RunMode::Credit) can be used.
     #[must_use]
     pub fn supports_credit_mode(&self) -> bool {
         self.passed("credits.enable") && self.passed("credits.run")
     }
 
-    /// Whether several adjacent blocks of descriptors above 4 KiB work: then
+    /// Returns whether several adjacent blocks of descriptors above 4 KiB work: then
     /// [`ChannelOptions::long_blocks`](crate::ChannelOptions::long_blocks) may be set.
     #[must_use]
     pub fn supports_long_blocks(&self) -> bool {
         self.passed("descriptors.long")
     }
 
-    /// Whether write-back and interrupt work together: then [`WaitMode::Hybrid`](crate::WaitMode::Hybrid) loses nothing.
+    /// Returns whether write-back and interrupt work together: then [`WaitMode::Hybrid`](crate::WaitMode::Hybrid) works without lost
+    /// wakeups.
     #[must_use]
     pub fn supports_hybrid_waits(&self) -> bool {
         self.passed("interrupts.writeback")
     }
 
-    /// Whether the write-back needs control bit 2 (`ie_descriptor_completed`) too, which the documents disagree about; `None` if
-    /// it could not be found out.
+    /// Returns whether the write-back also needs control bit 2 (`ie_descriptor_completed`), on which the documents disagree; `None` if it
+    /// could not be determined.
     #[must_use]
     pub const fn writeback_needs_enable(&self) -> Option<bool> {
         self.findings.writeback_needs_enable

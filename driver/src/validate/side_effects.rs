@@ -1,4 +1,4 @@
-//! What a self-test would disturb, said without touching the card.
+//! Side effects of a self-test, determined without changing the card.
 
 use fpga_registers::xdma::{ChannelBlock, IRQ_BASE, IrqBlock, channel_base};
 
@@ -7,9 +7,9 @@ use super::context::TestContext;
 use super::problem::Verdict;
 use crate::card::Card;
 
-/// What opening and testing `card` would disturb, a sentence each, most serious first. The card may be open for a look
-/// ([`OpenOptions::observe`](crate::OpenOptions::observe)): only registers without side effects are read. A register that cannot be read
-/// is named: what it would have told may be disturbed, too.
+/// Returns what opening and testing `card` would disturb, one sentence each, most serious first. The card may be open for inspection only
+/// ([`OpenOptions::observe`](crate::OpenOptions::observe)): only registers without side effects are read. A register that cannot be read is
+/// reported as well, because the state that it controls may also be disturbed.
 #[must_use]
 pub fn side_effects(card: &Card, options: ValidateOptions) -> Vec<String> {
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
-//! AXI4-Stream channels: packets out and in again.
+//! Tests of AXI4-Stream channels: packets sent and received.
 //!
-//! A C2H channel that nothing arrives at stays busy until the card is reset (see [`stream`](crate::stream)), so this is done where it
-//! is asked for only, and last. A packet is sent and one is received, one at a time: behind a loopback it is the same one.
+//! A C2H channel without arriving data stays busy until the card is reset (see [`stream`](crate::stream)). Therefore these tests run only
+//! on request, and last. One packet is sent and one is received at a time; with a loopback it is the same packet.
 
 use super::context::{ResultRecorder, TestContext, skip_reason};
 use super::pattern::Pattern;
@@ -12,9 +12,9 @@ use crate::name::ChannelName;
 use crate::stream::{C2hStream, C2hStreamOptions, H2cStream, StreamError};
 use crate::{Card, CardAddr, Direction};
 
-/// Bytes of the packets: a byte, beats and parts of them, pages.
+/// Lengths of the packets in bytes: a single byte, beats and parts of beats, pages.
 const LENGTHS: [usize; 7] = [1, 63, 64, 65, 4096, 5000, 30_000];
-/// Room for a packet of somebody else's.
+/// Maximum length in bytes of a packet from another source.
 const MAX_PACKET_BYTES: usize = 1 << 20;
 
 pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) {
@@ -23,7 +23,7 @@ pub(super) fn run(bench: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>
     }
 }
 
-/// What was found behind a C2H channel.
+/// Source of the packets of a C2H channel.
 enum LoopbackKind {
     Loopback,
     Source { shortest: usize, longest: usize },
@@ -74,7 +74,7 @@ fn packets(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     })
 }
 
-/// A channel that somebody holds is left alone.
+/// Returns a taken channel; `None` for a channel that has another owner.
 fn free<T>(taken: Result<T, ResourceError>) -> Result<Option<T>, TestError> {
     match taken {
         Ok(channel) => Ok(Some(channel)),
@@ -85,7 +85,7 @@ fn free<T>(taken: Result<T, ResourceError>) -> Result<Option<T>, TestError> {
 
 fn one(bench: &TestContext<'_>, name: ChannelName) -> Result<LoopbackKind, TestError> {
     let card: &Card = bench.card;
-    // Nothing is posted but single buffers, in runs that end: where packets come, the channel is idle afterwards.
+    // Only single buffers are posted, in batch mode: where packets arrive, the channel is idle afterwards.
     let options = C2hStreamOptions::default().buffers(2).run_mode(crate::RunMode::Batch);
     let Some(mut rx) = free(card.c2h_stream_with(name.number, options))? else {
         return Ok(LoopbackKind::Held);
@@ -113,7 +113,7 @@ fn one(bench: &TestContext<'_>, name: ChannelName) -> Result<LoopbackKind, TestE
     Ok(if equal { LoopbackKind::Loopback } else { LoopbackKind::Source { shortest, longest } })
 }
 
-/// Stops what waits in vain, if that is possible.
+/// Stops a channel that received nothing, if possible.
 fn nothing(rx: &mut C2hStream, tx: Option<H2cStream>) -> Result<LoopbackKind, TestError> {
     drop(tx);
     match rx.abort() {

@@ -1,7 +1,7 @@
-//! One channel, driven by hand: descriptors of the test's own making, and the registers that start and stop them.
+//! Test channel: a channel driven with the test's own descriptors and direct register accesses.
 //!
-//! The driver's channels never post what may upset a card. Here it is posted on purpose: several blocks of long descriptors,
-//! runs without Stop, control words without this bit or that.
+//! The driver's channels never post descriptors that may upset a card. Tests post them on purpose: several blocks of long descriptors, runs
+//! without Stop, control words with single bits missing.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ use crate::name::ChannelName;
 use crate::shared::{ChannelClaim, Shared};
 use crate::wait::poll_until;
 
-/// Descriptors that a rig has room for.
+/// Maximum number of descriptors of a test channel.
 pub(super) const MAX_DESCRIPTORS: usize = 1024;
 const DESCRIPTOR: usize = 32;
-/// The write-back word, on a line of its own.
+/// Offset of the write-back word, on its own cache line.
 const WRITEBACK: usize = MAX_DESCRIPTORS * DESCRIPTOR + 64;
 const AREA: usize = MAX_DESCRIPTORS * DESCRIPTOR + 128;
 /// Events of status and bits of the interrupt mask.
 pub(super) const EVENTS: u32 = 0x00FF_FFFE;
 
-/// What one descriptor moves.
+/// Transfer of one descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DescriptorSpec {
     pub(super) host: Iova,
@@ -37,14 +37,14 @@ pub(super) struct DescriptorSpec {
     pub(super) length: u32,
 }
 
-/// How descriptors are laid out and linked.
+/// Layout and links of the descriptors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChainLayout {
-    /// Index of the first one in the rig's memory: where blocks meet page boundaries.
+    /// Index of the first descriptor in memory, which determines where blocks meet page boundaries.
     pub(super) first: usize,
-    /// Adjacent descriptors per block at most, 1 to 64.
+    /// Maximum number of adjacent descriptors per block, 1 to 64.
     pub(super) block: u32,
-    /// The last one leads back to the first, and none stops.
+    /// The last descriptor links to the first, and none has the Stop bit.
     pub(super) circular: bool,
 }
 
@@ -54,7 +54,7 @@ impl Default for ChainLayout {
     }
 }
 
-/// A taken channel. Dropping it stops the engine: what the engine reaches has to be dropped after it, that is declared before.
+/// Taken channel. Dropping it stops the engine. Memory that the engine accesses must be dropped after it, so it is declared before it.
 #[derive(Debug)]
 pub(super) struct TestChannel {
     pub(super) name: ChannelName,
@@ -70,7 +70,7 @@ pub(super) struct TestChannel {
     _claim: ChannelClaim,
 }
 
-/// Everything is recorded, and reported by the write-back.
+/// Returns control bits that record every event and report it by write-back.
 pub(super) fn record_all() -> ChannelControl {
     ChannelControl::new()
         .with_ie_descriptor_stopped(true)
@@ -97,7 +97,7 @@ impl TestChannel {
             sgdma: sgdma_base(name.direction, name.number),
             area: Some(area),
             posted: Vec::new(),
-            // Its last owner may not have been able to stop it.
+            // The last owner may have been unable to stop the engine.
             running: true,
             limit: bench.limit(),
             lost: std::rc::Rc::clone(&bench.lost),
@@ -119,21 +119,21 @@ impl TestChannel {
     }
 
     fn address(&self, offset: usize) -> Iova {
-        // Inside the area, which lies inside the address space.
+        // Inside the area, which is inside the address space.
         Iova::new(self.area.as_ref().map_or(0, |area| area.iova().get()) + offset as u64)
     }
 
-    /// Its interrupt, and the number of the vector behind it.
+    /// Returns the channel's interrupt, and the number of its vector.
     pub(super) fn interrupt(&self) -> Option<(Interrupt, usize)> {
         let interrupts = self.card.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let number = channel_bit(self.name.direction, self.name.number, self.card.info.xdma.h2c_channels);
         let own = interrupts.get(usize::from(number))?;
-        // Where there are too few vectors, the first channel that has it says which one it is.
+        // If vectors are shared, the first channel with the same vector gives its number.
         let vector = interrupts.iter().position(|other| other.shares_with(own))?;
         Some((own.clone(), vector))
     }
 
-    /// Writes a chain of descriptors: at most [`MAX_DESCRIPTORS`] of them. Returns what the engine is to be told.
+    /// Writes a chain of at most [`MAX_DESCRIPTORS`] descriptors. Returns the values for the engine's registers.
     pub(super) fn write(
         &mut self,
         pieces: &[DescriptorSpec],
@@ -141,7 +141,7 @@ impl TestChannel {
     ) -> Result<ChainStart, TestError> {
         let count = pieces.len().min(MAX_DESCRIPTORS - chain.first.min(MAX_DESCRIPTORS));
         let end = chain.first + count;
-        // Descriptors of the block that begins at entry `at`, those that follow the first.
+        // Number of descriptors after the first one in the block that begins at entry `at`.
         let adjacent = |at: usize| {
             let available = u32::try_from(end.saturating_sub(at)).unwrap_or(u32::MAX).min(chain.block);
             next_adjacent(self.address(at * DESCRIPTOR), available)
@@ -151,7 +151,7 @@ impl TestChannel {
         for (at, piece) in (chain.first..end).zip(pieces) {
             let last = at + 1 == end;
             let next = if last { chain.first } else { at + 1 };
-            // Within a block the count goes down; its last descriptor carries the count of the block that follows.
+            // Within a block the count decreases; the last descriptor has the count of the next block.
             let next_adjacent = if last && !chain.circular {
                 0
             } else if at + 1 == block_end || last {
@@ -182,7 +182,7 @@ impl TestChannel {
         Ok(post)
     }
 
-    /// Starts the engine on what was written.
+    /// Starts the engine on the written chain.
     pub(super) fn start(&mut self, post: ChainStart, control: ChannelControl) -> Result<(), TestError> {
         let memory = self.area.as_ref().map(RegisteredMemory::memory).unwrap_or_default();
         memory.store_u32(WRITEBACK, 0)?;
@@ -197,7 +197,7 @@ impl TestChannel {
         Ok(())
     }
 
-    /// Moves `pieces` in one run and waits, by register alone, until it has ended well.
+    /// Moves `pieces` in one run and waits, by registers only, until the run has succeeded.
     pub(super) fn transfer(&mut self, pieces: &[DescriptorSpec]) -> Result<(), TestError> {
         self.transfer_as(pieces, ChainLayout::default(), record_all())
     }
@@ -213,7 +213,7 @@ impl TestChannel {
         self.finish()
     }
 
-    /// Waits until the run has ended, and says if it ended badly.
+    /// Waits until the run has ended. Returns an error if it failed.
     pub(super) fn finish(&mut self) -> Result<(), TestError> {
         match self.await_idle()? {
             Ok(status) => self.ended(status),
@@ -221,8 +221,7 @@ impl TestChannel {
         }
     }
 
-    /// Waits until the engine is idle, and returns its status; or what it is after all the time that it was given, and how long
-    /// that was, in nanoseconds.
+    /// Waits until the engine is idle. Returns its status; or, on timeout, the time waited in nanoseconds and the last status.
     fn await_idle(&self) -> Result<Result<ChannelStatus, (u64, ChannelStatus)>, TestError> {
         let mut last = ChannelStatus::new();
         let idle = poll_until(&*self.card.transport, self.limit, |_| {
@@ -257,7 +256,7 @@ impl TestChannel {
             let what = errors(self.name, status);
             Err(TestError::Engine { channel: self.name, what, place: EnginePosition(place) })
         } else if status.descriptor_stopped() {
-            // What the engine wrote is in memory: the read of its status has pushed it there.
+            // The engine's writes are in memory, because the read of its status has pushed them there.
             barrier::register_before_memory();
             Ok(())
         } else {
@@ -268,14 +267,14 @@ impl TestChannel {
         outcome
     }
 
-    /// Clears Run, waits until the engine is idle, clears what it recorded. Returns what that was.
+    /// Clears Run, waits until the engine is idle, and clears its recorded events. Returns these events.
     pub(super) fn stop(&mut self) -> Result<ChannelStatus, TestError> {
         self.seen(ChannelBlock::CONTROL_CLEAR.write(&self.bar, self.base, ChannelControl::from_bits(1)))?;
         let status = match self.await_idle()? {
             Ok(status) => status,
             Err((waited, status)) => {
                 self.lost.set(Some(QuarantineReason::IdleNotConfirmed));
-                // Given up: whoever drops the rig need not wait once more.
+                // The engine does not stop: dropping the channel need not wait again.
                 self.running = false;
                 let status = status.describe(self.name.direction).to_string();
                 return Err(TestError::Stuck {
@@ -292,7 +291,7 @@ impl TestChannel {
         Ok(status)
     }
 
-    /// The outcome of a register access; notes that the card is gone, for memory that it may still reach.
+    /// Returns the outcome of a register access. Records that the card is gone, for memory that it may still reach.
     fn seen<T>(&self, outcome: Result<T, MmioError>) -> Result<T, TestError> {
         outcome.map_err(|error| {
             if error.is_gone() {
@@ -302,7 +301,7 @@ impl TestChannel {
         })
     }
 
-    /// The status register; all ones are no status.
+    /// Reads the status register; all ones are an error.
     pub(super) fn status(&self) -> Result<ChannelStatus, TestError> {
         let status = self.seen(ChannelBlock::STATUS.read(&self.bar, self.base))?;
         if status.into_bits() == u32::MAX {
@@ -312,12 +311,12 @@ impl TestChannel {
         Ok(status)
     }
 
-    /// The completed count that the register shows.
+    /// Reads the completed count from the register.
     pub(super) fn completed(&self) -> Result<u32, TestError> {
         self.seen(ChannelBlock::COMPLETED.read(&self.bar, self.base))
     }
 
-    /// The write-back word.
+    /// Reads the write-back word.
     pub(super) fn writeback(&self) -> Result<u32, TestError> {
         let memory = self.area.as_ref().map(RegisteredMemory::memory).unwrap_or_default();
         Ok(memory.load_u32_acquire(WRITEBACK)?)
@@ -328,7 +327,7 @@ impl TestChannel {
         Ok(ChannelBlock::INTERRUPT_ENABLE.write(&self.bar, self.base, mask)?)
     }
 
-    /// Switches credit mode; returns whether the bit has taken.
+    /// Switches credit mode on or off. Returns whether the bit holds the written value.
     pub(super) fn set_credit_mode(&self, on: bool) -> Result<bool, TestError> {
         let (bar, base, bit) = (&self.bar, SGDMA_COMMON_BASE, self.bit());
         if on {
@@ -346,7 +345,7 @@ impl TestChannel {
     }
 }
 
-/// What the engine is told of a chain.
+/// Values of a chain for the engine's registers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChainStart {
     first: Iova,
@@ -354,7 +353,7 @@ pub(super) struct ChainStart {
 }
 
 impl Drop for TestChannel {
-    /// A test that ended early has left the engine running.
+    /// Stops the engine, which a test that ended early has left running.
     fn drop(&mut self) {
         if self.running
             && self.lost.get() != Some(QuarantineReason::DeviceGone)

@@ -1,4 +1,4 @@
-//! Every channel: sizes, offsets and patterns, byte for byte, with guard bytes around; then all channels at once.
+//! Tests of every channel: sizes, offsets and patterns, byte for byte, with guard bytes; then of all channels at once.
 
 use fpga_registers::CardAddr;
 
@@ -13,22 +13,22 @@ use super::test_channel::{ChainLayout, TestChannel, record_all};
 use crate::Direction;
 use crate::name::ChannelName;
 
-/// Around every boundary that matters: words, cache lines, packets, pages.
+/// Transfer sizes around all relevant boundaries: words, cache lines, packets, pages.
 const SIZES: [usize; 12] = [1, 3, 4, 63, 64, 65, 512, 4095, 4096, 4097, 65_536, 1 << 20];
-/// Offsets of host and card address: both aligned, each off by little, across a cache line, across a page.
+/// Offsets of host and card address: both aligned, each slightly off, across a cache line, across a page.
 const OFFSETS: [(usize, usize); 6] = [(0, 0), (1, 0), (0, 1), (3, 5), (63, 31), (4093, 4090)];
-/// Transfers above this size are tried at the first offsets only: they take long, and nothing new happens inside.
+/// Size in bytes above which only the first offsets are tested: larger transfers take long and reach no new boundaries.
 const MANY_OFFSETS_UP_TO: usize = 4097;
 const FEW_OFFSETS: usize = 2;
 
-/// One transfer of the test.
+/// Transfer of the test.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     size: usize,
     host: usize,
     card: usize,
     pattern: Pattern,
-    /// Bytes of a descriptor at most.
+    /// Maximum length of a descriptor in bytes.
     step: usize,
 }
 
@@ -43,7 +43,7 @@ impl Case {
     }
 }
 
-/// The cases that fit into `room` bytes of card memory and keep the card's alignment.
+/// Returns the cases that fit into `room` bytes of card memory and keep the card's alignment.
 fn cases(room: usize, (address, length): (usize, usize)) -> Vec<Case> {
     let mut cases = Vec::new();
     for (n, size) in SIZES.into_iter().enumerate().filter(|(_, size)| size % length == 0) {
@@ -54,11 +54,11 @@ fn cases(room: usize, (address, length): (usize, usize)) -> Vec<Case> {
                 continue;
             }
             let case = |pattern, step| Case { size, host, card, pattern, step };
-            // All patterns where both ends are aligned, one after the other elsewhere.
+            // All patterns if both ends are aligned, otherwise one of them in turn.
             let patterns = Pattern::ALL.into_iter().cycle().skip(n + m).take(if m == 0 { 3 } else { 1 });
             cases.extend(patterns.map(|pattern| case(pattern, size)));
             if m == 0 && size > 4096 {
-                // The same in several descriptors: more than one block of them where there are more than 64.
+                // The same transfer in several descriptors, and in more than one block if there are more than 64.
                 cases.push(case(Pattern::Random, 4096));
             }
         }
@@ -101,7 +101,7 @@ fn one_channel(bench: &TestContext<'_>, name: ChannelName) -> Result<Verdict, Te
     )))
 }
 
-/// The bytes that belong into card memory at `start`, guards around.
+/// Returns the expected bytes of card memory at `start`, including guards.
 fn guarded(bench: &TestContext<'_>, case: &Case, start: CardAddr) -> Vec<u8> {
     let mut bytes = vec![GUARD_BYTE; case.size + 2 * GUARD];
     if let Some(data) = bytes.get_mut(GUARD..GUARD + case.size) {
@@ -110,12 +110,12 @@ fn guarded(bench: &TestContext<'_>, case: &Case, start: CardAddr) -> Vec<u8> {
     bytes
 }
 
-/// Where a case's guarded range starts.
+/// Returns the start of the guarded range of a case.
 const fn place(scratch: CardAddr, case: &Case) -> CardAddr {
     CardAddr::new(scratch.get() + case.card as u64)
 }
 
-/// Host to card by the channel under test; what is in the card, with the bytes around it, comes back by another one.
+/// Writes to the card by the channel under test, and reads the data and its guards back by another channel.
 fn to_card(
     bench: &TestContext<'_>,
     tested: &mut TestChannel,
@@ -141,7 +141,7 @@ fn to_card(
     Ok(compare(|| case.describe(tested.name), &expected, &found)?)
 }
 
-/// Card to host by the channel under test, with the bytes of host memory around it.
+/// Reads from the card by the channel under test, and checks the guards in host memory.
 fn to_host(
     bench: &TestContext<'_>,
     tested: &mut TestChannel,
@@ -164,7 +164,7 @@ fn to_host(
     Ok(compare(|| case.describe(tested.name), &expected, &found)?)
 }
 
-/// All free H2C channels at once, each to a place of its own; then all free C2H channels, while the H2C channels go on.
+/// Runs all free H2C channels at once, each with its own memory; then all free C2H channels while the H2C channels continue.
 fn test_all_channels(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = bench.scratch()?;
     let (out, back) = (bench.host()?, bench.host()?);
@@ -185,7 +185,7 @@ fn test_all_channels(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     out.memory().write(0, &expected)?;
     back.memory().fill(0, expected.len(), GUARD_BYTE)?;
 
-    // Channels of one direction may be fewer than those of the other: lanes are dealt out in rounds.
+    // One direction may have fewer channels than the other, so lanes are distributed in rounds.
     for round in 0..lanes.div_ceil(h2c.len()) {
         let first = round * h2c.len();
         start_all(&mut h2c, first, lanes, |lane| pieces(&out, lane * size, place(lane), size, 4096))?;
@@ -193,7 +193,7 @@ fn test_all_channels(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     }
     for round in 0..lanes.div_ceil(c2h.len()) {
         let first = round * c2h.len();
-        // The same bytes once more, so that both directions work at the same time.
+        // Sends the same bytes again, so that both directions work at the same time.
         let again = h2c.len().min(lanes);
         start_all(&mut h2c, 0, again, |lane| pieces(&out, lane * size, place(lane), size, 4096))?;
         start_all(&mut c2h, first, lanes, |lane| pieces(&back, lane * size, place(lane), size, 4096))?;
@@ -208,7 +208,7 @@ fn test_all_channels(bench: &TestContext<'_>) -> Result<Verdict, TestError> {
     Ok(Verdict::Pass(format!("{} at once, {size} bytes each{}", list(&names), skipped_channels(&busy))))
 }
 
-/// Starts the lanes from `first` on, as many as there are channels.
+/// Starts the lanes from `first`, as many as there are channels.
 fn start_all(
     rigs: &mut [TestChannel],
     first: usize,

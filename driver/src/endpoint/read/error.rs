@@ -1,4 +1,4 @@
-//! How reads fail.
+//! Errors of reads.
 
 use fpga_firmware::NodeId;
 use fpga_protocol::sender;
@@ -9,90 +9,90 @@ use super::SLOTS;
 use crate::error::TransferFailed;
 use crate::name::CardName;
 
-/// Why a read failed.
+/// Reason why a read failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadFailure {
-    /// The caller withdrew it.
+    /// The caller withdrew the read.
     #[error(
         "the read of {length} bytes from node {node} was cancelled; what is in its place may be a part of them"
     )]
     Cancelled {
-        /// The node that was asked.
+        /// Node that owns the data.
         node: NodeId,
-        /// Bytes asked for.
+        /// Requested length in bytes.
         length: u64,
     },
     /// The request did not arrive.
     #[error("the request to read failed: {0}")]
     Request(sender::TransferError),
-    /// It did, and the answer is missing.
+    /// The request arrived, but the answer did not.
     #[error(
         "node {node} took the request to read {length} bytes and did not answer within {waited_ms} ms; look whether its endpoint is polled, or give the read a longer deadline"
     )]
     NoAnswer {
-        /// The node that was asked.
+        /// Node that owns the data.
         node: NodeId,
-        /// Bytes asked for.
+        /// Requested length in bytes.
         length: u64,
-        /// How long was waited, in milliseconds.
+        /// Time waited, in milliseconds.
         waited_ms: u64,
     },
 }
 
-/// A read was not started.
+/// Refused read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// What is asked for is not inside what may be read.
+    /// The requested bytes are not inside the readable range.
     #[error(
         "{card}: {length} bytes at offset {offset} are not inside the {readable} bytes that node {node} lets read; ask for less"
     )]
     Range {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// The node asked.
+        /// Node that owns the data.
         node: NodeId,
-        /// First byte in the readable range.
+        /// Offset of the first byte in the readable range.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// Bytes that may be read.
+        /// Size of the readable range in bytes.
         readable: u64,
     },
-    /// Another read under way goes to the same place.
+    /// The destination overlaps that of another read in progress.
     #[error(
         "{card}: a read of {length} bytes to {to} overlaps one that is under way; wait for it, or read to another place"
     )]
     Overlap {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// First byte.
+        /// First destination address.
         to: CardAddr,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// Back-pressure.
+    /// All read slots are in use (back-pressure).
     #[error("{card}: {SLOTS} reads are under way; wait for one to end")]
     Full {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
     },
-    /// The request, or its answer, cannot go by the scheme asked for.
+    /// The request or its answer cannot use the requested scheme.
     #[error("the request to read: {0}")]
     Send(#[from] SendError),
-    /// The place to read to cannot be opened, or the request cannot be put into card memory.
+    /// The destination cannot be opened as a region, or the request cannot be written to card memory.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// The request's own DMA failed.
+    /// The DMA transfer of the request failed.
     #[error(transparent)]
     Upload(#[from] TransferFailed),
-    /// The request is not taken.
+    /// The sender refused the request.
     #[error("{card}: {source}")]
     Sender {
-        /// Which card.
+        /// Name of the card.
         card: CardName,
-        /// Why.
+        /// Reason.
         source: sender::SubmitError,
     },
 }

@@ -1,14 +1,14 @@
-//! Reads: a request that makes the other side write (spec 3).
+//! RDMA reads: a request that makes the other node write (spec 3).
 //!
-//! A node that lets another one read keeps a *mailbox* for it: some slots of card memory that the reader may write. A read is
+//! A node that lets another node read keeps a *mailbox* for it: slots of card memory that the reader may write. A read consists of
 //!
-//! 1. a memory window at the reader, of exactly the bytes that are to come, for that node, with a key of its own;
-//! 2. a request of 64 bytes, sent into a slot of the mailbox as any transfer is: acknowledged, sent again, delivered once; it says by
-//!    which scheme it goes, and the answer comes by the same, which both nodes have;
-//! 3. at the other side, where its arrival is noticed: a look at what is asked for, and a transfer of it into the reader's window.
+//! 1. a memory window at the reader, for exactly the expected bytes and for that node, with its own key;
+//! 2. a request of 64 bytes, sent into a slot of the mailbox like any transfer: acknowledged, retransmitted, delivered once. It names the
+//!    scheme, which both nodes run and which the answer uses too;
+//! 3. at the other node, when the request's arrival is seen: a check of the request, and a transfer into the reader's window.
 //!
-//! So reads need nothing of the network interface that writes do not, and inherit its care. The window is closed when the read
-//! ends, however it does: what comes later is refused.
+//! So reads need no further function of the network interface than writes, and have the same reliability. The window is closed when the
+//! read ends, with or without an error: later packets are refused.
 
 mod error;
 mod request;
@@ -31,61 +31,61 @@ use crate::range::CardRange;
 pub use error::{ReadError, ReadFailure};
 use request::{Request, SLOT, SLOT_BYTES};
 
-/// Reads under way at a time: slots of a mailbox, and of the place that requests are sent from.
+/// Maximum number of reads in progress: slots of a mailbox, and of the area from which requests are sent.
 const SLOTS: usize = 8;
-/// Bytes of a mailbox.
+/// Size of a mailbox in bytes.
 const MAILBOX: u64 = SLOT * SLOTS as u64;
-/// Nodes that may be let read at a time.
+/// Maximum number of nodes that may read at the same time.
 const MAILBOXES: usize = 14;
-/// Where mailboxes and requests are in the card memory that the endpoint keeps for itself: behind the CDMA chain, before the event ring.
+/// Offset of mailboxes and requests in the card memory that the endpoint reserves: after the CDMA chain, before the event ring.
 const MAILBOXES_AT: u64 = 8 << 10;
 const REQUESTS_AT: u64 = MAILBOXES_AT + MAILBOX * MAILBOXES as u64;
 const _: () = assert!(REQUESTS_AT + MAILBOX <= 16 << 10, "the event ring begins at 16 KiB");
-/// How long an answer may take if nothing else is said, and how much longer for each of its bytes.
+/// Default timeout of an answer, and additional time for each of its bytes.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const TIMEOUT_NS_PER_BYTE: u64 = 10;
 
-/// A piece of a node's card memory that this node may read: what its owner hands out, by whatever way the application has.
+/// Range of a node's card memory that this node may read. Its owner passes it on by means of the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteReadable {
-    /// The node whose memory it is.
+    /// Node that owns the memory.
     pub node: NodeId,
-    /// Bytes that may be read.
+    /// Size of the readable range in bytes.
     pub length: u64,
-    /// Where requests go.
+    /// Region for requests.
     pub mailbox: RemoteRegion,
 }
 
-/// A readable range at its owner: what to close it with.
+/// Handle of a readable range at its owner, needed to close it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ReadableHandle {
     window: RegionHandle,
-    /// What the reader needs.
+    /// Description of the range for the reader.
     pub remote: RemoteReadable,
 }
 
-/// Names one read at its endpoint.
+/// Identifier of a read of one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReadTicket(u64);
 
-/// The end of a read: exactly one per accepted request.
+/// Completion of a read: exactly one per accepted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadCompletion {
-    /// What [`Endpoint::read`] returned.
+    /// Ticket that [`Endpoint::read`] returned.
     pub ticket: ReadTicket,
-    /// The node that was asked.
+    /// Node that owns the data.
     pub node: NodeId,
-    /// Bytes asked for.
+    /// Requested length in bytes.
     pub length: u64,
-    /// How it ended. In card memory is all of it, or, after a failure, anything.
+    /// Result of the read. After a failure, the content of the destination is undefined.
     pub result: Result<(), ReadFailure>,
-    /// When it was asked for.
+    /// Time of the call.
     pub started: Nanos,
-    /// When the last byte was known to be there, or when it was given up.
+    /// Time at which the last byte was known to have arrived, or at which the read was given up.
     pub finished: Nanos,
 }
 
-/// A read under way.
+/// Read in progress.
 #[derive(Debug)]
 struct Pending {
     ticket: ReadTicket,
@@ -93,66 +93,66 @@ struct Pending {
     to: CardAddr,
     length: u64,
     window: RegionHandle,
-    /// The request, until it has arrived.
+    /// Request, until it has arrived.
     request: Option<SendTicket>,
     started: Nanos,
     deadline: Nanos,
 }
 
-/// What a read that has failed may still be told of: its answer, if that was complete before its window was closed.
+/// Failed read whose answer may still be reported, if it was complete before the window was closed.
 #[derive(Debug, Clone, Copy)]
 struct ExpiredRead {
     node: NodeId,
     to: CardAddr,
     length: u64,
-    /// The last event that could tell of it.
+    /// Number of the last event that could report it.
     until: u32,
 }
 
 impl ExpiredRead {
-    /// Whether the event of this running number is none that could.
+    /// Returns whether the event with this running number is too late to report it.
     const fn is_over(&self, event: u32) -> bool {
         self.until.wrapping_sub(event) > u32::MAX / 2
     }
 }
 
-/// A range that another node may read.
+/// Range that another node may read.
 #[derive(Debug, Clone, Copy)]
 struct Readable {
     reader: NodeId,
     range: CardRange,
 }
 
-/// Both sides of an endpoint's reads.
+/// State of an endpoint's reads, as reader and as owner of the data.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     next_ticket: u64,
     pending: [Option<Pending>; SLOTS],
     completions: VecDeque<ReadCompletion>,
     mailboxes: [Option<Readable>; MAILBOXES],
-    /// Fetches requests; there once something may be read.
+    /// Channel that fetches requests; taken with the first readable range.
     fetch: Option<C2hChannel>,
     /// Requests that have arrived: mailbox and slot.
     arrived: VecDeque<(usize, u64)>,
-    /// Answers that were due when the sender had no room.
+    /// Answers that wait because the sender was full.
     unanswered: VecDeque<(Command, Scheme)>,
-    /// Answers under way.
+    /// Answers in progress.
     answers: Vec<SendTicket>,
-    /// Requests whose read has ended before they did.
+    /// Requests whose read ended before they did.
     ignored: Vec<SendTicket>,
-    /// Answers of reads that have failed, which may have arrived just before.
+    /// Failed reads whose answers may have arrived just before.
     late: Vec<ExpiredRead>,
     pub(super) served: u64,
     pub(super) refused: u64,
 }
 
 impl Reads {
-    /// Whether requests wait to be fetched and answered.
+    /// Returns whether requests wait to be fetched and answered.
     pub(super) fn has_requests(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// When the next read is given up.
+    /// Returns the earliest deadline of a read in progress.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.pending.iter().flatten().map(|read| read.deadline).min()
     }
@@ -168,12 +168,12 @@ impl Reads {
 
 impl Endpoint {
     fn reserved(&self, offset: u64) -> CardAddr {
-        // The chain and what is behind it were checked to lie in card memory.
+        // The chain and the area after it were checked to be in card memory.
         CardAddr::new(self.transmit.chain().get().wrapping_add(offset))
     }
 
-    /// Lets node `reader` read `range` of this card's memory: it asks, and this endpoint's [`poll`](Self::poll) answers. Takes a
-    /// memory window, and with the first call a C2H channel, by which requests are fetched ([`EndpointOptions::read_channel`]).
+    /// Lets node `reader` read `range` of this card's memory. [`poll`](Self::poll) of this endpoint answers its requests. Uses a memory
+    /// window and, with the first call, a C2H channel that fetches requests ([`EndpointOptions::read_channel`]).
     ///
     /// # Errors
     /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Resource`], [`EndpointError::Mmio`].
@@ -208,7 +208,7 @@ impl Endpoint {
         Ok(ReadableHandle { window, remote })
     }
 
-    /// Takes the permission back. Answers under way go on.
+    /// Closes a readable range: later requests are refused. Answers in progress continue.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -225,15 +225,16 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Which mailbox and slot an address is, if it is one.
+    /// Returns the mailbox and slot at an address, if there is one.
     fn mailbox_of(&self, address: CardAddr) -> Option<(usize, u64)> {
         let offset = address.get().checked_sub(self.reserved(MAILBOXES_AT).get())?;
         let index = usize::try_from(offset / MAILBOX).ok().filter(|index| *index < MAILBOXES)?;
         (offset % SLOT == 0).then_some((index, offset % MAILBOX / SLOT))
     }
 
-    /// Reads `length` bytes at `offset` of `source` into this card's memory at `to`: asks the other side to write them. Makes progress
-    /// in [`poll`](Self::poll) and ends in exactly one [`ReadCompletion`]. Nothing else may write to the place meanwhile.
+    /// Reads `length` bytes at `offset` of `source` into this card's memory at `to`, by a request that the other node answers with a write.
+    /// The read makes progress in [`poll`](Self::poll) and ends in exactly one [`ReadCompletion`]. Nothing else may write to the
+    /// destination meanwhile.
     ///
     /// # Errors
     /// See [`ReadError`]. Nothing was started.
@@ -261,7 +262,7 @@ impl Endpoint {
             self.reads.completions.push_back(done);
             return Ok(ticket);
         }
-        // The answer comes by the same rules, and this card has to take it.
+        // The answer uses the same scheme, and this card has to receive it.
         self.check_peer(source.node, SLOT, options.scheme)?;
         let scheme = options.scheme.unwrap_or(self.scheme);
         let mut others = self.reads.pending.iter().flatten();
@@ -293,7 +294,7 @@ impl Endpoint {
         }
     }
 
-    /// Puts the request into card memory, and sends it.
+    /// Writes the request to card memory and sends it.
     fn send_request(
         &mut self,
         source: &RemoteReadable,
@@ -321,8 +322,8 @@ impl Endpoint {
             .map_err(|source| ReadError::Sender { card, source })
     }
 
-    /// Withdraws a read: its completion says so. Returns whether it had not ended before. What the other side has sent already may be
-    /// in card memory.
+    /// Withdraws a read; its completion reports this. Returns whether the read had not ended before. Data that the other node has already
+    /// sent may be in card memory.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
@@ -334,22 +335,22 @@ impl Endpoint {
         self.end_read(self.now(), slot, Err(failure)).map(|()| true)
     }
 
-    /// The oldest read that has ended and was not handed out.
+    /// Returns the oldest completion of a read that was not taken yet.
     #[must_use]
     pub fn next_read(&mut self) -> Option<ReadCompletion> {
         self.reads.completions.pop_front()
     }
 
-    /// Takes one read's completion, if it has ended.
+    /// Takes the completion of one read, if it has ended.
     pub(super) fn take_read(&mut self, ticket: ReadTicket) -> Option<ReadCompletion> {
         let position = self.reads.completions.iter().position(|done| done.ticket == ticket)?;
         self.reads.completions.remove(position)
     }
 
-    /// Waits until the read has ended. Completions of others stay to be taken.
+    /// Waits until the read has ended. Completions of other reads remain available.
     ///
     /// # Errors
-    /// [`EndpointError::TimedOut`] leaves the read under way.
+    /// [`EndpointError::TimedOut`] leaves the read in progress.
     pub fn wait_read(
         &mut self,
         ticket: ReadTicket,
@@ -360,7 +361,7 @@ impl Endpoint {
         self.wait_until(timeout, late, |end| end.take_read(ticket))
     }
 
-    /// Takes an arrival that is a request, or the answer to one. Others are the application's.
+    /// Processes an arrival that is a request or the answer to one. Returns false for arrivals of the application.
     pub(super) fn take_arrival(&mut self, now: Nanos, notice: &Notification) -> Result<bool, EndpointError> {
         if let Some((index, slot)) = self.mailbox_of(notice.address) {
             let reader = self.reads.mailboxes.get(index).copied().flatten().map(|readable| readable.reader);
@@ -376,7 +377,7 @@ impl Endpoint {
         let is_late = |late: &ExpiredRead| {
             (late.node, late.to, late.length) == (notice.node, notice.address, notice.length)
         };
-        // Not the answer to another read into the same place.
+        // Such an answer must not count as the answer to another read into the same range.
         if let Some(at) = self.reads.late.iter().position(is_late) {
             self.reads.late.swap_remove(at);
             return Ok(true);
@@ -392,7 +393,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether `length` bytes at `address` from `node` are of a request to this node, or of an answer to it.
+    /// Returns whether `length` bytes at `address` from `node` belong to a request to this node, or to an answer to it.
     pub(super) fn is_of_read(&self, node: NodeId, address: CardAddr, length: u64) -> bool {
         let part = CardRange::new(address, length);
         let answers = |from: NodeId, to, length| from == node && CardRange::new(to, length).overlaps(part);
@@ -401,13 +402,13 @@ impl Endpoint {
             || self.reads.late.iter().any(|late| answers(late.node, late.to, late.length))
     }
 
-    /// Takes the end of a transfer that is a request or an answer. Others are the application's.
+    /// Processes the completion of a transfer that is a request or an answer. Returns false for transfers of the application.
     pub(super) fn take_internal(&mut self, now: Nanos, done: &SendCompletion) -> Result<bool, EndpointError> {
         if let Some(at) = self.reads.answers.iter().position(|ticket| *ticket == done.ticket) {
             self.reads.answers.swap_remove(at);
             match done.result {
                 Ok(()) => self.reads.served += 1,
-                // The reader hears of it by its own deadline.
+                // The reader notices it by its own deadline.
                 Err(_) => self.reads.refused += 1,
             }
             return Ok(true);
@@ -437,8 +438,8 @@ impl Endpoint {
     ) -> Result<(), EndpointError> {
         let Some(read) = self.reads.pending.get_mut(slot).and_then(Option::take) else { return Ok(()) };
         if let Some(request) = read.request {
-            // The answer overtook the request's acknowledgement, or it is too late. Its completion, which comes either way, is
-            // nobody's.
+            // The answer overtook the request's acknowledgement, or the request is too late. Its completion, which comes in both cases, is
+            // ignored.
             self.withdraw(now, request);
             self.reads.ignored.push(request);
         }
@@ -454,7 +455,7 @@ impl Endpoint {
         });
         self.close_region(&read.window)?;
         if failed {
-            // Read behind the window's closing: nothing of it is complete later.
+            // Read after the window is closed: no answer can complete later.
             let until = self
                 .ni
                 .read(at::EVENT_POSTED)
@@ -466,7 +467,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Answers requests that have arrived, and ends reads whose time is up. Returns how much was done.
+    /// Answers requests that have arrived, and ends reads whose deadline has passed. Returns the amount of work done.
     pub(super) fn poll_reads(&mut self, now: Nanos) -> Result<usize, EndpointError> {
         let mut work = 0;
         for slot in 0..SLOTS {
@@ -489,7 +490,7 @@ impl Endpoint {
         while let Some((command, scheme)) = self.reads.unanswered.front() {
             match self.sender.submit(now, *command, Some(*scheme)) {
                 Ok(ticket) => self.reads.answers.push(ticket),
-                // Back-pressure: later.
+                // Back-pressure: retry in a later poll.
                 Err(sender::SubmitError::Full { .. } | sender::SubmitError::Destinations { .. }) => break,
                 Err(_) => self.reads.refused += 1,
             }
@@ -499,7 +500,7 @@ impl Endpoint {
         Ok(work)
     }
 
-    /// What is asked for, if it may be read.
+    /// Fetches a request. Returns its answer, if the range may be read.
     fn fetch_request(&mut self, index: usize, slot: u64) -> Result<Option<(Command, Scheme)>, EndpointError> {
         let at = self.reserved(MAILBOXES_AT + MAILBOX * index as u64 + SLOT * slot);
         let (Some(fetch), Some(Some(readable))) =
@@ -518,7 +519,7 @@ impl Endpoint {
             return Ok(None);
         }
         let source = CardAddr::new(range.start.get() + offset);
-        // From there nothing can be sent: the reader's own deadline tells it, as with any other refusal.
+        // This address cannot be a source. The reader notices it by its own deadline, as with any other refusal.
         if !self.is_source(source) {
             return Ok(None);
         }

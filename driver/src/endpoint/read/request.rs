@@ -1,14 +1,14 @@
-//! What a request to read looks like in card memory: little-endian words.
+//! Format of a read request in card memory, in little-endian words.
 //!
-//! | Bytes of a request | |
+//! | Bytes of a request | Content |
 //! |---|---|
 //! | 0..4 | [`MAGIC`] |
 //! | 4..8 | [`VERSION`] |
 //! | 8..16 | offset in the readable range |
-//! | 16..24 | bytes |
+//! | 16..24 | length in bytes |
 //! | 24..32 | card address at the reader |
 //! | 32..40 | key of the reader's window |
-//! | 40..44 | scheme by which the answer is to come |
+//! | 40..44 | scheme of the answer |
 //! | 44..64 | 0 |
 
 use fpga_firmware::generated::Scheme;
@@ -18,19 +18,19 @@ use fpga_registers::CardAddr;
 const MAGIC: u32 = u32::from_le_bytes(*b"READ");
 /// Version of the format.
 const VERSION: u32 = 2;
-/// Bytes of a request, and of a slot.
+/// Size of a request, and of a slot, in bytes.
 pub(super) const SLOT: u64 = 64;
-/// The same as a length.
+/// The same as a `usize`.
 pub(super) const SLOT_BYTES: usize = 64;
 
-/// What a reader asks for.
+/// Read request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) offset: u64,
     pub(super) length: u64,
     pub(super) to: CardAddr,
     pub(super) key: u64,
-    /// By which rules the request goes, and the answer comes: both nodes have it, or the request does not arrive.
+    /// Scheme of the request and of the answer. Both nodes run it, or the request does not arrive.
     pub(super) scheme: Scheme,
 }
 
@@ -46,7 +46,7 @@ impl Request {
         bytes
     }
 
-    /// `None` for bytes that are no request.
+    /// Decodes a request; `None` if the bytes are not a request.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; SLOT_BYTES] = bytes.try_into().ok()?;
         let (words, _) = bytes.as_chunks::<8>();
