@@ -1,4 +1,4 @@
-//! BARs as they are named on a command line: by number, or by what they are for.
+//! BARs as the command line names them: by number or by role.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,21 +10,21 @@ use fpga_register_map::hint;
 use crate::error::CliError;
 use crate::target::Opened;
 
-/// What a BAR is for (PG195, the order of the BARs).
+/// Role of a BAR (PG195, the order of the BARs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The registers of the DMA engine.
+    /// Registers of the DMA engine (DMA BAR).
     Dma,
-    /// The AXI4-Lite master: what the design put there.
+    /// AXI4-Lite master: registers of the design (user BAR).
     User,
-    /// The bypass master: a window onto the card's memory.
+    /// Bypass master: window onto the card's memory (bypass BAR).
     Bypass,
 }
 
 impl Role {
     const ALL: [Self; 3] = [Self::Dma, Self::User, Self::Bypass];
 
-    /// Its name.
+    /// Name of the role.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,25 +42,25 @@ impl Role {
         }
     }
 
-    /// The role of BAR `index`, where it has one.
+    /// Role of BAR `index`, if it has one.
     #[must_use]
     pub fn of(info: &CardInfo, index: u8) -> Option<Self> {
         Self::among(&info.roles, index)
     }
 
-    /// The same of a card that is not opened yet.
+    /// Role of BAR `index` of a card that is not opened yet.
     #[must_use]
     pub fn among(roles: &BarRoles, index: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.bar(roles).is_some_and(|bar| bar.index == index))
     }
 }
 
-/// A BAR as it is named on the command line.
+/// BAR as the command line names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BarChoice {
-    /// By what it is for.
+    /// By role.
     Role(Role),
-    /// By its number, 0 to 5.
+    /// By number, 0 to 5.
     Index(u8),
 }
 
@@ -101,19 +101,19 @@ impl fmt::Display for BarChoice {
     }
 }
 
-/// A BAR of an opened card.
+/// BAR of an opened card.
 #[derive(Debug)]
 pub struct Found {
-    /// Its number.
+    /// Number of the BAR.
     pub index: u8,
-    /// What it is for, where that is known.
+    /// Role of the BAR, if known.
     pub role: Option<Role>,
     /// The BAR.
     pub bar: Bar,
 }
 
 impl Found {
-    /// The role's name, or `unknown`.
+    /// Name of the role, or `unknown`.
     #[must_use]
     pub fn role_name(&self) -> &'static str {
         self.role.map_or("unknown", Role::name)
@@ -123,7 +123,7 @@ impl Found {
 /// Opens the BAR that `choice` names.
 ///
 /// # Errors
-/// [`CliError::NoBar`] if the card has none such, [`CliError::Bar`] if it cannot be opened.
+/// [`CliError::NoBar`] if the card has no such BAR, [`CliError::Bar`] if it cannot be opened.
 pub fn open(opened: &Opened, choice: BarChoice) -> Result<Found, CliError> {
     let info = opened.card.info();
     let index = match choice {

@@ -1,8 +1,8 @@
-//! Pictures as text: the same panels and curves that are drawn as SVG, in the characters of a terminal.
+//! Pictures as text: the panels and curves of the SVG pictures in the characters of a terminal.
 //!
-//! Axes and points are `ratatui`'s chart in a buffer. Each curve has a letter, which stands at its points; a place where several curves
-//! have points gets a digit instead, and the legend says which curves these are. Where there are colours and Braille, points are joined by
-//! lines.
+//! Axes and points are drawn with `ratatui`'s chart into a buffer. Each curve has a letter, which stands at its points. A cell where
+//! several curves have points gets a digit instead, and the legend lists the curves of each digit. With colours and Braille, lines join the
+//! points.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -18,12 +18,12 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Widget};
 use crate::settings::Settings;
 use crate::style::{self, OutputStyle};
 
-/// Narrower than this nothing of a chart can be seen.
+/// Minimum and maximum width of a chart, in columns. A narrower chart shows nothing useful.
 const MIN_WIDTH: u16 = 40;
 const MAX_WIDTH: u16 = 110;
-/// Of a panel's lines.
+/// Height of a panel, in lines.
 const HEIGHT: u16 = 18;
-/// Colours in the order of the SVG's, as near as a terminal has them.
+/// Colours in the order of the SVG's, as close as a terminal has them.
 const COLOURS: [Color; 8] = [
     Color::Blue,
     Color::Red,
@@ -34,10 +34,10 @@ const COLOURS: [Color; 8] = [
     Color::Yellow,
     Color::DarkGray,
 ];
-/// Labels along an axis, at most.
+/// Maximum number of labels along each axis.
 const LABELS: (u16, u16) = (9, 6);
 
-/// `picture` as text of at most `width` columns, with a line feed at the end; nothing where that is too narrow for a chart.
+/// Returns `picture` as text of at most `width` columns, with a line feed at the end. Empty if `width` is too small for a chart.
 #[must_use]
 pub fn text(picture: &Picture, width: u16, manner: OutputStyle) -> String {
     if width < MIN_WIDTH {
@@ -51,7 +51,7 @@ pub fn text(picture: &Picture, width: u16, manner: OutputStyle) -> String {
     text
 }
 
-/// `picture` as text, where a report is for people and they have asked for it or sit at a terminal; else nothing.
+/// Returns `picture` as text if the report is for people and a chart was asked for or the output is a terminal; otherwise empty.
 #[must_use]
 pub fn text_beside_report(picture: &Picture, asked: bool, settings: &Settings) -> String {
     if settings.json || !(asked || std::io::stdout().is_terminal()) {
@@ -61,7 +61,7 @@ pub fn text_beside_report(picture: &Picture, asked: bool, settings: &Settings) -
 }
 
 fn panel_text(panel: &Panel, width: u16, manner: OutputStyle) -> String {
-    // Bands are the SVG's: a character is wider than most of them.
+    // Bands are drawn only in the SVG: a character is wider than most of them.
     let curves: Vec<&Curve> = panel
         .curves
         .iter()
@@ -98,7 +98,7 @@ fn panel_text(panel: &Panel, width: u16, manner: OutputStyle) -> String {
     text + &notes(panel, width)
 }
 
-/// Writes each curve's letter at its points, and digits where several curves have points; returns what the digits stand for.
+/// Writes each curve's letter at its points, and digits where several curves have points. Returns the meaning of the digits.
 fn letter(
     panel: &Panel,
     axes: &Axes,
@@ -119,7 +119,7 @@ fn letter(
             places.entry(place).or_default().push((letter, colour(curve)));
         }
     }
-    // Marked points stand for themselves: their curve has no name.
+    // Marked points are drawn on their own: their curve has no name.
     for mark in &panel.marks {
         let point = Curve::new("", 0).points([(mark.x, mark.y, 0.0)]);
         let mut alone = Buffer::empty(buffer.area);
@@ -149,12 +149,12 @@ fn letter(
     together
 }
 
-/// Of marked points.
+/// Character of marked points.
 const MARK: char = '@';
-/// For places of several curves; what is more than these shares an asterisk.
+/// Characters of cells that several curves share. Further combinations share an asterisk.
 const DIGITS: &str = "123456789";
 
-/// The panel's notes, in lines that fit.
+/// Notes of the panel, wrapped to `width`.
 fn notes(panel: &Panel, width: u16) -> String {
     let mut text = String::new();
     let bands = panel.curves.iter().filter(|curve| curve.style == CurveStyle::Band);
@@ -183,7 +183,7 @@ fn colour(curve: &Curve) -> Color {
     COLOURS.get(curve.colour % COLOURS.len()).copied().unwrap_or(Color::Reset)
 }
 
-/// What the axes show, in places, and what is written along them.
+/// Range of the axes in chart coordinates, and their labels.
 struct Axes {
     x: ([f64; 2], Vec<String>),
     y: ([f64; 2], Vec<String>),
@@ -191,7 +191,7 @@ struct Axes {
 }
 
 impl Axes {
-    /// `None`: there is no point.
+    /// Returns `None` if there is no point.
     fn of(panel: &Panel, curves: &[&Curve], width: u16) -> Option<Self> {
         let places = |scale: Scale, at: usize| {
             let values = curves.iter().flat_map(|curve| &curve.points).filter_map(move |point| point.get(at));
@@ -253,13 +253,13 @@ impl Axes {
     }
 }
 
-/// Ends of an axis and labels at equal distances along it: a chart of characters has no others.
+/// Returns the ends of an axis and its labels. The labels are equidistant, as a text chart requires.
 fn axis(scale: Scale, (low, high): (f64, f64), most: u16, from_zero: bool) -> ([f64; 2], Vec<String>) {
     let most = f64::from(most.max(2)) - 1.0;
     let (low, high) = if from_zero && scale == Scale::Linear { (low.min(0.0), high) } else { (low, high) };
     let (low, high) = scale.widened(low, high);
     let step = match scale {
-        // Whole powers, or whole places.
+        // Whole powers or whole positions.
         Scale::Decades | Scale::Bytes | Scale::Names(_) => {
             ((high.ceil() - low.floor()) / most).ceil().max(1.0)
         }
@@ -276,7 +276,7 @@ fn axis(scale: Scale, (low, high): (f64, f64), most: u16, from_zero: bool) -> ([
     while last < high - step * 1e-6 || labels.len() < 2 {
         last += step;
         labels.push(scale.label(last));
-        // Whatever the numbers are, this ends.
+        // Bounds the loop for every input.
         if labels.len() > 64 {
             break;
         }
@@ -284,7 +284,7 @@ fn axis(scale: Scale, (low, high): (f64, f64), most: u16, from_zero: bool) -> ([
     ([first, last], labels)
 }
 
-/// A buffer as lines.
+/// Converts a buffer to lines.
 fn cells(buffer: &Buffer, manner: OutputStyle) -> String {
     let mut text = String::new();
     for row in buffer.content.chunks(usize::from(buffer.area.width.max(1))) {
@@ -302,7 +302,7 @@ fn cell_text(cell: &Cell, manner: OutputStyle) -> String {
     if manner.colours && symbol != " " { painted(symbol, cell.fg) } else { symbol.to_owned() }
 }
 
-/// The nearest of ASCII.
+/// Closest ASCII character.
 fn ascii(symbol: &str) -> &str {
     match symbol {
         "│" | "┤" => "|",
@@ -349,9 +349,9 @@ mod tests {
     const PLAIN: OutputStyle = OutputStyle { colours: false, unicode: false };
     const UNICODE_COLOUR: OutputStyle = OutputStyle { colours: true, unicode: true };
 
-    /// The chart's cells, and the lines of the legend.
+    /// Splits a chart into its cells and the lines of the legend.
     fn parts(text: &str) -> (String, Vec<String>) {
-        // Without colours.
+        // Removes the colours.
         let mut pieces = text.split('\u{1b}');
         let first = pieces.next().unwrap().to_owned();
         let text = pieces.fold(first, |text, piece| text + piece.split_once('m').unwrap().1);
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!((chart.matches('a').count(), chart.matches('b').count()), (5, 5), "{chart}");
     }
 
-    /// Letters stand in the lines, too: colours alone do not tell curves apart.
+    /// Letters also stand in the lines: colours alone do not distinguish curves.
     #[test]
     fn chart_coloured_lines_have_letters_and_digits() {
         let (chart, legend) =

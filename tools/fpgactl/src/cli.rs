@@ -1,5 +1,5 @@
-//! The command line as `clap` sees it: declarations alone. Long because it is read from top to bottom as the reference of all
-//! commands, whose help texts stand here and nowhere else.
+//! The command line as `clap` sees it: declarations only. The file is long because it is the reference of all commands, read from top to
+//! bottom; the help texts stand only here.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -232,7 +232,7 @@ pub enum Command {
 }
 
 impl Cli {
-    /// How many outputs are named for standard output. Reports go to standard error where it is one; more than one cannot be.
+    /// Number of outputs that go to standard output. Reports go to standard error if there is one; more than one is refused.
     #[must_use]
     pub fn outputs_to_stdout(&self) -> usize {
         let record = self.global.record.as_deref();
@@ -241,7 +241,7 @@ impl Cli {
 }
 
 impl Command {
-    /// The files that the command writes, as they are named; folders are not among them, but for those that `-` stands for.
+    /// Files that the command writes, as given. Folders are not included, except those that `-` stands for.
     #[must_use]
     pub fn outputs(&self) -> Vec<&Path> {
         let named: [Option<&PathBuf>; 2] = match self {
@@ -258,7 +258,7 @@ impl Command {
         named.into_iter().flatten().map(PathBuf::as_path).collect()
     }
 
-    /// What SIGINT and SIGTERM are to it.
+    /// Effect of SIGINT and SIGTERM on the command.
     #[must_use]
     pub const fn on_signal(&self) -> SignalAction {
         match self {
@@ -282,13 +282,13 @@ impl Command {
         }
     }
 
-    /// Whether it reads a file before it looks for signals: a file that is a pipe may keep it waiting.
+    /// Returns whether the command reads a file before it checks for signals: a file that is a pipe may block it.
     #[must_use]
     pub const fn reads_file_before_signals(&self) -> bool {
         matches!(self, Self::Sim { command: SimCommand::Run(_) } | Self::Replay(_))
     }
 
-    /// What it leaves behind where a signal ends it at once, and what to do about that.
+    /// State that remains if a signal ends the command at once, and how to clean up.
     #[must_use]
     pub const fn cleanup_advice(&self) -> &'static str {
         match self {
@@ -349,7 +349,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Its name in the contract of the network interface.
+    /// Name in the contract of the network interface.
     #[must_use]
     pub const fn rules(self) -> Rules {
         match self {
@@ -362,7 +362,7 @@ impl Scheme {
         }
     }
 
-    /// Its name on the command line.
+    /// Name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -375,7 +375,7 @@ impl Scheme {
         }
     }
 
-    /// What it is called on the command line, of the contract's.
+    /// Command-line name of the contract's `rules`.
     #[must_use]
     pub fn name_of(rules: Rules) -> &'static str {
         let known = Self::value_variants().iter().find(|scheme| scheme.rules() == rules);
@@ -585,7 +585,7 @@ pub enum BenchDirection {
 }
 
 impl BenchDirection {
-    /// Its name on the command line.
+    /// Name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -595,7 +595,7 @@ impl BenchDirection {
         }
     }
 
-    /// Whether channels of `direction` take part.
+    /// Returns whether channels of `direction` take part.
     #[must_use]
     pub const fn includes(self, direction: Direction) -> bool {
         match direction {
@@ -617,7 +617,7 @@ pub enum BenchMode {
 }
 
 impl BenchMode {
-    /// Its name on the command line.
+    /// Name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -638,7 +638,7 @@ pub enum BenchRing {
 }
 
 impl BenchRing {
-    /// Its name on the command line.
+    /// Name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -648,12 +648,12 @@ impl BenchRing {
     }
 }
 
-/// CPUs that threads are bound to.
+/// CPUs to which threads are bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuList {
-    /// Of the simulated card's thread.
+    /// CPU of the simulated card's thread.
     pub card: usize,
-    /// Of the thread that submits.
+    /// CPU of the submitting thread.
     pub host: usize,
 }
 
@@ -763,12 +763,12 @@ pub struct AbortArgs {
     pub channel: Option<ChannelChoice>,
 }
 
-/// Channels as they are named on a command line.
+/// Channels as the command line names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelChoice {
-    /// One of them.
+    /// One channel.
     One(ChannelName),
-    /// Those of a number, in either direction.
+    /// Channels with this number, in either direction.
     Both(u8),
 }
 

@@ -1,9 +1,9 @@
 //! Advice of the library in terms of the command line.
 //!
-//! Errors of the library name its functions and options, because programs call them. Who types commands has options instead: before a
-//! message is shown, the library's words are replaced by those of [`WORDS`]. A test holds the list against the source of the library.
+//! Errors of the library name its functions and options, because programs call them. A user of the command line has options instead: before
+//! a message is shown, the library's words are replaced by those of [`WORDS`]. A test checks the list against the source of the library.
 
-/// Words of the library, and what the command line has instead. An earlier entry comes first.
+/// Words of the library and their replacements on the command line. An earlier entry comes first.
 const WORDS: &[(&str, &str)] = &[
     (" (OpenOptions::dma_bar)", " (--dma-bar)"),
     (" (OpenOptions::cdma_offset)", " (--cdma-offset)"),
@@ -53,7 +53,7 @@ const WORDS: &[(&str, &str)] = &[
     ("drop the endpoint and open it again", "run the command again"),
 ];
 
-/// `text` with the library's words replaced.
+/// Returns `text` with the library's words replaced.
 #[must_use]
 pub(crate) fn to_cli_terms(text: impl Into<String>) -> String {
     WORDS.iter().fold(
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// String literals of a source file, without comments, attributes of serde and the tests at its end.
+    /// String literals of a source file, without comments, serde attributes and the tests at its end.
     fn literals(source: &str) -> Vec<String> {
         let source = source.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
         let lines =
@@ -122,7 +122,7 @@ mod tests {
         found
     }
 
-    /// Whether a text has a path of Rust in it, such as `Card::buffer`. An address of IPv6 is none.
+    /// Returns whether a text contains a Rust path such as `Card::buffer`. An IPv6 address does not count.
     fn has_path(text: &str) -> bool {
         let parts: Vec<&str> = text.split("::").collect();
         parts.windows(2).any(|pair| {

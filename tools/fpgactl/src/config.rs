@@ -1,4 +1,4 @@
-//! The defaults file of `--config`: the same values as on the command line, which has the last word.
+//! Defaults file of `--config`: the same values as on the command line. Command-line options override the file.
 //!
 //! ```yaml
 //! schema_version: 1
@@ -29,7 +29,7 @@ use crate::units;
 /// Version of the file's schema.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The file's content. Every key but the version may be left out.
+/// Content of the file. Every key but the version is optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -54,7 +54,7 @@ pub struct Config {
     /// `--no-progress`.
     #[serde(default)]
     pub no_progress: bool,
-    /// How many times `-v`.
+    /// Number of `-v` options.
     #[serde(default)]
     pub verbose: u8,
     /// `--timeout`.
@@ -147,7 +147,7 @@ pub struct TransferDefaults {
 }
 
 impl TransferDefaults {
-    /// What they say of the simulated network.
+    /// The impairments of the simulated network that these options describe.
     #[must_use]
     pub fn impair(&self) -> ImpairArgs {
         ImpairArgs {
@@ -169,17 +169,17 @@ impl TransferDefaults {
     }
 }
 
-/// A defaults file was refused.
+/// Reasons why a defaults file is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error(transparent)]
     Read(#[from] fpga_input::ReadError),
-    /// Not YAML, an unknown key, or a value that cannot be.
+    /// Not YAML, an unknown key, or an invalid value.
     #[error("configuration file {}:{line}:{column}: key `{key}`: {message}", file.display())]
     Invalid {
-        /// Which file.
+        /// File name.
         file: PathBuf,
         /// Line, from 1.
         line: usize,
@@ -187,7 +187,7 @@ pub enum ConfigError {
         column: usize,
         /// Dotted key; `.` for the whole file.
         key: String,
-        /// What is wrong.
+        /// Description of the error.
         message: String,
     },
 }
@@ -202,7 +202,7 @@ impl Config {
         Self::parse(file, &text)
     }
 
-    /// Reads a defaults file's `text`; `file` is only named in errors.
+    /// Parses a defaults file's `text`; `file` is only named in errors.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`].
@@ -212,7 +212,7 @@ impl Config {
             let source = error.into_inner();
             let (mut line, mut column) = source.location().map_or((1, 1), |at| (at.line(), at.column()));
             let message = bare_message(&source.to_string(), &key, line, column);
-            // For a value that was refused the parser only knows where its mapping starts.
+            // For a refused value, the parser knows only where its mapping starts.
             if let Some((key_line, key_column)) = locate(text, &key)
                 && key_line != line
             {
@@ -223,7 +223,7 @@ impl Config {
     }
 }
 
-/// The parser's message without the place and the key, which are given anyway.
+/// The parser's message without the position and the key, which are shown separately.
 fn bare_message(message: &str, key: &str, line: usize, column: usize) -> String {
     let message = message.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(message);
     let parent = key.split('.').next().unwrap_or(key);
@@ -249,7 +249,7 @@ fn locate(text: &str, key: &str) -> Option<(usize, usize)> {
     found
 }
 
-/// A number or text, as the text that the command line would have had.
+/// Number or text, as the text that the command line would contain.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ScalarText {
@@ -321,7 +321,7 @@ fn target<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Target>, 
     written(deserializer, str::parse)
 }
 
-/// One of the words that the command line knows.
+/// Deserializes one of the words that the command line accepts.
 fn choice<'de, D: Deserializer<'de>, T: ValueEnum>(deserializer: D) -> Result<Option<T>, D::Error> {
     written(deserializer, |text| {
         T::from_str(text, false).map_err(|_| {
@@ -385,7 +385,7 @@ mod tests {
         );
     }
 
-    /// The example of the manual is a file that is read, and no key is missing on its page.
+    /// The example of the manual can be read, and its page lists every key.
     #[test]
     fn config_manual_example_has_every_key() {
         let page = include_str!("../../../docs/command-line.md");
@@ -393,7 +393,7 @@ mod tests {
         let (example, _) = example.split_once("```").unwrap();
         let config = parse(example).unwrap();
         assert_eq!((config.verbose, config.transfer.packet), (1, Some(512)), "{example}");
-        // What is not known is answered with what is.
+        // An unknown key is answered with the list of known keys.
         for section in ["nothing: 1", "transfer: {nothing: 1}"] {
             let error = parse(&format!("schema_version: 1\n{section}\n")).unwrap_err().to_string();
             let (_, keys) = error.split_once("expected one of ").unwrap();

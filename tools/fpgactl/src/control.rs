@@ -1,8 +1,8 @@
-//! The control socket of a served card: what goes wrong with it, and what its user logic does, decided while it is served.
+//! Control socket of a served card: injects faults and drives user logic while the card is served.
 //!
-//! Whoever tests a driver against a served card makes it fail from outside: the card's bus has no register for that, because no
-//! real card has one. Requests are JSON documents, one a line; each is answered by one line, an [`Answer`]. Several may be connected:
-//! sixteen, and when others wait, the one that has been idle for the longest time makes room.
+//! A test of a driver makes a served card fail from outside: the card's bus has no register for that, because no real card has one.
+//! Requests are JSON documents, one per line; each is answered by one line, an [`Answer`]. Up to sixteen clients may be connected; when
+//! another one connects, the one that has been idle longest is disconnected.
 
 mod client;
 mod server;
@@ -13,64 +13,64 @@ use serde::{Deserialize, Serialize};
 pub use client::{ControlError, ask};
 pub(crate) use server::{Limits, serve};
 
-/// What is asked for.
+/// Request to a served card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Request {
-    /// From now on this goes wrong, and nothing else; what has gone wrong stays so.
+    /// Replaces the fault plan; faults that have struck already stay in effect.
     Faults {
-        /// The section `faults` of a card file.
+        /// The `faults` section of a card file.
         faults: FaultsDescription,
     },
-    /// The card is out of its slot from one moment to the next.
+    /// Removes the card from its slot (surprise removal).
     #[serde(rename = "pull-out")]
     Unplug {},
-    /// It is in its slot, in its power-on state.
+    /// Puts the card into its slot, in its power-on state.
     #[serde(rename = "put-back")]
     Replug {},
-    /// The card's user logic raises (or lowers) an interrupt line, and holds it.
+    /// Makes the card's user logic raise (or lower) an interrupt line, and hold it.
     UserInterrupt {
-        /// 0 to 15.
+        /// Line number, 0 to 15.
         line: u8,
-        /// High.
+        /// Whether the line is high.
         on: bool,
     },
-    /// The card's user logic raises an interrupt line until its interrupt is acknowledged.
+    /// Makes the card's user logic raise an interrupt line until its interrupt is acknowledged.
     PulseUserInterrupt {
-        /// 0 to 15.
+        /// Line number, 0 to 15.
         line: u8,
     },
-    /// Nothing: the answer says what was counted.
+    /// Returns the counters and changes nothing.
     Stats {},
-    /// Nothing: the answer says how things are.
+    /// Returns the state and changes nothing.
     State {},
 }
 
-/// What was done.
+/// Result of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Answer {
-    /// Why it was not done, for people.
+    /// Reason why the request failed, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The faults of the plan in force, in its order.
+    /// Faults of the plan in force, in its order.
     #[serde(default)]
     pub faults: Vec<Progress>,
-    /// Of a pulse: whether its interrupt is acknowledged. If not, the line is masked, and stays high until the host enables it.
+    /// For a pulse: whether its interrupt is acknowledged. If not, the line is masked and stays high until the host enables it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<bool>,
-    /// What the card and its server have counted: the document of `card serve --stats`.
+    /// Counters of the card and its server: the document of `card serve --stats`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<serde_json::Value>,
 }
 
-/// How far a planned fault is.
+/// Progress of a planned fault.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Progress {
-    /// How often it could have struck so far.
+    /// Number of opportunities so far.
     pub opportunities: u64,
-    /// How often it has.
+    /// Number of strikes so far.
     pub strikes: u64,
 }

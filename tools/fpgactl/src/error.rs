@@ -1,5 +1,5 @@
-//! Why a command did not do what it was asked for: what, where, why, and what to do. Long because every command's reasons stand here
-//! together, with their exit statuses, so that one mistake is told in one way.
+//! Reasons why a command fails: what failed, on which object, why, and what to do. The file is long because the reasons of every command
+//! stand here together with their exit statuses, so that one error always has the same message.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,87 +22,87 @@ use fpga_host::bind::BindError;
 use crate::config::ConfigError;
 use crate::units::binary_size;
 
-/// A command failed.
+/// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
-    /// The command line asks for something that cannot be.
+    /// The command line asks for something impossible.
     #[error("{0}")]
     Usage(String),
     /// A file could not be used.
     #[error("{}: cannot {action}: {source}; {}", path.display(), fpga_input::advice(source))]
     File {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// What was to be done with it.
+        /// Intended action.
         action: &'static str,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
-    /// A text file that the user named was not read.
+    /// A text file that the user named could not be read.
     #[error(transparent)]
     Read(#[from] fpga_input::ReadError),
-    /// An output file whose folder does not exist.
+    /// The folder of an output file does not exist.
     #[error("{}: cannot write it: the folder {} does not exist; create it (mkdir -p), or name a file in another one", path.display(), folder.display())]
     NoFolder {
-        /// Which file.
+        /// File path.
         path: PathBuf,
-        /// Which folder.
+        /// Folder.
         folder: PathBuf,
     },
-    /// An output file is complete and cannot be given its name.
+    /// An output file is complete and cannot be renamed to its final name.
     #[error("{}: the old file cannot be replaced: {source}; all of the new content is in {}, move it where you want it", path.display(), temporary.display())]
     TargetNotReplaced {
-        /// Which file.
+        /// File path.
         path: PathBuf,
-        /// Where the content is.
+        /// Path of the complete content.
         temporary: PathBuf,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
-    /// The reader of a pipe that data are written to has closed it. This is how `| head` ends, and no failure.
+    /// The reader of a data pipe has closed it. `| head` ends this way; it is not a failure.
     #[error("{}: the reader has closed the pipe", path.display())]
     BrokenPipe {
-        /// Which output.
+        /// Output.
         path: PathBuf,
     },
-    /// A source without a length, or that cannot be read twice.
+    /// A source has no length, or cannot be read twice.
     #[error("{}: this is a {kind}; give a regular file, whose length is known and which can be read again", path.display())]
     NotAFile {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// What it is.
+        /// Kind of the source.
         kind: &'static str,
     },
-    /// A source that was written to meanwhile.
+    /// A source changed while it was read.
     #[error("{}: the file changed while it was being read ({before} bytes at the start, {now}); leave it alone until the command is done", path.display())]
     Changed {
-        /// Which.
+        /// Path.
         path: PathBuf,
         /// Its size at the start.
         before: u64,
-        /// What it is now.
+        /// Description of its current state.
         now: String,
     },
-    /// What arrived is not what was sent.
+    /// The received data differs from the data sent.
     #[error(
         "the data that arrived differs from what was sent at offset {offset} ({offset:#x}): sent {sent:#04x}, received {received:#04x}, in transfer {transfer} at card address {address} of {card}; send it again, and with -vv if it happens again"
     )]
     Mismatch {
         /// First differing byte of the whole stream.
         offset: u64,
-        /// What was sent there.
+        /// Byte sent at this offset.
         sent: u8,
-        /// What was received there.
+        /// Byte received at this offset.
         received: u8,
-        /// Which transfer, from 1.
+        /// Number of the transfer, from 1.
         transfer: u64,
-        /// Where in the receiving card's memory.
+        /// Address in the receiving card's memory.
         address: CardAddr,
         /// The receiving card.
         card: String,
     },
-    /// The network interfaces hold on to something after everything has arrived.
+    /// The network interfaces still have entries in use after everything has arrived.
     #[error(
         "the data arrived and was verified, but {ops} op table entries of {sender} and {registry} registry entries and {escape} escape slots of {receiver} are still in use; this is a fault of driver or card, look at `fpgactl regs dump`"
     )]
@@ -123,9 +123,9 @@ pub enum CliError {
         "transfer {transfer}: nothing happened for {waited:?} of the card's time ({missing}); look at the counters of both network interfaces"
     )]
     Stalled {
-        /// Which transfer, from 1.
+        /// Number of the transfer, from 1.
         transfer: u64,
-        /// How long.
+        /// Time without progress.
         waited: Duration,
         /// What was still missing.
         missing: &'static str,
@@ -135,86 +135,86 @@ pub enum CliError {
     Network {
         /// The sending card.
         card: String,
-        /// Which transfer, from 1.
+        /// Number of the transfer, from 1.
         transfer: u64,
-        /// Why.
+        /// Reason.
         source: NetworkError,
     },
-    /// The receiving card announced something that was not sent.
+    /// The receiving card reported the arrival of something that was not sent.
     #[error(
         "{card}: it announces the arrival of {length} bytes at {address} while {expected} bytes at {expected_address} are expected; another sender uses the same memory"
     )]
     UnexpectedNotice {
         /// The receiving card.
         card: String,
-        /// Announced length.
+        /// Reported length.
         length: u64,
-        /// Announced place.
+        /// Reported address.
         address: CardAddr,
         /// Expected length.
         expected: u64,
-        /// Expected place.
+        /// Expected address.
         expected_address: CardAddr,
     },
     /// A chunk does not fit into card memory.
     #[error("{card}: a chunk of {} does not fit into its {} of usable memory; give a smaller --chunk", binary_size(*chunk), binary_size(*usable))]
     ChunkTooLarge {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         chunk: u64,
-        /// Bytes there are.
+        /// Available bytes.
         usable: u64,
     },
     /// Working sets do not fit into card memory.
     #[error("{card}: working sets of {} do not fit into its {} of memory; give smaller --sizes or fewer --channels", binary_size(*needed), binary_size(*usable))]
     WorkingSet {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         needed: u64,
-        /// Bytes there are.
+        /// Available bytes.
         usable: u64,
     },
-    /// More channels than there are.
+    /// More channels were requested than the card has.
     #[error(
         "{card}: {wanted} channels are asked for, but it has {available} in direction {direction}; give fewer --channels"
     )]
     TooManyChannels {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// Channels asked for.
+        /// Requested number of channels.
         wanted: u8,
-        /// Which way.
+        /// Direction.
         direction: Direction,
-        /// Channels there are.
+        /// Available number of channels.
         available: u8,
     },
     /// A thread cannot be bound to a CPU.
     #[error("--pin: this thread cannot be bound to CPU {cpu}: {source}; name CPUs that this process may use")]
     Pin {
-        /// Which CPU.
+        /// CPU number.
         cpu: usize,
-        /// What the system said.
+        /// System error.
         source: rustix::io::Errno,
     },
-    /// Memory shared with a card.
+    /// Allocating or mapping memory shared with a card failed.
     #[error("{card}: {source}")]
     Memory {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// What failed.
+        /// Failed operation.
         source: MemoryError,
     },
-    /// No way to read the receiving card's memory.
+    /// The receiving card's memory cannot be read.
     #[error(
         "{card}: its only C2H channel carries events, so that nothing is left to read its memory with; use a card with two C2H channels or with event push"
     )]
     NoReadChannel {
-        /// Which card.
+        /// Card name.
         card: String,
     },
-    /// Both cards use one node id.
+    /// Both cards use the same node id.
     #[error(
         "{first} and {second} are both node {node} of the network, which could not tell them apart; give one another ni.node_id"
     )]
@@ -223,388 +223,388 @@ pub enum CliError {
         first: String,
         /// The receiving card.
         second: String,
-        /// Their id.
+        /// Node id of both.
         node: u32,
     },
-    /// The time given on the command line is over.
+    /// The time limit of the command line is over.
     #[error("{what}: not done after {limit:?} (--timeout); give more time, or see with -v where it stands")]
     TimedOut {
-        /// What was under way.
+        /// Operation in progress.
         what: String,
         /// The limit.
         limit: Duration,
     },
-    /// A signal came.
+    /// A signal stopped the command.
     #[error(
         "stopped by a signal{} while {what} was under way; engines are stopped, and nothing is left of it",
         done.map_or_else(String::new, |done| format!(" after {done} bytes ({})", binary_size(done)))
     )]
     Stopped {
-        /// What was under way.
+        /// Operation in progress.
         what: String,
-        /// Bytes that had arrived, where that is known.
+        /// Bytes that had arrived, if known.
         done: Option<u64>,
     },
-    /// A signal came, and the command leaves this behind.
+    /// A signal interrupted the command, which leaves something behind.
     #[error("{what}: stopped by a signal; {left}")]
     Interrupted {
-        /// The command, with how far it came.
+        /// The command, with its progress.
         what: String,
         /// What it leaves behind, and what to do about it.
         left: String,
     },
-    /// The terminal.
+    /// A terminal operation failed.
     #[error("the terminal: {0}; with --json or --count 1 none is needed")]
     Terminal(io::Error),
-    /// No such register.
+    /// There is no such register.
     #[error("{card}: there is no register \"{name}\"; {hint}")]
     NoSuchRegister {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// Names like it.
+        /// Similar names.
         hint: String,
     },
-    /// A register map.
+    /// A register map is invalid.
     #[error(transparent)]
     Map(#[from] fpga_register_map::MapError),
-    /// A register log.
+    /// A register log is invalid.
     #[error("register log {}: {source}", path.display())]
     Log {
-        /// Which file.
+        /// File path.
         path: PathBuf,
-        /// What is wrong with it, and in which line.
+        /// Error, with its line.
         source: fpga_driver::record::log::LogError,
     },
-    /// A register log that is about another card.
+    /// A register log does not fit the card.
     #[error("{card}: register log {}: {source}", path.display())]
     Replay {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// Which file.
+        /// File path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Error.
         source: fpga_driver::record::replay::ReplayError,
     },
-    /// A card did something else than the recorded one; the report says what.
+    /// A card behaves differently from the recorded one; the report contains the difference.
     #[error("{card}: it differs from the record in line {line}")]
     Differs {
-        /// Which card.
+        /// Card name.
         card: String,
         /// Line of the log.
         line: usize,
     },
-    /// A register that has no value to read.
+    /// The register has no readable value.
     #[error("{card}: {name} is write-only, a read returns nothing of use; {hint}")]
     WriteOnly {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// Which register.
+        /// Register name.
         name: String,
-        /// What to read instead.
+        /// Register to read instead.
         hint: String,
     },
-    /// A register that changes when it is read.
+    /// Reading the register changes it.
     #[error(
         "{card}: reading {name} changes the card: it is clear-on-read, so whoever else waits for these bits loses them; add --force if that is meant"
     )]
     SideEffect {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// Which register.
+        /// Register name.
         name: String,
     },
-    /// A register that cannot be written.
+    /// The register cannot be written.
     #[error("{card}: {name} ({access}) is not written: {reason}")]
     NotWritable {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// Which register.
+        /// Register name.
         name: String,
         /// Its access kind, as PG195 abbreviates it.
         access: &'static str,
-        /// What to do instead.
+        /// Alternative.
         reason: String,
     },
-    /// An access that may do harm.
+    /// The access may do harm.
     #[error("{card}: {what}: {harm}; add --force if that is meant")]
     Hazard {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// Which access.
+        /// Access.
         what: String,
-        /// What may come of it.
+        /// Possible harm.
         harm: String,
     },
-    /// No such built-in card.
+    /// There is no such built-in card.
     #[error("no built-in card is called `{name}`; {hint}")]
     NoSuchCard {
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// Names like it, and all there are.
+        /// Similar names, and all available ones.
         hint: String,
     },
-    /// No such BAR.
+    /// The card has no such BAR.
     #[error("{card}: there is no BAR {wanted}; the card has {there}")]
     NoBar {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// What was asked for.
+        /// Requested BAR.
         wanted: String,
-        /// The BARs there are.
+        /// Available BARs.
         there: String,
     },
-    /// Words that the BAR does not have.
+    /// The BAR does not have the requested words.
     #[error("{card}: {source}")]
     OutsideBar {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// Where, and where the BAR ends.
+        /// Requested range, and end of the BAR.
         source: MmioError,
     },
-    /// A BAR that cannot be opened.
+    /// The BAR cannot be opened.
     #[error("{card}: {source}")]
     Bar {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// Why.
+        /// Reason.
         source: BarError,
     },
-    /// The defaults file.
+    /// The defaults file is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A card description.
+    /// A card description is invalid.
     #[error(transparent)]
     Description(#[from] fpga_driver::sim::DescriptionError),
-    /// The simulated cards.
+    /// The simulated cards could not be built.
     #[error("simulated cards: {0}")]
     SimNetwork(#[from] SimNetworkError),
-    /// No way to cards in other processes.
+    /// Cards in other processes cannot be reached.
     #[error("--link {0}")]
     Link(#[from] fpga_driver::sim::link::LinkError),
-    /// A card is not served.
+    /// The card could not be served.
     #[error(transparent)]
     Serve(#[from] fpga_driver::sim::served::ServeError),
-    /// A plan of faults.
+    /// A fault plan is invalid.
     #[error("{}: this is no plan of faults: {problem}; it has the keys of the section `faults` of a card description", path.display())]
     Plan {
-        /// Which file.
+        /// File path.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// Error and its position.
         problem: String,
     },
-    /// A served card was not made to do something.
+    /// A request to a served card failed.
     #[error(transparent)]
     Control(#[from] crate::control::ControlError),
-    /// SIGINT and SIGTERM cannot be waited for.
+    /// SIGINT and SIGTERM cannot be handled.
     #[error("signals cannot be waited for: {0}")]
     Signals(io::Error),
-    /// VFIO.
+    /// Opening a card through VFIO failed.
     #[error(transparent)]
     Vfio(#[from] VfioOpenError),
     /// The machine could not be examined.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// A card was not bound or released.
+    /// A card could not be bound or released.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Checks of the machine failed; the report says which.
+    /// Checks of the machine failed; the report lists them.
     #[error("{failed} of {checks} checks failed; the report says what to do about each")]
     NotReady {
-        /// How many failed.
+        /// Number of failed checks.
         failed: usize,
-        /// How many there are.
+        /// Number of checks.
         checks: usize,
     },
-    /// A card that another process serves.
+    /// Opening a card that another process serves failed.
     #[error(transparent)]
     VfioUser(#[from] VfioUserOpenError),
-    /// Opening a card.
+    /// Opening a card failed.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Taking something of a card.
+    /// Taking a resource of a card failed.
     #[error(transparent)]
     Resource(#[from] ResourceError),
-    /// Waiting for a user interrupt.
+    /// Waiting for a user interrupt failed.
     #[error(transparent)]
     UserInterrupt(#[from] fpga_driver::UserInterruptError),
-    /// A DMA transfer of a file.
+    /// A DMA transfer of a file failed.
     #[error(transparent)]
     Bulk(BulkError),
-    /// A DMA transfer.
+    /// A DMA transfer failed.
     #[error(transparent)]
     Dma(#[from] TransferError),
-    /// Packets of a stream.
+    /// A packet stream failed.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The copy engine.
+    /// The copy engine failed.
     #[error(transparent)]
     Cdma(#[from] CdmaError),
-    /// The network interface.
+    /// The network interface failed.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// A transfer between cards was not started.
+    /// A transfer between cards could not be started.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// A register access.
+    /// A register access failed.
     #[error("{card}: {source}")]
     Mmio {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// What failed.
+        /// Failed operation.
         source: MmioError,
     },
-    /// The self-test found something; the report says what.
+    /// Tests of the self-test failed; the report lists them.
     #[error("{card}: {failed} of {tests} tests failed; the report says what to do about each")]
     TestsFailed {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// How many failed.
+        /// Number of failed tests.
         failed: usize,
-        /// How many there are.
+        /// Number of tests.
         tests: usize,
     },
-    /// A benchmark ended before its last row; the report has the rows before.
+    /// A benchmark ended before its last row; the report contains the complete rows.
     #[error(
         "{card}: dma bench: {reason}, after {done} of {rows} rows; those are in the report, and engines are stopped"
     )]
     BenchStopped {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// What ended it.
+        /// Reason.
         reason: String,
-        /// Complete rows.
+        /// Number of complete rows.
         done: usize,
-        /// Rows that were asked for.
+        /// Number of requested rows.
         rows: usize,
     },
-    /// A replay was stopped by a signal; the report says that there was no difference so far.
+    /// A signal stopped a replay; the report states that there was no difference so far.
     #[error("{card}: stopped by a signal after {made} of {accesses} accesses of the log")]
     ReplayStopped {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// How many were made.
+        /// Number of accesses made.
         made: u64,
-        /// How many there are.
+        /// Number of accesses in the log.
         accesses: usize,
     },
-    /// The self-test was stopped by a signal; the report says how far it was.
+    /// A signal stopped the self-test; the report shows its progress.
     #[error(
         "{card}: stopped by a signal after {done} of {tests} tests; what was saved of the card is put back"
     )]
     TestsStopped {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// How many were done.
+        /// Number of completed tests.
         done: usize,
-        /// How many there are.
+        /// Number of tests.
         tests: usize,
     },
-    /// The card could not be brought back; the report says what was tried.
+    /// The card could not be recovered; the report lists the attempts.
     #[error("{card}: {what}")]
     NotRecovered {
-        /// Which card.
+        /// Card name.
         card: String,
-        /// What is left to do.
+        /// Remaining action for the user.
         what: String,
     },
-    /// Recovery was not begun.
+    /// Recovery could not begin.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
-    /// A scenario file.
+    /// A scenario file is invalid.
     #[error(transparent)]
     Scenario(#[from] fpga_netsim::file::FileError),
-    /// Scenario files are not valid; the report says what is wrong with each.
+    /// Scenario files are invalid; the report lists the errors of each.
     #[error("{failed} of {files} scenarios are not valid; correct what the report names")]
     InvalidScenarios {
-        /// How many are not.
+        /// Number of invalid files.
         failed: usize,
-        /// How many were checked.
+        /// Number of checked files.
         files: usize,
     },
     /// A scenario did not run to its end.
     #[error("{}: {source}", scenario.display())]
     Simulation {
-        /// Its file.
+        /// Scenario file.
         scenario: PathBuf,
-        /// Which run, and why.
+        /// Failed run, and the reason.
         source: fpga_netsim::sweep::SweepError,
     },
-    /// A figure was not made.
+    /// A figure could not be made.
     #[error("figure {name}: {source}")]
     Figure {
-        /// Which.
+        /// Name of the figure.
         name: &'static str,
-        /// Why.
+        /// Reason.
         source: fpga_netsim::figures::FigureError,
     },
-    /// Publishing frames.
+    /// Publishing frames failed.
     #[error(transparent)]
     Publisher(#[from] fpga_frames::PublisherError),
-    /// No frame to be filled.
+    /// No frame could be taken from the pool.
     #[error(transparent)]
     TakeFrame(#[from] fpga_frames::TakeError),
-    /// A frame was not published.
+    /// A frame could not be published.
     #[error(transparent)]
     Publish(#[from] fpga_frames::PublishError),
-    /// More than a frame holds.
+    /// The data exceeds the frame size.
     #[error(transparent)]
     Frame(fpga_frames::TooLong),
-    /// Becoming a subscriber.
+    /// Joining a stream failed.
     #[error(transparent)]
     Join(#[from] fpga_frames::JoinError),
-    /// Reading frames.
+    /// Reading frames failed.
     #[error(transparent)]
     Subscriber(#[from] fpga_frames::SubscriberError),
     /// The publisher of the frames is gone.
     #[error("after {frames} frames: {source}")]
     PublisherLost {
-        /// How many had come.
+        /// Number of received frames.
         frames: u64,
-        /// How it was noticed.
+        /// Error that showed it.
         source: fpga_frames::SubscriberError,
     },
-    /// Frames that are not what their checksums say.
+    /// Frames do not match their checksums.
     #[error(
         "{damaged} of {frames} frames are not what their checksums say; the report is on standard output"
     )]
     DamagedFrames {
-        /// How many.
+        /// Number of damaged frames.
         damaged: u64,
-        /// Of how many.
+        /// Number of frames.
         frames: u64,
     },
-    /// A publisher's name that nobody knows.
+    /// The publisher's name cannot be resolved.
     #[error("{place}: {reason}; check the name, or give the publisher's address")]
     UnknownPublisher {
-        /// What was asked for.
+        /// Requested name.
         place: String,
-        /// What the system said.
+        /// System error.
         reason: String,
     },
-    /// Frames that were accepted, and that did not arrive before the stream ended.
+    /// Accepted frames did not arrive before the stream ended.
     #[error(
         "{frames} frames that were accepted did not arrive at {subscribers} of the subscribers at the end; they were stopped, or cannot be reached: the report on standard output has each of them"
     )]
     Undelivered {
-        /// How many.
+        /// Number of frames.
         frames: u64,
-        /// To how many subscribers.
+        /// Number of subscribers that miss frames.
         subscribers: usize,
     },
-    /// Standard output.
+    /// Writing to standard output failed.
     #[error("standard output: {0}")]
     Output(io::Error),
 }
 
 impl CliError {
-    /// A file could not be used.
+    /// Error of a file.
     pub fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
         Self::File { path: path.to_owned(), action, source }
     }
 
-    /// The same, with how far it came, if it is the end that a signal asked for.
+    /// Adds the progress in bytes if this is the end that a signal requested.
     #[must_use]
     pub fn after(self, bytes: u64) -> Self {
         match self {
@@ -613,7 +613,7 @@ impl CliError {
         }
     }
 
-    /// An error of a stream of ours: what it carries, or itself with the name of its file.
+    /// Unpacks an error of this program's streams: the error it carries, or itself with the name of its file.
     pub fn carried(path: &Path, action: &'static str, error: io::Error) -> Self {
         match error.downcast::<Self>() {
             Ok(inner) => inner,
@@ -621,7 +621,7 @@ impl CliError {
         }
     }
 
-    /// Whether the report that says so is on standard output already.
+    /// Returns whether the report on standard output contains this failure already.
     #[must_use]
     pub const fn is_reported(&self) -> bool {
         matches!(
@@ -640,7 +640,7 @@ impl CliError {
         )
     }
 
-    /// The exit status: 2 for wrong usage, 0 if the reader of the data has had enough, else 1.
+    /// Exit status: 2 for wrong usage, 0 if the reader of the data closed the pipe, else 1.
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
@@ -650,12 +650,13 @@ impl CliError {
         }
     }
 
-    /// Whether other words on the command line would have done, and nothing else: a name that nothing has (of a register, a field, a
-    /// channel, a BAR, a built-in card), a number or size that does not fit what it is for, options that contradict each other or the
-    /// card. `clap` refuses with the same status what it knows by itself.
+    /// Returns whether only the command line is wrong, so that other words would succeed: an unknown name (of a register, a field, a
+    /// channel, a BAR, a built-in card), a number or size that does not fit its use, options that contradict each other or the card. `clap`
+    /// uses the same status for the errors that it detects.
     ///
-    /// Everything else failed, or was refused, though the words were right: what lies outside of the program and is not there (files,
-    /// sockets, functions on the bus), what a file says, what wants `--force`, and what a card or a peer did not do.
+    /// Every other error is a failure or a refusal in spite of a valid command line: objects outside the program that are missing (files,
+    /// sockets, functions on the bus), the content of a file, an action that needs `--force`, and an action that a card or a peer did not
+    /// perform.
     #[must_use]
     pub const fn is_usage(&self) -> bool {
         match self {
@@ -672,12 +673,12 @@ impl CliError {
                 ResourceError::NoSuchChannel { .. } | ResourceError::NoSuchUserInterrupt { .. },
             )
             | Self::Recovery(RecoveryError::NoSuchChannel { .. })
-            // Sizes that contradict each other or the card, all from options of the command line.
+            // Sizes from command-line options that contradict each other or the card.
             | Self::Endpoint(EndpointError::Config { .. } | EndpointError::Option { .. })
             | Self::Publisher(
                 fpga_frames::PublisherError::Geometry { .. } | fpga_frames::PublisherError::Option { .. },
             )
-            // As a publisher's; whether the publisher's frames fit into this card is none of the command line.
+            // As a publisher's. Whether the publisher's frames fit into this card does not depend on the command line.
             | Self::Join(fpga_frames::JoinError::Geometry {
                 source: fpga_frames::GeometryError::Slots { .. },
                 ..

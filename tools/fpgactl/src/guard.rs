@@ -1,9 +1,9 @@
-//! Which register accesses may do harm, so that they want `--force`, and what harm.
+//! Register accesses that may do harm and therefore require `--force`, and the harm.
 //!
-//! The harm of a write to the DMA registers is done to memory that is mapped for the card. This process maps none for these commands, and
-//! whoever else has mapped some has the card: the kernel opens a group, or a function's own file, once (`EBUSY`), and the server of a
-//! vfio-user card has one client. So what is left to ask is whether an engine runs that nobody owns any more; where it does, its
-//! descriptors are still being fetched, and writes want to be meant.
+//! A write to the DMA registers may harm memory that is mapped for the card. This process maps none for these commands. A process that has
+//! mapped some owns the card: the kernel opens a group, or a function's own file, once (`EBUSY`), and the server of a vfio-user card has
+//! one client. So the remaining question is whether an engine without an owner runs. If so, its descriptors are still being fetched, and
+//! writes must be intentional.
 
 use fpga_driver::registers::catalog::Block;
 use fpga_driver::registers::xdma::{ChannelBlock, MSIX_TABLE_BASE, channel_base};
@@ -13,22 +13,22 @@ use crate::bars::Role;
 use crate::error::CliError;
 use crate::registers::{Register, RegisterBar};
 
-/// Size of a register.
+/// Size of a register in bytes.
 const WORD: u64 = 4;
 
-/// A stretch of a BAR that somebody is about to access.
+/// Range of a BAR that is about to be accessed.
 #[derive(Debug, Clone, Copy)]
 pub struct BarSpan {
-    /// What the BAR is for.
+    /// Role of the BAR.
     pub role: Option<Role>,
-    /// First byte.
+    /// Offset of the first byte.
     pub at: BarOffset,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
 impl BarSpan {
-    /// The one word that `register` is.
+    /// Range of the one word of `register`.
     #[must_use]
     pub const fn of(register: &Register) -> Self {
         let role = match register.bar {
@@ -38,7 +38,7 @@ impl BarSpan {
         Self { role: Some(role), at: register.address, length: WORD }
     }
 
-    /// The registers that lie in it.
+    /// Registers inside the range.
     pub fn registers<'a>(&self, all: &'a [Register]) -> impl Iterator<Item = &'a Register> + use<'a> {
         let Self { role, at, length } = *self;
         let first = at.get();
@@ -51,7 +51,7 @@ impl BarSpan {
     }
 }
 
-/// What reading `stretch` may do; `None`: nothing.
+/// Harm that reading `stretch` may do; `None`: none.
 #[must_use]
 pub fn read_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Option<String> {
     if let Some(harm) = unknown_design(card, all, stretch) {
@@ -72,10 +72,10 @@ pub fn read_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Option<St
     }
 }
 
-/// What writing `stretch` may do; `None`: nothing that is under way.
+/// Harm that writing `stretch` may do to an operation in progress; `None`: none.
 ///
 /// # Errors
-/// [`CliError::Mmio`] if a channel cannot be asked whether it is running.
+/// [`CliError::Mmio`] if the state of a channel cannot be read.
 pub fn write_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Result<Option<String>, CliError> {
     if let Some(harm) = unknown_design(card, all, stretch) {
         return Ok(Some(harm));
@@ -101,7 +101,7 @@ pub fn write_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Result<O
     Ok(Some(format!("{} {verb} running, and {effect}", running.join(", "))))
 }
 
-/// What the registers in `stretch` steer, for a report of a write; empty where the design alone knows.
+/// Effects of the registers in `stretch`, for a report of a write; empty if only the design knows.
 #[must_use]
 pub fn effects(all: &[Register], stretch: BarSpan) -> Vec<&'static str> {
     let mut effects: Vec<&str> = stretch.registers(all).map(effect).collect();
@@ -145,7 +145,7 @@ fn effect(register: &Register) -> &'static str {
     }
 }
 
-/// The channels that a write to `stretch` may disturb.
+/// Channels that a write to `stretch` may disturb.
 fn affected_channels(card: &Card, all: &[Register], stretch: BarSpan) -> Vec<ChannelName> {
     let mut own = Vec::new();
     for register in stretch.registers(all) {
@@ -153,7 +153,7 @@ fn affected_channels(card: &Card, all: &[Register], stretch: BarSpan) -> Vec<Cha
             Some(Block::Channel(direction, number) | Block::Sgdma(direction, number)) => {
                 own.push(ChannelName { direction, number });
             }
-            // Everything else of the DMA BAR is common to all channels.
+            // All other registers of the DMA BAR are common to all channels.
             _ => return card.info().xdma.channels().collect(),
         }
     }
@@ -161,7 +161,7 @@ fn affected_channels(card: &Card, all: &[Register], stretch: BarSpan) -> Vec<Cha
     own
 }
 
-/// Whether the channel's run bit is set or its engine is busy.
+/// Returns whether the channel's run bit is set or its engine is busy.
 fn is_running(card: &Card, name: ChannelName) -> Result<bool, CliError> {
     let base = channel_base(name.direction, name.number);
     let read = || {
@@ -172,14 +172,14 @@ fn is_running(card: &Card, name: ChannelName) -> Result<bool, CliError> {
     read().map_err(|source| CliError::Mmio { card: card.name().to_owned(), source })
 }
 
-/// Behind the user and the bypass BAR is what the design put there. A slave that does not answer holds the bus up until the
-/// completion timeout; some machines take that for a failure of their own. `None`: it is known.
+/// Warning about an unknown design behind the user or the bypass BAR; `None`: it is known. A slave that does not answer blocks the bus
+/// until the completion timeout; some machines treat that as a failure of their own.
 #[must_use]
 pub fn unknown_design(card: &Card, all: &[Register], stretch: BarSpan) -> Option<String> {
     if stretch.role == Some(Role::Dma) || card.info().identity.is_some() {
         return None;
     }
-    // Where --map or --cdma-offset has registers all along, the user has said that something answers.
+    // If --map or --cdma-offset has registers in the whole range, the user has stated that it responds.
     let mut places: Vec<u64> = stretch.registers(all).map(|register| register.address.get()).collect();
     places.dedup();
     if stretch.at.is_aligned_to(WORD) && places.len() as u64 * WORD == stretch.length && stretch.length > 0 {
@@ -202,7 +202,7 @@ mod tests {
         BarSpan { role: Some(role), at: BarOffset::new(at), length: words * WORD }
     }
 
-    /// The built-in card with H2C channel 1 running on nothing: its run bit is set.
+    /// The built-in card with H2C channel 1 running without descriptors: its run bit is set.
     fn running() -> (Opened, Vec<Register>) {
         let opened = target::open(&Target::Mock).unwrap();
         let base = channel_base(Direction::H2c, 1);
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(harm(Role::Dma, 0x40, 1), None);
         assert!(harm(Role::Dma, 0x44, 1).unwrap().starts_with("h2c0.status_rc is clear-on-read"));
         assert!(harm(Role::Dma, 0, 0x200).unwrap().contains("h2c0.status_rc, h2c1.status_rc"));
-        // The same place of another BAR is another register, and this card's user BAR is known.
+        // The same offset in another BAR is another register, and this card's user BAR is known.
         assert_eq!(harm(Role::User, 0x44, 1), None);
         assert_eq!(harm(Role::Bypass, 0x44, 1), None);
     }
@@ -230,13 +230,13 @@ mod tests {
     fn guard_writes_to_running_channel_are_hazardous() {
         let (opened, all) = running();
         let harm = |at| write_hazard(&opened.card, &all, stretch(Role::Dma, at, 1)).unwrap();
-        // Another channel's registers, and places without a register.
+        // Another channel's registers, and offsets without a register.
         for at in [0x0004, 0x0204, 0x1104, 0x4080, 0x01F0] {
             assert_eq!(harm(at), None, "{at:#x}");
         }
         assert!(harm(0x0104).unwrap().contains("h2c1 is running, and this starts or stops"));
         assert!(harm(0x4180).unwrap().contains("h2c1 is running, and the next run"));
-        // What is common to all channels.
+        // Registers common to all channels.
         for at in [0x2010, 0x3014, 0x6010] {
             assert!(harm(at).unwrap().contains("h2c1 is running"), "{at:#x}");
         }

@@ -1,4 +1,4 @@
-//! What the simulated network does to packets, as the command line says it.
+//! Impairments of the simulated network, as the command line specifies them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::units;
 
 /// Default of `--queue`.
 const QUEUE: Duration = Duration::from_millis(1);
-/// How long a packet that is held back waits for company.
+/// Maximum time that a held-back packet waits for other packets to overtake it.
 const TIMEOUT: Nanos = Nanos::from_micros(20);
 
 /// By which law the delay varies that `--jitter` gives the mean of.
@@ -40,7 +40,7 @@ impl JitterDistribution {
             Self::Uniform => Delay::Uniform { least, most: Nanos::new(mean.get().saturating_mul(2)) },
             Self::Normal => Delay::Normal { mean, deviation: Nanos::new(mean.get() / 2) },
             Self::LogNormal => {
-                // The mean of a log-normal law is its median times e^(sigma^2 / 2).
+                // The mean of a log-normal distribution is its median times e^(sigma^2 / 2).
                 let median = Duration::from_nanos(mean.get()).div_f64(0.5_f64.exp());
                 Delay::LogNormal { least, median: nanos(median), sigma: 1.0 }
             }
@@ -106,7 +106,7 @@ pub struct ImpairArgs {
     pub queue: Option<Duration>,
 }
 
-/// The same for a report: what was asked for, `null` what was not.
+/// Impairments for a report; `null` for those not requested.
 #[derive(Debug, Serialize)]
 pub struct ImpairReport {
     loss: Option<f64>,
@@ -136,7 +136,7 @@ fn nanos(span: Duration) -> Nanos {
 }
 
 impl ImpairArgs {
-    /// Whether any of them was given.
+    /// Returns whether any of them was given.
     #[must_use]
     pub fn is_some(&self) -> bool {
         let shares = [
@@ -157,7 +157,7 @@ impl ImpairArgs {
             || !self.blackout.is_empty()
     }
 
-    /// These options, and `defaults` where one is not given.
+    /// Combines these options with `defaults` for those not given.
     #[must_use]
     pub fn or(&self, defaults: &Self) -> Self {
         let blackouts = if self.blackout.is_empty() { &defaults.blackout } else { &self.blackout };
@@ -179,7 +179,7 @@ impl ImpairArgs {
         }
     }
 
-    /// For a report.
+    /// Impairments for a report.
     #[must_use]
     pub fn report(&self) -> ImpairReport {
         let in_micros = |span: Duration| span.as_secs_f64() * 1e6;
@@ -206,10 +206,10 @@ impl ImpairArgs {
         }
     }
 
-    /// The model of it all, with packets shuffled among `reorder` (0: in order).
+    /// Model of all impairments, with packets reordered within `reorder` (0: in order).
     ///
     /// # Errors
-    /// [`CliError::Usage`] for laws that cannot be.
+    /// [`CliError::Usage`] for impossible distributions.
     pub fn model(&self, reorder: u16) -> Result<Impairments, CliError> {
         let wrong = |error: DistributionError| CliError::Usage(error.to_string());
         for (option, given, other, there) in [
@@ -253,7 +253,7 @@ impl ImpairArgs {
     }
 }
 
-/// A burst's length in packets.
+/// Parses a burst length in packets.
 ///
 /// # Errors
 /// A message for people.
@@ -264,7 +264,7 @@ pub(crate) fn burst_length(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A time in which nothing gets through: `FROM,LENGTH`.
+/// Parses a blackout, a time in which no packet gets through: `FROM,LENGTH`.
 ///
 /// # Errors
 /// A message for people.

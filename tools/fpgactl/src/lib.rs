@@ -2,22 +2,22 @@
 //!
 //! The binary is [`main`]; everything else is here so that tests can call it.
 //!
-//! | Module | What |
+//! | Module | Content |
 //! |---|---|
 //! | [`cli`], [`config`], [`settings`] | the command line, the defaults file, both together |
 //! | [`target`], [`bars`] | which card, and how it is opened; which of its BARs |
-//! | [`registers`], [`guard`] | registers by name; which accesses want `--force` |
+//! | [`registers`], [`guard`] | registers by name; accesses that require `--force` |
 //! | [`record`] | the log of `--record` |
 //! | [`units`] | sizes, durations, rates |
 //! | [`commands`] | one module per command |
 //! | [`control`] | the control socket of a served card |
 //! | [`stream`] | files, random bytes and standard input that are read twice, and the sink that compares |
 //! | [`outfile`] | every file that is written |
-//! | [`output`], [`progress`], [`error`] | reports, the progress bar, what went wrong |
+//! | [`output`], [`progress`], [`error`] | reports, the progress bar, errors |
 //! | [`style`], [`chart`], [`stop`] | colours and characters, pictures as text, signals |
 //!
-//! Standard output carries the report and nothing else; logs and progress go to standard error. Where a command writes data to standard
-//! output (`-`), the report goes to standard error, too.
+//! Standard output carries only the report; logs and progress go to standard error. If a command writes data to standard output (`-`), the
+//! report goes to standard error, too.
 #![forbid(unsafe_code)]
 
 pub mod bars;
@@ -62,7 +62,7 @@ use error::CliError;
 use settings::Settings;
 use stop::SignalAction;
 
-/// Runs the program with `args`, the first of which is its name.
+/// Runs the program with `args`; the first one is its name.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
@@ -94,7 +94,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             stop::before_abort(move || recording.interrupted());
         }
         let done = execute(&settings, &cli.command, out);
-        // The record is as good as the command: what it could not write is told where nothing else went wrong.
+        // The record is secondary to the command: its write error is reported only if there is no other error.
         done.and(settings.card.recording().map_or(Ok(()), |recording| recording.finish()))
     });
     match result {
@@ -115,13 +115,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Reports a failure where reports of the command go.
+/// Reports a failure to the same destination as the command's reports.
 fn failed(status: u8, message: &str, json: bool, data_on_stdout: bool) -> ExitCode {
     if !data_on_stdout {
         return fail(status, message, json, &mut io::stdout());
     }
     if json {
-        // One document on standard error, and nothing else there.
+        // One document on standard error, and nothing else.
         let _ = output::print_failure(status, message, &mut io::stderr());
         return ExitCode::from(status);
     }
@@ -144,7 +144,7 @@ fn parsed(args: &[OsString]) -> Result<(String, Cli), clap::Error> {
 /// Runs one command and writes its report to `out`.
 ///
 /// # Errors
-/// See [`CliError`]; nothing was written to `out` then, unless the error [is reported](CliError::is_reported).
+/// See [`CliError`]. After an error, nothing was written to `out`, unless the error [is reported](CliError::is_reported).
 pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> Result<(), CliError> {
     let json = settings.json;
     if command.on_signal() != SignalAction::Abort && !command.reads_file_before_signals() {
@@ -191,7 +191,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
     }
 }
 
-/// No two outputs go to standard output, and a record does not take the place of the log that is being replayed.
+/// Checks that at most one output goes to standard output, and that a record does not overwrite the log being replayed.
 fn distinct(cli: &Cli) -> Result<(), CliError> {
     if cli.outputs_to_stdout() > 1 {
         let text = "standard output (-) is named for two outputs of this command; name a file for one";
@@ -207,7 +207,7 @@ fn distinct(cli: &Cli) -> Result<(), CliError> {
     }
 }
 
-/// Names the value that was meant where `clap` finds none like it: it measures otherwise than all other names are measured here.
+/// Suggests a value if `clap` finds no similar one: its similarity measure differs from the one used for all other names here.
 fn suggest_value(mut error: clap::Error) -> clap::Error {
     let (Some(ContextValue::String(wrong)), Some(ContextValue::Strings(known)), None) = (
         error.get(ContextKind::InvalidValue),
@@ -223,7 +223,7 @@ fn suggest_value(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// What `clap` did not take: help and version are no failures.
+/// Handles arguments that `clap` did not accept: help and version are not failures.
 fn refused(error: clap::Error, json: bool, out: &mut dyn Write) -> ExitCode {
     if !error.use_stderr() {
         let _ = error.print();
@@ -237,7 +237,7 @@ fn refused(error: clap::Error, json: bool, out: &mut dyn Write) -> ExitCode {
 }
 
 fn fail(status: u8, message: &str, json: bool, out: &mut dyn Write) -> ExitCode {
-    // Nobody is left to be told if this fails too.
+    // An error here cannot be reported.
     let _ = writeln!(io::stderr(), "fpgactl: {message}");
     if json {
         let _ = output::print_failure(status, message, out);
@@ -248,7 +248,7 @@ fn fail(status: u8, message: &str, json: bool, out: &mut dyn Write) -> ExitCode 
 /// Logs go to standard error; `RUST_LOG` overrides `-v`.
 fn start_logging(verbose: u8) {
     let level = match verbose {
-        // What an error says is printed once, as the error.
+        // The text of an error is printed once, as the error.
         0 => format!("warn,{FAULT_LOG}=off"),
         1 => "info".to_owned(),
         _ => "debug".to_owned(),

@@ -1,4 +1,4 @@
-//! What goes to standard output: a text report or exactly one JSON document.
+//! Output on standard output: a text report or exactly one JSON document.
 
 use std::io::{self, BufWriter, Write};
 
@@ -10,28 +10,28 @@ use crate::settings::Settings;
 use crate::stop;
 use crate::style;
 
-/// Version of the JSON documents; it rises when a key changes its meaning or goes away, not when one is added.
+/// Version of the JSON documents. It rises when a key changes its meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
-/// What stands at the end of a line that was cut off.
+/// Mark at the end of a line that was cut off.
 const TRUNCATION_MARK: &str = "..";
-/// Columns between those of a table.
+/// Columns between the columns of a table.
 const GAP: usize = 2;
-/// Columns that a part of a line is moved in by, where it stands below the first one.
+/// Indentation of a part of a line that stands below the first one.
 const INDENT: usize = 4;
-/// Columns that the last one of a table has at least, where its cells go on below where they began: fewer make it no easier to read.
+/// Minimum width of a table's last column whose cells continue on the next line: narrower ones are no easier to read.
 const FOLDED: usize = 20;
-/// Bytes that are written at a time.
+/// Bytes written at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Something that a command reports.
+/// Report of a command.
 pub trait Report: Serialize {
-    /// The report for people, with a line feed at the end.
+    /// Returns the report for people, with a line feed at the end.
     fn text(&self) -> String;
 
-    /// Writes that report; long ones piece by piece, so that no more than a piece of them is in memory.
+    /// Writes the report for people. Long reports are written in chunks, so that only one chunk is in memory.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(self.text().as_bytes())
     }
@@ -68,7 +68,7 @@ pub fn print(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<()
     buffered(out, |out| report.write(out))
 }
 
-/// Writes a report whose lines begin with how something ended, in the colours of that where there are colours.
+/// Writes a report whose lines begin with a status word, coloured by status if there are colours.
 ///
 /// # Errors
 /// [`CliError::Output`].
@@ -95,7 +95,7 @@ pub fn print_line(report: &impl Report, json: bool, out: &mut dyn Write) -> Resu
     line(report, out)
 }
 
-/// Writes bytes to `out`. That nobody reads any more (`| head`) is no failure.
+/// Writes bytes to `out`. A closed reader (`| head`) is not a failure.
 ///
 /// # Errors
 /// [`CliError::Output`].
@@ -103,7 +103,7 @@ pub fn write_all(bytes: &[u8], out: &mut dyn Write) -> Result<(), CliError> {
     write_while_read(bytes, out).map(drop)
 }
 
-/// Writes bytes to `out`; `false` if nobody reads them any more, so that whoever goes on writing can end.
+/// Writes bytes to `out`. Returns `false` if the reader has closed the output, so that the caller can stop writing.
 ///
 /// # Errors
 /// [`CliError::Output`].
@@ -112,14 +112,14 @@ pub fn write_while_read(bytes: &[u8], out: &mut dyn Write) -> Result<bool, CliEr
     while_read(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
-/// Writes in pieces. That nobody reads any more is no failure.
+/// Writes in chunks. A closed reader is not a failure.
 fn buffered(
     out: &mut dyn Write,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), CliError> {
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, out);
     let written = write(&mut out).and_then(|()| out.flush());
-    // What is left after a failure is not tried again.
+    // After a failure, the unwritten rest is dropped.
     drop(out.into_parts());
     while_read(written).map(drop)
 }
@@ -157,7 +157,7 @@ pub fn document(content: &impl Serialize, out: &mut dyn Write) -> Result<(), Cli
     })
 }
 
-/// A JSON document in one line, with its line feed.
+/// Returns a JSON document in one line, with its line feed.
 ///
 /// # Errors
 /// [`CliError::Output`].
@@ -176,33 +176,33 @@ pub fn line(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliErro
     write_all(&line_of(content)?, out)
 }
 
-/// A table as [`table`] makes it, for so many rows that they are not to be in memory: they are gone through twice, once to see how wide
-/// the columns are, and once to be written.
+/// Table as [`table`] makes it, for numbers of rows that should not be in memory: there are two passes over the rows, one to measure the
+/// columns, and one to write.
 #[derive(Debug)]
 pub struct LongTable<const N: usize> {
     header: [&'static str; N],
     widths: [usize; N],
-    /// Where lines end.
+    /// Maximum line width.
     limit: Option<usize>,
-    /// What there is no room for goes on below, instead of being cut off.
+    /// Whether text that does not fit continues on the next line instead of being cut off.
     is_folded: bool,
 }
 
 impl<const N: usize> LongTable<N> {
-    /// A table with these columns.
+    /// Creates a table with these columns.
     #[must_use]
     pub fn new(header: [&'static str; N]) -> Self {
         Self { header, widths: header.map(|text| text.chars().count()), limit: None, is_folded: false }
     }
 
-    /// The same, with its last column cut off where the terminal ends: a column that can be done without.
+    /// Cuts off the last column at the terminal's width: for a dispensable column.
     #[must_use]
     pub const fn within(mut self, columns: Option<usize>) -> Self {
         self.limit = columns;
         self
     }
 
-    /// The same, with the cells of its last column going on below where they began: for what matters to its end.
+    /// Continues the cells of the last column on the next line: for a column that has to be complete.
     #[must_use]
     pub const fn folded(mut self, columns: Option<usize>) -> Self {
         self.limit = columns;
@@ -210,7 +210,7 @@ impl<const N: usize> LongTable<N> {
         self
     }
 
-    /// A row that will be written.
+    /// Measures a row that will be written.
     pub fn measure(&mut self, row: [&str; N]) {
         for (width, text) in self.widths.iter_mut().zip(row) {
             *width = text.chars().count().max(*width);
@@ -220,7 +220,7 @@ impl<const N: usize> LongTable<N> {
     /// Writes the header.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn begin(&self, out: &mut dyn Write) -> io::Result<()> {
         self.row(self.header, out)
     }
@@ -228,7 +228,7 @@ impl<const N: usize> LongTable<N> {
     /// Writes a row.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn row(&self, row: [&str; N], out: &mut dyn Write) -> io::Result<()> {
         let mut line = String::new();
         for (width, text) in self.widths.iter().zip(row) {
@@ -236,7 +236,7 @@ impl<const N: usize> LongTable<N> {
         }
         let before: usize = self.widths.iter().take(N.saturating_sub(1)).map(|width| width + GAP).sum();
         let least = if self.is_folded { FOLDED } else { TRUNCATION_MARK.len() + 1 };
-        // Where the other columns alone are too wide there is nothing to be saved.
+        // If the other columns alone are too wide, the limit does not help.
         let limit = self.limit.filter(|limit| *limit >= before + least).unwrap_or(usize::MAX);
         let line = line.trim_end();
         match line.char_indices().nth(limit) {
@@ -256,7 +256,7 @@ impl<const N: usize> LongTable<N> {
     }
 }
 
-/// A table without lines, so that it can be cut apart by other programs; `right` names the columns of numbers.
+/// Creates a table without lines, so that other programs can split it; `right` names the numeric columns.
 #[must_use]
 pub fn table(header: &[&str], right: &[usize]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
@@ -274,8 +274,9 @@ pub fn table(header: &[&str], right: &[usize]) -> comfy_table::Table {
     table
 }
 
-/// A table as text: no spaces around lines but what alignment needs, a line feed at the end. On a terminal that is too narrow for it, the
-/// last column's cells go on below where they began; or where that has no room either, lines go on below with the next column.
+/// Returns a table as text: without spaces around lines except for alignment, with a line feed at the end. On a terminal that is too
+/// narrow, cells of the last column continue on the next line. If there is no space for that either, the remaining columns continue on the
+/// next line.
 #[must_use]
 pub fn render(table: &comfy_table::Table) -> String {
     rendered(table, style::columns())
@@ -300,7 +301,7 @@ fn rendered(table: &comfy_table::Table, columns: Option<usize>) -> String {
     };
     let mut text = String::new();
     for line in table.lines() {
-        // The first column's padding.
+        // Padding of the first column.
         let line = line.strip_prefix(' ').unwrap_or(&line);
         for (number, start) in parts.iter().enumerate() {
             let length = parts.get(number + 1).map_or(usize::MAX, |end| end - start);
@@ -314,7 +315,7 @@ fn rendered(table: &comfy_table::Table, columns: Option<usize>) -> String {
     text
 }
 
-/// Where lines of columns that are so wide are broken, so that none is longer than the terminal as far as there is a choice.
+/// Positions at which lines of columns with these widths are broken, so that no line is longer than the terminal if possible.
 fn parts(widths: &[usize], columns: usize) -> Vec<usize> {
     let mut parts = vec![0];
     let (mut start, mut from, mut indent) = (0, 0, 0);
@@ -328,7 +329,7 @@ fn parts(widths: &[usize], columns: usize) -> Vec<usize> {
     parts
 }
 
-/// `text` in lines of `width` at most, as far as its words allow.
+/// Folds `text` into lines of at most `width`, as far as its words permit.
 #[must_use]
 pub fn folded(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -344,7 +345,7 @@ pub fn folded(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Lines of a name and a value.
+/// Lines of names and values.
 #[must_use]
 pub fn pairs(rows: &[(&str, String)]) -> String {
     let mut table = table(&[], &[]);
@@ -384,7 +385,7 @@ mod tests {
         assert_eq!(rendered(&plain, Some(32)), folded);
         assert_eq!(String::from_utf8(out).unwrap(), folded.replace("NAME   N", "NAME  N "));
         let whole = "NAME   N  MEANING\na     12  what there is to say of it, and more\nname   5  little\n";
-        // Without a terminal, on one that is wide enough, and on ones where words would stand below each other.
+        // Without a terminal, on one that is wide enough, and on ones that would break the text at every word.
         for columns in [None, Some(46), Some(200)] {
             assert_eq!(rendered(&plain, columns), whole, "{columns:?}");
         }

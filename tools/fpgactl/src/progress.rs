@@ -1,4 +1,4 @@
-//! Progress on a terminal, and the time limit of `--timeout`.
+//! Progress display on a terminal, and the time limit of `--timeout`.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,47 +14,47 @@ use crate::stop;
 use crate::style;
 use crate::units;
 
-/// Time between two drawings of a line: it moves even where nothing is done.
+/// Time between two updates of a line: it also moves without progress.
 const TICK: Duration = Duration::from_millis(100);
-/// Width of a terminal that does not tell it.
+/// Assumed width of a terminal that does not report it.
 const COLUMNS: usize = 80;
-/// Longest and shortest bar.
+/// Minimum and maximum width of the bar.
 const BAR: core::ops::RangeInclusive<usize> = 8..=40;
-/// What turns at the beginning of a line.
+/// Characters of the spinner at the beginning of a line.
 const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
 
-/// What is counted.
+/// Unit of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     /// Bytes: shown with their rate.
     Bytes,
-    /// Something else: shown with the time that is left.
+    /// Other items: shown with the remaining time.
     Counted(&'static str),
 }
 
-/// A line on standard error that shows how far a command is, or nothing where nobody looks. It is never wider than the terminal.
+/// Progress line on standard error; empty if standard error is not a terminal. It is never wider than the terminal.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
     phase: Arc<Mutex<String>>,
-    /// Percentage shown last: the phase is only made again when it changes.
+    /// Percentage shown last: the phase text is rebuilt only when it changes.
     shown: Cell<u64>,
 }
 
 impl Progress {
-    /// Over `total` bytes, where that is known; `wanted`: if standard error is a terminal that moves its cursor.
+    /// Progress over `total` bytes, if known; `wanted`: if standard error is a terminal with a movable cursor.
     #[must_use]
     pub fn new(total: impl Into<Option<u64>>, wanted: bool) -> Self {
         Self::of(total.into(), Unit::Bytes, wanted)
     }
 
-    /// Over `total` of something that is counted.
+    /// Progress over `total` items.
     #[must_use]
     pub fn counting(total: u64, what: &'static str, wanted: bool) -> Self {
         Self::of(Some(total), Unit::Counted(what), wanted)
     }
 
-    /// Over something that is counted, how many there will be not being known.
+    /// Progress over an unknown number of items.
     #[must_use]
     pub fn open_ended(what: &'static str, wanted: bool) -> Self {
         Self::of(None, Unit::Counted(what), wanted)
@@ -72,29 +72,29 @@ impl Progress {
             let done = Done { count: state.pos(), total, elapsed: state.elapsed(), left: state.eta() };
             let _ = out.write_str(&line(&phase, unit, &done, width));
         };
-        // The template is a constant: where it were wrong, the bar keeps its default style.
+        // The template is a constant: if it were invalid, the bar would keep its default style.
         if let Ok(style) = ProgressStyle::with_template("{line}") {
             bar.set_style(style.with_key("line", line));
         }
         if seen {
-            // Drawn at once, and then by the clock.
+            // Drawn at once, then periodically.
             bar.tick();
             bar.enable_steady_tick(TICK);
         }
         Self { bar, phase, shown: Cell::new(u64::MAX) }
     }
 
-    /// So many are done.
+    /// Sets the number of completed items.
     pub fn at(&self, count: u64) {
         self.bar.set_position(count);
     }
 
-    /// One more is done.
+    /// Counts one more completed item.
     pub fn advance(&self) {
         self.bar.inc(1);
     }
 
-    /// How far the step that is under way has come, as a percentage behind its name.
+    /// Shows the progress of the current step as a percentage after its name.
     pub fn step(&self, name: impl FnOnce() -> String, done: u64, total: u64) {
         let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100).min(100);
         if self.shown.replace(percent) != percent && !self.bar.is_hidden() {
@@ -102,7 +102,7 @@ impl Progress {
         }
     }
 
-    /// What is under way.
+    /// Sets the name of the current phase.
     pub fn phase(&self, text: impl Into<Cow<'static, str>>) {
         *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = text.into().into_owned();
         self.bar.tick();
@@ -115,7 +115,7 @@ impl Drop for Progress {
     }
 }
 
-/// How far something is.
+/// Amount of progress.
 #[derive(Debug, Clone, Copy)]
 struct Done {
     count: u64,
@@ -132,7 +132,7 @@ impl Done {
     }
 }
 
-/// A line of at most `width` characters: what turns, what is under way, a bar where there is space for one, and how much is done.
+/// Line of at most `width` characters: spinner, current phase, a bar if there is space for one, and the amount done.
 fn line(phase: &str, unit: Unit, done: &Done, width: usize) -> String {
     let tick = usize::try_from(done.elapsed.as_millis() / TICK.as_millis()).unwrap_or(0);
     let turning = SPINNER.get(tick % SPINNER.len()).copied().unwrap_or('|');
@@ -171,7 +171,7 @@ fn line(phase: &str, unit: Unit, done: &Done, width: usize) -> String {
         }
         return text + &long;
     }
-    // The amount counts more than the words before it.
+    // The amount is more important than the words before it.
     let end = [short, percent.map(|percent| format!(" {percent}")).unwrap_or_default()];
     let end = end.into_iter().find(|end| count(end) < width).unwrap_or_default();
     let kept = width - count(&end).min(width);
@@ -182,21 +182,21 @@ fn count(text: &str) -> usize {
     text.chars().count()
 }
 
-/// When a command has to give up.
+/// Deadline of a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     end: Option<(Instant, Duration)>,
 }
 
 impl Deadline {
-    /// `limit` from now on; `None`: never.
+    /// Deadline `limit` from now; `None`: none.
     #[must_use]
     pub fn after(limit: Option<Duration>) -> Self {
-        // A limit beyond what the clock can hold is none.
+        // A limit beyond the clock's range counts as no limit.
         Self { end: limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit))) }
     }
 
-    /// How to wait for a piece of a long transfer: until the time is over, or as long as the driver waits by itself.
+    /// Wait options for one chunk of a long transfer: until the deadline, or the driver's default.
     #[must_use]
     pub fn wait(&self) -> WaitOptions {
         let options = WaitOptions::default();
@@ -209,19 +209,19 @@ impl Deadline {
         }
     }
 
-    /// How long was given in all.
+    /// Total time limit.
     #[must_use]
     pub fn limit(&self) -> Option<Duration> {
         self.end.map(|(_, limit)| limit)
     }
 
-    /// How much of it is left, for a limit of the driver's.
+    /// Remaining time, for a limit of the driver.
     #[must_use]
     pub fn left(&self) -> Option<Duration> {
         self.end.map(|(end, _)| end.saturating_duration_since(Instant::now()))
     }
 
-    /// Fails if the time is over, or a signal has asked for an end.
+    /// Fails if the time is over, or a signal has requested the end.
     ///
     /// # Errors
     /// [`CliError::TimedOut`], [`CliError::Stopped`].
@@ -232,7 +232,7 @@ impl Deadline {
         self.check_time(what)
     }
 
-    /// Fails if the time is over: for commands that a signal ends in order, which look for it themselves.
+    /// Fails if the time is over: for commands that check for signals themselves and end normally at one.
     ///
     /// # Errors
     /// [`CliError::TimedOut`].

@@ -1,4 +1,4 @@
-//! `--record FILE`: every register access of a command as a line, with the register's name and what the value means.
+//! `--record FILE`: writes every register access of a command as a line, with the register's name and the meaning of the value.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -20,22 +20,22 @@ use crate::outfile::OutFile;
 use crate::registers::{self, Register, RegisterBar};
 use crate::target::Design;
 
-/// Registers by BAR number and offset; several where one is read and another is written.
+/// Registers by BAR number and offset; several if reads and writes access different registers.
 type Names = BTreeMap<(u8, u64), Vec<Register>>;
 
 struct State {
-    /// `None` once it is finished.
+    /// `None` after the end of the record.
     out: Option<BufWriter<OutFile>>,
     /// Time of the first access.
     start: Option<u64>,
     accesses: u64,
     roles: Option<BarRoles>,
     names: Names,
-    /// What could not be written first.
+    /// First write error.
     failed: Option<io::Error>,
 }
 
-/// A record that is being written.
+/// Record being written.
 pub struct Recording {
     path: PathBuf,
     state: Mutex<State>,
@@ -48,7 +48,7 @@ impl fmt::Debug for Recording {
 }
 
 impl Recording {
-    /// Makes the file, and begins it.
+    /// Creates the file, and writes its head.
     ///
     /// # Errors
     /// [`CliError::File`].
@@ -76,8 +76,8 @@ impl Recording {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `transport`, every register access of which is recorded. Names that can be told without opening the card are known from the
-    /// first access on.
+    /// Returns `transport` with a recorder for every register access. Names that do not depend on the opened card are known from the first
+    /// access on.
     #[must_use]
     pub fn of(
         recording: &Arc<Self>,
@@ -104,17 +104,17 @@ impl Recording {
         Recorder::new(transport, Arc::clone(recording) as Arc<dyn Observer>)
     }
 
-    /// The card was opened: these are its registers.
+    /// Sets the registers after the card was opened.
     pub fn knows(&self, registers: Vec<Register>) {
         let mut state = self.state();
         state.names.clear();
         state.name(registers);
     }
 
-    /// Writes what is left of it, and puts it in its place.
+    /// Writes the rest of the record, and renames the file to its final name.
     ///
     /// # Errors
-    /// [`CliError::File`], for whatever could not be written since the beginning; what was in its place before is there still then.
+    /// [`CliError::File`], for any write error since the beginning; the previous file is unchanged then.
     pub fn finish(&self) -> Result<(), CliError> {
         let mut state = self.state();
         if state.accesses == 0 {
@@ -131,8 +131,8 @@ impl Recording {
 }
 
 impl Recording {
-    /// Writes what there is, with a mark that it is not all: for the end that a signal makes. Where an access is being written at this
-    /// moment, the record stays as it is.
+    /// Writes the record so far, with a mark that it is incomplete: for the end by a signal. If an access is being written at this moment,
+    /// the record stays as it is.
     pub fn interrupted(&self) {
         if let Ok(mut state) = self.state.try_lock() {
             state.comment("the command was stopped by a signal: accesses may be missing here");
@@ -172,7 +172,7 @@ impl State {
         self.line(format_args!("# {text}"));
     }
 
-    /// The register that was accessed: of several at one place the map's, and one that can be.
+    /// Register that was accessed. If several have the same offset, one of the map is preferred, and one whose access kind fits.
     fn register(&self, access: &Access) -> Option<&Register> {
         let here = self.names.get(&(access.bar, access.at.get()))?;
         let fits = |register: &&Register| match access.direction {

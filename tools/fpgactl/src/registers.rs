@@ -1,5 +1,4 @@
-//! The registers of an opened card, from both catalogues, those of the Xilinx cores and those of the network interface, and from the
-//! user's map.
+//! Registers of an opened card: from the catalogue of the Xilinx cores, from that of the network interface, and from the user's map.
 
 mod names;
 
@@ -22,17 +21,17 @@ use crate::target::{Design, Opened};
 
 pub use names::{FieldPart, Named, find, select};
 
-/// The BAR that a register is in.
+/// BAR of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisterBar {
-    /// The DMA BAR.
+    /// DMA BAR.
     Dma,
-    /// The user BAR.
+    /// User BAR.
     User,
 }
 
 impl RegisterBar {
-    /// Its name.
+    /// Name of the BAR.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,29 +43,29 @@ impl RegisterBar {
 
 #[derive(Debug, Clone)]
 enum Origin {
-    /// Of the contract of the network interface, or of a block of the Xilinx cores.
+    /// Register of the network interface contract, or of a block of the Xilinx cores.
     Known(&'static RegisterSpec, Option<catalog::Block>),
-    /// Number of a register of the map.
+    /// Register of the map, by number.
     Mapped(Arc<RegisterMap>, usize),
 }
 
-/// One register of a card.
+/// Register of a card.
 #[derive(Debug, Clone)]
 pub struct Register {
     /// Full name, `block.register`.
     pub name: String,
-    /// Which BAR.
+    /// BAR of the register.
     pub bar: RegisterBar,
     /// Byte offset in that BAR.
     pub address: BarOffset,
-    /// What may be done with it.
+    /// Access kind.
     pub access: AccessKind,
-    /// Value after reset, where it is fixed.
+    /// Value after reset, if fixed.
     pub reset: Option<u32>,
     origin: Origin,
 }
 
-/// A field of a register's value.
+/// Field of a register's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldValue {
     /// Name.
@@ -75,11 +74,11 @@ pub struct FieldValue {
     pub high: u8,
     /// Lowest bit.
     pub low: u8,
-    /// The field's bits, moved to bit 0.
+    /// Value of the field, shifted to bit 0.
     pub value: u32,
-    /// What the value means, where it has a name.
+    /// Name of the value, if it has one.
     pub meaning: Option<String>,
-    /// What the field is for.
+    /// Purpose of the field.
     pub doc: String,
 }
 
@@ -106,7 +105,7 @@ impl Register {
         }
     }
 
-    /// The block of the Xilinx cores that it is in; `None` for the network interface's.
+    /// Block of the Xilinx cores; `None` for the network interface.
     #[must_use]
     pub const fn block(&self) -> Option<catalog::Block> {
         match self.origin {
@@ -115,13 +114,13 @@ impl Register {
         }
     }
 
-    /// Whether the user's map describes it.
+    /// Returns whether the user's map describes it.
     #[must_use]
     pub const fn is_mapped(&self) -> bool {
         matches!(self.origin, Origin::Mapped(..))
     }
 
-    /// What it is for, where that is written down.
+    /// Description, if there is one.
     #[must_use]
     pub fn doc(&self) -> Cow<'_, str> {
         match &self.origin {
@@ -132,7 +131,7 @@ impl Register {
         }
     }
 
-    /// The first sentence of it, in a line: for listings.
+    /// First sentence of the description in one line, for listings.
     #[must_use]
     pub fn summary(&self) -> String {
         let doc = self.doc();
@@ -141,7 +140,7 @@ impl Register {
         words.join(" ").trim_end_matches('.').to_owned()
     }
 
-    /// Whether a read changes it.
+    /// Returns whether a read changes it.
     #[must_use]
     pub fn read_has_side_effect(&self) -> bool {
         match &self.origin {
@@ -152,7 +151,7 @@ impl Register {
         }
     }
 
-    /// Reads it. Whether it may be read is the caller's to check.
+    /// Reads the register. The caller checks whether it may be read.
     ///
     /// # Errors
     /// [`CliError::Mmio`].
@@ -160,7 +159,7 @@ impl Register {
         self.in_bar(card, |bar| bar.read32(self.address))
     }
 
-    /// Writes it. Whether it may be written is the caller's to check.
+    /// Writes the register. The caller checks whether it may be written.
     ///
     /// # Errors
     /// [`CliError::Mmio`].
@@ -177,14 +176,14 @@ impl Register {
             RegisterBar::Dma => Some(card.dma_bar()),
             RegisterBar::User => card.user_bar(),
         };
-        // A register of the user BAR is only listed where there is one.
+        // A register of the user BAR is listed only if there is a user BAR.
         let Some(bar) = bar else {
             return Err(CliError::Usage(format!("{}: there is no user BAR for {}", card.name(), self.name)));
         };
         access(bar).map_err(|source| CliError::Mmio { card: card.name().to_owned(), source })
     }
 
-    /// `raw` as fields, from the least significant bit up.
+    /// Decodes `raw` into fields, from the least significant bit up.
     #[must_use]
     pub fn fields(&self, raw: u32) -> Vec<FieldValue> {
         match &self.origin {
@@ -225,7 +224,7 @@ impl Register {
         self.access
     }
 
-    /// The name of `raw` as a whole, where the register holds numbers that have names.
+    /// Name of `raw` as a whole, if the register holds named numbers.
     #[must_use]
     pub fn value_name(&self, raw: u32) -> Option<String> {
         match &self.origin {
@@ -237,7 +236,7 @@ impl Register {
         }
     }
 
-    /// `raw` in one line, without the word itself.
+    /// Decodes `raw` in one line, without the word itself.
     #[must_use]
     pub fn decoded(&self, raw: u32) -> String {
         if let Some(name) = self.value_name(raw) {
@@ -257,7 +256,7 @@ impl Register {
 }
 
 impl FieldValue {
-    /// Its value, with its meaning.
+    /// Value with its meaning.
     #[must_use]
     pub fn shown(&self) -> String {
         match &self.meaning {
@@ -266,7 +265,7 @@ impl FieldValue {
         }
     }
 
-    /// What its value means, where that has a name, and what it is for.
+    /// Meaning of the value, if it has a name, and purpose of the field.
     #[must_use]
     pub fn explained(&self) -> String {
         match (&self.meaning, self.doc.trim_end()) {
@@ -276,7 +275,7 @@ impl FieldValue {
         }
     }
 
-    /// In a list of fields: a flag by its name, a code by its meaning.
+    /// Form in a list of fields: a flag by its name, a code by its meaning.
     fn in_words(&self) -> String {
         let Self { name, value, .. } = self;
         match (&self.meaning, self.high == self.low) {
@@ -287,7 +286,7 @@ impl FieldValue {
     }
 }
 
-/// `raw` as fields, with bit names that fit the direction of the block's channel.
+/// Decodes `raw` into fields, with bit names for the direction of the block's channel.
 fn decode(spec: &RegisterSpec, block: Option<catalog::Block>, raw: u32) -> Decoded {
     let decoded = spec.decode(raw);
     match block.and_then(catalog::Block::direction) {
@@ -296,12 +295,12 @@ fn decode(spec: &RegisterSpec, block: Option<catalog::Block>, raw: u32) -> Decod
     }
 }
 
-/// A code's meaning, or the names of the set bits of a group.
+/// Meaning of a code, or names of the set bits of a group.
 fn value_name(decoded: &DecodedField) -> Option<String> {
     if let Some(text) = decoded.meaning() {
         return Some(text.to_owned());
     }
-    // Single flags and numbers speak for themselves.
+    // Single flags and numbers need no name.
     if !matches!(decoded.field().kind(), FieldKind::Flags(_) | FieldKind::FlagsByDirection { .. }) {
         return None;
     }
@@ -312,14 +311,14 @@ fn value_name(decoded: &DecodedField) -> Option<String> {
     if names.is_empty() { None } else { Some(names.join("|")) }
 }
 
-/// All registers of a card, the DMA BAR's first, in the order of their addresses.
+/// All registers of a card, those of the DMA BAR first, in address order.
 #[must_use]
 pub fn of(opened: &Opened) -> Vec<Register> {
     let info = opened.card.info();
     let vectors = u8::try_from(opened.transport.interrupt_vectors()).unwrap_or(u8::MAX);
     let mut layout =
         CardLayout::new(info.xdma.h2c_channels, info.xdma.c2h_channels).with_msix_vectors(vectors);
-    // Without a user BAR there is nothing behind an offset in it.
+    // Without a user BAR an offset in it is meaningless.
     if let Some(at) = info.cdma.filter(|_| opened.card.user_bar().is_some()) {
         layout = layout.with_cdma(at);
     }
@@ -327,19 +326,19 @@ pub fn of(opened: &Opened) -> Vec<Register> {
     if let Some(identity) = &info.identity {
         registers.extend(interface(identity));
     }
-    // A map describes the user BAR; where there is none, there is nothing to be called by its names.
+    // A map describes the user BAR; without one, its names are meaningless.
     if let Some(map) = opened.map.as_ref().filter(|_| opened.card.user_bar().is_some()) {
         registers.extend(mapped(map));
     }
-    // Stable: the DMA BAR's stay in front.
+    // Stable: the registers of the DMA BAR stay in front.
     registers.sort_by_key(|register| (register.bar == RegisterBar::User, register.address));
     registers
 }
 
-/// The registers of the blocks that the card's block table names.
+/// Registers of the blocks in the card's block table.
 fn interface(identity: &Identity) -> impl Iterator<Item = Register> + '_ {
     ni_catalog::registers().filter_map(|(block, register)| {
-        // The identity block is at the start of the BAR; the table may leave it out.
+        // The identity block is at the start of the BAR; the table may omit it.
         let base = match identity.block(block.block_type) {
             Ok(found) => found.base(),
             Err(_) if block.block_type == BlockType::Identity => BarOffset::ZERO,
@@ -349,7 +348,7 @@ fn interface(identity: &Identity) -> impl Iterator<Item = Register> + '_ {
     })
 }
 
-/// The registers of a user's map.
+/// Registers of a user's map.
 pub(crate) fn mapped(map: &Arc<RegisterMap>) -> impl Iterator<Item = Register> + '_ {
     map.registers().iter().enumerate().map(|(index, register)| Register {
         name: register.name.clone(),
@@ -361,8 +360,8 @@ pub(crate) fn mapped(map: &Arc<RegisterMap>) -> impl Iterator<Item = Register> +
     })
 }
 
-/// What can be said of a card before it is opened: the registers of the DMA BAR, whichever channels it has; and where the subsystem id is
-/// ours, those of the network interface at their usual places, which its block table confirms or moves when it is opened.
+/// Registers known before a card is opened: those of the DMA BAR, for any set of channels; and, if the subsystem id is this project's,
+/// those of the network interface at their usual offsets. The block table confirms or moves them when the card is opened.
 pub(crate) fn before_opening(design: Design, has_ids: bool) -> Vec<Register> {
     let has_interface = has_ids || design.interface;
     let mut layout = CardLayout::new(u8::MAX, u8::MAX);
@@ -382,7 +381,7 @@ mod tests {
     use super::*;
     use crate::target::{self, Target};
 
-    /// Of every card that is built in: nobody has to look up in a document what a register or a bit is for.
+    /// Covers every built-in card: the purpose of each register and bit is documented.
     #[test]
     fn registers_and_fields_all_have_documentation() {
         let mut count = 0;
@@ -390,7 +389,7 @@ mod tests {
             let opened = target::observe(&Target::MockFile(name.into())).unwrap();
             for register in of(&opened) {
                 assert!(!register.doc().is_empty() && !register.summary().is_empty(), "{}", register.name);
-                // Bits that are reserved show where they are set.
+                // Reserved bits are shown when they are set.
                 for field in register.fields(u32::MAX).iter().filter(|field| field.name != "reserved") {
                     let told = field.explained();
                     assert!(!field.doc.is_empty() && !told.is_empty(), "{}.{}", register.name, field.name);

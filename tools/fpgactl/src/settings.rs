@@ -1,4 +1,4 @@
-//! The global options after the defaults file has been read.
+//! Global options merged with the defaults file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::stream::{Input, is_stdin};
 use crate::style::OutputStyle;
 use crate::target::{AccessChoice, CardChoice, Design, Target};
 
-/// What applies to every command.
+/// Settings that apply to every command.
 #[derive(Debug)]
 pub struct Settings {
     /// `--card`, with `--dma-bar`, `--cdma-offset`, `--ni`, `--map` and `--record`.
@@ -25,24 +25,24 @@ pub struct Settings {
     pub access: AccessChoice,
     /// `--json`.
     pub json: bool,
-    /// What standard output is shown in: `--color`, NO_COLOR, the locale.
+    /// Style of standard output: `--color`, NO_COLOR, the locale.
     pub style: OutputStyle,
-    /// Whether a progress bar is wanted.
+    /// Whether a progress bar is requested.
     pub progress: bool,
-    /// How many times `-v`.
+    /// Number of `-v` options.
     pub verbose: u8,
-    /// `--timeout`, counted from when the settings were made.
+    /// `--timeout`, counted from the creation of the settings.
     pub deadline: Deadline,
     /// Defaults of `transfer`.
     pub transfer: TransferDefaults,
 }
 
 impl Settings {
-    /// Reads the defaults file, if one is named; the command line has the last word. Paths in it are those of the working directory, as on
-    /// the command line.
+    /// Reads the defaults file, if one is named; command-line options override it. Relative paths in it refer to the working directory, as
+    /// on the command line.
     ///
     /// # Errors
-    /// [`CliError::Config`], [`CliError::Map`]; [`CliError::File`] if nothing can be recorded.
+    /// [`CliError::Config`], [`CliError::Map`]; [`CliError::File`] if the record cannot be created.
     pub fn new(args: &GlobalArgs) -> Result<Self, CliError> {
         let config = match &args.config {
             Some(file) => Config::load(file)?,

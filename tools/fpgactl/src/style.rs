@@ -1,7 +1,7 @@
-//! How text is shown: with colours or without, in which characters, how wide.
+//! Style of text: colours, characters and width.
 //!
-//! Colours follow `--color`; where it is left to the program, they are for terminals only, and for nobody who has set `NO_COLOR`
-//! (<https://no-color.org>) to anything but nothing, or whose terminal is `dumb`.
+//! Colours follow `--color`. By default they are used only on terminals, and not if `NO_COLOR` (<https://no-color.org>) is set to a
+//! non-empty value or the terminal is `dumb`.
 
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -21,30 +21,30 @@ pub enum ColourChoice {
     Never,
 }
 
-/// What whoever reads standard output can be shown.
+/// Capabilities of standard output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OutputStyle {
-    /// Whether there are colours.
+    /// Whether colours are used.
     pub colours: bool,
-    /// Whether there are characters other than ASCII: block elements, lines, Braille.
+    /// Whether characters other than ASCII are used: block elements, lines, Braille.
     pub unicode: bool,
 }
 
-/// A colour of words.
+/// Colour of words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
-    /// Well.
+    /// Healthy.
     Green,
-    /// Worth a look.
+    /// Needs attention.
     Yellow,
-    /// Not well.
+    /// Unhealthy.
     Red,
-    /// Not so important.
+    /// Less important.
     Dim,
 }
 
 impl OutputStyle {
-    /// What standard output gets, by `choice` and the environment.
+    /// Style of standard output, by `choice` and the environment.
     #[must_use]
     pub fn of(choice: ColourChoice) -> Self {
         Self::decided(choice, std::io::stdout().is_terminal(), |name| std::env::var_os(name))
@@ -62,7 +62,7 @@ impl OutputStyle {
             ColourChoice::Never => false,
             ColourChoice::Auto => terminal && !dumb && set("NO_COLOR").is_none(),
         };
-        // The first of them that is set says which characters there are (POSIX.1-2017, 8.2).
+        // The first variable that is set determines the character set (POSIX.1-2017, 8.2).
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
         let unicode = locale.is_some_and(|name| {
             let name = name.to_string_lossy().to_ascii_lowercase();
@@ -71,7 +71,7 @@ impl OutputStyle {
         Self { colours, unicode: unicode && !dumb }
     }
 
-    /// `text` in a colour, where there are colours.
+    /// Colours `text`, if there are colours.
     #[must_use]
     pub fn paint(self, colour: Colour, text: &str) -> String {
         if !self.colours {
@@ -87,7 +87,7 @@ impl OutputStyle {
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
 
-    /// The first word of lines that begin with how something ended, in the colour of that.
+    /// Colours the status word at the beginning of each line.
     #[must_use]
     pub fn paint_status(self, text: &str) -> String {
         if !self.colours {
@@ -108,21 +108,21 @@ impl OutputStyle {
     }
 }
 
-/// How wide standard output is, where it is a terminal that knows.
+/// Width of standard output in columns, if it is a terminal that reports it.
 #[must_use]
 pub fn columns() -> Option<usize> {
     columns_of(&std::io::stdout())
 }
 
-/// How wide `stream` is, where it is a terminal that knows.
+/// Width of `stream` in columns, if it is a terminal that reports it.
 #[must_use]
 pub fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream)).and_then(Result::ok);
     size.map(|size| size.ws_col.into()).filter(|columns| *columns > 0)
 }
 
-/// Whether what was written to `stream` can be changed again: it is a terminal, and one that moves its cursor. Of one without a name
-/// nothing is known, and `dumb` is the name of those that do not (terminfo).
+/// Returns whether text written to `stream` can be changed again: it is a terminal with a movable cursor. A terminal without a name is
+/// unknown, and `dumb` is the name of those without a movable cursor (terminfo).
 #[must_use]
 pub fn redraws(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && moves_cursor(std::env::var_os("TERM"))
@@ -132,7 +132,7 @@ fn moves_cursor(term: Option<std::ffi::OsString>) -> bool {
     term.is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// Columns of the terminal that standard output is, else of `COLUMNS`, else `otherwise`.
+/// Width of the terminal of standard output, else the value of `COLUMNS`, else `otherwise`.
 #[must_use]
 pub fn width(otherwise: u16) -> u16 {
     let terminal = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col);

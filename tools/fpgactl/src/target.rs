@@ -1,4 +1,4 @@
-//! Which card: how it is written on the command line, and how it is opened.
+//! Target card: its form on the command line, and how it is opened.
 
 use core::fmt;
 use core::str::FromStr;
@@ -21,21 +21,21 @@ use crate::cli::GlobalArgs;
 use crate::error::CliError;
 use crate::record::Recording;
 
-/// A card as it is named on the command line.
+/// Card as the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Target {
     /// The built-in simulated card.
     #[default]
     Mock,
-    /// A simulated card from a description: a file, or the name of a built-in one.
+    /// Simulated card from a description: a file, or the name of a built-in one.
     MockFile(PathBuf),
-    /// A real card, through VFIO.
+    /// Real card, through VFIO.
     Pci(PciAddress, AccessChoice),
-    /// A simulated card that another process serves.
+    /// Simulated card that another process serves.
     VfioUser(PathBuf, AccessChoice),
 }
 
-/// How a card outside this process is opened, as far as the command line says; for the rest the environment speaks.
+/// Options for opening a card outside this process, as given on the command line; the rest comes from the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AccessChoice {
     /// `--vfio`.
@@ -44,49 +44,49 @@ pub struct AccessChoice {
     pub token: Option<VfToken>,
     /// `--message-timeout`.
     pub message_timeout: Option<Duration>,
-    /// `--timeout`: what happens while a card is opened or stopped has a part of it.
+    /// `--timeout`: opening and stopping a card get a part of it.
     pub timeout: Option<Duration>,
 }
 
 impl AccessChoice {
-    /// How long a message to a server may take: no longer than the command.
+    /// Timeout of a message to a server: no longer than the command's.
     fn message_timeout(&self, default: Duration) -> Duration {
         let within = self.timeout.map_or(default, |timeout| default.min(timeout.max(MIN_MESSAGE_TIMEOUT)));
         self.message_timeout.unwrap_or(within)
     }
 }
 
-/// Minimum time for a message to a server.
+/// Minimum timeout of a message to a server.
 const MIN_MESSAGE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Minimum time for an engine to come to rest, and the part of `--timeout` that it has. It may be waited for twice, when its channel and
-/// when the card is closed.
+/// Minimum timeout for an engine to become idle, and its fraction of `--timeout`. Two such waits are possible, when its channel and when
+/// the card is closed.
 const MIN_IDLE_TIMEOUT: Duration = Duration::from_millis(10);
 const IDLE_TIMEOUT_FRACTION: u32 = 20;
 
-/// How long an engine may take to come to rest in a command that has to end after `timeout`.
+/// Timeout for an engine to become idle in a command that has to end after `timeout`.
 fn idle_timeout(timeout: Option<Duration>) -> Duration {
     let default = OpenOptions::default().idle_timeout;
     timeout.map_or(default, |timeout| (timeout / IDLE_TIMEOUT_FRACTION).clamp(MIN_IDLE_TIMEOUT, default))
 }
 
-/// Text that names no card.
+/// Reasons why text names no card.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseTargetError {
-    /// Nothing after the colon.
+    /// Nothing follows the colon.
     #[error("the {what} is missing after \"{before}\"")]
     Missing {
-        /// What should follow.
+        /// Expected text.
         what: &'static str,
-        /// What it should follow.
+        /// Prefix before it.
         before: &'static str,
     },
-    /// No known form, and not a PCI address either.
+    /// Neither a known form nor a PCI address.
     #[error("{source}; other forms are mock, mock:FILE.yaml, mock:NAME and vfio-user:SOCKET{}", meant.as_deref().map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
     Pci {
-        /// What is wrong with it as an address.
+        /// Error of the text as an address.
         source: ParsePciAddressError,
-        /// What may have been meant.
+        /// Suggested card.
         meant: Option<String>,
     },
 }
@@ -97,7 +97,7 @@ fn builtins() -> impl Iterator<Item = &'static str> + Clone {
     names.into_iter()
 }
 
-/// The card that `text`, which names none, may have been meant for.
+/// Suggests a card for `text`, which names none.
 fn suggest(text: &str) -> Option<String> {
     let one_of = |text: &str, names: &[&'static str]| nearest(text, names.iter().copied()).first().copied();
     if let Some((form, rest)) = text.split_once(':') {
@@ -149,7 +149,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// The same card, opened as `choice` says if it is not in this process.
+    /// Same card, opened as `choice` says if it is not in this process.
     #[must_use]
     pub fn through(self, choice: AccessChoice) -> Self {
         match self {
@@ -159,19 +159,19 @@ impl Target {
         }
     }
 
-    /// Whether the card lives in this process.
+    /// Returns whether the card is simulated in this process.
     #[must_use]
     pub const fn is_simulated(&self) -> bool {
         matches!(self, Self::Mock | Self::MockFile(_))
     }
 
-    /// Whether another process serves the card.
+    /// Returns whether another process serves the card.
     #[must_use]
     pub const fn is_served(&self) -> bool {
         matches!(self, Self::VfioUser(..))
     }
 
-    /// What the simulated card is built from; `None` for another kind of card.
+    /// Description of the simulated card; `None` for another kind of card.
     ///
     /// # Errors
     /// [`CliError::Description`].
@@ -184,7 +184,7 @@ impl Target {
     }
 }
 
-/// What the user knows of a card's design, where the card itself does not tell.
+/// Facts about a card's design that the user gives because the card does not report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Design {
     /// `--dma-bar`.
@@ -196,13 +196,13 @@ pub struct Design {
 }
 
 impl Design {
-    /// From the options of the command line.
+    /// Reads the options of the command line.
     #[must_use]
     pub const fn of(args: &GlobalArgs) -> Self {
         Self { dma_bar: args.dma_bar, cdma_offset: args.cdma_offset, interface: args.ni }
     }
 
-    /// Options to open such a card with.
+    /// Options to open such a card.
     #[must_use]
     pub fn options(&self) -> OpenOptions {
         let mut options = OpenOptions::default();
@@ -215,7 +215,7 @@ impl Design {
     }
 }
 
-/// A card beside that of `--card`, of the same design.
+/// Second card beside that of `--card`, of the same design.
 #[derive(Debug)]
 struct Peer<'a> {
     target: &'a Target,
@@ -232,7 +232,7 @@ impl CardOpener for Peer<'_> {
     }
 }
 
-/// The card of a command: which one it is, what is known of its user BAR, and whether somebody listens.
+/// Card of a command: target, register map of its user BAR, and recorder.
 #[derive(Debug, Clone, Default)]
 pub struct CardChoice {
     target: Target,
@@ -243,7 +243,7 @@ pub struct CardChoice {
 }
 
 impl CardChoice {
-    /// `target`, of this design, with the registers of `map` on its user BAR, and every access recorded.
+    /// Creates the choice of `target`, of this design, with the registers of `map` on its user BAR, and every access recorded.
     #[must_use]
     pub const fn new(
         target: Target,
@@ -254,14 +254,14 @@ impl CardChoice {
         Self { target, design, map, recording, timeout: None }
     }
 
-    /// For a command that has to end after `timeout`.
+    /// Adapts the choice to a command that has to end after `timeout`.
     #[must_use]
     pub const fn within(mut self, timeout: Option<Duration>) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// The record of `--record`.
+    /// Record of `--record`.
     #[must_use]
     pub const fn recording(&self) -> Option<&Arc<Recording>> {
         self.recording.as_ref()
@@ -282,12 +282,12 @@ impl fmt::Display for CardChoice {
     }
 }
 
-/// What a card is opened by.
+/// Inputs for opening a card.
 pub trait CardOpener {
-    /// Which one.
+    /// Target card.
     fn target(&self) -> &Target;
 
-    /// When the command has to end.
+    /// Time limit of the command.
     fn timeout(&self) -> Option<Duration> {
         match self.target() {
             Target::Pci(_, choice) | Target::VfioUser(_, choice) => choice.timeout,
@@ -295,22 +295,22 @@ pub trait CardOpener {
         }
     }
 
-    /// What the user knows of its user BAR.
+    /// Register map of its user BAR.
     fn map(&self) -> Option<Arc<RegisterMap>> {
         None
     }
 
-    /// What the user knows of its design.
+    /// Design facts from the user.
     fn design(&self) -> Design {
         Design::default()
     }
 
-    /// The card's transport, with whoever listens to it in front. Every card that a command opens passes here.
+    /// Puts an observer, if any, in front of the card's backend. Every card that a command opens passes here.
     fn with_observer(&self, transport: Arc<dyn Backend>) -> Arc<dyn Backend> {
         transport
     }
 
-    /// The card has been opened: what its registers are called.
+    /// Called after the card was opened, with its register names.
     fn opened(&self, opened: &Opened) {
         let _ = opened;
     }
@@ -353,7 +353,7 @@ impl CardOpener for CardChoice {
     }
 }
 
-/// A card outside this process; `None` for one inside.
+/// Backend of a card outside this process; `None` for one inside.
 fn outside(target: &Target) -> Result<Option<Arc<dyn Backend>>, CliError> {
     Ok(match target {
         Target::VfioUser(socket, choice) => {
@@ -367,8 +367,8 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Backend>>, CliError> {
     })
 }
 
-/// The process is this program's, so bus errors are caught: BARs may be mapped, a card that is pulled out ends in a message, and memory
-/// that a client takes away ends nothing.
+/// Catches bus errors in this program's process: BARs may be mapped, a card that is pulled out causes an error message, and memory that a
+/// client removes ends nothing.
 pub(crate) fn catch() {
     if let Err(error) = catch_bus_errors() {
         tracing::warn!(%error, "bus errors are not caught; every access of a register is a system call");
@@ -383,12 +383,12 @@ fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioBackend, CliErr
     Ok(VfioBackend::open_with(&address.to_string(), options)?)
 }
 
-/// The name of a built-in description, unless there is a file of that name.
+/// Name of a built-in description, unless there is a file of that name.
 fn builtin_name(file: &Path) -> Option<&str> {
     file.to_str().filter(|name| !name.contains(['/', '\\', '.']) && !file.exists())
 }
 
-/// A file, or, where there is none, a built-in description: their names have neither folders nor an ending.
+/// Loads a file, or, if there is none, a built-in description: names of built-in ones have neither folders nor an extension.
 ///
 /// # Errors
 /// [`CliError::Description`], [`CliError::NoSuchCard`].
@@ -411,13 +411,13 @@ pub fn load(file: &Path) -> Result<CardDescription, CliError> {
 pub struct Opened {
     /// The card.
     pub card: Card,
-    /// What it is reached through.
+    /// Backend of the card.
     pub transport: Arc<dyn Backend>,
-    /// Whether it is simulated, so that its time is virtual.
+    /// Whether the card is simulated, so that its time is virtual.
     pub simulated: bool,
-    /// Whether a process elsewhere serves it.
+    /// Whether another process serves it.
     pub served: bool,
-    /// What the user knows of its user BAR.
+    /// Register map of its user BAR.
     pub map: Option<Arc<RegisterMap>>,
 }
 
@@ -431,7 +431,7 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    /// Opens the card behind a transport that [`CardOpener::heard`] gave.
+    /// Opens the card behind a backend that [`CardOpener::with_observer`] returned.
     fn new(
         choice: &impl CardOpener,
         transport: Arc<dyn Backend>,
@@ -442,7 +442,7 @@ impl Opened {
         Ok(Self::of(choice, card, transport))
     }
 
-    /// A card that was opened behind such a transport.
+    /// Wraps a card that was opened behind such a backend.
     pub(crate) fn of(choice: &impl CardOpener, card: Card, transport: Arc<dyn Backend>) -> Self {
         let target = choice.target();
         let (simulated, served) = (target.is_simulated(), target.is_served());
@@ -451,7 +451,7 @@ impl Opened {
         opened
     }
 
-    /// The card's clock, in nanoseconds.
+    /// Time of the card's clock, in nanoseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.transport.now()
@@ -475,12 +475,12 @@ pub fn open(choice: &impl CardOpener) -> Result<Opened, CliError> {
     Opened::new(choice, choice.with_observer(transport), options)
 }
 
-/// Options of a simulated card: what its description says of its memory, the card itself need not.
+/// Options of a simulated card: the description states facts about its memory that the card itself need not report.
 const fn described(options: OpenOptions, card: &CardDescription) -> OpenOptions {
     options.card_memory(CardRange::new(CardAddr::new(card.memory.base), card.memory.size))
 }
 
-/// Opens one card to look at it: nothing of it is stopped or set, so that it opens where an engine hangs.
+/// Opens one card for inspection: nothing is stopped or set, so that a card with a hung engine opens.
 ///
 /// # Errors
 /// As [`open`].
@@ -501,11 +501,11 @@ pub fn reach(choice: &impl CardOpener) -> Result<Arc<dyn Backend>, CliError> {
     Ok(choice.with_observer(transport))
 }
 
-/// How long the thread of a simulated card that is bound to a CPU looks for work before it sleeps.
+/// Time that the thread of a simulated card that is bound to a CPU polls for work before it sleeps.
 const IDLE_SPIN: Duration = Duration::from_secs(1);
 
-/// Opens one card for a steady load: a simulated one works on a thread of its own, bound to `cpu` if one is named. `limit`:
-/// bytes of DMA memory that may be mapped.
+/// Opens one card for a steady load: a simulated one works on a separate thread, bound to `cpu` if one is named. `limit`: maximum DMA
+/// memory that may be mapped, in bytes.
 ///
 /// # Errors
 /// As [`open`].
@@ -515,7 +515,7 @@ pub fn open_threaded(choice: &impl CardOpener, cpu: Option<usize>, limit: usize)
     memory.limit = memory.limit.max(limit);
     let options = choice.design().options();
     let thread = ThreadOptions::default();
-    // With a CPU of its own it need not sleep: hardware has no wake-up either.
+    // With a dedicated CPU it need not sleep: hardware has no wake-up latency either.
     let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(IDLE_SPIN));
     let (transport, options): (Arc<dyn Backend>, _) = match outside(target)? {
         Some(transport) => (transport, options),
@@ -528,14 +528,14 @@ pub fn open_threaded(choice: &impl CardOpener, cpu: Option<usize>, limit: usize)
     Opened::new(choice, choice.with_observer(transport), options.memory(memory))
 }
 
-/// What the simulated network and cards of [`open_pair`] are made with.
+/// Options of the simulated network and cards of [`open_pair`].
 #[derive(Debug, Clone, Default)]
 pub struct SimOptions {
-    /// Payload bytes of a packet; `None`: what the description says.
+    /// Payload bytes per packet; `None`: value of the description.
     pub packet: Option<u32>,
-    /// Seed of whatever happens to packets.
+    /// Seed of the impairments.
     pub seed: u64,
-    /// What happens to packets.
+    /// Impairments of the network.
     pub impairments: Impairments,
 }
 
@@ -555,8 +555,8 @@ pub fn open_pair(
             simulated_pair(choice, first, second, network)
         }
         (Some(first), Some(peer)) => match peer.description()? {
-            // A peer from a file keeps its node id, and the error says so if the first card has the same. Built-in cards all have the
-            // same one.
+            // A peer from a file keeps its node id, and an error reports a conflict with the first card. Built-in cards all have the same
+            // node id.
             Some(second)
                 if peer != target
                     && matches!(peer, Target::MockFile(file) if builtin_name(file).is_none()) =>

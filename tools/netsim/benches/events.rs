@@ -1,8 +1,8 @@
-//! Packet events per second of one core: every host of a network of about 128 sends one MiB to another, at the same time.
+//! Packet events per second on one core: every host of a network of about 128 sends one MiB to another, at the same time.
 //!
-//! A packet event is a packet that comes to a switch or to its host: one for each packet and hop, data and answers alike. What
-//! else happens (timers, hosts that look for their next packet) is not counted, and neither is building the hosts. Time is that of
-//! the processor, so that other programs on the machine make no difference but by its caches.
+//! A packet event is the arrival of a packet at a switch or at its host: one for each packet and hop, data and answers alike. Other events
+//! (timers, hosts that check for their next packet) are not counted, and neither is building the hosts. Time is CPU time, so that other
+//! programs on the machine matter only through its caches.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Time of a run; `None` if it fails.
+/// Time and packet events of a run; `None` if it fails.
 fn run(scenario: &Scenario) -> Option<(Duration, u64)> {
     let simulation = Simulation::new(scenario).ok()?;
     let begun = processor_time();

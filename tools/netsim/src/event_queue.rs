@@ -1,68 +1,68 @@
-//! What happens next: a calendar queue.
+//! Calendar queue of future events.
 //!
-//! Nearly every event of a network lies no further ahead than a packet waits and travels, and many lie in between: so events are
-//! put into slots of equal length by their times, and sorted only when their slot is reached, a dozen at a time. What lies
-//! further ahead than all slots together, such as a timer, waits in a heap. An event is moved twice, whatever the number of
-//! events; a comparison or radix heap moves it once per level. Events of one moment come out in the order in which they went in.
+//! Nearly every event of a network lies at most one packet's waiting and travel time ahead, and many lie in between. So events are put into
+//! slots of equal length by their times, and sorted only when their slot is reached, a dozen at a time. Events beyond all slots together,
+//! such as timers, wait in a heap. An event is moved twice, regardless of the number of events; a comparison or radix heap moves it once
+//! per level. Simultaneous events come out in the order in which they went in.
 
 use std::collections::BinaryHeap;
 
-/// Something that will happen.
+/// Future event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Picoseconds since the start.
+    /// Time in picoseconds since the start.
     pub(crate) at: u64,
-    /// [`EventAction`], in the upper bits, and the host, port or vertex: in one word, because a field of a byte would leave a hole that is
-    /// copied piece by piece.
+    /// [`EventAction`], in the upper bits, and the host, port or vertex. Both share one word, because a field of one byte would leave a
+    /// padding hole that is copied in parts.
     tag: u32,
-    /// The packet, where one is concerned.
+    /// The packet, if one is concerned.
     pub(crate) packet: u32,
-    /// Which host a packet is for, and its bytes: all that a switch has to know. Headers of a large network's packets do not fit a
-    /// cache.
+    /// Destination host of a packet, and its length in bytes: all that a switch needs. The headers of a large network's packets do not fit
+    /// into a cache.
     pub(crate) to: u32,
     pub(crate) length: u32,
 }
 
-/// What will happen.
+/// Kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventAction {
     /// A transfer is submitted: `packet` is the flow.
     Begin,
-    /// A host looks at its timers and sends what it can.
+    /// A host polls its timers and sends what it can.
     Wake,
-    /// A packet has left a host and is given to what its link does to it.
+    /// A packet has left a host and enters the impairments of its link.
     Leave,
-    /// A host's link delivers something.
+    /// A host's link delivers a frame.
     Deliver,
-    /// A packet is at a vertex.
+    /// A packet arrives at a vertex.
     Arrive,
-    /// A packet is at its host.
+    /// A packet arrives at its host.
     Receive,
 }
 
 impl EventAction {
-    /// Whether a packet is on its way.
+    /// Returns whether a packet is in flight.
     pub(crate) const fn is_about_a_packet(self) -> bool {
         !matches!(self, Self::Begin | Self::Wake)
     }
 }
 
-/// Bits of a tag that name the place: a network has fewer vertices and ports by far.
+/// Bits of a tag for the host, port or vertex: a network has far fewer of them.
 const PLACE_BITS: u32 = 29;
 
 impl Event {
-    /// Without a packet.
+    /// Creates an event without a packet.
     pub(crate) const fn new(at: u64, what: EventAction, place: u32) -> Self {
         Self { at, tag: (what as u32) << PLACE_BITS | place, packet: 0, to: 0, length: 0 }
     }
 
-    /// About a packet, or a flow.
+    /// Sets the packet or the flow.
     #[must_use]
     pub(crate) const fn of(self, packet: u32) -> Self {
         Self { packet, ..self }
     }
 
-    /// For this host, of so many bytes.
+    /// Sets the destination host and the length in bytes.
     #[must_use]
     pub(crate) const fn bound(self, to: u32, length: u32) -> Self {
         Self { to, length, ..self }
@@ -79,32 +79,32 @@ impl Event {
         }
     }
 
-    /// The host, port or vertex.
+    /// Host, port or vertex.
     pub(crate) const fn place(&self) -> u32 {
         self.tag & ((1 << PLACE_BITS) - 1)
     }
 }
 
-/// Slots of the calendar.
+/// Number of slots of the calendar.
 const SLOTS: u64 = 1 << 12;
 const WORDS: usize = (SLOTS / 64) as usize;
-/// "No event".
+/// Marks "no event".
 const NONE: u32 = u32::MAX;
 
-/// Events of one slot, in order: a list of such pieces costs the processor's caches a miss per piece, not per event.
+/// Events of one slot, in order. A list of such chunks costs one cache miss per chunk, not per event.
 #[derive(Clone, Copy, Debug)]
 struct EventChunk {
     events: [Event; CHUNK_BYTES],
     count: u32,
-    /// The piece before, or the next free one.
+    /// Index of the previous chunk, or of the next free one.
     next: u32,
 }
 
-/// So that a piece takes two lines of a cache.
+/// Events per chunk: a chunk takes two cache lines.
 const CHUNK_BYTES: usize = 5;
 const NOTHING: Event = Event::new(0, EventAction::Begin, 0);
 
-/// An event beyond the calendar. By time, then by turn, the first one greatest.
+/// Event beyond the calendar. Ordered by time, then by turn; the first one is greatest.
 #[derive(Clone, Copy, Debug)]
 struct FarEvent {
     event: Event,
@@ -131,21 +131,21 @@ impl PartialEq for FarEvent {
 
 impl Eq for FarEvent {}
 
-/// See the module's description.
+/// Calendar queue. See the module's description.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
-    /// The events of the present slot with their turns, by both; those before `taken` have happened.
+    /// Events of the current slot with their turns, ordered by both; those before `taken` have happened.
     present: Vec<(Event, u32)>,
     taken: usize,
-    /// Number of the present slot, counted from time 0.
+    /// Number of the current slot, counted from time 0.
     slot: u64,
     /// Time of the last event taken out.
     last: u64,
-    /// Picoseconds of a slot, as a power of two.
+    /// Length of a slot in picoseconds, as a power of two.
     width: u32,
-    /// The last piece of each slot to come, by the low bits of its number.
+    /// Last chunk of each future slot, by the low bits of its number.
     heads: Box<[u32]>,
-    /// Slots with events, and words of this with ones.
+    /// Bit per slot with events, and bit per nonzero word of it.
     occupied: [u64; WORDS],
     words: u64,
     chunks: Vec<EventChunk>,
@@ -155,7 +155,8 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    /// With room for so many events at a time; where there are more, it grows. Most of them lie at most `span` picoseconds ahead.
+    /// Creates a queue with space for `room` events at a time; it grows if there are more. Most events should lie at most `span`
+    /// picoseconds ahead.
     pub(crate) fn new(room: usize, span: u64) -> Self {
         let width = (span / SLOTS).max(1).ilog2() + 1;
         Self {
@@ -174,7 +175,7 @@ impl EventQueue {
         }
     }
 
-    /// Events before the last one taken out happen now.
+    /// Adds an event. An event earlier than the last one taken out happens now.
     #[inline]
     pub(crate) fn push(&mut self, event: Event) {
         let event = Event { at: event.at.max(self.last), ..event };
@@ -205,7 +206,7 @@ impl EventQueue {
         }
     }
 
-    /// Adds an event to the list of its slot, which is one of those to come.
+    /// Adds an event to the list of its future slot.
     #[inline]
     fn list(&mut self, event: Event) {
         let place = place(event.at >> self.width);
@@ -233,18 +234,18 @@ impl EventQueue {
         }
     }
 
-    /// Goes on to the next slot with an event; whether there is one.
+    /// Advances to the next slot with an event. Returns whether there is one.
     fn advance_slot(&mut self) -> bool {
         self.present.clear();
         self.taken = 0;
-        // What waits in the heap lies beyond every slot.
+        // Events in the heap lie beyond every slot.
         let slot = match (self.next_occupied(), self.later.peek()) {
             (Some(slot), _) => slot,
             (None, Some(first)) => first.event.at >> self.width,
             (None, None) => return false,
         };
         self.slot = slot;
-        // Before anything else can be put into the slots that have come within reach, so that turns are kept.
+        // Done before anything else enters the slots that have come within reach, so that turns are kept.
         while let Some(first) = self.later.peek()
             && (first.event.at >> self.width) - slot < SLOTS
         {
@@ -256,7 +257,7 @@ impl EventQueue {
         true
     }
 
-    /// The next slot with a list.
+    /// Next slot with a list.
     fn next_occupied(&self) -> Option<u64> {
         if self.words == 0 {
             return None;
@@ -267,7 +268,7 @@ impl EventQueue {
         let found = if here != 0 {
             word * 64 + here.trailing_zeros() as usize
         } else {
-            // The words behind, then those in front, and last the lower bits of this one.
+            // The words after this one, then those before it, and last the lower bits of this one.
             let behind = self.words & ((u64::MAX << word) << 1);
             let next = if behind == 0 { self.words } else { behind }.trailing_zeros() as usize;
             next * 64 + self.occupied.get(next)?.trailing_zeros() as usize
@@ -275,7 +276,7 @@ impl EventQueue {
         Some(first + ((found as u64).wrapping_sub(first) & (SLOTS - 1)))
     }
 
-    /// Makes a slot's list the present events.
+    /// Makes a slot's list the current events.
     fn take_slot(&mut self, place: usize) {
         let Some(head) = self.heads.get_mut(place) else { return };
         let mut at = core::mem::replace(head, NONE);
@@ -300,7 +301,7 @@ impl EventQueue {
     }
 }
 
-/// Where a slot's list is.
+/// Index of a slot's list.
 const fn place(slot: u64) -> usize {
     (slot & (SLOTS - 1)) as usize
 }
@@ -312,7 +313,7 @@ mod tests {
     use rand_pcg::rand_core::Rng;
     use std::collections::BTreeMap;
 
-    /// Against an ordered map by time and number of insertion; with calendars that most events miss, and that most events meet.
+    /// Compares with an ordered map by time and insertion number, with calendars that most events miss and that most events hit.
     #[test]
     fn event_queue_orders_by_time_then_insertion() {
         for (span, seed) in [(1, 7), (1 << 12, 8), (1 << 20, 9), (1 << 31, 10), (1 << 40, 11)] {
@@ -320,7 +321,7 @@ mod tests {
             let (mut queue, mut model) = (EventQueue::new(16, span), BTreeMap::new());
             let mut now = 0_u64;
             for turn in 0..100_000_u32 {
-                // Fuller for a while, then emptier.
+                // Growing for a while, then shrinking.
                 let pushes = if turn % 4000 < 2000 { 3 } else { 1 };
                 if numbers.next_u32() % 4 < pushes {
                     let bits = numbers.next_u32() % 40;

@@ -18,14 +18,15 @@
 //! disorder: {degree: 64, patience_ns: 4000}
 //! window: 128
 //! credit: false
-//! # controller: 33                 # host that hears of congested links (adaptive-window, selective)
-//! # routing: fixed                 # one way for each pair, which a controller can change; or adaptive, packet by packet
+//! # controller: 33                 # host that receives reports of congested links (adaptive-window, selective)
+//! # routing: fixed                 # one route for each pair, which a controller can change; or adaptive, per packet
 //! # slow_links: [{from: 64, to: 80, number: 0, times: 4}]   # vertices: hosts, then switches from the lowest level up
 //! ```
 //!
-//! Only `schema_version` and `traffic` have to be there; [`JSON_SCHEMA`] describes every key, and `examples/scenarios` has samples. `window` is the receiver's or the sender's, by the scheme.
+//! Only `schema_version` and `traffic` are required; [`JSON_SCHEMA`] describes every key, and `examples/scenarios` has samples. `window` is
+//! the receiver's or the sender's, by the scheme.
 //!
-//! What befalls what hosts send is [`fpga_netmodel`]'s model, all of it:
+//! The impairments of frames that hosts send are those of [`fpga_netmodel`]:
 //!
 //! ```yaml
 //! data:                            # and control, the same keys
@@ -33,7 +34,7 @@
 //!   delay: {log-normal: {least_ns: 100, median_ns: 300, sigma: 1.0}}
 //!   # delay: {constant: {ns: 100}}, {uniform: {least_ns: 0, most_ns: 500}}, {exponential: {least_ns: 0, mean_ns: 300}},
 //!   #        {normal: {mean_ns: 300, deviation_ns: 100}}; jitter_ns: N is exponential with that mean
-//!   copy_delay: {constant: {ns: 5000}}       # of doubled packets; else as delay
+//!   copy_delay: {constant: {ns: 5000}}       # of duplicated packets; else as delay
 //! shuffle: {depth: 32, patience_ns: 4000}    # instead of disorder: any of 32 packets next
 //! throttle: {rate_mbps: 40000, queue_ns: 50000}
 //! blackouts: [{from_ns: 100000, length_ns: 20000}]
@@ -59,10 +60,10 @@ use impairments::{BlackoutEntry, ConditionsEntry, Disorder, Shuffle, Throttle};
 use crate::scenario::{Flow, MAX_FLOW_BYTES, Scenario, ScenarioError};
 use crate::topology::{Routing, SlowLink, Topology};
 
-/// The JSON Schema of scenario files, for editors.
+/// JSON Schema of scenario files, for editors.
 pub const JSON_SCHEMA: &str = include_str!("../../../examples/scenarios/scenario.schema.json");
 
-/// A number that is looked at where it is read, so that an error knows its place.
+/// Number that is checked when it is parsed, so that an error has its position.
 struct Checked<'a, T, C: Fn(f64, u64) -> Option<T>> {
     allowed: &'a str,
     check: C,
@@ -74,7 +75,7 @@ impl<T, C: Fn(f64, u64) -> Option<T>> Checked<'_, T, C> {
     }
 }
 
-/// Stands for what is no whole number of 64 bits.
+/// Placeholder for a value that is not a 64-bit integer.
 const NOT_AN_INTEGER: u64 = u64::MAX;
 
 impl<T, C: Fn(f64, u64) -> Option<T>> de::Visitor<'_> for Checked<'_, T, C> {
@@ -98,7 +99,7 @@ impl<T, C: Fn(f64, u64) -> Option<T>> de::Visitor<'_> for Checked<'_, T, C> {
     }
 }
 
-/// A whole number between two others, both included.
+/// Integer within bounds, both included.
 #[derive(Clone, Copy, Debug)]
 struct Within<const LEAST: u64, const MOST: u64>(u64);
 
@@ -116,7 +117,7 @@ impl<const LEAST: u64, const MOST: u64> Within<LEAST, MOST> {
     }
 }
 
-/// Yes or no.
+/// Boolean.
 #[derive(Clone, Copy, Debug)]
 struct Switch(bool);
 
@@ -138,13 +139,13 @@ impl<'de> Deserialize<'de> for Switch {
     }
 }
 
-/// Up to a minute of simulated time.
+/// Time span in nanoseconds, up to a minute of simulated time.
 type Span = Within<0, 60_000_000_000>;
 type Bytes = Within<1, MAX_FLOW_BYTES>;
 type Side = Within<2, 32>;
 type Wide = Within<1, 256>;
 
-/// All but the last one, which stands for what is no such number.
+/// Any 64-bit integer but the last one, which is the placeholder for an invalid number.
 type Seed = Within<0, { u64::MAX - 1 }>;
 
 /// A network, what hosts send over it, and what befalls packets on the way.
@@ -284,7 +285,7 @@ struct TopologyEntry {
     tree: Option<TreeEntry>,
 }
 
-/// A name, or a name with parameters.
+/// Name, or name with parameters.
 #[derive(Clone, Copy, Debug)]
 struct TopologyName(Topology);
 
@@ -322,7 +323,7 @@ impl<'de> Deserialize<'de> for TopologyName {
     }
 }
 
-/// A power of two.
+/// Power of two.
 #[derive(Clone, Copy, Debug)]
 struct PacketBytes(u8);
 
@@ -389,29 +390,29 @@ struct Incast {
     bytes: Bytes,
 }
 
-/// A scenario file that cannot be used: file, line, column, key, and what is allowed.
+/// Reasons why a scenario file cannot be used: file, line, column, key, and the allowed values.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
     /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// No YAML, an unknown key, or a value that a key cannot have.
+    /// Not YAML, an unknown key, or an invalid value.
     #[error("scenario {name}:{line}:{column}: {message}")]
     Text {
-        /// The file.
+        /// File name.
         name: String,
         /// Line, from 1.
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// Key and problem, as the parser says it.
+        /// Key and error, in the parser's words.
         message: String,
     },
-    /// Values that are possible alone and not together.
+    /// Values that are valid alone but not together.
     #[error("scenario {name}:{line}:{column}: {key}: {problem}")]
     Combination {
-        /// The file.
+        /// File name.
         name: String,
         /// Line of the key, from 1.
         line: usize,
@@ -419,7 +420,7 @@ pub enum FileError {
         column: usize,
         /// The key.
         key: String,
-        /// Why not, and what is allowed.
+        /// Reason, and the allowed values.
         problem: String,
     },
 }
@@ -433,7 +434,7 @@ pub fn read(path: &Path) -> Result<Scenario, FileError> {
     parse(&path.display().to_string(), &text)
 }
 
-/// A scenario from text; `name` is what errors call it.
+/// Parses a scenario; `name` identifies it in errors.
 ///
 /// # Errors
 /// [`FileError::Text`], [`FileError::Combination`].
@@ -584,7 +585,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     Ok(scenario)
 }
 
-/// The scheme's parameters that a file gives; `None` if it gives none.
+/// Scheme parameters given in a file; `None` if there are none.
 fn tune(
     scenario: &Scenario,
     window: Option<u32>,
@@ -615,7 +616,7 @@ fn tune(
     Ok(rules)
 }
 
-/// Line and column of a mistake, both from 1: of a key that is there twice its second place, of anything else what the parser says.
+/// Line and column of an error, both from 1: for a duplicate key its second occurrence, otherwise the parser's position.
 fn place_of(text: &str, source: &serde_yaml::Error) -> (usize, usize) {
     let message = source.to_string();
     let key = message.split('`').nth(1).filter(|_| message.contains("duplicate"));
@@ -624,7 +625,7 @@ fn place_of(text: &str, source: &serde_yaml::Error) -> (usize, usize) {
     second.unwrap_or_else(parser)
 }
 
-/// The parser's message without the place, which stands before it.
+/// The parser's message without the position, which is printed before it.
 fn bare(source: &serde_yaml::Error) -> String {
     let message = source.to_string();
     let place = source.location().map(|at| format!(" at line {} column {}", at.line(), at.column()));
@@ -632,7 +633,7 @@ fn bare(source: &serde_yaml::Error) -> String {
     bare.trim_end().to_owned()
 }
 
-/// Where a key stands first on a line.
+/// Positions where a key begins a line.
 fn places_of_key<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = (usize, usize)> + 'a {
     (1..).zip(text.lines()).filter_map(move |(number, line)| {
         let start = line.trim_start_matches([' ', '-', '{']);
@@ -645,7 +646,7 @@ fn places_of_key<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = (usize
 fn place_of_key(text: &str, key: &str, item: Option<usize>) -> (usize, usize) {
     let start = places_of_key(text, key).next().unwrap_or((1, 1));
     let Some(item) = item else { return start };
-    // Items of one line each, with dashes or in braces; several on the key's line are all there.
+    // Items of one line each, with dashes or in braces; several items on the key's line are all there.
     let below = (1..).zip(text.lines()).skip(start.0).filter_map(|(number, line): (usize, &str)| {
         let content = line.trim_start();
         content.starts_with(['-', '{']).then_some((number, line.len() - content.len() + 1))

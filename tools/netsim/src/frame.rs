@@ -1,4 +1,4 @@
-//! The registry scheme's packets as the soak carries them.
+//! Packets of the registry scheme as the soak test carries them.
 
 use fpga_firmware::event::NackReason;
 use fpga_firmware::wire::{Common, Control, DataHeader};
@@ -8,14 +8,14 @@ use fpga_protocol::sender::{Answer, Transmit};
 
 use crate::scenario::SENDER;
 
-/// A packet to be encoded.
+/// Packet to be encoded.
 #[derive(Clone, Debug)]
 pub(crate) enum Frame {
     Data { header: DataHeader, payload: usize },
     Control(Control),
 }
 
-/// What a network interface makes of a transmit window.
+/// Splits a transmit window into packets, as a network interface does.
 pub(crate) fn packets(transmit: &Transmit, life: Incarnation, mut send: impl FnMut(Frame)) {
     for number in 0..=u16::MAX {
         let Some(departure) = packet_of(transmit, SENDER, life, number) else { return };
@@ -27,14 +27,14 @@ pub(crate) fn packets(transmit: &Transmit, life: Incarnation, mut send: impl FnM
     }
 }
 
-/// What an answer says.
+/// Content of an answer.
 pub(crate) enum AnswerKind {
     Acknowledged,
     Refused(NackReason),
     Done,
 }
 
-/// A control packet as the sender takes it; `None` if it is no answer to a sender.
+/// Converts a control packet to the sender's form; `None` if it is not an answer to a sender.
 pub(crate) fn answer(control: &Control) -> Option<(Answer, AnswerKind)> {
     let Common { source: node, incarnation: life, .. } = control.common();
     let (incarnation, (transfer, segment), op, tries, told) = match control {

@@ -1,4 +1,4 @@
-//! A host of any scheme.
+//! Host of any scheme.
 
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{self, AccessTable, MemoryFault, ReceiveMemory};
@@ -9,14 +9,14 @@ use fpga_protocol::scheme::traits::{
 use fpga_protocol::sender::{Command, Completion, SubmitError, Ticket};
 use fpga_registers::CardAddr;
 
-/// A sending side of any scheme.
+/// Sender of any scheme.
 #[derive(Debug)]
 pub(crate) enum AnySender {
     Registry(Box<RegistrySender>),
     Messages(Box<messages::Sender>),
 }
 
-/// A receiving side of any scheme.
+/// Receiver of any scheme.
 #[derive(Debug)]
 pub(crate) enum AnyReceiver {
     Registry(Box<receiver::Receiver>),
@@ -86,7 +86,7 @@ impl SchemeReceiver for AnyReceiver {
     }
 }
 
-/// Counts what is written.
+/// Memory that counts the written bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Counting {
     pub(crate) bytes: u64,
@@ -106,20 +106,20 @@ pub(crate) struct Host {
     pub(crate) receiver: AnyReceiver,
     pub(crate) memory: Counting,
     pub(crate) wake: WakeTimer,
-    /// The same for what its link delivers.
+    /// Wake timer for deliveries of its link.
     pub(crate) deliver: WakeTimer,
 }
 
-/// When a host is looked at again: the earliest two such events in the queue, in picoseconds. Two, because a packet that leaves now
-/// comes before a timer again and again: the timer's event need not go into the queue anew each time.
+/// Times at which a host is polled again: the earliest two such events in the queue, in picoseconds. Two, because a packet that leaves now
+/// repeatedly precedes a timer: the timer's event need not be queued again each time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WakeTimer([u64; 2]);
 
 impl WakeTimer {
-    /// No event is in the queue.
+    /// No event is queued.
     pub(crate) const NONE: Self = Self([u64::MAX; 2]);
 
-    /// Whether an event for `at` has to go into the queue, because the next one there is later.
+    /// Returns whether an event for `at` has to be queued, because the next queued one is later.
     pub(crate) const fn set(&mut self, at: u64) -> bool {
         let [first, _] = self.0;
         let sooner = at < first;
@@ -129,7 +129,7 @@ impl WakeTimer {
         sooner
     }
 
-    /// The event for `at` happens. Whether it is the one that is waited for: where it is not, an earlier one came in between.
+    /// Handles the event for `at`. Returns whether it is the expected one; otherwise an earlier one came in between.
     pub(crate) const fn take(&mut self, at: u64) -> bool {
         let [first, second] = self.0;
         let right = at == first;

@@ -8,7 +8,7 @@
 //! let report = Simulation::new(&scenario)?.run()?;
 //! let flow = report.flows[0];
 //! assert_eq!(flow.packets, 2048);
-//! // The receiver knows first: its own card tells it, and no acknowledgement has to travel.
+//! // The receiver completes first: its own card notifies it, and no acknowledgement has to travel.
 //! assert!(flow.received < flow.completed);
 //!
 //! let torus = scenario.scheme(Scheme::Selective).topology(Topology::Torus { side: 3 }).permutation(64 << 10);
@@ -16,34 +16,35 @@
 //! # Ok::<(), fpga_netsim::SimulationError>(())
 //! ```
 //!
-//! What runs is `fpga_protocol`'s senders and receivers of every scheme, behind [`fpga_protocol::scheme::traits`]: the registry's are
-//! the very code that the driver and the simulated card run, so a figure from here is one of the implementation, not of a model of
-//! it. A run depends on its [`Scenario`] alone: the same scenario gives the same [`Report`] to the last bit.
+//! The simulator runs `fpga_protocol`'s senders and receivers of every scheme, behind [`fpga_protocol::scheme::traits`]. The registry's are
+//! the very code that the driver and the simulated card run, so a figure made here shows the implementation, not a model of it. A run
+//! depends only on its [`Scenario`]: the same scenario gives the same [`Report`] to the last bit.
 //!
-//! | Module | What |
+//! | Module | Content |
 //! |---|---|
 //! | [`scenario`] | what is simulated |
 //! | [`mod@file`] | the same as YAML |
-//! | [`topology`] | point to point, torus, tree of switches; the ways through them |
+//! | [`topology`] | point to point, torus, tree of switches; the routes through them |
 //! | [`simulation`] | the event loop and its report |
 //! | [`figures`] | the figures of the published schemes |
-//! | [`tuner`] | the size of a transfer's segments, found by trying |
+//! | [`tuner`] | the size of a transfer's segments, found by trial |
 //! | [`sweep`] | a scenario over many seeds |
-//! | [`parallel`], [`statistics`] | many runs at a time, and what they say together |
-//! | [`notice`] | what the receiver's own completion saves, by hops |
-//! | [`soak`] | random transfers under random trouble, each of them checked |
+//! | [`parallel`], [`statistics`] | many runs at a time, and their combined results |
+//! | [`notice`] | time saved by the receiver's own completion, by hops |
+//! | [`soak`] | random transfers under random impairments, each of them checked |
 //!
-//! What happens on the way is [`fpga_netmodel`]'s, the model that the simulated cards' network has too.
+//! Impairments are those of [`fpga_netmodel`], the model that the simulated cards' network also uses.
 //!
-//! # What it does not do yet
+//! # Limitations
 //!
-//! * Hosts and cards take no time: no PCIe, no CDMA, no transmit windows, no event ring. A sender hands over its next
-//!   packet when its link is free. So a figure is an upper bound of what hardware can do.
-//! * Switches forward whole packets and have a queue per link. A controller leads pairs of hosts round links where ways are fixed
-//!   ([`Routing::Fixed`]), and only to other shortest ways; where each packet chooses for itself, there is nothing to lead.
-//! * Payload bytes are not carried, only counted; that they arrive where they belong is what the tests of the state machines
-//!   and of the whole stack show.
-//! * Packets are charged their own length. Preamble, framing and gaps of the link below are not modelled.
+//! * Hosts and cards take no time: no PCIe, no CDMA, no transmit windows, no event ring. A sender hands over its next packet when its link
+//!   is free. So a figure is an upper bound of what hardware can do.
+//! * Switches forward whole packets and have a queue per link. A controller reroutes pairs of hosts around links if routes are fixed
+//!   ([`Routing::Fixed`]), and only to other shortest routes. With adaptive routing, each packet chooses its route and there is nothing to
+//!   reroute.
+//! * Payload bytes are not carried, only counted. The tests of the state machines and of the whole stack show that they arrive at the right
+//!   address.
+//! * Packets are charged their own length. Preamble, framing and gaps of the link layer are not modelled.
 #![forbid(unsafe_code)]
 
 mod event_queue;

@@ -1,66 +1,66 @@
-//! What it saves that the receiver tells its own application, instead of the sender when it has all acknowledgements.
+//! Time saved if the receiver notifies its own application, instead of the sender after the last acknowledgement.
 //!
-//! The path of a hop more is longer by the delay of a hop; frames are not stored on the way, so that nothing but the delay grows.
+//! Each further hop adds the delay of a hop; frames are not stored on the way, so that only the delay grows.
 
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{Notify, TransferError};
 
 use crate::{Scenario, Simulation, SimulationError, Topology};
 
-/// One length of path.
+/// Saving for one path length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LatencySaving {
-    /// Hops from one end to the other.
+    /// Number of hops from one end to the other.
     pub hops: u64,
-    /// There and back, without the time that frames take on the link.
+    /// Round-trip time, without the time that frames take on the link.
     pub round_trip: Nanos,
-    /// When the receiving application knew, told by its own node.
+    /// Time at which the receiving application was notified by its own node.
     pub own: Nanos,
-    /// When it knew, told by the sender.
+    /// Time at which it was notified by the sender.
     pub told: Nanos,
 }
 
 impl LatencySaving {
-    /// How much earlier its own node tells it.
+    /// Time by which the notification of its own node is earlier.
     #[must_use]
     pub const fn saved(&self) -> Nanos {
         self.told.saturating_sub(self.own)
     }
 }
 
-/// There is nothing to compare.
+/// Reasons why there is nothing to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoticeError {
-    /// A run failed: also where the scheme is not the registry's, as no other has a sender that tells.
+    /// A run failed. This includes schemes other than the registry's: only the registry has a sender that notifies.
     #[error("{hops} hops: {source}")]
     Run {
-        /// Hops of the run.
+        /// Number of hops of the run.
         hops: u64,
-        /// Why.
+        /// Reason.
         source: SimulationError,
     },
     /// The transfer failed.
     #[error("{hops} hops: the transfer failed: {source}")]
     Transfer {
-        /// Hops of the run.
+        /// Number of hops of the run.
         hops: u64,
-        /// Why.
+        /// Reason.
         source: TransferError,
     },
-    /// The scenario's limit came first.
+    /// The scenario's time limit came first.
     #[error("{hops} hops: the receiving application was not told in the scenario's {limit}: give it more")]
     Limit {
-        /// Hops of the run.
+        /// Number of hops of the run.
         hops: u64,
-        /// The scenario's.
+        /// Time limit of the scenario.
         limit: Nanos,
     },
 }
 
-/// Runs `scenario`'s first flow both ways over 1 to `hops` hops of its delay, whatever its topology: two hosts and a cable. Times
-/// are since the transfer was submitted.
+/// Runs `scenario`'s first flow with both notifications over 1 to `hops` hops of its delay, regardless of its topology: two hosts and a
+/// cable. Times count from the submission of the transfer.
 ///
 /// # Errors
 /// The first run that fails.

@@ -1,12 +1,12 @@
-//! Jobs on several threads, with the same result for any number of them.
+//! Parallel jobs on several threads, with the same result for any number of them.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Results of the jobs 0 to `count` - 1, in that order. `done` is told of each that has ended, in any order, on the caller's thread, and
-/// may break it off: then no other job begins, and there is `None`.
+/// Returns the results of the jobs 0 to `count` - 1, in that order. `done` is called for each completed job, in any order, on the caller's
+/// thread. It may stop the work: then no further job begins, and the result is `None`.
 pub fn map<R: Send>(
     count: usize,
     threads: usize,
@@ -42,11 +42,11 @@ pub fn map<R: Send>(
         }
         ControlFlow::Continue(())
     });
-    // Every number below the count was taken by some thread, and a thread that panics ends the scope with its panic.
+    // Every number below the count was taken by some thread, and a panicking thread ends the scope with its panic.
     ended.is_continue().then(|| results.into_iter().flatten().collect())
 }
 
-/// As many threads as the machine has processors for this process.
+/// Number of CPUs that this process may use.
 #[must_use]
 pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
@@ -82,7 +82,7 @@ mod tests {
         const JOBS: usize = 10_000_000;
         for threads in [1, 3] {
             let (begun, broken) = (AtomicUsize::new(0), AtomicBool::new(false));
-            // Jobs beyond the first few are there until it is broken off.
+            // Jobs beyond the first few wait until the work is stopped.
             let job = |number: usize| {
                 begun.fetch_add(1, Ordering::Relaxed);
                 while number >= 8 && !broken.load(Ordering::Relaxed) {

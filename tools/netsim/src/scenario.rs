@@ -1,4 +1,4 @@
-//! What is simulated: hosts, what connects them, who sends what to whom, and what goes wrong on the way.
+//! Scenario: hosts, topology, traffic, and impairments.
 
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};
@@ -13,23 +13,23 @@ use fpga_protocol::sender::{ConfigError, Notify, SenderConfig};
 
 use crate::topology::{Routing, SlowLink, SwitchFabric, Topology, TopologyError};
 
-/// The node that sends, where there are two.
+/// Sending node of a pair.
 pub const SENDER: NodeId = node_of(0);
-/// The node that receives, where there are two.
+/// Receiving node of a pair.
 pub const RECEIVER: NodeId = node_of(1);
 
-/// The node id of a host: hosts count from 0, nodes from 1.
+/// Node id of a host: hosts count from 0, nodes from 1.
 #[must_use]
 pub const fn node_of(host: u32) -> NodeId {
     NodeId::new(host + 1)
 }
 
-/// The life of a host's node.
+/// Incarnation of a host's node.
 pub(crate) const fn incarnation_of(host: u32) -> Incarnation {
     Incarnation::new(host + 1)
 }
 
-/// A scheme's name in scenario files, on the command line and in results.
+/// Name of a scheme in scenario files, on the command line and in results.
 #[must_use]
 pub const fn scheme_name(scheme: Scheme) -> &'static str {
     match scheme {
@@ -42,86 +42,86 @@ pub const fn scheme_name(scheme: Scheme) -> &'static str {
     }
 }
 
-/// Most bytes of a flow.
+/// Maximum length of a flow in bytes.
 pub const MAX_FLOW_BYTES: u64 = 1 << 30;
 
 /// One transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// The host that sends, counted from 0.
+    /// Sending host, counted from 0.
     pub from: u32,
-    /// The host that receives.
+    /// Receiving host.
     pub to: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// When it is submitted.
+    /// Time of submission.
     pub at: Nanos,
 }
 
 impl Flow {
-    /// `length` bytes between two hosts, at once.
+    /// Creates a flow of `length` bytes between two hosts, submitted at time 0.
     #[must_use]
     pub const fn new(from: u32, to: u32, length: u64) -> Self {
         Self { from, to, length, at: Nanos::ZERO }
     }
 }
 
-/// Hosts of one scheme and what they send each other.
+/// Hosts that run one scheme, and their traffic.
 ///
-/// Rate, delay and queue hold for every link in both directions. Order and conditions hold for what each host sends, with random
-/// numbers of its own.
+/// Rate, delay and queue apply to every link in both directions. Order and conditions apply to the frames that each host sends, with
+/// separate random numbers per host.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Scenario {
-    /// By which rules. Default: the registry's.
+    /// Scheme. Default: the registry's.
     pub scheme: Scheme,
-    /// How hosts are connected. Default: two hosts and a cable.
+    /// Connections of the hosts. Default: two hosts and a cable.
     pub topology: Topology,
-    /// Which of several shortest ways packets take. Default: each packet the one that is free first.
+    /// Choice among several shortest routes. Default: each packet takes the one that is free first.
     pub routing: Routing,
     /// Links that are slower than the others. Default: none.
     pub slow: Vec<SlowLink>,
-    /// Who sends what to whom.
+    /// Traffic.
     pub flows: Vec<Flow>,
     /// Rate of each link. Default 100 Gbit/s.
     pub rate: BitRate,
-    /// Time from one end of a link to the other. Default 1 µs.
+    /// Delay from one end of a link to the other. Default 1 µs.
     pub delay: Nanos,
-    /// Bytes that may wait at a switch for each of its links; what finds no room is dropped. Default 256 KiB.
+    /// Queue of a switch for each of its links in bytes; packets that do not fit are dropped. Default 256 KiB.
     pub queue: u64,
     /// Order of delivery. Default: in order.
     pub order: Order,
-    /// What happens to data packets. Default: nothing.
+    /// Impairments of data packets. Default: none.
     pub data: Conditions,
-    /// What happens to all others. Default: nothing.
+    /// Impairments of all other packets. Default: none.
     pub control: Conditions,
-    /// Rate of what each host sends, before the network, and how long packets wait for it. Default: the link's own.
+    /// Rate limit of each host's frames before the network, and maximum queueing time. Default: the link's own.
     pub throttle: Option<Rate>,
-    /// When nothing that hosts send gets through. Default: never.
+    /// Times in which no frame of a host gets through. Default: none.
     pub blackouts: Vec<Blackout>,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The run ends at this time at the latest. Default 100 s.
+    /// Maximum simulated time of a run. Default 100 s.
     pub limit: Nanos,
-    /// Who tells the receiving application (registry only). Default: its own node.
+    /// Notifier of the receiving application (registry only). Default: its own node.
     pub notify: Notify,
-    /// The registry scheme's sending side; its packet size holds for every scheme.
+    /// Configuration of the registry scheme's sender; its packet size applies to every scheme.
     pub sender: SenderConfig,
-    /// The registry scheme's receiving side. Its packet size and mask bits are the sender's, whatever stands here.
+    /// Configuration of the registry scheme's receiver. Its packet size and mask bits are overridden by the sender's.
     pub receiver: ReceiverConfig,
-    /// Round trip that the message schemes' timers are made for; `None`: the longest way without any queue.
+    /// Round trip for which the message schemes' timers are computed; `None`: the longest route without queueing.
     pub round_trip: Option<Nanos>,
-    /// The message schemes' parameters; `None`: the specification's for the round trip.
+    /// Parameters of the message schemes; `None`: the specification's for the round trip.
     pub rules: Option<SchemeConfig>,
-    /// Messages that a host may send, and may receive, at once; `None`: 16 and 64, which is the specification's number. A sender's
-    /// context is large, a receiver's is not.
+    /// Maximum number of messages that a host may send, and may receive, at once; `None`: 16 and 64, which is the specification's number. A
+    /// sender's context is large, a receiver's is not.
     pub contexts: Option<u32>,
-    /// Host with the controller of link feedback (adaptive window and selective only); `None`: links tell nothing. Default: none.
+    /// Host with the controller of link feedback (adaptive window and selective only); `None`: links report nothing. Default: none.
     pub controller: Option<u32>,
 }
 
 impl Scenario {
-    /// One transfer of `length` bytes between two hosts, with the defaults above.
+    /// Creates a scenario of one transfer of `length` bytes between two hosts, with the defaults above.
     #[must_use]
     pub fn new(length: u64) -> Self {
         Self {
@@ -150,14 +150,14 @@ impl Scenario {
         }
     }
 
-    /// By which rules.
+    /// Sets the scheme.
     #[must_use]
     pub fn scheme(mut self, scheme: Scheme) -> Self {
         self.scheme = scheme;
         self
     }
 
-    /// The message schemes' parameters, and with them the scheme.
+    /// Sets the message schemes' parameters, and with them the scheme.
     #[must_use]
     pub fn rules(mut self, rules: SchemeConfig) -> Self {
         self.scheme = rules.scheme();
@@ -165,120 +165,121 @@ impl Scenario {
         self
     }
 
-    /// Links tell how they do, and this host has the controller that hears of it.
+    /// Makes links report their load to the controller on this host.
     #[must_use]
     pub fn controller(mut self, host: u32) -> Self {
         self.controller = Some(host);
         self
     }
 
-    /// How hosts are connected.
+    /// Sets the topology.
     #[must_use]
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = topology;
         self
     }
 
-    /// Which of several shortest ways packets take.
+    /// Sets the choice among several shortest routes.
     #[must_use]
     pub fn routing(mut self, routing: Routing) -> Self {
         self.routing = routing;
         self
     }
 
-    /// Who sends what to whom.
+    /// Sets the traffic.
     #[must_use]
     pub fn flows(mut self, flows: Vec<Flow>) -> Self {
         self.flows = flows;
         self
     }
 
-    /// `length` bytes from each host to another one, each of which receives once: every way across the network is used.
+    /// Sets the traffic to `length` bytes from each host to another one, each of which receives once: every route across the network is
+    /// used.
     #[must_use]
     pub fn permutation(self, length: u64) -> Self {
         let hosts = self.topology.hosts();
-        // Half of the hosts away: in a torus of even side, and in a tree, no way is longer.
+        // Half of the hosts away: in a torus of even side, and in a tree, no route is longer.
         let flows = (0..hosts).map(|host| Flow::new(host, (host + hosts / 2) % hosts, length)).collect();
         self.flows(flows)
     }
 
-    /// `length` bytes from each of `senders` hosts to host 0.
+    /// Sets the traffic to `length` bytes from each of `senders` hosts to host 0.
     #[must_use]
     pub fn incast(self, senders: u32, length: u64) -> Self {
         self.flows((1..=senders).map(|host| Flow::new(host, 0, length)).collect())
     }
 
-    /// Rate of each link.
+    /// Sets the rate of each link.
     #[must_use]
     pub fn rate(mut self, rate: BitRate) -> Self {
         self.rate = rate;
         self
     }
 
-    /// Time from one end of a link to the other.
+    /// Sets the delay from one end of a link to the other.
     #[must_use]
     pub fn delay(mut self, delay: Nanos) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Bytes that may wait for each link.
+    /// Sets the queue of each link in bytes.
     #[must_use]
     pub fn queue(mut self, bytes: u64) -> Self {
         self.queue = bytes;
         self
     }
 
-    /// Order of delivery.
+    /// Sets the order of delivery.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// What happens to data packets.
+    /// Sets the impairments of data packets.
     #[must_use]
     pub fn data(mut self, conditions: Conditions) -> Self {
         self.data = conditions;
         self
     }
 
-    /// What happens to acknowledgements, refusals and notices.
+    /// Sets the impairments of acknowledgements, refusals and notices.
     #[must_use]
     pub fn control(mut self, conditions: Conditions) -> Self {
         self.control = conditions;
         self
     }
 
-    /// Seed of everything random.
+    /// Sets the seed of all random numbers.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Who tells the receiving application.
+    /// Sets the notifier of the receiving application.
     #[must_use]
     pub fn notify(mut self, notify: Notify) -> Self {
         self.notify = notify;
         self
     }
 
-    /// The registry scheme's sending side.
+    /// Sets the configuration of the registry scheme's sender.
     #[must_use]
     pub fn sender(mut self, config: SenderConfig) -> Self {
         self.sender = config;
         self
     }
 
-    /// The registry scheme's receiving side.
+    /// Sets the configuration of the registry scheme's receiver.
     #[must_use]
     pub fn receiver(mut self, config: ReceiverConfig) -> Self {
         self.receiver = config;
         self
     }
 
-    /// What happens to what a host sends; `None` if nothing does.
+    /// Impairments of a host's frames; `None` if there are none.
     pub(crate) fn impairments(&self) -> Option<Impairments> {
         let mut impairments = Impairments::both(self.data).order(self.order.clone());
         impairments.control = self.control;
@@ -287,13 +288,13 @@ impl Scenario {
         (impairments != Impairments::default()).then_some(impairments)
     }
 
-    /// Whether anything befalls what hosts send: loss, delay, reordering and the like.
+    /// Returns whether hosts' frames are impaired: loss, delay, reordering and the like.
     #[must_use]
     pub fn is_impaired(&self) -> bool {
         self.impairments().is_some()
     }
 
-    /// The round trip that the message schemes' timers are made for.
+    /// Round trip for which the message schemes' timers are computed.
     #[must_use]
     pub fn timers_for(&self) -> Nanos {
         self.round_trip.unwrap_or_else(|| {
@@ -307,14 +308,14 @@ impl Scenario {
         })
     }
 
-    /// The message schemes' parameters; `None` for the registry.
+    /// Parameters of the message schemes; `None` for the registry.
     #[must_use]
     pub fn rules_in_use(&self) -> Option<SchemeConfig> {
         self.rules.or_else(|| SchemeConfig::new(self.scheme, self.timers_for()))
     }
 
-    /// Packets that are on their way at once, as far as room is kept for them before the first one: what every sender has sent
-    /// and not heard of, with copies and answers. Where far more is under way in a large network, room is made as it is needed.
+    /// Number of packets in flight for which space is reserved in advance: all unacknowledged packets of every sender, with copies and
+    /// answers. If far more are in flight in a large network, space is allocated on demand.
     pub(crate) fn expected_packets(&self) -> usize {
         const MAX_HOSTS: u64 = 1 << 14;
         let live = match self.rules_in_use() {
@@ -328,18 +329,18 @@ impl Scenario {
         usize::try_from(room).unwrap_or(0)
     }
 
-    /// Messages that a host may send at once.
+    /// Maximum number of messages that a host may send at once.
     fn sending_contexts(&self) -> u32 {
         self.contexts.unwrap_or(16)
     }
 
-    /// Messages that a host may receive at once.
+    /// Maximum number of messages that a host may receive at once.
     fn receiving_contexts(&self) -> u32 {
         self.contexts.unwrap_or(64)
     }
 
-    /// Messages that each host sends in all, and receives. A context more than these is never used: what it takes to make it, most of a short
-    /// run's time where each of many hosts sends one message, is spared without any difference.
+    /// Total number of messages that each host sends, and receives. Further contexts would never be used. Not creating them changes nothing
+    /// and saves most of a short run's time if each of many hosts sends one message.
     pub(crate) fn messages(&self) -> Vec<(u32, u32)> {
         let mut all = vec![(0_u32, 0_u32); usize::try_from(self.topology.hosts()).unwrap_or(0)];
         let span = u64::from(self.sender.packet_size()) * u64::from(MAX_MESSAGE_PACKETS);
@@ -355,10 +356,10 @@ impl Scenario {
         all
     }
 
-    /// Checks what the parts do not check themselves.
+    /// Checks everything that the parts do not check themselves.
     ///
     /// # Errors
-    /// The first thing that cannot be.
+    /// The first invalid value.
     pub fn validate(&self) -> Result<(), ScenarioError> {
         self.topology.validate()?;
         if self.rate.get() == 0 {
@@ -411,7 +412,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Ports and ways, as the scenario has them.
+    /// Ports and routes of the scenario.
     pub(crate) fn network(&self) -> SwitchFabric {
         let delay = self.delay.get().saturating_mul(1000);
         let mut network = SwitchFabric::new(self.topology, self.rate, delay, self.queue);
@@ -419,10 +420,10 @@ impl Scenario {
         network
     }
 
-    /// Bytes that a run takes, roughly, and rather too many: hosts with their contexts. By sizes of structures, not measured.
+    /// Approximate memory of a run in bytes, estimated high: hosts with their contexts. Computed from sizes of structures, not measured.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        // What a host has whatever its contexts are, and what one of them takes.
+        // Memory of a host without contexts, and of one context.
         let (host, sending, receiving) = match self.scheme {
             Scheme::Registry => (u64::from(self.sender.op_entries) * 512 + (192 << 10), 0, 0),
             Scheme::ReceiverWindow => (HOST, 2 << 10, 8 << 10),
@@ -437,7 +438,8 @@ impl Scenario {
         self.messages().into_iter().map(of).fold(0, u64::saturating_add)
     }
 
-    /// Packets at switches and hosts, roughly, and rather too few: each packet of each flow once, and its answer, at each of its hops.
+    /// Approximate number of packets at switches and hosts, estimated low: each packet of each flow once, and its answer, at each of its
+    /// hops.
     #[must_use]
     pub fn packet_events(&self) -> u64 {
         let packet = u64::from(self.sender.packet_size());
@@ -449,46 +451,46 @@ impl Scenario {
     }
 }
 
-/// Bytes of a host of a message scheme without its contexts.
+/// Bytes of a message scheme's host without its contexts.
 const HOST: u64 = 192 << 10;
-/// Most bytes of a run's hosts: 4 GiB.
+/// Maximum memory of a run's hosts in bytes: 4 GiB.
 pub const MAX_MEMORY: u64 = 4 << 30;
-/// Most packets at switches and hosts: some hours.
+/// Maximum number of packets at switches and hosts: some hours of run time.
 pub const MAX_EVENTS: u64 = 100_000_000_000;
 
-/// A scenario that cannot be.
+/// Reasons why a scenario is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScenarioError {
-    /// Nothing to simulate.
+    /// There is nothing to simulate.
     #[error("no flows: give at least one")]
     NoFlow,
-    /// A flow of no bytes, or of too many.
+    /// A flow has no bytes, or too many.
     #[error("flow {number} of {found} bytes: give 1 to {MAX_FLOW_BYTES}")]
     Length {
-        /// Which flow, from 0.
+        /// Number of the flow, from 0.
         number: usize,
-        /// Bytes given.
+        /// Given length in bytes.
         found: u64,
     },
-    /// A flow from or to a host that is not there.
+    /// A flow names a host that does not exist.
     #[error("flow {number}: {key} = {found}, and the topology has hosts 0 to {last}")]
     Host {
-        /// Which flow, from 0.
+        /// Number of the flow, from 0.
         number: usize,
         /// `from` or `to`.
         key: &'static str,
-        /// Host given.
+        /// Given host.
         found: u32,
-        /// The last host.
+        /// Last host.
         last: u32,
     },
-    /// A controller at a host that is not there.
+    /// The controller's host does not exist.
     #[error("controller at host {found}, and the topology has hosts 0 to {last}")]
     Controller {
-        /// Host given.
+        /// Given host.
         found: u32,
-        /// The last host.
+        /// Last host.
         last: u32,
     },
     /// Rates would be lowered and never rise again.
@@ -497,40 +499,40 @@ pub enum ScenarioError {
         scheme_name(*scheme)
     )]
     NoDelays {
-        /// The scheme.
+        /// Scheme.
         scheme: Scheme,
     },
-    /// A flow that needs no network.
+    /// A flow from a host to itself needs no network.
     #[error("flow {number}: from host {host} to itself: give two hosts")]
     Itself {
-        /// Which flow, from 0.
+        /// Number of the flow, from 0.
         number: usize,
-        /// The host.
+        /// Host.
         host: u32,
     },
-    /// More memory than is sensible.
+    /// The run would need too much memory.
     #[error(
         "about {found} MiB for {hosts} hosts{}: {} MiB are allowed, so give fewer hosts or fewer contexts",
         contexts.map(|contexts| format!(" of {contexts} contexts")).unwrap_or_default(),
         MAX_MEMORY >> 20
     )]
     Memory {
-        /// MiB that it would take.
+        /// Estimated memory in MiB.
         found: u64,
-        /// Hosts.
+        /// Number of hosts.
         hosts: u32,
-        /// Contexts of each, where the scheme has such.
+        /// Contexts of each host, if the scheme has any.
         contexts: Option<u32>,
     },
-    /// More events than anybody waits for.
+    /// The run would have too many events.
     #[error(
         "about {found} packets at switches and hosts: {MAX_EVENTS} are allowed, so give fewer flows or fewer bytes"
     )]
     Events {
-        /// So many, at least.
+        /// Estimated number of events, at least.
         found: u64,
     },
-    /// A slow link that is not there.
+    /// A slow link does not exist.
     #[error(
         "slow link {number}: {} times slower from {} to {}{}: give a link of the topology (hosts are numbered first, then switches from the \
          lowest level up) and 1 to 1000",
@@ -538,9 +540,9 @@ pub enum ScenarioError {
         link.number.map(|number| format!(", number {number}")).unwrap_or_default()
     )]
     SlowLink {
-        /// Which, from 0.
+        /// Number of the slow link, from 0.
         number: usize,
-        /// The link given.
+        /// Given link.
         link: SlowLink,
     },
     /// Nothing would ever arrive.
@@ -563,7 +565,7 @@ pub enum ScenarioError {
     Messages(#[from] MessageConfigError),
 }
 
-/// Configurations of a host's two sides, message schemes.
+/// Configurations of a host's sender and receiver, message schemes.
 pub(crate) fn message_configs(
     scenario: &Scenario,
     rules: SchemeConfig,

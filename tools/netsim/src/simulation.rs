@@ -1,7 +1,7 @@
-//! The event loop: take the next event, let it happen, repeat.
+//! Event loop of the simulator.
 //!
-//! Time is in whole picoseconds, because at 100 Gbit/s a byte takes 80 of them; the schemes see whole nanoseconds. A run depends on
-//! its scenario alone: events of one moment happen in the order in which they were made.
+//! Time is in whole picoseconds, because at 100 Gbit/s a byte takes 80 of them; the schemes see whole nanoseconds. A run depends only on
+//! its scenario: simultaneous events happen in the order in which they were created.
 
 mod links;
 mod report;
@@ -31,47 +31,47 @@ use links::Feedback;
 const PICOS: u64 = 1000;
 /// Key of every receiver's only memory window.
 const KEY: u64 = 1;
-/// Frames on their way from one host, where something happens to them.
+/// Maximum number of frames in flight from one host with impairments.
 const LINK_CAPACITY: usize = 1 << 16;
-/// As long as the longest packet's payload.
+/// Payload of the maximum packet length.
 static PAYLOAD: [u8; 1 << 12] = [0; 1 << 12];
-/// "No packet".
+/// Marks "no packet".
 const NONE: u32 = u32::MAX;
 
-/// A run failed.
+/// Reasons why a run fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulationError {
-    /// The scenario cannot be.
+    /// The scenario is invalid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// A sender does not take a transfer.
+    /// A sender refuses a transfer.
     #[error("flow {number} was not taken: {source}")]
     Submit {
-        /// Which flow, from 0.
+        /// Number of the flow, from 0.
         number: usize,
-        /// Why.
+        /// Reason.
         source: SubmitError,
     },
-    /// It was asked to stop.
+    /// The run was stopped.
     #[error("stopped after {at} of simulated time")]
     Stopped {
-        /// When, in simulated time.
+        /// Simulated time.
         at: Nanos,
     },
-    /// Nothing is left that could happen, and a transfer has not ended at both ends.
+    /// No event remains, and a transfer has not ended at both ends.
     #[error(
         "nothing happens any more after {at}, and flow {number} has not ended at both ends: a defect of the scheme or of the simulator"
     )]
     Stalled {
-        /// When.
+        /// Simulated time.
         at: Nanos,
-        /// The first such flow, from 0.
+        /// First such flow, from 0.
         number: usize,
     },
 }
 
-/// A packet on the way.
+/// Packet in flight.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     header: Header,
@@ -80,12 +80,12 @@ struct Packet {
     damaged: bool,
 }
 
-/// Which host a packet is for.
+/// Destination host of a packet.
 fn host_of(header: &Header) -> u32 {
     header.common().destination.get().wrapping_sub(1)
 }
 
-/// Which host a packet is from.
+/// Source host of a packet.
 fn source_of(header: &Header) -> u32 {
     header.common().source.get().wrapping_sub(1)
 }
@@ -104,25 +104,25 @@ impl fpga_netmodel::Frame for Packet {
     }
 }
 
-/// Hosts, what connects them, and what will happen.
+/// Simulation: hosts, network, and future events.
 #[derive(Debug)]
 pub struct Simulation {
     scenario: Scenario,
     network: SwitchFabric,
     hosts: Vec<Host>,
-    /// What happens to what each host sends; empty if nothing does.
+    /// Impairments of each host's frames; empty if there are none.
     links: Vec<ImpairedLink<Packet>>,
     packets: Vec<Packet>,
     free: Vec<u32>,
     queue: EventQueue,
-    /// Picoseconds.
+    /// Current time in picoseconds.
     now: u64,
-    /// By host and slot of the sender's ticket.
+    /// Flows by host and slot of the sender's ticket.
     tickets: Vec<Vec<u32>>,
-    /// Events about packets that will happen.
+    /// Number of queued events about packets.
     on_way: usize,
     left: usize,
-    /// Hops and controller, if links tell of themselves.
+    /// Hops and controller, if links report their load.
     feedback: Option<Feedback>,
     report: Report,
 }
@@ -142,7 +142,7 @@ impl Simulation {
         let mut links = Vec::new();
         if let Some(impairments) = scenario.impairments() {
             for host in 0..u64::from(count) {
-                // No host's numbers are another's, nor a neighbouring seed's.
+                // Random numbers differ between hosts and between neighbouring seeds.
                 let seed = scenario.seed ^ host.wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 let link = ImpairedLink::new(impairments.clone(), LINK_CAPACITY, seed)
                     .map_err(ScenarioError::from)?;
@@ -151,7 +151,7 @@ impl Simulation {
         }
         let mut network = scenario.network();
         for link in &scenario.slow {
-            // Validated above: it is there.
+            // Validated above: the link exists.
             let _ = network.slow_down(link);
         }
         let feedback = Feedback::new(scenario, network.ports())?;
@@ -161,7 +161,7 @@ impl Simulation {
             let at = flow.at.get().saturating_mul(PICOS);
             queue.push(Event::new(at, EventAction::Begin, flow.from).of(number));
         }
-        // A host's n flows are given no slot beyond the first n.
+        // A host's n flows get only the first n slots.
         let mut begun = vec![0_usize; hosts.len()];
         for flow in &scenario.flows {
             if let Some(begun) = begun.get_mut(flow.from as usize) {
@@ -224,7 +224,7 @@ impl Simulation {
             key: KEY,
             permissions: Permissions::WRITE,
         };
-        // The table has a place 0, and the range is not empty and does not wrap.
+        // The table has an entry 0, and the range is not empty and does not wrap.
         let _ = receiver.access_mut().install(0, everything);
         Ok(Host {
             sender,
@@ -235,7 +235,7 @@ impl Simulation {
         })
     }
 
-    /// Runs until both ends of every flow know how it ended, or until the scenario's limit.
+    /// Runs until both ends of every flow have completed, or until the scenario's limit.
     ///
     /// # Errors
     /// [`SimulationError::Submit`], [`SimulationError::Stalled`].
@@ -243,12 +243,12 @@ impl Simulation {
         self.run_with_stop(&AtomicBool::new(false))
     }
 
-    /// The same, until somebody sets `stop`: it is looked at every some ten thousand events.
+    /// Runs like [`run`](Self::run), and ends early when `stop` is set. The flag is polled every 16384 events.
     ///
     /// # Errors
     /// [`SimulationError::Submit`], [`SimulationError::Stalled`], [`SimulationError::Stopped`].
     pub fn run_with_stop(mut self, stop: &AtomicBool) -> Result<Report, SimulationError> {
-        /// Some milliseconds' worth.
+        /// Some milliseconds of run time.
         const EVENTS_PER_STOP_CHECK: u64 = 1 << 14;
         let limit = self.scenario.limit.get().saturating_mul(PICOS);
         while self.left > 0 {
@@ -328,7 +328,7 @@ impl Simulation {
         else {
             return Ok(());
         };
-        // Each flow has an address range of its own, by which its notice is known.
+        // Each flow has its own address range, which identifies its notice.
         let start = CardAddr::new((u64::from(number) + 1) << 31);
         let command = Command {
             source: start,
@@ -373,7 +373,7 @@ impl Simulation {
         self.pump(host);
     }
 
-    /// Sends what a host has to send, and sees to it that it wakes in time.
+    /// Sends everything that a host has to send, and schedules its next wake-up.
     fn pump(&mut self, host: u32) {
         let now = self.nanos();
         while let Some(said) = self.hosts.get_mut(host as usize).and_then(|node| node.receiver.poll_action())
@@ -416,7 +416,7 @@ impl Simulation {
         let Some(node) = self.hosts.get_mut(host as usize) else { return };
         let due = [node.sender.poll_timeout(), node.receiver.poll_timeout()].into_iter().flatten().min();
         let due = due.map_or(u64::MAX, |due| due.get().saturating_mul(PICOS));
-        // A wheel's next time may be early; not twice within the same nanosecond.
+        // A timer wheel's next time may be early; at most one wake-up per nanosecond.
         let due = due.max((self.now / PICOS + 1) * PICOS).min(free_at);
         if node.wake.set(due) {
             self.push(Event::new(due, EventAction::Wake, host));
@@ -472,7 +472,7 @@ impl Simulation {
         if let (Some(packet), Some(link)) =
             (self.packets.get(packet as usize), self.links.get_mut(host as usize))
         {
-            // A full link loses it.
+            // A full link drops it.
             let _ = link.offer(now, *packet);
         }
         self.deliver(host);
@@ -491,7 +491,7 @@ impl Simulation {
         }
     }
 
-    /// A packet that has left a host and whatever happened to it goes on.
+    /// Forwards a packet that has left a host and passed its impairments.
     fn travel(&mut self, host: u32, packet: Packet) {
         let (delay, vertex) = self.network.next_hop(host);
         let (to, length) = (host_of(&packet.header), packet.length);
@@ -505,8 +505,8 @@ impl Simulation {
         self.queue.push(event);
     }
 
-    /// Where nothing is on its way and nobody is about to send, frames that wait for company to be shuffled with are let go.
-    /// Returns whether any was.
+    /// Releases frames that are held back for reordering if nothing is in flight and no host is about to send. Returns whether there was
+    /// any.
     fn release(&mut self) -> bool {
         let sending = |host: u32| self.network.free_at(host) > self.now;
         if self.links.iter().all(ImpairedLink::is_empty) || (0..).take(self.links.len()).any(sending) {

@@ -1,36 +1,36 @@
-//! What many runs of one point say: mean, confidence, the slowest hundredth, fairness.
+//! Statistics of many runs of one point: mean, confidence, 99 % quantile, fairness.
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-/// Resamplings of the bootstrap.
+/// Number of resamplings of the bootstrap.
 const RESAMPLINGS: usize = 200;
-/// Quantile 0.975 of the normal distribution: with some hundred samples, Student's is as good as that.
+/// Quantile 0.975 of the normal distribution: with some hundred samples, Student's is about the same.
 const NORMAL_95: f64 = 1.959_963_984_540_054;
 
-/// A number with an interval.
+/// Number with an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interval {
-    /// The number.
+    /// Value.
     pub value: f64,
-    /// The lower end of its 95 % interval.
+    /// Lower end of its 95 % interval.
     pub low: f64,
-    /// The upper end.
+    /// Upper end of its 95 % interval.
     pub high: f64,
 }
 
-/// What a sample says.
+/// Summary of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// The mean.
+    /// Mean.
     pub mean: f64,
     /// Half the width of its 95 % confidence interval; 0 for a single sample.
     pub half_width: f64,
-    /// 99 % of the samples are not above this.
+    /// 99 % quantile: 99 % of the samples are not above it.
     pub p99: Interval,
 }
 
-/// Summarises samples; `None` if there are none. The bootstrap's random numbers are those of `seed`.
+/// Summarises samples; `None` if there are none. `seed` determines the bootstrap's random numbers.
 #[must_use]
 pub fn summarise(samples: &[f64], seed: u64) -> Option<Summary> {
     if samples.is_empty() {
@@ -44,13 +44,13 @@ pub fn summarise(samples: &[f64], seed: u64) -> Option<Summary> {
     Some(Summary { mean, half_width, p99: p99(samples, seed) })
 }
 
-/// The 99 % quantile by the bootstrap: the mean of the quantiles of samples drawn from the sample, and the interval that holds 95 % of
+/// The 99 % quantile by the bootstrap: the mean of the quantiles of samples drawn from the sample, and the interval that contains 95 % of
 /// them.
 fn p99(samples: &[f64], seed: u64) -> Interval {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let mut numbers = Pcg32::new(seed, 0xB007_57A9);
-    // Which of the sorted samples is a resampling's quantile: counted, because their order is known.
+    // Finds the sorted sample that is a resampling's quantile, by counting: their order is known.
     let mut counts = vec![0_u32; sorted.len()];
     let above = sorted.len() / 100;
     let mut found: Vec<f64> = (0..RESAMPLINGS)
@@ -91,7 +91,7 @@ pub(crate) const fn count(count: usize) -> f64 {
     count as f64
 }
 
-/// The seed of run `number` under `base`: neighbouring runs, and neighbouring bases, share nothing.
+/// Seed of run `number` under `base`: neighbouring runs, and neighbouring bases, have unrelated seeds.
 #[must_use]
 pub const fn seed_of(base: u64, number: u64) -> u64 {
     let mixed =
@@ -109,7 +109,7 @@ mod tests {
         let samples: Vec<f64> = (1..=1000).map(f64::from).collect();
         let found = summarise(&samples, 1).unwrap();
         assert!((found.mean - 500.5).abs() < 1e-9);
-        // Standard deviation of 1..=1000 is 288.82; over the root of 1000, times 1.96.
+        // The standard deviation of 1..=1000 is 288.82; divided by the root of 1000, times 1.96.
         assert!((found.half_width - 17.901).abs() < 0.001, "{found:?}");
         assert!((found.p99.value - 990.0).abs() < 1.0, "{found:?}");
         assert!(found.p99.low < 990.0 && found.p99.low > 975.0 && found.p99.high > 990.0, "{found:?}");
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!((one.mean, one.half_width, one.p99.value), (4.0, 0.0, 4.0));
     }
 
-    /// In 95 of 100 samples the interval holds the mean that they were drawn from.
+    /// In 95 of 100 samples the interval contains the mean of their distribution.
     #[test]
     fn statistics_interval_covers_mean_at_stated_rate() {
         let mut numbers = Pcg32::new(3, 5);

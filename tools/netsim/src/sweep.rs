@@ -1,4 +1,4 @@
-//! A scenario over many seeds: what became of every flow of every run, as data, as a picture, and in a line.
+//! Scenario over many seeds: results of every flow of every run, as data, as a picture, and as a summary line.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -11,63 +11,63 @@ use crate::scenario::scheme_name;
 use crate::statistics::{self, Summary, count, seed_of};
 use crate::{FlowReport, Report, Scenario, Simulation, SimulationError, parallel};
 
-/// Header of a sweep's CSV.
+/// CSV header of a sweep.
 pub const HEADER: &str =
     "seed,flow,from,to,size_bytes,begun_us,received_us,completed_us,packets,retransmits,error";
 
-/// What all runs say together.
+/// Combined results of all runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Sweep {
-    /// The scheme's name.
+    /// Name of the scheme.
     pub scheme: &'static str,
-    /// The topology's name.
+    /// Name of the topology.
     pub topology: String,
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Flows of all of them.
+    /// Number of flows of all runs.
     pub flows: u64,
-    /// Flows that did not end well at both ends.
+    /// Flows that did not succeed at both ends.
     pub failures: u64,
-    /// Microseconds from a flow's submission until its receiver was told; `None` if none was.
+    /// Microseconds from a flow's submission until its receiver was notified; `None` if none was.
     pub latency_us: Option<Summary>,
-    /// Payload of a run over the time from its first submission to its last notice, GB/s, mean of all runs without a failure.
+    /// Payload of a run divided by the time from its first submission to its last notice, in GB/s; mean of all runs without a failure.
     pub goodput_gb_per_s: f64,
     /// Jain's index of the flows' rates, mean of all runs.
     pub fairness: f64,
-    /// Data packets sent over those needed.
+    /// Data packets sent divided by those needed.
     pub packets_ratio: f64,
-    /// Packets that a switch had no room for.
+    /// Packets dropped because a switch's queue was full.
     pub dropped: u64,
     /// Packets at switches and hosts, one for each packet and hop.
     pub packet_events: u64,
-    /// Simulated time of all runs.
+    /// Total simulated time.
     pub simulated: Nanos,
-    /// The first error of a flow, in words.
+    /// First error of a flow, in words.
     pub first_error: Option<String>,
-    /// A line for each flow of each run, with a header.
+    /// One line for each flow of each run, with a header.
     pub csv: String,
-    /// The distribution of the flows' times.
+    /// Distribution of the flows' times.
     pub picture: Picture,
 }
 
-/// A run failed.
+/// Failure of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}: {source}")]
 pub struct SweepError {
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Why.
+    /// Reason.
     pub source: SimulationError,
 }
 
-/// The seed of run `number`: the scenario's own for the first.
+/// Seed of run `number`: the scenario's own for the first.
 #[must_use]
 pub const fn seed_of_run(scenario: &Scenario, number: u64) -> u64 {
     if number == 0 { scenario.seed } else { seed_of(scenario.seed, number) }
 }
 
-/// Runs a scenario with its own seed and with others made of it, on so many threads, until somebody sets `stop`. `done` is told of each
+/// Runs a scenario with its own seed and with derived ones, on the given number of threads, until `stop` is set. `done` is called for each
 /// run.
 ///
 /// # Errors
@@ -102,7 +102,7 @@ fn micros(span: Nanos) -> f64 {
 fn line(csv: &mut String, scenario: &Scenario, seed: u64, number: usize, report: &FlowReport) {
     let Some(flow) = scenario.flows.get(number) else { return };
     let time = |at: Option<Nanos>| at.map(|at| format!("{:.3}", micros(at))).unwrap_or_default();
-    // An error's words may have commas and quotes.
+    // The text of an error may contain commas and quotes.
     let error = report.error.map(|error| format!("\"{}\"", error.to_string().replace('"', "\"\"")));
     let _ = writeln!(
         csv,
@@ -169,11 +169,11 @@ fn summarise(scenario: &Scenario, reports: &[Report]) -> Sweep {
     sweep
 }
 
-/// Share of flows over the time in which their receivers were told.
+/// Fraction of flows over the time at which their receivers were notified.
 fn distribution(scenario: &Scenario, sweep: &Sweep, mut samples: Vec<f64>) -> Picture {
     samples.sort_unstable_by(f64::total_cmp);
     let all = count(usize::try_from(sweep.flows).unwrap_or(usize::MAX).max(1));
-    // A thousand steps look as smooth as a million.
+    // A thousand steps appear as smooth as a million.
     let step = samples.len().div_ceil(1000).max(1);
     let last = samples.len().saturating_sub(1);
     let kept = samples.iter().enumerate().filter(|(place, _)| place % step == 0 || *place == last);

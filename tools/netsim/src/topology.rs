@@ -1,19 +1,19 @@
-//! Who is connected to whom, and which way a packet takes.
+//! Topology: connections of vertices, and routes of packets.
 //!
-//! Vertices are hosts, from 0, then switches. A port sends in one direction, one packet after the other, and may hold as
-//! many bytes as its queue has. Where several ports lead to a destination on shortest ways, [`Routing`] says which is taken.
+//! Vertices are hosts, from 0, then switches. A port sends in one direction, one packet after the other, and holds at most the bytes of its
+//! queue. If several ports lead to a destination on shortest routes, [`Routing`] selects one.
 
 use std::collections::BTreeMap;
 
 use fpga_netmodel::BitRate;
 
-/// How hosts are connected.
+/// Connections of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Topology {
     /// Two hosts and a cable.
     PointToPoint,
-    /// `side` x `side` x `side` hosts, each connected to its six neighbours, and routed by the shortest ways.
+    /// `side` x `side` x `side` hosts, each connected to its six neighbours, with routing by the shortest routes.
     Torus {
         /// Hosts along each edge, 2 to 32.
         side: u32,
@@ -29,27 +29,27 @@ pub enum Topology {
     },
 }
 
-/// Which of several shortest ways a packet takes.
+/// Choice among several shortest routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Routing {
-    /// At each switch the port that is free first, and the first of these: packet by packet.
+    /// At each switch the port that is free first, the first one if several are: packet by packet.
     #[default]
     Adaptive,
-    /// One way for each pair of hosts, chosen by their numbers, until a controller leads them round a link.
+    /// One route for each pair of hosts, chosen by their numbers, until a controller reroutes them around a link.
     Fixed,
 }
 
-/// A link that is slower than the others: how often the time that a packet takes elsewhere.
+/// Link that is slower than the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowLink {
-    /// The vertex that sends: hosts from 0, then switches, the lowest level first.
+    /// Sending vertex: hosts from 0, then switches, the lowest level first.
     pub from: u32,
-    /// The vertex that it leads to.
+    /// Receiving vertex.
     pub to: u32,
-    /// Which of several links between them, from 0; `None`: all of them.
+    /// Number of the link among several between them, from 0; `None`: all of them.
     pub number: Option<u32>,
-    /// Its rate is one part in so many of the others', 1 to 1000.
+    /// Divisor of its rate relative to the other links, 1 to 1000.
     pub times: u32,
 }
 
@@ -64,23 +64,23 @@ impl core::fmt::Display for Topology {
     }
 }
 
-/// A topology that cannot be.
+/// Reasons why a topology is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
     /// A number is out of range.
     #[error("{name} = {found}: give {least} to {most}")]
     Size {
-        /// Which.
+        /// Name of the number.
         name: &'static str,
-        /// What was given.
+        /// Given value.
         found: u32,
-        /// The smallest possible.
+        /// Minimum.
         least: u32,
-        /// The largest possible.
+        /// Maximum.
         most: u32,
     },
-    /// Too many hosts.
+    /// There are too many hosts.
     #[error("arity {arity} to the power of {levels} levels is more than 65536 hosts: give less of either")]
     Hosts {
         /// Links downwards.
@@ -94,7 +94,7 @@ impl Topology {
     /// Checks the ranges above.
     ///
     /// # Errors
-    /// The first rule broken.
+    /// The first violated rule.
     pub fn validate(&self) -> Result<(), TopologyError> {
         let size = |name, found, least, most| {
             if (least..=most).contains(&found) {
@@ -118,7 +118,7 @@ impl Topology {
         }
     }
 
-    /// How many hosts it has.
+    /// Number of hosts.
     #[must_use]
     pub const fn hosts(&self) -> u32 {
         match *self {
@@ -128,7 +128,7 @@ impl Topology {
         }
     }
 
-    /// Links on the shortest way between two hosts, what leads into and out of a torus not counted.
+    /// Number of links on the shortest route between two hosts, not counting those into and out of a torus.
     #[must_use]
     pub fn hops(&self, from: u32, to: u32) -> u32 {
         match *self {
@@ -152,7 +152,7 @@ const fn coordinate(side: u32, host: u32, axis: u32) -> u32 {
     host / side.pow(axis) % side
 }
 
-/// The shortest way along an axis of `side` hosts, and whether the other way round is as short.
+/// Shortest distance along an axis of `side` hosts, and whether the opposite direction is as short.
 fn distance(side: u32, from: u32, to: u32) -> (i32, bool) {
     let forward = if to >= from { to - from } else { to + side - from };
     let signed = |steps: u32| i32::try_from(steps).unwrap_or(0);
@@ -166,44 +166,44 @@ fn distance(side: u32, from: u32, to: u32) -> (i32, bool) {
 /// One direction of a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Port {
-    /// Where it leads.
+    /// Vertex at its end.
     pub(crate) to: u32,
-    /// When it has sent all that it was given, in picoseconds.
+    /// Time at which it has sent everything given to it, in picoseconds.
     pub(crate) free_at: u64,
-    /// How long a packet travels behind it, in picoseconds.
+    /// Travel time of a packet after the port, in picoseconds.
     delay: u64,
-    /// How often the time that a packet takes on other links.
+    /// Factor by which a packet takes longer than on other links.
     times: u64,
 }
 
-/// Most pairs and vertices whose way a controller has changed.
+/// Maximum number of pairs and vertices whose route a controller has changed.
 const MAX_DETOURS: usize = 1 << 16;
 
-/// Ports and the ways through them.
+/// Ports and the routes through them.
 #[derive(Debug)]
 pub(crate) struct SwitchFabric {
     topology: Topology,
     hosts: u32,
-    /// Of each host of a torus: divisions would cost more than all the rest of a hop.
+    /// Coordinates of each host of a torus: divisions would cost more than the whole rest of a hop.
     coordinates: Vec<[u32; 3]>,
     /// By host: into the network, then out of it (a torus only), then by vertex.
     ports: Vec<Port>,
-    /// 1/65536 ps that a byte takes.
+    /// Time of a byte in units of 1/65536 ps.
     byte: u64,
-    /// Longest wait for a port, in picoseconds.
+    /// Maximum wait for a port, in picoseconds.
     queue: u64,
     routing: Routing,
-    /// By vertex and pair: the port that is taken instead.
+    /// Alternative port by vertex and pair.
     detours: BTreeMap<(u32, u32, u32), u32>,
-    /// How long packets have waited at switches, in picoseconds, all of them together.
+    /// Total time that packets waited at switches, in picoseconds.
     waited: u64,
 }
 
-/// Ports of a torus' vertex towards its neighbours: up and down each axis.
+/// Number of ports of a torus' vertex towards its neighbours: up and down each axis.
 const NEIGHBOURS: u32 = 6;
 
 impl SwitchFabric {
-    /// `delay` and `queue` in picoseconds.
+    /// Creates the network; `delay` is in picoseconds, `queue_bytes` in bytes.
     pub(crate) fn new(topology: Topology, rate: BitRate, delay: u64, queue_bytes: u64) -> Self {
         let hosts = topology.hosts();
         let port = |to, delay| Port { to, free_at: 0, delay, times: 1 };
@@ -224,7 +224,7 @@ impl SwitchFabric {
                 }
             }
             Topology::Tree { arity, levels, up } => {
-                // First vertex of each level of switches, the lowest first.
+                // First vertex of each level of switches, lowest level first.
                 let mut first = hosts;
                 let mut below = hosts;
                 ports.extend((0..hosts).map(|host| port(hosts + host / arity, delay)));
@@ -267,12 +267,12 @@ impl SwitchFabric {
         network
     }
 
-    /// How ways are chosen.
+    /// Sets the choice of routes.
     pub(crate) const fn set_routing(&mut self, routing: Routing) {
         self.routing = routing;
     }
 
-    /// Slows a link down; whether there is such a link.
+    /// Slows a link down. Returns whether there is such a link.
     pub(crate) fn slow_down(&mut self, link: &SlowLink) -> bool {
         let from: Vec<u32> =
             (0..).take(self.ports.len()).filter(|port| self.owner(*port) == Some(link.from)).collect();
@@ -290,7 +290,7 @@ impl SwitchFabric {
         any
     }
 
-    /// The vertex that sends through a port. A torus' host hands its packets to itself, so the port out of the network is its own.
+    /// Vertex that sends through a port. A torus' host hands its packets to itself, so the port out of the network is its own.
     fn owner(&self, port: u32) -> Option<u32> {
         match self.topology {
             Topology::PointToPoint => Some(port),
@@ -315,18 +315,18 @@ impl SwitchFabric {
         }
     }
 
-    /// How long packets have waited at switches, in nanoseconds, all of them together.
+    /// Total time that packets waited at switches, in nanoseconds.
     pub(crate) const fn queueing_time(&self) -> u64 {
         self.waited / 1000
     }
 
-    /// A port's rate, in thousandths of the others'.
+    /// Rate of a port, in thousandths of the others'.
     pub(crate) fn rate(&self, port: u32) -> u16 {
         self.port(port).map_or(1000, |port| u16::try_from(1000 / port.times.max(1)).unwrap_or(1000))
     }
 
-    /// Leads packets from host `from` to host `to` round a port from now on, by the other shortest way that is free first; whether there is
-    /// one that is not as full.
+    /// Reroutes packets from host `from` to host `to` around a port from now on, over the other shortest route that is free first. Returns
+    /// whether there is one that is less full.
     pub(crate) fn avoid(&mut self, port: u32, from: u32, to: u32, now: u64) -> bool {
         if self.routing == Routing::Adaptive || self.detours.len() >= MAX_DETOURS {
             return false;
@@ -353,7 +353,7 @@ impl SwitchFabric {
         true
     }
 
-    /// Picoseconds that so many bytes take.
+    /// Time in picoseconds for `bytes`.
     #[inline]
     pub(crate) fn time_of(&self, bytes: u64) -> u64 {
         match bytes.checked_mul(self.byte) {
@@ -362,10 +362,10 @@ impl SwitchFabric {
         }
     }
 
-    /// The longest that a packet waits for a link and travels on it, in picoseconds.
+    /// Maximum time that a packet waits for a link and travels on it, in picoseconds.
     pub(crate) fn max_queueing_time(&self) -> u64 {
         let delay = self.ports.iter().map(|port| port.delay).max().unwrap_or(0);
-        // No queue is that long in use: a host's 128 packets, four times over, are longer by far.
+        // Queues in use are shorter: a host's 128 packets, four times over, are far longer.
         delay.saturating_add(self.queue.min(self.time_of(512 << 10)))
     }
 
@@ -379,20 +379,20 @@ impl SwitchFabric {
         self.ports.get(at as usize)
     }
 
-    /// The port of a host into the network has the host's number. When it is free.
+    /// Time at which a port is free. The port of a host into the network has the host's number.
     #[inline]
     pub(crate) fn free_at(&self, port: u32) -> u64 {
         self.port(port).map_or(0, |port| port.free_at)
     }
 
-    /// Sends through a port: when the packet is at its end, and where that is. `None` if the queue has no room.
+    /// Sends through a port. Returns the time of arrival at its end, and the vertex there; `None` if the queue has no space.
     #[inline]
     pub(crate) fn send(&mut self, port: u32, now: u64, bytes: u64) -> Option<(u64, u32)> {
         let (time, queue, hosts) = (self.time_of(bytes), self.queue, self.hosts);
         let at = port;
         let port = self.ports.get_mut(port as usize)?;
         let start = port.free_at.max(now);
-        // A host's own port holds what its host hands over.
+        // A host's own port accepts everything that its host hands over.
         if at >= hosts {
             if start - now > queue {
                 return None;
@@ -403,7 +403,7 @@ impl SwitchFabric {
         Some((port.free_at.saturating_add(port.delay), port.to))
     }
 
-    /// The port that a packet takes at `vertex` on its way to the host `to`; `None`: it is there.
+    /// Port for a packet at `vertex` to the host `to`; `None`: it is there.
     #[inline]
     pub(crate) fn route(&self, vertex: u32, to: u32) -> Option<u32> {
         let mut best = (u64::MAX, u32::MAX);
@@ -411,13 +411,13 @@ impl SwitchFabric {
         (best.1 != u32::MAX).then_some(best.1)
     }
 
-    /// Whether a packet's way depends on who sent it.
+    /// Returns whether a packet's route depends on its source.
     #[inline]
     pub(crate) const fn is_fixed(&self) -> bool {
         matches!(self.routing, Routing::Fixed)
     }
 
-    /// The port of the pair's one way at `vertex`; `None`: it is there.
+    /// Port of the pair's fixed route at `vertex`; `None`: it is there.
     pub(crate) fn route_fixed(&self, vertex: u32, from: u32, to: u32) -> Option<u32> {
         if let Some(port) = self.detours.get(&(vertex, from, to)) {
             return Some(*port);
@@ -436,7 +436,7 @@ impl SwitchFabric {
         found
     }
 
-    /// Calls `each` with the ports of all shortest ways from `vertex` to the host `to`; with none if this is its vertex.
+    /// Calls `each` with the ports of all shortest routes from `vertex` to the host `to`; with none if this is its vertex.
     #[inline]
     fn for_each_path(&self, vertex: u32, to: u32, mut each: impl FnMut(u32)) {
         match self.topology {
@@ -490,25 +490,25 @@ impl SwitchFabric {
         }
     }
 
-    /// What lies behind a port: how long it takes, and which vertex.
+    /// Travel time and vertex after a port.
     pub(crate) fn next_hop(&self, port: u32) -> (u64, u32) {
         self.port(port).map_or((0, port), |port| (port.delay, port.to))
     }
 
-    /// Whether a packet that has come through `port` is handed to its host.
+    /// Returns whether a packet that has come through `port` is handed to its host.
     #[inline]
     pub(crate) const fn is_host_port(&self, port: u32) -> bool {
         matches!(self.topology, Topology::Torus { .. }) && port >= self.hosts && port < 2 * self.hosts
     }
 
-    /// How full a port's queue is at `now`, in thousandths.
+    /// Fill level of a port's queue at `now`, in thousandths.
     pub(crate) fn filled(&self, port: u32, now: u64) -> u16 {
         let wait = self.free_at(port).saturating_sub(now);
         let part = u128::from(wait) * 1000 / u128::from(self.queue.max(1));
         u16::try_from(part).unwrap_or(u16::MAX)
     }
 
-    /// How many ports there are.
+    /// Number of ports.
     pub(crate) fn ports(&self) -> usize {
         self.ports.len()
     }

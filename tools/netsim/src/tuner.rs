@@ -1,29 +1,29 @@
-//! How many bytes a segment should have, found by trying.
+//! Segment size, found by trial.
 //!
-//! A transfer that is cut into segments passes three stages one segment after the other: read by the card, sent, written. Small
-//! segments pay each one's cost too often; large ones let two stages wait for the third. Where a command costs o and each stage
-//! moves B bytes per second, M bytes in segments of n take T = k (o + n/B) + 2 n/B with k = M/n, rounded up, which is least near
-//! n = sqrt(M o B / 2). The tuner knows neither o nor B: it measures.
+//! A transfer that is cut into segments passes three stages, one segment after the other: read by the card, sent, written. Small segments
+//! pay the cost of a command too often; large ones make two stages wait for the third. If a command costs o and each stage moves B bytes
+//! per second, M bytes in segments of n take T = k (o + n/B) + 2 n/B with k = M/n, rounded up. The minimum is near n = sqrt(M o B / 2). The
+//! tuner knows neither o nor B: it measures.
 
-/// The three stages of a segmented transfer.
+/// Three stages of a segmented transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Pipeline {
-    /// Picoseconds that a command costs at the first stage.
+    /// Cost of a command at the first stage, in picoseconds.
     pub command: u64,
-    /// Picoseconds of a byte at each stage.
+    /// Time of a byte at each stage, in picoseconds.
     pub byte: u64,
     /// Payload bytes of a packet.
     pub packet: u64,
-    /// Bytes on the wire of each packet beside its payload: the second stage sends them too.
+    /// Bytes on the wire of each packet in addition to its payload: the second stage sends them too.
     pub header: u64,
 }
 
 impl Pipeline {
-    /// 0.5 µs a command, 10 GB/s, packets of 512 bytes with the registry scheme's headers.
+    /// 0.5 µs per command, 10 GB/s, packets of 512 bytes with the registry scheme's headers.
     pub const DEFAULT: Self = Self { command: 500_000, byte: 100, packet: 512, header: 60 };
 
-    /// Microseconds that `total` bytes take in segments of `segment`, stage by stage and segment by segment.
+    /// Time in microseconds for `total` bytes in segments of `segment`, computed stage by stage and segment by segment.
     #[must_use]
     pub fn run(&self, total: u64, segment: u64) -> f64 {
         let segment = segment.max(1);
@@ -49,7 +49,7 @@ impl Pipeline {
         micros(end)
     }
 
-    /// The same by the closed form, which knows of no headers.
+    /// Time in microseconds by the closed form, which has no headers.
     #[must_use]
     pub fn closed_form(&self, total: u64, segment: u64) -> f64 {
         let segment = segment.max(1);
@@ -62,7 +62,7 @@ impl Pipeline {
         )
     }
 
-    /// The closed form's best number of whole packets, in bytes.
+    /// Best segment size by the closed form, in bytes, as whole packets.
     #[must_use]
     pub fn best(&self, total: u64) -> u64 {
         let packet = self.packet.max(1);
@@ -78,9 +78,9 @@ fn micros(picos: u64) -> f64 {
     picos as f64 / 1e6
 }
 
-/// The segment size, in whole packets of `packet` bytes, for transfers of `total` bytes, and how many sizes were tried. `time` measures a
-/// transfer. From a segment of 16 KiB the size is doubled, or halved, as long as that is faster; then what lies half-way to either
-/// neighbour is tried.
+/// Segment size, in whole packets of `packet` bytes, for transfers of `total` bytes, and the number of sizes tried. `time` measures a
+/// transfer. From a segment of 16 KiB the size is doubled, or halved, as long as that is faster; then the midpoints to both neighbours are
+/// tried.
 pub fn tune(total: u64, packet: u64, mut time: impl FnMut(u64) -> f64) -> (u64, u32) {
     let packet = packet.max(1);
     let whole = total.div_ceil(packet).max(1);
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// M o B / 2 under a root is the continuous optimum; whole packets and whole segments come close to it.
+    /// The square root of M o B / 2 is the continuous optimum; whole packets and whole segments come close to it.
     #[test]
     fn tuner_best_segment_is_near_square_root() {
         for total in SIZES.map(|log2| 1_u64 << log2) {
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// With several costs and rates, and sizes that are no powers of two.
+    /// With several costs and rates, and sizes that are not powers of two.
     #[test]
     fn tuner_is_within_tenth_of_best() {
         for command in [100_000, 500_000, 2_000_000] {

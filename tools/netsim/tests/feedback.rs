@@ -1,4 +1,4 @@
-//! Link feedback and flow control: many send to one, rates fall, and rise again when the congestion is over.
+//! Link feedback and flow control: many hosts send to one, rates fall, and rise again when the congestion is over.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
 use fpga_netmodel::{Conditions, Loss, Probability};
@@ -6,7 +6,7 @@ use fpga_netsim::{Flow, RateChange, Report, Routing, Scenario, Scheme, Simulatio
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow::FULL;
 
-/// 32 that send, one that receives, and one with the controller.
+/// 32 senders, one receiver, and one host with the controller.
 const STAR: Topology = Topology::Tree { arity: 34, levels: 1, up: 1 };
 const CONTROLLER: u32 = 33;
 
@@ -22,22 +22,22 @@ fn run(scenario: &Scenario) -> Report {
     report
 }
 
-/// (sum x)^2 / (n sum x^2) of the flows' goodputs: 1 if all are the same (Jain, Chiu and Hawe, 1984).
+/// (sum x)^2 / (n sum x^2) of the flows' goodputs: 1 if all are equal (Jain, Chiu and Hawe, 1984).
 fn jain(report: &Report, length: u64) -> f64 {
     let shares: Vec<f64> = report.flows.iter().map(|flow| flow.goodput(length).get() as f64).collect();
     let sum: f64 = shares.iter().sum();
     sum * sum / (shares.len() as f64 * shares.iter().map(|share| share * share).sum::<f64>())
 }
 
-/// Payload of all flows over what the receiver's link could have carried until the last of them had arrived.
+/// Payload of all flows divided by what the receiver's link could have carried until the last of them had arrived.
 fn goodput(scenario: &Scenario, report: &Report, length: u64) -> f64 {
     let last = report.flows.iter().filter_map(|flow| flow.received).max().unwrap();
     let bits = report.flows.len() as f64 * length as f64 * 8.0;
     bits / (scenario.rate.get() as f64 * last.get() as f64 / 1e9)
 }
 
-/// Nine tenths of the line as payload, of 0.9275 that headers leave, and as much fairness; with less than a fifth of the packets dropped
-/// that are without. Long flows use the link without it too, by sending each packet two and a half times, or nine times.
+/// Required: payload at nine tenths of the line rate (headers leave 0.9275), the same fairness, and less than a fifth of the drops without
+/// feedback. Long flows fill the link without feedback too, by sending each packet two and a half times, or nine times.
 #[test]
 fn feedback_incast_rates_are_fair_with_little_loss() {
     let length = 2 << 20;
@@ -54,7 +54,7 @@ fn feedback_incast_rates_are_fair_with_little_loss() {
     }
 }
 
-/// The same with other queues, other numbers of senders and other lengths: rates find what there is, they are made for no one number.
+/// With other queues, other numbers of senders and other lengths: rates adapt to the capacity and are not tuned to one number.
 #[test]
 fn feedback_incast_uses_nine_tenths_of_line() {
     for (senders, queue, length) in [
@@ -76,7 +76,7 @@ fn feedback_incast_uses_nine_tenths_of_line() {
     }
 }
 
-/// The first raise within ten round trips of the last packet of the others, and all of the link within forty.
+/// The first raise within ten round trips of the last packet of the others, and the full link rate within forty.
 #[test]
 fn feedback_rates_recover_after_congestion() {
     let mut flows: Vec<_> = (1..32).map(|host| Flow::new(host, 0, 1 << 20)).collect();
@@ -104,7 +104,7 @@ fn feedback_rates_recover_after_congestion() {
 }
 
 /// Two leaf switches of eight hosts, eight links from each to the one above; every host of the first sends to one of the second. With one
-/// way for each pair, some links get more pairs than others.
+/// route for each pair, some links get more pairs than others.
 fn two_leaves(length: u64) -> Scenario {
     let flows = (0..7).map(|host| Flow::new(host, host + 8, length)).collect();
     let mut scenario = Scenario::new(1)
@@ -121,8 +121,8 @@ fn ended(report: &Report) -> Nanos {
     report.flows.iter().filter_map(|flow| flow.received).max().unwrap()
 }
 
-/// Pairs that share a link by their numbers, and links beside it that nobody uses: the controller leads them there, packets wait less and
-/// all is over earlier. Nobody has to slow down for that.
+/// Pairs share a link by their numbers while parallel links are unused. The controller reroutes pairs to those: packets wait less and
+/// everything ends earlier, without slowing any sender down.
 #[test]
 fn feedback_controller_reroutes_around_congested_link() {
     let plain = run(&two_leaves(4 << 20));
@@ -132,13 +132,13 @@ fn feedback_controller_reroutes_around_congested_link() {
     assert!(report.waited.get() * 3 < plain.waited.get() * 2, "{} and {}", report.waited, plain.waited);
     assert!(ended(&report).get() * 4 < ended(&plain).get() * 3, "{} and {}", ended(&report), ended(&plain));
     assert!(report.dropped <= plain.dropped);
-    // Where every packet looks for itself, nobody has to be led.
+    // With adaptive routing there is nothing to reroute.
     let adaptive = run(&two_leaves(4 << 20).routing(Routing::Adaptive).controller(7));
     assert_eq!(adaptive.links.rerouted, 0);
 }
 
-/// A link at a quarter of the others' rate is below the limit of one half: it says so although its queue is short, and the pairs whose way
-/// it is on leave it.
+/// A link at a quarter of the others' rate is below the limit of one half: it reports that although its queue is short, and the pairs whose
+/// route contains it leave it.
 #[test]
 fn feedback_slow_link_reports_rate_and_is_avoided() {
     let two_leaves = |length| two_leaves(length).queue(256 << 10);
@@ -159,7 +159,7 @@ fn feedback_slow_link_reports_rate_and_is_avoided() {
             ended(&plain)
         );
         if plain.waited.get() == report.waited.get() {
-            // On nobody's way.
+            // On no pair's route.
             assert_eq!((report.links.active, ended(&report)), (0, ended(&plain)));
             continue;
         }
@@ -170,7 +170,7 @@ fn feedback_slow_link_reports_rate_and_is_avoided() {
     assert!(left > 0);
 }
 
-/// Packets that are late make their sender ask, and every link on the way answers.
+/// Late packets make their sender send an inquiry, and every link on the route answers.
 #[test]
 fn feedback_late_packets_cause_inquiry_and_answers() {
     let scenario = incast(Scheme::AdaptiveWindow, 512 << 10).queue(64 << 10).controller(CONTROLLER);
@@ -183,7 +183,7 @@ fn feedback_late_packets_cause_inquiry_and_answers() {
     assert_eq!(quiet.links, Default::default(), "where nothing is late nobody asks");
 }
 
-/// Half of all words about links are lost, those of hosts and those of links: rates still fall and rise, and everything arrives.
+/// Half of all messages about links are lost, those of hosts and those of links: rates still fall and rise, and everything arrives.
 #[test]
 fn e2_8_feedback_lost_messages_are_repeated() {
     for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
@@ -196,14 +196,14 @@ fn e2_8_feedback_lost_messages_are_repeated() {
         assert!(report.links.lost > 100 && !report.rates.is_empty(), "{scheme}: {:?}", report.links);
         assert!(report.dropped < plain.dropped, "{scheme}: {} and {}", report.dropped, plain.dropped);
     }
-    // None of them arrives: the same as no feedback at all but for what asking costs.
+    // 90 % loss of them: the same as no feedback at all, except for the cost of inquiries.
     let all = Conditions::default().loss(Loss::Independent(Probability::new(0.9).unwrap()));
     let scenario = incast(Scheme::AdaptiveWindow, 64 << 10).controller(CONTROLLER).control(all);
     assert_eq!(run(&scenario).failures(), 0);
 }
 
-/// What a host sends to a receiver whose rate is lowered leaves after all else: its other transfer is not slower than without the
-/// first one by more than that one's share.
+/// Packets to a receiver whose rate is lowered leave after all others: the sender's other transfer is slowed at most by the first one's
+/// share.
 #[test]
 fn feedback_slowed_receiver_delays_no_other() {
     let length = 1 << 20;

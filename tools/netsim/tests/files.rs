@@ -1,4 +1,4 @@
-//! Scenarios as YAML: what they may say, and what is said to those that may not.
+//! Scenarios as YAML: accepted files, and the errors for refused ones.
 
 use fpga_netmodel::{Delay, Loss, Order};
 use fpga_netsim::{BitRate, Scheme, Simulation, Topology, file};
@@ -55,7 +55,7 @@ fn scenario_minimal_file_parses() {
     assert_eq!(file::parse("incast.yaml", text).unwrap().flows.len(), 4);
 }
 
-/// Links tell of themselves as soon as somebody listens, and rates change.
+/// With a controller, links report their load, and rates change.
 #[test]
 fn scenario_controller_gets_link_feedback() {
     let text = "schema_version: 1\nscheme: selective\ntopology: {tree: {arity: 10, levels: 1}}\n\
@@ -80,7 +80,7 @@ fn scenario_controller_gets_link_feedback() {
     }
 }
 
-/// The whole model of impairments, and what hosts send under it arrives all the same.
+/// The whole model of impairments; all transfers arrive.
 #[test]
 fn scenario_every_impairment_has_key() {
     let delays = [
@@ -131,7 +131,7 @@ fn scenario_every_impairment_has_key() {
     }
 }
 
-/// Numbers that are possible alone, and too large together.
+/// Numbers that are valid alone, and too large together.
 #[test]
 fn scenario_absurd_sizes_are_refused_early() {
     for (topology, more, named) in [
@@ -150,7 +150,7 @@ fn scenario_absurd_sizes_are_refused_early() {
     assert!(error.contains(":5:1: traffic: ") && error.contains("100000000000 are allowed"), "{error}");
 }
 
-/// Mistakes whose place the parser does not know, and those that every key could have.
+/// Errors whose position the parser does not know, and those that every key could have.
 #[test]
 fn scenario_every_error_has_line() {
     for (text, named) in [
@@ -225,7 +225,7 @@ fn scenario_every_error_has_line() {
     }
 }
 
-/// Each wrong file with what its error has to name: file, line, key, and what is allowed.
+/// Each wrong file with the required content of its error: file, line, key, and allowed values.
 #[test]
 fn scenario_error_names_file_line_key_and_range() {
     let cases: [(&str, &str, &[&str]); 22] = [

@@ -1,4 +1,4 @@
-//! What remains of a link's goodput where packets are lost and overtake each other: the registry scheme with all its defaults.
+//! Goodput of a link with loss and reordering: the registry scheme with all its defaults.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
 use fpga_netmodel::{Conditions, Loss, Order, Probability};
@@ -14,7 +14,7 @@ fn goodput(scenario: &Scenario) -> u64 {
     report.flows[0].goodput(LENGTH).get()
 }
 
-/// The share at 0.5 % of loss and a disorder of 64, the least of some seeds.
+/// Fraction of the goodput at 0.5 % loss and a disorder of 64, the minimum of several seeds.
 fn share(op_entries: u32, one_way: Nanos) -> f64 {
     let mut sender = SenderConfig::default();
     sender.op_entries = op_entries;
@@ -29,7 +29,8 @@ fn share(op_entries: u32, one_way: Nanos) -> f64 {
     share
 }
 
-/// With the default op table on a link whose bandwidth-delay product is 32 packets; and on one where it is 390, which takes a larger table.
+/// With the default op table on a link whose bandwidth-delay product is 32 packets; and on one where it is 390, which requires a larger
+/// table.
 #[test]
 fn goodput_under_loss_and_disorder_stays_high() {
     assert!(share(SenderConfig::default().op_entries, Nanos::new(800)) >= 0.85);

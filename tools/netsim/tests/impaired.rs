@@ -1,4 +1,4 @@
-//! What the registry scheme reaches where packets are lost, reordered and far away.
+//! Performance of the registry scheme with loss, reordering and long distances.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
 use fpga_firmware::Incarnation;
@@ -17,7 +17,7 @@ fn run(scenario: &Scenario) -> Report {
     report
 }
 
-/// 10 GB/s, 800 ns one way, and room for the packets of many round trips.
+/// 10 GB/s, 800 ns one way, and space for the packets of many round trips.
 fn link(size: u64) -> Scenario {
     let mut sender = SenderConfig::default();
     sender.op_entries = 4096;
@@ -29,7 +29,7 @@ fn lossy(scenario: Scenario, loss: f64) -> Scenario {
     scenario.data(conditions).control(conditions)
 }
 
-/// A frame waits for company no longer than the packets take that may overtake it: 60 ns each.
+/// A frame is held back no longer than the packets take that may overtake it: 60 ns each.
 fn disorder(scenario: Scenario, degree: u32) -> Scenario {
     scenario.order(Order::Degree { degree, patience: Nanos::new(60 * u64::from(degree)) })
 }
@@ -97,10 +97,10 @@ fn receive_notify_saves_round_trip_at_every_hop_count() {
         assert_eq!(rows.len(), 8);
         let mut share = 0;
         for row in rows {
-            // The acknowledgement's way back and the notice's way there, with their own time on the link.
+            // The delay of the acknowledgement and that of the notice, with their own time on the link.
             let beyond = row.saved().saturating_sub(row.round_trip);
             assert!(row.saved() >= row.round_trip && beyond < Nanos::new(200), "{length} bytes: {row:?}");
-            // The longer the way, the more of the whole: up to two thirds.
+            // The saving is a larger fraction of longer paths: up to two thirds.
             let found = row.saved().get() * 1000 / row.told.get();
             assert!(found >= share, "{length} bytes: {row:?}");
             share = found;

@@ -1,4 +1,4 @@
-//! Every scheme on every topology: all of it arrives, the same way each time.
+//! Every scheme on every topology: everything arrives, and every run is the same.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
@@ -31,7 +31,7 @@ fn chance(fraction: f64) -> Probability {
     Probability::new(fraction).unwrap()
 }
 
-/// Everything that can go wrong on a link, to answers too.
+/// Every impairment of a link, for answers too.
 fn bad(scenario: Scenario) -> Scenario {
     let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::new(300) };
     let conditions = Conditions::default()
@@ -72,7 +72,7 @@ fn networks_every_topology_and_scheme_delivers() {
 
 #[test]
 fn networks_dropping_switches_deliver() {
-    // Not the receiver counter: it sends everything again for one packet, and so drops as much again, for ever.
+    // Not the receiver counter: it retransmits everything for one packet, and so drops as much again, forever.
     for scheme in SCHEMES.into_iter().filter(|scheme| *scheme != Scheme::ReceiverCounter) {
         let topology = Topology::Tree { arity: 17, levels: 1, up: 1 };
         let mut scenario =
@@ -99,7 +99,8 @@ fn networks_run_depends_on_scenario_only() {
     }
 }
 
-/// A link that loses everything, or all data, or all answers: no scheme hangs, each says so within its limits, and the sum of runs counts it.
+/// A link that loses everything, or all data, or all answers: no scheme hangs, each fails within its limits, and the sum of runs counts the
+/// failures.
 #[test]
 fn networks_total_loss_fails_every_flow_in_time() {
     let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
@@ -113,7 +114,8 @@ fn networks_total_loss_fails_every_flow_in_time() {
             assert_eq!(report.failures(), 1, "{name}");
             let error = report.flows[0].error.unwrap_or_else(|| panic!("{name}: {report:?}"));
             assert!(matches!(error, TransferError::Unanswered { .. }), "{name}: {error}");
-            // A second of silence ends a transfer. A receiver that goes on asking is not silent: it forgets who sends nothing after three.
+            // A second without packets ends a transfer. A receiver that keeps asking is not silent: it drops a sender that sends nothing
+            // after three seconds.
             let asks = scheme == Scheme::ReceiverWindow && data && !control;
             let most = Nanos::from_millis(if asks { 4100 } else { 1100 });
             assert!(report.ended <= most, "{name}: {}", report.ended);
@@ -128,8 +130,8 @@ fn networks_total_loss_fails_every_flow_in_time() {
     }
 }
 
-/// The longer nothing is heard, the longer a sender waits before it tries again: no scheme tries at an even pace that is faster than
-/// once in 64 round trips.
+/// The longer nothing is received, the longer a sender waits before it retries: no scheme retries at a constant interval shorter than 64
+/// round trips.
 #[test]
 fn networks_silence_backs_off() {
     let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
@@ -141,7 +143,7 @@ fn networks_silence_backs_off() {
     }
 }
 
-/// Both ways round a ring of even length are as short, so that a flow across gets two links' rate where it has both.
+/// Both directions around a ring of even length are equally short, so that a flow across gets the rate of two links.
 #[test]
 fn networks_adaptive_routing_uses_all_shortest_paths() {
     let scenario = Scenario::new(1).scheme(Scheme::Selective);

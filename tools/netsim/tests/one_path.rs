@@ -1,4 +1,4 @@
-//! One transfer over one path, against arithmetic.
+//! One transfer over one path, compared with arithmetic.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
@@ -16,7 +16,7 @@ fn report(scenario: &Scenario) -> Report {
     Simulation::new(scenario).unwrap().run().unwrap()
 }
 
-/// The only flow, when it was received, and when its sender knew.
+/// The only flow, its time of arrival, and its completion at the sender.
 fn run(scenario: &Scenario) -> (FlowReport, Nanos, Nanos) {
     let report = report(scenario);
     assert_eq!(report.failures(), 0, "{report:?}");
@@ -31,7 +31,7 @@ fn wire_bytes(length: u64) -> u64 {
     length + packets * per_packet + segments * (START_HEADER_LENGTH - DATA_HEADER_LENGTH) as u64
 }
 
-/// A path whose bandwidth-delay product is well below the op table's worth of packets, so that the link never waits.
+/// Path whose bandwidth-delay product is far below the op table's packets, so that the link never idles.
 fn in_order(length: u64, gbps: u64, delay: u64) -> Scenario {
     Scenario::new(length).rate(BitRate::from_gbps(gbps)).delay(Nanos::new(delay))
 }
@@ -63,11 +63,11 @@ fn path_receiver_completes_one_way_before_sender() {
     for length in LENGTHS {
         let scenario = in_order(length, 100, 1_000);
         let (_, received, completed) = run(&scenario);
-        // An acknowledgement's own time on the wire comes on top of the way, and the few that may be queued before it.
+        // Added to the delay: the acknowledgement's own time on the wire, and that of the few that may be queued before it.
         let lag = completed.saturating_sub(received).saturating_sub(scenario.delay);
         assert!(lag > Nanos::ZERO && lag < Nanos::new(50), "{length} bytes: {received}, {completed}");
 
-        // Told by the sender, the receiving application waits for the round trip.
+        // With notification by the sender, the receiving application waits for the round trip.
         let (_, told, completed) = run(&scenario.clone().notify(Notify::Sender));
         assert!(told > completed, "{length} bytes: {told}");
         let extra = told.saturating_sub(received);
@@ -82,7 +82,7 @@ fn path_small_op_table_acts_as_window() {
     sender.ops_per_destination = 64;
     let scenario = in_order(4 << 20, 100, 10_000).sender(sender);
     let (flow, ..) = run(&scenario);
-    // One eighth of the table is kept for regular commands: 56 packets of 512 bytes per round trip of 20 us.
+    // One eighth of the table is reserved for regular commands: 56 packets of 512 bytes per round trip of 20 us.
     let window = BitRate::of(56 * 512, Nanos::from_micros(20));
     let goodput = flow.goodput(4 << 20);
     assert!(goodput <= window, "{goodput} above {window}");
@@ -100,7 +100,7 @@ fn path_same_seed_repeats_run_other_seed_differs() {
     assert_ne!(first, random(8));
     assert_eq!(first.flows[0].packets, 1954);
     assert!(first.hosts[1].escape_high_water > 0, "some packet comes before its segment's first: {first:?}");
-    // Disorder costs time, but nothing is lost: only what the escape buffer had no room for is sent again.
+    // Reordering costs time, but nothing is lost: only packets without a slot in the escape channel are retransmitted.
     let (straight, ..) = run(&in_order(1_000_000, 100, 1_000));
     assert!(first.flows[0].received > straight.received);
 }

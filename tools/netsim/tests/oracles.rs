@@ -1,4 +1,4 @@
-//! What arithmetic says of the schemes, without any parameter to tune.
+//! Arithmetic results for the schemes, without any parameter to tune.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
@@ -16,13 +16,13 @@ fn run(scenario: &Scenario) -> FlowReport {
     report.flows[0]
 }
 
-/// 10 GB/s and 800 ns one way: about 31 packets per round trip. Data alone is lost, as in document 004.
+/// 10 GB/s and 800 ns one way: about 31 packets per round trip. Only data is lost, as in document 004.
 fn path(packets: u64, loss: f64) -> Scenario {
     let conditions = Conditions::default().loss(Loss::Independent(Probability::new(loss).unwrap()));
     Scenario::new(packets * PACKET).rate(BitRate::from_gbps(80)).delay(Nanos::new(800)).data(conditions)
 }
 
-/// Mean of packets sent over packets needed, and its standard error.
+/// Mean of packets sent divided by packets needed, and its standard error.
 fn ratio(scheme: Scheme, packets: u64, loss: f64, seeds: u32) -> (f64, f64) {
     let found: Vec<f64> = (0..seeds)
         .map(|seed| {
@@ -45,12 +45,12 @@ fn oracle_receiver_counter_takes_expected_rounds() {
         let (mean, error) = ratio(Scheme::ReceiverCounter, packets, loss, seeds);
         let expected = (1.0 - loss).powf(f64::from(u32::try_from(packets).unwrap())).recip();
         println!("{packets} packets, loss {loss}: {mean:.3} +- {:.3}, expected {expected:.3}", 1.96 * error);
-        // The 95 % confidence interval: the seeds are fixed, so this holds or it does not.
+        // The 95 % confidence interval: the seeds are fixed, so the test is deterministic.
         assert!((mean - expected).abs() <= 1.96 * error, "{mean} +- {error}, not {expected}");
     }
 }
 
-/// No scheme can do with fewer packets than N / (1-p) on average.
+/// No scheme can succeed with fewer packets than N / (1-p) on average.
 #[test]
 fn oracle_no_scheme_sends_fewer_than_loss_requires() {
     let schemes = [
@@ -77,7 +77,7 @@ fn oracle_no_scheme_sends_fewer_than_loss_requires() {
     }
 }
 
-/// A window of W packets and a round trip of R: at most W packets per R, and close to it where the link would take more.
+/// A window of W packets and a round trip of R: at most W packets per R, and close to it if the link could carry more.
 #[test]
 fn oracle_sender_window_is_limited_by_window_per_round_trip() {
     for window in [1, 8, 16, 32] {
@@ -98,8 +98,8 @@ fn oracle_sender_window_is_limited_by_window_per_round_trip() {
     }
 }
 
-/// Nothing lost and nothing overtaken, and a window as wide as the round trip: N packets, and the time is the request's round trip, the
-/// packets' own and the way.
+/// No loss, no reordering, and a window as wide as the round trip: N packets, and the time is the request's round trip, the packets' own
+/// time and the delay.
 #[test]
 fn oracle_receiver_window_loss_free_sends_each_packet_once() {
     for credit in [false, true] {

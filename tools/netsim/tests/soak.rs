@@ -1,4 +1,4 @@
-//! Ten thousand random transfers; a million of them is `cargo xtask soak`.
+//! Ten thousand random transfers; `cargo xtask soak` runs a million.
 #![expect(clippy::panic, reason = "a test that cannot go on may as well stop")]
 
 use fpga_netsim::soak::{FaultMix, SoakOptions, SoakTotals};
@@ -39,12 +39,12 @@ fn soak_ten_thousand_transfers_keep_invariants() {
 #[test]
 fn soak_op_numbers_and_transfer_ids_wrap_with_delayed_packets() {
     let tally = run(FaultMix::DelayedDuplicates, 10_000, 2048, 1);
-    // Nothing else could be the reason: no side is started anew, and nobody is silent.
+    // No other reason is possible: no side restarts, and no side stops sending.
     assert_eq!(tally.completed + tally.deadline, 10_000, "{tally:?}");
     assert_eq!(tally.gentle_completed, tally.gentle, "{tally:?}");
     assert!(tally.gentle > 5_000 && tally.deadline > 500, "{tally:?}");
     assert!(tally.duplicated > 10_000 && tally.stale > 10_000, "{tally:?}");
-    // In every round whose transfers do not end before they begin, ids go round their end; and numbers come back by the thousand.
+    // In every round whose transfers do not end before they begin, ids wrap; and thousands of numbers are reused.
     assert!(tally.ids_wrapped * 500 >= tally.gentle, "{tally:?}");
     assert!(tally.numbers_reused > 25_000, "{tally:?}");
 }
@@ -60,7 +60,7 @@ fn soak_result_is_independent_of_threads() {
     assert_eq!(soak(1), soak(3));
 }
 
-/// Rounds in which a copy of a first packet that had given its op number back was registered, and held the only entry: all others were
+/// Rounds in which a copy of a start packet that had released its op number was registered, and held the only entry: all others were
 /// refused, and regular commands took turns before it until it was given up.
 #[test]
 fn soak_holder_of_only_entry_makes_progress() {

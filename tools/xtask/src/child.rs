@@ -1,4 +1,4 @@
-//! Child processes that do not outlive the rig.
+//! Child processes that do not outlive the test rig.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often a process that should end is looked at: waiting for its end with a limit would take a thread, or a signal handler of this
+/// Time between two polls of a process that should end: a blocking wait with a limit would need a thread, or a signal handler in this
 /// process.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why a program did not do its work.
+/// Reasons why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ToolError {
     /// It could not be started.
@@ -21,28 +21,28 @@ pub(crate) enum ToolError {
     /// It failed.
     #[error("{program} failed ({status}): {said}")]
     Failed { program: String, status: ExitStatus, said: String },
-    /// It could not be watched.
+    /// Its status could not be read.
     #[error("{program}: {source}")]
     Watch { program: String, source: io::Error },
 }
 
-/// How much of what a program says on standard error is kept: its end.
+/// Maximum number of bytes of a program's standard error that are kept, from its end.
 const MAX_STDERR_BYTES: usize = 64 << 10;
 
-/// A running program that is killed when this is dropped, and also when this process dies without dropping anything.
+/// Running program that is killed when this is dropped, and also when this process ends without dropping anything.
 #[derive(Debug)]
 pub(crate) struct ChildGuard {
     name: &'static str,
     child: Child,
-    /// Reads standard error all the time, so that the program never waits for room in the pipe.
+    /// Reads standard error all the time, so that the program never blocks on a full pipe.
     listener: Option<JoinHandle<Vec<u8>>>,
 }
 
 impl ChildGuard {
-    /// Starts `command` under a name for messages. Its parent is the calling thread, which must live as long as it should.
+    /// Starts `command` under a name for messages. Its parent is the calling thread, which must outlive it.
     pub(crate) fn spawn(name: &'static str, command: &Command) -> Result<Self, ToolError> {
-        // Signal 9 at the death of the parent can be asked for only between fork and exec, which in safe Rust is another
-        // program's job. Without that program (it is part of every Debian) only the drop kills.
+        // Signal 9 at the death of the parent can be requested only between fork and exec, which safe Rust leaves to another program.
+        // Without that program (it is part of every Debian) only the drop kills.
         let mut tied = match on_path("setpriv") {
             Some(setpriv) => {
                 let mut tied = Command::new(setpriv);
@@ -72,7 +72,7 @@ impl ChildGuard {
         &mut self.child
     }
 
-    /// Whether it has ended, and how.
+    /// Returns the exit status if it has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, ToolError> {
         self.child.try_wait().map_err(|source| ToolError::Watch { program: self.name.to_owned(), source })
     }
@@ -104,21 +104,21 @@ impl ChildGuard {
         Ok(status)
     }
 
-    /// Sends it a signal. It may have ended meanwhile: waiting tells. Its id cannot have been given away before that.
+    /// Sends it a signal. It may have ended meanwhile, which a wait shows. Its process id cannot be reused before that wait.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Ends it without asking.
+    /// Kills it.
     pub(crate) fn kill(&mut self) {
         // Both fail only for a process that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Ends it, and tells what it said on standard error; the first time.
+    /// Ends it, and returns its standard error; only the first time.
     pub(crate) fn stderr_text(&mut self) -> String {
         self.kill();
         let text = self.listener.take().and_then(|listener| listener.join().ok()).unwrap_or_default();
@@ -126,11 +126,11 @@ impl ChildGuard {
     }
 }
 
-/// The end of a stream.
+/// Reads the end of a stream.
 fn last_of(mut stream: impl Read) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut piece = [0; 4096];
-    // What cannot be read is not there to be shown.
+    // A read error ends the text.
     while let Ok(count @ 1..) = stream.read(&mut piece) {
         kept.extend_from_slice(piece.get(..count).unwrap_or_default());
         let surplus = kept.len().saturating_sub(MAX_STDERR_BYTES);
@@ -145,7 +145,7 @@ impl Drop for ChildGuard {
     }
 }
 
-/// Runs `command` to its end and returns what it printed.
+/// Runs `command` to its end and returns its output.
 pub(crate) fn output(command: &mut Command) -> Result<String, ToolError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -159,17 +159,17 @@ pub(crate) fn output(command: &mut Command) -> Result<String, ToolError> {
     Err(ToolError::Failed { program, status: output.status, said })
 }
 
-/// The last lines of a text.
+/// Last lines of a text.
 pub(crate) fn tail(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     let rest = lines.get(lines.len().saturating_sub(count)..).unwrap_or_default();
     rest.join("\n")
 }
 
-/// Where a program lies, if it is on the path.
+/// Path of a program, if it is on the search path.
 pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    // Not everybody has the administrator's folders on the path.
+    // The search path of a user may lack the administrator's folders.
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: every fuzz target for a while.
+//! `cargo xtask fuzz`: runs every fuzz target for a limited time.
 //!
-//! The targets are those that tests/fuzz lists; there is nothing to add here for a new one. What a run finds on its way goes
-//! to a scratch corpus in the target folder, so that the committed one changes only when somebody means it to.
+//! The targets are those that tests/fuzz lists; a new one needs no change here. Inputs that a run finds go to a scratch corpus in the
+//! target folder, so that the committed one changes only intentionally.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ pub(crate) struct Options {
     targets: Vec<String>,
 }
 
-/// Why fuzzing did not go well.
+/// Reasons why fuzzing failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FuzzError {
-    /// No nightly compiler.
+    /// There is no nightly compiler.
     #[error("the sanitizers need a nightly compiler, and there is none: rustup toolchain install nightly")]
     NoNightly,
-    /// No `cargo fuzz`.
+    /// There is no `cargo fuzz`.
     #[error("cargo-fuzz is missing: cargo install --locked cargo-fuzz")]
     NoCargoFuzz,
-    /// No such target.
+    /// There is no such target.
     #[error("there is no fuzz target {wanted}; there are: {}", known.join(", "))]
     NoTarget { wanted: String, known: Vec<String> },
     /// A program could not be started, or failed before it fuzzed.
@@ -46,7 +46,7 @@ pub(crate) enum FuzzError {
 
 const FUZZ_FOLDER: &str = "tests/fuzz";
 
-/// Runs the targets one after the other; goes on after a failure.
+/// Runs the targets one after the other; continues after a failure.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), FuzzError> {
     if !succeeds(nightly(root).arg("--version")) {
         return Err(FuzzError::NoNightly);
@@ -65,7 +65,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), FuzzError> {
         println!("=== fuzz {target}: {} s", options.seconds);
         let status = nightly(root)
             .args(["fuzz", "run", "--fuzz-dir", FUZZ_FOLDER, target])
-            // libFuzzer writes what it finds to the first folder and only reads the others.
+            // libFuzzer writes new inputs to the first folder and only reads the others.
             .arg(&found)
             .args(committed.is_dir().then_some(&committed))
             .arg("--")
@@ -79,7 +79,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), FuzzError> {
     if failed.is_empty() { Ok(()) } else { Err(FuzzError::Found(failed)) }
 }
 
-/// The targets that were asked for: all of them, or those named, each once.
+/// Requested targets: all of them, or those named, each once.
 fn choose<'a>(known: &'a [String], wanted: &[String]) -> Result<Vec<&'a str>, FuzzError> {
     for name in wanted {
         if !known.contains(name) {
@@ -105,8 +105,8 @@ fn failure(what: &str, reason: &str) -> FuzzError {
     FuzzError::Failed { what: what.to_owned(), reason: reason.to_owned() }
 }
 
-/// Cargo's nightly, in the workspace. Through rustup by name: under `cargo xtask` the environment names the compiler and the
-/// toolchain that built this program, and they would win over `+nightly`.
+/// Cargo's nightly, in the workspace. It is run through rustup by name: under `cargo xtask` the environment names the compiler and the
+/// toolchain that built this program, which would override `+nightly`.
 fn nightly(root: &Path) -> Command {
     let mut command = Command::new("cargo");
     command.arg("+nightly").current_dir(root);
@@ -120,7 +120,7 @@ fn succeeds(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Where inputs go that a run finds on its way.
+/// Folder for inputs that a run finds.
 fn scratch(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
     root.join(target).join("fuzz-corpus")

@@ -1,6 +1,6 @@
-//! `cargo xtask graph`: which package of the workspace depends on which, and whether every arrow points the design's way.
+//! `cargo xtask graph`: dependencies between the packages of the workspace, and a check that each of them is permitted.
 //!
-//! What is drawn comes from `cargo metadata`, so it cannot be out of date. What is allowed stands in [`LAYERS`].
+//! The graph comes from `cargo metadata`, so it cannot be out of date. [`LAYERS`] lists the permitted dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,10 +17,10 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// Every package of ours, from the bottom up, and those that it may depend on directly. What a package may use, those above
-/// it may use too, which [`allowed`] adds: a package that joins two others names them with it.
+/// Packages of the workspace from the bottom up, with the permitted direct dependencies. Permission is transitive, which [`allowed`] adds:
+/// a package that joins two others names them with it.
 ///
-/// `ring`, `protocol` and `pci` do not see each other: they meet in `driver`. The card knows nothing of the driver but the state machines
+/// `ring`, `protocol` and `pci` do not depend on each other: they meet in `driver`. Of the driver, the card knows only the state machines
 /// in `protocol`, which are the specification of its network interface.
 const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-input", &[]),
@@ -29,7 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-firmware", &["fpga-registers"]),
     ("fpga-ring", &["fpga-registers"]),
     ("fpga-netmodel", &["fpga-firmware"]),
-    // Tests of the state machines send packets through the model of a network.
+    // Tests of the state machines send packets through the network model.
     ("fpga-protocol", &["fpga-firmware", "fpga-netmodel"]),
     ("fpga-card", &["fpga-protocol", "fpga-input"]),
     ("fpga-host", &["fpga-registers"]),
@@ -45,21 +45,21 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-examples", &["fpga-driver", "fpga-frames", "fpga-register-map"]),
 ];
 
-/// Why there is no picture, or why it is wrong.
+/// Reasons why there is no graph, or why it is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GraphError {
     /// Cargo could not be run or failed.
     #[error("cargo metadata: {0}")]
     Cargo(String),
-    /// Cargo answered something else.
+    /// Cargo's answer is not the expected JSON.
     #[error("cargo metadata printed something unexpected: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// Arrows the wrong way, or packages without a place.
+    /// There are forbidden dependencies, or packages without a layer.
     #[error("{}\nthe design's direction stands in tools/xtask/src/graph.rs (LAYERS)", .0.join("\n"))]
     Wrong(Vec<String>),
 }
 
-/// The part of `cargo metadata` that is used.
+/// Part of `cargo metadata` that is used.
 #[derive(Debug, Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -79,10 +79,10 @@ struct Dependency {
     optional: bool,
 }
 
-/// What one package uses of ours, and how.
+/// Workspace packages that one package uses, and the kind of use.
 type Uses = BTreeMap<String, &'static str>;
 
-/// Prints the picture, unless only asked to check, and fails if an arrow points the wrong way.
+/// Prints the graph, unless only a check is requested, and fails if a dependency is forbidden.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GraphError> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--format-version", "1", "--no-deps"])
@@ -100,7 +100,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GraphError> {
     if wrong.is_empty() { Ok(()) } else { Err(GraphError::Wrong(wrong)) }
 }
 
-/// The packages of the workspace and what they use of each other.
+/// Packages of the workspace and their dependencies on each other.
 fn graph(metadata: &Metadata) -> BTreeMap<String, Uses> {
     let ours: BTreeSet<&str> = metadata.packages.iter().map(|package| package.name.as_str()).collect();
     let uses = |package: &Package| {
@@ -112,7 +112,7 @@ fn graph(metadata: &Metadata) -> BTreeMap<String, Uses> {
                 (None, true) => "optional",
                 (None, false) => "",
             };
-            // One that is used by the code itself and by its tests is listed twice: the shorter word is the stronger use.
+            // A package used by both the code and its tests is listed twice: the shorter word is the stronger use.
             let entry = uses.entry(dependency.name.clone()).or_insert(how);
             if how.len() < entry.len() {
                 *entry = how;
@@ -123,7 +123,7 @@ fn graph(metadata: &Metadata) -> BTreeMap<String, Uses> {
     metadata.packages.iter().map(|package| (package.name.clone(), uses(package))).collect()
 }
 
-/// Everything that `package` may depend on; `None` if it has no place in the design.
+/// All permitted dependencies of `package`; `None` if it has no layer.
 fn allowed(package: &str) -> Option<BTreeSet<&'static str>> {
     let (_, direct) = LAYERS.iter().find(|(name, _)| *name == package)?;
     let mut all = BTreeSet::new();
@@ -149,8 +149,8 @@ fn violations(graph: &BTreeMap<String, Uses>) -> Vec<String> {
     wrong
 }
 
-/// One line per package, from the bottom up: what it uses directly. What is reached through another one that is listed is left
-/// out, as in any drawing of layers.
+/// One line per package, from the bottom up, with its direct dependencies. Dependencies that are reached through another listed one are
+/// left out, as usual in layer diagrams.
 fn picture(graph: &BTreeMap<String, Uses>) -> String {
     let order = |name: &str| LAYERS.iter().position(|(other, _)| *other == name).unwrap_or(LAYERS.len());
     let mut names: Vec<&String> = graph.keys().collect();
@@ -167,13 +167,13 @@ fn picture(graph: &BTreeMap<String, Uses>) -> String {
             .map(|(used, how)| if how.is_empty() { used.clone() } else { format!("{used} ({how})") })
             .collect();
         let arrow = if list.is_empty() { "" } else { "-> " };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", format!("{name:width$} {arrow}{}", list.join(", ")).trim_end());
     }
     text
 }
 
-/// Whether another of `uses`, at least as strong, leads to `used` too.
+/// Returns whether another of `uses`, at least as strong, also leads to `used`.
 fn reached_otherwise(graph: &BTreeMap<String, Uses>, uses: &Uses, used: &str, how: &str) -> bool {
     let strong = |other: &str| other.is_empty() || other == how;
     let mut seen = BTreeSet::new();
@@ -183,7 +183,7 @@ fn reached_otherwise(graph: &BTreeMap<String, Uses>, uses: &Uses, used: &str, ho
         .map(|(name, _)| name.as_str())
         .collect();
     while let Some(name) = open.pop() {
-        // What a package's tests use does not come with the package.
+        // Dependencies of a package's tests do not come with the package.
         let Some(below) = graph.get(name).filter(|_| seen.insert(name)) else { continue };
         for (next, _) in below.iter().filter(|(_, how)| how.is_empty()) {
             if next == used {
@@ -199,7 +199,7 @@ fn reached_otherwise(graph: &BTreeMap<String, Uses>, uses: &Uses, used: &str, ho
 mod tests {
     use super::*;
 
-    /// A package, and what it uses: name and kind, as cargo prints them.
+    /// Package and its dependencies: name and kind, as cargo prints them.
     type Arrows<'a> = (&'a str, &'a [(&'a str, Option<&'a str>)]);
 
     fn metadata(arrows: &[Arrows<'_>]) -> BTreeMap<String, Uses> {

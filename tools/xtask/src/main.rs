@@ -1,4 +1,4 @@
-//! Everything that continuous integration does, runnable by hand.
+//! Tasks of continuous integration, which can also be run locally.
 
 #![forbid(unsafe_code)]
 
@@ -70,7 +70,7 @@ enum Command {
     Ci,
 }
 
-/// What a task can fail with. Each says what to do.
+/// Reasons why a task fails. Each message states what to do.
 #[derive(Debug, thiserror::Error)]
 enum TaskError {
     #[error(transparent)]
@@ -116,7 +116,7 @@ impl TaskError {
     }
 }
 
-/// Root of the workspace, from where this package lies: tools/xtask.
+/// Root of the workspace, relative to this package in tools/xtask.
 fn workspace_root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().nth(2).unwrap_or(package).to_path_buf()
@@ -131,7 +131,7 @@ fn ci(root: &Path) -> Result<(), TaskError> {
     if status.success() { Ok(()) } else { Err(TaskError::Ci(status)) }
 }
 
-/// A program of its own, because this one must build even where generated code does not.
+/// A separate program, because this one must build even if generated code does not.
 fn soak(root: &Path, arguments: &[String]) -> Result<(), TaskError> {
     let path = PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let status = std::process::Command::new(&path)
@@ -143,7 +143,7 @@ fn soak(root: &Path, arguments: &[String]) -> Result<(), TaskError> {
     if status.success() { Ok(()) } else { Err(TaskError::Soak(status)) }
 }
 
-/// A test that is given more frames than usual.
+/// A test with more frames than usual.
 fn streams(root: &Path, frames: u64, seed: u64, in_process: bool) -> Result<(), TaskError> {
     let (package, test) = if in_process { ("fpga-frames", "soak") } else { ("fpgactl", "streams") };
     let path = PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

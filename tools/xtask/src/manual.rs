@@ -1,8 +1,8 @@
-//! `cargo xtask manual`: the manual as a book, by mdBook.
+//! `cargo xtask manual`: builds the manual as a book, with mdBook.
 //!
-//! Pages link to what lies beside them in the repository: tests, examples, register maps, other documents. In a book these links have to
-//! lead somewhere, too. So the book is made of a copy of that part of the tree which the pages link to, in the folders where it lies:
-//! documents become chapters, and mdBook copies everything else as it is. Afterwards every link of the finished pages is followed.
+//! Pages link to files beside them in the repository: tests, examples, register maps, other documents. These links have to work in the
+//! book, too. So the book is built from a copy of the linked part of the tree, in the same folders: documents become chapters, and mdBook
+//! copies everything else unchanged. Afterwards every link of the finished pages is checked.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,13 +11,13 @@ use std::process::Command;
 
 use crate::child::{ToolError, on_path, output};
 
-/// The manual's folder.
+/// Folder of the manual.
 const DOCS: &str = "docs";
-/// The list of its chapters.
+/// List of its chapters.
 const SUMMARY: &str = "SUMMARY.md";
-/// What mdBook is told.
+/// Settings of mdBook.
 const SETTINGS: &str = "book.toml";
-/// The book begins with this, which is the only chapter that mdBook writes twice.
+/// First page of the book, the only chapter that mdBook writes twice.
 const OVERVIEW: &str = "README.md";
 
 /// What the task takes.
@@ -28,26 +28,26 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
-/// Why there is no book, or why it is no good.
+/// Reasons why there is no book, or why it is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManualError {
-    /// This machine cannot do it.
+    /// mdBook is missing on this machine.
     #[error("mdbook is not there: cargo install mdbook --no-default-features")]
     NoMdbook,
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// A file.
+    /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    /// Links of the book that lead nowhere.
+    /// Links of the book lead nowhere.
     #[error("links that lead nowhere: {}", .0.join("; "))]
     Broken(Vec<String>),
 }
 
 impl ManualError {
     pub(crate) const fn exit_status(&self) -> u8 {
-        // As of a package: neither good nor bad.
+        // The exit status of a skipped task, as for a package.
         if matches!(self, Self::NoMdbook) { 3 } else { 1 }
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), ManualError> {
     Ok(())
 }
 
-/// Copies the manual, and what it links to, from `root` to `stage`. Returns how many chapters there are.
+/// Copies the manual, and the files it links to, from `root` to `stage`. Returns the number of chapters.
 fn gather(root: &Path, stage: &Path) -> Result<usize, ManualError> {
     let read = |path: &Path| fs::read_to_string(root.join(path)).map_err(at(path));
     let docs = Path::new(DOCS);
@@ -81,7 +81,7 @@ fn gather(root: &Path, stage: &Path) -> Result<usize, ManualError> {
     let known = reached(root)?;
     known.iter().try_for_each(|path| copy(&root.join(path), &stage.join(path)))?;
     let mut text = format!("# Summary\n\n[Overview]({OVERVIEW})\n\n");
-    // Titles stay; places are seen from above.
+    // Titles stay; paths become relative to the root.
     for line in summary.lines().filter(|line| *line != "# Summary") {
         text += &line.replace("](", &format!("]({DOCS}/"));
         text.push('\n');
@@ -99,7 +99,7 @@ fn gather(root: &Path, stage: &Path) -> Result<usize, ManualError> {
     Ok(known.iter().filter(|path| is_page(path)).count())
 }
 
-/// The pages of the manual, the project's first one, and every file that they link to or pages among those do.
+/// Pages of the manual, the project's first page, and every file that they or linked pages link to.
 pub(crate) fn reached(root: &Path) -> Result<BTreeSet<PathBuf>, ManualError> {
     let read = |path: &Path| fs::read_to_string(root.join(path)).map_err(at(path));
     let docs = Path::new(DOCS);
@@ -122,7 +122,7 @@ pub(crate) fn reached(root: &Path) -> Result<BTreeSet<PathBuf>, ManualError> {
     Ok(known)
 }
 
-/// Links of the pages below `folder` that lead to no file there.
+/// Links of the pages below `folder` to missing files.
 pub(crate) fn lost(folder: &Path) -> Result<Vec<String>, ManualError> {
     let mut lost = Vec::new();
     let mut pages = Vec::new();
@@ -153,7 +153,7 @@ fn is_page(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "md")
 }
 
-/// Links of a text in Markdown to files, without the part behind `#`.
+/// Links of a Markdown text to files, without the part after `#`.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).filter_map(|(target, _)| {
         let file = target.split('#').next().unwrap_or_default();
@@ -161,7 +161,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A path without `..`; `None` if it leads out of the repository.
+/// Path without `..`; `None` if it leads out of the repository.
 fn resolved(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -175,7 +175,7 @@ fn resolved(path: &Path) -> Option<PathBuf> {
     Some(plain)
 }
 
-/// Links of finished pages to files that are not there.
+/// Links of finished pages to missing files.
 fn broken(book: &Path) -> Result<Vec<String>, ManualError> {
     let mut broken = Vec::new();
     let mut folders = vec![book.to_owned()];
@@ -186,7 +186,7 @@ fn broken(book: &Path) -> Result<Vec<String>, ManualError> {
                 folders.push(path);
                 continue;
             }
-            // All pages in one, for printing: its links are those of the pages, seen from elsewhere.
+            // All pages in one, for printing: its links are those of the pages, relative to another folder.
             let name = path.file_name().unwrap_or_default();
             if path.extension().is_none_or(|extension| extension != "html")
                 || name == "print.html"
@@ -237,12 +237,12 @@ mod tests {
         for file in ["book.toml", "docs/complaints.md", "ARCHITECTURE.md", "examples/unit_test_your_app.rs"] {
             assert!(stage.path().join(file).is_file(), "{file}");
         }
-        // Every page is a chapter, and no chapter is missing: mdBook would make an empty one of it.
+        // Every page is a chapter, and no chapter is missing: mdBook would create an empty page for a missing one.
         let summary = fs::read_to_string(stage.path().join(SUMMARY)).unwrap();
         let listed: Vec<&str> = links(&summary).collect();
         assert_eq!(listed.len(), chapters, "{summary}");
         assert!(listed.iter().all(|page| stage.path().join(page).is_file()), "{summary}");
-        // What is listed is told from where it lies; the pages themselves lose nothing.
+        // Broken links are reported relative to the listed page; the staged pages have none.
         assert_eq!(lost(stage.path()).unwrap(), Vec::<String>::new());
         fs::remove_file(stage.path().join("docs/doctor.md")).unwrap();
         assert!(lost(stage.path()).unwrap().contains(&"docs/README.md: doctor.md".to_owned()));

@@ -1,12 +1,12 @@
 //! Two cards in two network namespaces, and a kernel between them that drops packets.
 //!
-//! Each namespace has one end of a pair of virtual Ethernet interfaces and a process that serves a simulated card with a link by
-//! UDP. The kernel's packet filter (nftables) drops a share of the datagrams at random, where they arrive, and counts what it
-//! saw and dropped. A third process drives both cards: it sends transfers both ways, and compares every byte. What is checked
-//! besides: that the kernel did drop packets of both ways, and that no datagram reached a card that the filter did not let through.
-//! Then frame streams go from one namespace to the other ([`streams`]).
+//! Each namespace has one end of a pair of virtual Ethernet interfaces and a process that serves a simulated card with a UDP link. The
+//! kernel's packet filter (nftables) drops a fraction of the datagrams at random, where they arrive, and counts datagrams seen and dropped.
+//! A third process drives both cards: it sends transfers in both directions, and compares every byte. Further checks: the kernel dropped
+//! packets in both directions, and no datagram reached a card that the filter did not pass. Then frame streams run from one namespace to
+//! the other ([`streams`]).
 //!
-//! Creating namespaces takes root. Everything that was made is gone afterwards: namespaces take their interfaces and filters along.
+//! Creating namespaces requires root. Everything is removed afterwards: interfaces and filters end with their namespaces.
 
 mod streams;
 
@@ -19,12 +19,12 @@ use serde::Deserialize;
 
 use crate::child::{ChildGuard, ToolError, on_path, output};
 
-/// How long a served card may take to end after it was asked to.
+/// Timeout for a served card to end after a request.
 const END: Duration = Duration::from_secs(10);
 const PORT: u16 = 7000;
-/// The ports from there on whose datagrams are dropped.
+/// Number of ports from there on whose datagrams are dropped.
 const PORTS: u16 = 10;
-/// A network for tests between machines (RFC 2544), which nobody's routes lead to.
+/// Network for tests between machines (RFC 2544), which is never routed.
 const NETWORK: &str = "198.18.0";
 
 /// What the task takes.
@@ -41,40 +41,40 @@ pub(crate) struct Options {
     fpgactl: Option<PathBuf>,
 }
 
-/// Why it did not go well.
+/// Reasons why the task fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetnsError {
-    /// This machine cannot do it.
+    /// This machine lacks a requirement.
     #[error("this machine cannot do it: {what}; {remedy}")]
     MissingRequirement { what: String, remedy: &'static str },
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// Somewhere for sockets and statistics.
+    /// No folder for sockets and statistics could be created.
     #[error("temporary folder: {0}")]
     Folder(std::io::Error),
     /// A card could not be served.
     #[error("node {node}: the card was not served: {said}")]
     NotServed { node: usize, said: String },
-    /// What a program printed is not what it prints.
+    /// A program printed unexpected output.
     #[error("{program} printed what cannot be read: {source}")]
     Unreadable { program: &'static str, source: serde_json::Error },
-    /// A card's process did not end well.
+    /// A card's process failed.
     #[error("node {node}: the process that served the card ended badly ({how})")]
     Ended { node: usize, how: String },
-    /// Something else than expected came out.
+    /// The results are wrong.
     #[error("{0}")]
     Wrong(String),
 }
 
 impl NetnsError {
     pub(crate) const fn exit_status(&self) -> u8 {
-        // As of the virtual machines: neither good nor bad.
+        // The exit status of a skipped task, as for the virtual machines.
         if matches!(self, Self::MissingRequirement { .. }) { 3 } else { 1 }
     }
 }
 
-/// What `transfer --json` says that is wanted here.
+/// Fields of `transfer --json` that are used.
 #[derive(Debug, Deserialize)]
 struct Transfer {
     bytes: u64,
@@ -87,7 +87,7 @@ struct Transfer {
     leftovers: u64,
 }
 
-/// What `card serve --stats` says that is wanted here.
+/// Fields of `card serve --stats` that are used.
 #[derive(Debug, Deserialize)]
 struct Served {
     link: Link,
@@ -101,14 +101,14 @@ struct Link {
     strangers: u64,
 }
 
-/// Datagrams as the kernel's filter counted them.
+/// Datagrams counted by the kernel's filter.
 #[derive(Debug, Clone, Copy, Default)]
 struct Filtered {
     seen: u64,
     dropped: u64,
 }
 
-/// A network namespace, deleted when this is dropped.
+/// Network namespace, deleted when this is dropped.
 #[derive(Debug)]
 struct Namespace(String);
 
@@ -119,14 +119,14 @@ impl Namespace {
         Ok(Self(name))
     }
 
-    /// A program inside.
+    /// Program to run inside the namespace.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0]).arg(program);
         command
     }
 
-    /// Its end of the wire, ready for use, and the filter.
+    /// Sets up its end of the link, and the filter.
     fn set_up(&self, interface: &str, address: &str, drop: u32) -> Result<(), ToolError> {
         ip(&["-n", &self.0, "address", "add", &format!("{address}/24"), "dev", interface])?;
         ip(&["-n", &self.0, "link", "set", interface, "up"])?;
@@ -171,7 +171,7 @@ fn ip(args: &[&str]) -> Result<(), ToolError> {
 
 fn drop_text(_: String) {}
 
-/// A card that is served inside a namespace.
+/// Card that is served inside a namespace.
 #[derive(Debug)]
 struct Card {
     node: usize,
@@ -191,7 +191,7 @@ impl Card {
         let mut process = ChildGuard::spawn("fpgactl card serve", &command)?;
         let mut line = String::new();
         if let Some(stdout) = process.parts().stdout.take() {
-            // A card that cannot be served ends, and its output with it.
+            // A card that cannot be served ends, and so does its output.
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
         if !line.starts_with("ready ") {
@@ -204,7 +204,7 @@ impl Card {
         format!("vfio-user:{}", self.socket.display())
     }
 
-    /// Ends it; what its link has counted.
+    /// Ends it. Returns the counters of its link.
     fn end(mut self) -> Result<Link, NetnsError> {
         let node = self.node;
         let status = self.process.end(END)?;
@@ -260,7 +260,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), NetnsError> {
     for (card, inside) in cards.into_iter().zip(&ends) {
         let node = card.node;
         let link = card.end()?;
-        // After the card: nothing is counted any more.
+        // After the end of the card, nothing is counted any more.
         let Filtered { seen, dropped } = inside.filtered()?;
         println!("{node:4}  {:4}  {seen:7}  {dropped:21}  {:8}", link.sent, link.received);
         if link.received > seen - dropped {

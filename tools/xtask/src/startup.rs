@@ -1,10 +1,10 @@
-//! `cargo xtask startup`: how long each command takes, and how much memory; those that move no data to speak of are held to limits.
+//! `cargo xtask startup`: measures duration and memory of each command. Commands that move no significant data have limits.
 //!
-//! Commands are started as a shell starts them and timed from outside, in turn, so that a slow moment of the machine strikes all of
-//! them. Memory is what GNU time sees: the largest resident set.
+//! Commands are started as a shell starts them and timed from outside, in turn, so that a slow moment of the machine affects all of them.
+//! Memory is the maximum resident set as GNU time reports it.
 //!
-//! The limit is for the median on a machine that has nothing else to do. Where it has (`--busy`, as continuous integration says), the
-//! best run of each command is held to three times as much: that finds what has become slow, and is not disturbed by neighbours.
+//! The limit applies to the median on an otherwise idle machine. On a busy one (`--busy`, as in continuous integration), the best run of
+//! each command may take three times as long: that detects slow commands and tolerates other load.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use crate::child::{ChildGuard, ToolError, on_path, output};
 
-/// What a command may take, where it moves no data.
+/// Maximum duration of a command that moves no data.
 const LIMIT: Duration = Duration::from_millis(20);
-/// How much more the best of some runs may take on a machine that has other work.
+/// Factor on the limit for the best run on a machine with other load.
 const BUSY: u32 = 3;
 const MAX_RSS_KIB: u64 = 50 << 10;
 
@@ -34,37 +34,37 @@ pub(crate) struct Options {
     fpgactl: Option<PathBuf>,
 }
 
-/// Why there is no table, or why it is no good.
+/// Reasons why there is no table, or why it is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartupError {
-    /// This machine cannot do it.
+    /// GNU time is missing on this machine.
     #[error("GNU time is not there: apt-get install time")]
     NoTime,
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// A place for files.
+    /// No folder for files could be created.
     #[error("temporary folder: {0}")]
     Folder(std::io::Error),
-    /// Commands that take too long or too much, or end otherwise than they should.
+    /// Commands exceed a limit, or have an unexpected exit status.
     #[error("more than {} ms ({which}) or {} MiB, or another end than the list says: {}", limit.as_millis(), MAX_RSS_KIB >> 10, commands.join("; "))]
     BudgetExceeded { limit: Duration, which: &'static str, commands: Vec<String> },
 }
 
 impl StartupError {
     pub(crate) const fn exit_status(&self) -> u8 {
-        // As of a package: neither good nor bad.
+        // The exit status of a skipped task, as for a package.
         if matches!(self, Self::NoTime) { 3 } else { 1 }
     }
 }
 
-/// Every command, with how it ends and whether it is held to the limits; a test of fpgactl's sees to it that none is missing.
+/// All commands, with their exit status and whether limits apply. A test of fpgactl checks that none is missing.
 const COMMANDS: &str = include_str!("../../fpgactl/tests/commands.txt");
 
-/// A line of the list.
+/// Line of the list.
 struct Listed {
     status: i32,
-    /// It moves data, or computes: the limits are not for it.
+    /// Whether it moves data or computes: then the limits do not apply.
     works: bool,
     words: &'static str,
 }
@@ -77,7 +77,7 @@ fn commands() -> impl Iterator<Item = Listed> {
     })
 }
 
-/// What the words of the list stand for: files, a machine, and a card that is served as long as this is there.
+/// Objects that the words of the list stand for: files, a machine, and a card that is served for the lifetime of this value.
 struct CommandEnvironment {
     folder: tempfile::TempDir,
     _served: ChildGuard,
@@ -103,7 +103,7 @@ impl CommandEnvironment {
         command.args(["card", "serve", "--socket"]).arg(at("card")).arg("--control").arg(at("control"));
         let mut served = ChildGuard::spawn("fpgactl card serve", &command)?;
         if let Some(stdout) = served.parts().stdout.take() {
-            // It can be reached when it says so.
+            // It prints a line when it can be reached.
             BufReader::new(stdout).read_line(&mut String::new()).map_err(StartupError::Folder)?;
         }
         Ok(Self { folder, _served: served })
@@ -118,7 +118,7 @@ impl CommandEnvironment {
             "!scenario" => at("scenario.yaml"),
             "!log" => at("log"),
             "!control" => at("control"),
-            // Not the sign in `5%`.
+            // Excludes the percent sign in `5%`.
             other if other.starts_with('%') => other.replacen('%', &at("out"), 1),
             other => other.to_owned(),
         };
@@ -140,7 +140,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), StartupError> {
         }
     };
     let place = CommandEnvironment::new(&program)?;
-    // What works takes its time, and is held to no limit.
+    // Commands that move data or compute take long, and have no limit.
     let list: Vec<Listed> = commands().filter(|listed| !(options.busy && listed.works)).collect();
     let mut spans: Vec<Vec<Duration>> = vec![Vec::new(); list.len()];
     let mut wrong = Vec::new();
@@ -187,7 +187,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), StartupError> {
     }
 }
 
-/// The largest resident set, in KiB.
+/// Maximum resident set in KiB.
 fn memory(time: &Path, program: &Path, words: &[String]) -> Result<u64, ToolError> {
     let ended = Command::new(time)
         .args(["--quiet", "--format", "%M"])
@@ -197,7 +197,7 @@ fn memory(time: &Path, program: &Path, words: &[String]) -> Result<u64, ToolErro
         .stdout(Stdio::null())
         .output()
         .map_err(|source| ToolError::Start { program: time.display().to_string(), source })?;
-    // The program may have said something before.
+    // The program's own messages may precede the last line.
     let said = String::from_utf8_lossy(&ended.stderr);
     Ok(said.lines().last().and_then(|line| line.trim().parse().ok()).unwrap_or(u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! `card`: descriptions of simulated cards, and cards that are served.
+//! `card`: descriptions of simulated cards, and served cards.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `list`, `doctor`, `bind`, `release`, `dump`: the machine around the cards.
+//! `list`, `doctor`, `bind`, `release`, `dump`: commands for the host.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub struct HostArgs {
 }
 
 impl HostArgs {
-    /// Its trees.
+    /// Roots of the file-system trees to use.
     #[must_use]
     pub fn roots(&self) -> Roots {
         self.root.as_deref().map_or_else(Roots::default, Roots::with_root)

@@ -1,4 +1,4 @@
-//! `regs`, `replay`: registers by name, and what was done to them.
+//! `regs`, `replay`: registers by name, and replay of recorded accesses.
 
 use std::path::PathBuf;
 use std::time::Duration;

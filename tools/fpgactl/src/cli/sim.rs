@@ -152,7 +152,7 @@ pub enum FigureName {
 }
 
 impl FigureName {
-    /// The figures meant.
+    /// Figures that the choice stands for.
     #[must_use]
     pub fn figures(self) -> Vec<Figure> {
         let one = match self {

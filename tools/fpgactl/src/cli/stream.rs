@@ -125,10 +125,10 @@ pub struct SubscribeArgs {
     pub link: StreamLinkArgs,
 }
 
-/// Its form alone: what a name stands for is asked when it is needed, and with `--retry` again.
+/// Checks the form only. The name is resolved when it is needed, and again at each `--retry`.
 fn host_and_port(text: &str) -> Result<String, String> {
     let parts = text.rsplit_once(':').filter(|(host, port)| {
-        // An address of version 6 has its own colons, and brackets for that.
+        // An IPv6 address contains colons and therefore stands in brackets.
         !host.is_empty()
             && port.parse::<u16>().is_ok_and(|port| port > 0)
             && (!host.contains(':') || text.parse::<SocketAddr>().is_ok())
@@ -140,7 +140,7 @@ fn host_and_port(text: &str) -> Result<String, String> {
 
 fn heartbeat(text: &str) -> Result<Duration, String> {
     let span = units::duration(text).map_err(|error| error.to_string())?;
-    // What is said to subscribers: milliseconds, in 32 bits.
+    // Sent to subscribers as milliseconds in 32 bits.
     if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) {
         Ok(span)
     } else {

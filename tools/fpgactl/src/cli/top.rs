@@ -41,7 +41,7 @@ pub struct TopArgs {
 }
 
 impl TopArgs {
-    /// How many looks; `None`: no end.
+    /// Number of samples; `None`: no limit.
     #[must_use]
     pub const fn count(&self) -> Option<u64> {
         if self.once { Some(1) } else { self.count }

@@ -1,4 +1,4 @@
-//! What the words of the command line may be, where a type of its own is not needed: sizes, spans, channels, addresses.
+//! Value parsers of the command line that need no type of their own: sizes, spans, channels, addresses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use fpga_driver::{ChannelName, Direction};
 use super::CpuList;
 use crate::units;
 
-/// Direction and number of a channel, as reports print them.
+/// Parses a channel's direction and number, as reports print them.
 pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
     let wrong = || {
         let meant =
@@ -27,7 +27,7 @@ pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
     }
 }
 
-/// The channel that a text may have been meant for: its number is right, and the direction nearly so.
+/// Channel that a text probably means: its number is valid, and the direction nearly so.
 fn suggest_channel(text: &str) -> Option<String> {
     let text = text.to_ascii_lowercase();
     let direction = text.get(..text.len().checked_sub(1)?)?;
@@ -36,7 +36,7 @@ fn suggest_channel(text: &str) -> Option<String> {
     Some(format!("{direction}{}", number - b'0'))
 }
 
-/// A channel of a direction that the command says.
+/// Parses the number of a channel whose direction the command gives.
 pub(super) fn channel_number(text: &str) -> Result<u8, String> {
     text.parse().map_err(|_| match channel_name(text) {
         Ok(name) => format!(
@@ -47,7 +47,7 @@ pub(super) fn channel_number(text: &str) -> Result<u8, String> {
     })
 }
 
-/// A packet size that the contract allows.
+/// Parses a packet size that the contract allows.
 pub(crate) fn packet_size(text: &str) -> Result<u32, String> {
     let size = units::bytes(text).map_err(|error| error.to_string())?;
     match u32::try_from(size) {
@@ -56,7 +56,7 @@ pub(crate) fn packet_size(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Bytes of a stream's packet.
+/// Parses the size of a stream packet, in bytes.
 pub(super) fn stream_packet(text: &str) -> Result<u32, String> {
     const MAX_VALUE: u64 = 16 << 20;
     let bytes = units::bytes(text).map_err(|error| error.to_string())?;
@@ -66,7 +66,7 @@ pub(super) fn stream_packet(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("a packet of {bytes} bytes: give 1 to {}", units::binary_size(MAX_VALUE)))
 }
 
-/// A chunk size: anything but nothing.
+/// Parses a chunk size: any size but 0.
 pub(crate) fn chunk_size(text: &str) -> Result<u64, String> {
     match units::bytes(text) {
         Ok(0) => Err("a chunk of 0 bytes never gets anywhere; give at least 1".to_owned()),
@@ -74,7 +74,7 @@ pub(crate) fn chunk_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bytes of an operation: anything but nothing.
+/// Parses the size of an operation in bytes: any size but 0.
 pub(crate) fn operation_size(text: &str) -> Result<u64, String> {
     match units::bytes(text) {
         Ok(0) => Err("operations of 0 bytes move nothing; give at least 1".to_owned()),
@@ -82,10 +82,10 @@ pub(crate) fn operation_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A span of time as a plain number of seconds, or with a unit.
+/// Parses a span of time: a plain number of seconds, or a number with a unit.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let span = match text.parse::<f64>() {
-        // What no span can be is zero here, and refused as that.
+        // A value that is not a valid span becomes zero here and is refused as zero.
         Ok(seconds) => Duration::try_from_secs_f64(seconds).unwrap_or_default(),
         Err(_) => units::duration(text).map_err(|error| error.to_string())?,
     };
@@ -95,7 +95,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Ok(span)
 }
 
-/// Two CPUs.
+/// Parses two CPU numbers.
 pub(crate) fn pin(text: &str) -> Result<CpuList, String> {
     let parsed = text.split_once(',').and_then(|(card, host)| {
         Some(CpuList { card: card.trim().parse().ok()?, host: host.trim().parse().ok()? })
@@ -103,7 +103,7 @@ pub(crate) fn pin(text: &str) -> Result<CpuList, String> {
     parsed.ok_or_else(|| format!("\"{text}\" names no two CPUs; write for example 1,0"))
 }
 
-/// A number of words that is read one by one.
+/// Parses the number of words to read one by one.
 pub(crate) fn word_count(text: &str) -> Result<u32, String> {
     let most = 65536;
     match units::bytes(text).ok().and_then(|count| u32::try_from(count).ok()) {
@@ -114,7 +114,7 @@ pub(crate) fn word_count(text: &str) -> Result<u32, String> {
     }
 }
 
-/// An address and a port of a UDP link.
+/// Parses the address and port of a UDP link.
 pub(crate) fn udp_address(text: &str) -> Result<SocketAddr, String> {
     let address = text.strip_prefix("udp:").and_then(|rest| rest.parse().ok());
     address.ok_or_else(|| {
@@ -122,7 +122,7 @@ pub(crate) fn udp_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// A number of packets that the simulated network can hold.
+/// Parses a number of packets that the simulated network can hold.
 pub(crate) fn reorder_depth(text: &str) -> Result<u16, String> {
     let most = 4096;
     match text.parse() {

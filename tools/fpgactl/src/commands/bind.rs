@@ -1,4 +1,4 @@
-//! `bind` and `release`: a card to vfio-pci and back.
+//! `bind` and `release`: bind a card to vfio-pci, and release it.
 
 use fpga_host::bind::{Bound, Released, bind as give, release as take_back};
 use fpga_host::function::find;
@@ -8,35 +8,35 @@ use crate::cli::{BindArgs, ReleaseArgs};
 use crate::error::CliError;
 use crate::output::Report;
 
-/// A function that was bound.
+/// Function that was bound.
 #[derive(Debug, Serialize)]
 pub struct BindReport {
     command: &'static str,
     card: String,
     driver: String,
-    /// The driver that it had.
+    /// Previous driver.
     previous: Option<String>,
-    /// Whether it was bound before.
+    /// Whether the function was bound already.
     already: bool,
     iommu_group: u32,
-    /// The group's other functions: address and driver.
+    /// Other functions of the group: address and driver.
     others: Vec<String>,
-    /// Those of them whose drivers keep the group from being used.
+    /// Those of `others` whose drivers keep the group from being used.
     #[serde(rename = "in_the_way")]
     blocking_members: Vec<String>,
-    /// Files by which the card is opened.
+    /// Files that open the card.
     files: Vec<String>,
 }
 
-/// A function that was released.
+/// Function that was released.
 #[derive(Debug, Serialize)]
 pub struct ReleaseReport {
     command: &'static str,
     card: String,
     driver: Option<String>,
-    /// The driver that it had.
+    /// Previous driver.
     previous: Option<String>,
-    /// Whether it was known which driver it should have.
+    /// Whether the original driver was known.
     remembered: bool,
 }
 

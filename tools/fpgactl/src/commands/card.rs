@@ -1,4 +1,4 @@
-//! `card check`: whether a card can be built from a description; `card serve`: see [`serve`]; `card control`: see [`control`].
+//! `card check`: whether a card can be built from a description. For `card serve` see [`serve`], for `card control` see [`control`].
 
 use std::io::Write;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::settings::Settings;
 use crate::target;
 use crate::units::binary_size;
 
-/// The main facts of a description that is in order.
+/// Main facts of a valid description.
 #[derive(Debug, Serialize)]
 pub struct CheckReport {
     file: String,
@@ -29,7 +29,7 @@ pub struct CheckReport {
     h2c_channels: u8,
     c2h_channels: u8,
     data_width_bits: u16,
-    /// What is behind AXI4-Stream channels; `null` where channels are memory mapped.
+    /// Logic behind AXI4-Stream channels; `null` if channels are memory mapped.
     stream: Option<StreamFacts>,
     node_id: u32,
     packet_bytes: u32,
@@ -40,7 +40,7 @@ pub struct CheckReport {
 struct LinkFacts {
     generation: u8,
     width: u8,
-    /// DMA keeps to the link's rate.
+    /// Whether the link's rate limits DMA.
     rate_limited: bool,
 }
 
@@ -165,7 +165,7 @@ fn check(file: &Path) -> Result<CheckReport, CliError> {
         },
         fifo_bytes: description.stream.fifo_bytes,
     };
-    // Building it finds what a look at single values cannot.
+    // Building the card finds errors that checks of single values cannot find.
     let network = SimNetwork::builder().card(description.clone()).build()?;
     let report = CheckReport {
         file: file.display().to_string(),

@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::target;
 use crate::units::{binary_size, gigabytes_per_second, rate};
 
-/// What was copied.
+/// Result of a copy.
 #[derive(Debug, Serialize)]
 pub struct CopyReport {
     command: &'static str,
@@ -20,10 +20,10 @@ pub struct CopyReport {
     src: String,
     dst: String,
     bytes: u64,
-    /// Wall clock.
+    /// Duration by the wall clock.
     seconds: f64,
     gb_per_s: f64,
-    /// From start to end by the card's clock, which is virtual on a simulated card.
+    /// Duration by the card's clock, which is virtual on a simulated card.
     card_us: f64,
     #[serde(skip)]
     span: Duration,
@@ -49,7 +49,7 @@ pub fn run(settings: &Settings, command: &CdmaCommand) -> Result<CopyReport, Cli
     let opened = target::open(&settings.card)?;
     let mut cdma = opened.card.cdma()?;
     let (began, began_card) = (Instant::now(), opened.now());
-    // One call, so that the whole is checked before anything is copied.
+    // One call, so that the whole range is checked before anything is copied.
     match (settings.deadline.left(), settings.deadline.limit()) {
         (Some(left), Some(limit)) => {
             cdma.copy_with_timeout(src, dst, len, left).map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! `card control`: makes a served card fail.
+//! `card control`: injects faults into a served card.
 
 use fpga_driver::sim::FaultsDescription;
 use fpga_input::FileKind;
@@ -9,13 +9,13 @@ use crate::control::{self, Progress, Request};
 use crate::error::CliError;
 use crate::output::{self, Report};
 
-/// How a served card is afterwards.
+/// State of a served card after the command.
 #[derive(Debug, Serialize)]
 pub struct ControlReport {
     control: String,
-    /// What goes wrong with it, in the order of the plan.
+    /// Progress of its faults, in the order of the plan.
     faults: Vec<Progress>,
-    /// Of a pulse.
+    /// Whether a pulse was acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     acknowledged: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,7 +25,7 @@ pub struct ControlReport {
 impl Report for ControlReport {
     fn text(&self) -> String {
         if let Some(stats) = &self.stats {
-            // A table of two dozen numbers and a list would say no more.
+            // JSON is used: a table of two dozen numbers and a list would show no more.
             return serde_json::to_string_pretty(stats).map_or_else(|_| String::new(), |text| text + "\n");
         }
         match self.acknowledged {

@@ -1,4 +1,4 @@
-//! `dma write` and `dma read`: files to card memory and back; what they do on streams, and `dma bench`, is in modules of its own.
+//! `dma write` and `dma read`: files to card memory and back. Streams and `dma bench` have their own modules.
 
 use std::io::Write;
 use std::path::Path;
@@ -19,37 +19,37 @@ use crate::stream::{DeadlineSink, Input, Source, is_stdin};
 use crate::target::{self, Opened};
 use crate::units::{binary_size, gigabytes_per_second, rate};
 
-/// What was moved.
+/// Result of a transfer.
 #[derive(Debug, Serialize)]
 pub struct DmaReport {
     command: &'static str,
     card: String,
     channel: String,
     file: String,
-    /// Hexadecimal: a JSON number would lose digits above 2^53. Null on a stream.
+    /// Hexadecimal, because a JSON number would lose digits above 2^53. Null on a stream.
     addr: Option<String>,
-    /// Null in card memory.
+    /// Number of packets. Null for card memory.
     packets: Option<u64>,
-    /// Of packets that were read, in their order.
+    /// Lengths of the packets that were read, in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     packet_lengths: Option<Vec<usize>>,
-    /// Where the same is written to, with offsets in `file`.
+    /// Path of the index file: the same lengths, with offsets in `file`.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<String>,
     bytes: u64,
-    /// Wall clock.
+    /// Duration by the wall clock.
     seconds: f64,
     gb_per_s: f64,
     #[serde(skip)]
     span: Duration,
 }
 
-/// Where bytes went to or came from.
+/// Source or destination of the bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DataLocation {
     /// Card memory.
     Address(CardAddr),
-    /// A stream: so many packets.
+    /// Stream, with the number of packets.
     Packets(u64),
 }
 
@@ -85,7 +85,7 @@ impl DmaReport {
 }
 
 impl DmaReport {
-    /// With the boundaries of the packets that were read.
+    /// Adds the boundaries of the packets that were read.
     pub(super) fn with_boundaries(mut self, lengths: Option<Vec<usize>>, index: Option<&Path>) -> Self {
         self.packet_lengths = lengths;
         self.index = index.map(|path| path.display().to_string());
@@ -167,7 +167,7 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
     ))
 }
 
-/// Writes standard input to card memory. Only a file's length is known in advance; of a pipe, what fits is written.
+/// Writes standard input to card memory. Only a file's length is known in advance; from a pipe, data is written until the card memory ends.
 fn write_input(settings: &Settings, addr: CardAddr, channel: u8) -> Result<DmaReport, CliError> {
     let mut input = Input::open(settings.deadline)?;
     let known = input.length();
@@ -203,7 +203,7 @@ fn read(
 ) -> Result<DmaReport, CliError> {
     let opened = target::open(&settings.card)?;
     let mut channel = opened.card.c2h(channel)?;
-    // Before the output is opened: a pipe's reader would be waited for.
+    // Checked before the output is opened: opening a pipe waits for its reader.
     channel.check_range(addr, length).map_err(TransferError::from)?;
     let mut sink = DeadlineSink { inner: OutFile::create(out)?, deadline: settings.deadline };
     let progress = Progress::new(length, settings.progress);

@@ -1,4 +1,4 @@
-//! `doctor`: whether this machine is ready for cards.
+//! `doctor`: checks whether this machine is ready for cards.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ use crate::target::Target;
 #[derive(Debug, Serialize)]
 struct CheckReport {
     name: &'static str,
-    /// Address of the function that was looked at; null for the machine.
+    /// Address of the checked function; null for the machine.
     card: Option<String>,
     status: &'static str,
     message: String,

@@ -1,4 +1,4 @@
-//! `events`: what the system has to say about a card beside its interrupts.
+//! `events`: device events of a card other than its interrupts.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::stop;
 use crate::target;
 
-/// How long one wait lasts, so that the time that was given is kept.
+/// Maximum duration of one wait, so that the time limit is kept.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// One event.
@@ -24,7 +24,7 @@ const WAIT: Duration = Duration::from_secs(60);
 struct EventReport {
     card: String,
     event: &'static str,
-    /// Since the command began to watch.
+    /// Seconds since the command began to watch.
     seconds: f64,
     #[serde(skip)]
     meaning: String,
@@ -44,11 +44,11 @@ const fn name(event: DeviceEvent) -> &'static str {
     }
 }
 
-/// Sleeps until there may be an event, a signal comes, or the time is over.
+/// Sleeps until there may be an event, a signal arrives, or the time is over.
 fn sleep(events: &DeviceEvents, span: Duration) -> Result<(), CliError> {
     let mut waits = vec![PollFd::new(events, PollFlags::IN)];
     waits.extend(stop::signalled().map(|signalled| PollFd::from_borrowed_fd(signalled, PollFlags::IN)));
-    // Longer than the kernel can sleep is until something happens.
+    // A span longer than the kernel supports waits without limit.
     let span = Timespec::try_from(span).ok();
     match poll(&mut waits, span.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -56,8 +56,8 @@ fn sleep(events: &DeviceEvents, span: Duration) -> Result<(), CliError> {
     }
 }
 
-/// Watches a card and prints each event, one JSON document a line with `--json`. Ends after as many as were asked for, when a signal
-/// says so, and when the system wants the card back, which it has with the end of this program.
+/// Watches a card and prints each event, with `--json` one JSON document per line. Ends after the requested number of events, at a signal,
+/// and when the system requests the release of the card, which the end of this program releases.
 ///
 /// # Errors
 /// As [`target::reach`]; [`CliError::Usage`] for a card without events; [`CliError::TimedOut`].

@@ -1,4 +1,4 @@
-//! `info`: what a card is.
+//! `info`: facts about a card.
 
 use fpga_driver::endpoint::SchemeList;
 use fpga_driver::firmware::catalog;
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::target::{self, Opened};
 use crate::units::binary_size;
 
-/// What `info` shows. Ids and addresses are hexadecimal text, sizes are numbers of bytes.
+/// Report of `info`. Ids and addresses are hexadecimal text, sizes are numbers of bytes.
 #[derive(Debug, Serialize)]
 pub struct InfoReport {
     card: String,
@@ -42,7 +42,7 @@ struct Pci {
 struct BarLine {
     index: u8,
     role: &'static str,
-    /// Why the BAR has this role.
+    /// Reason for the BAR's role.
     reason: String,
     bytes: u64,
     kind: &'static str,
@@ -159,7 +159,7 @@ fn bar_line(info: &CardInfo, bar: BarInfo) -> BarLine {
     }
 }
 
-/// The release that a version code stands for, as the register catalogue names it.
+/// Release of a version code, as the register catalogue names it.
 fn version_name(version: u8) -> Option<&'static str> {
     let identifier = CardLayout::new(0, 0).find("config.identifier")?;
     let fields = identifier.decode(version.into());
@@ -183,7 +183,7 @@ fn xdma(info: &XdmaInfo) -> Xdma {
 }
 
 fn identity(identity: &Identity) -> IdentityLine {
-    // The card was opened, so version and checksum are this software's own.
+    // The card was opened, so version and checksum match this software.
     IdentityLine {
         contract: format!("{CONTRACT_MAJOR}.{CONTRACT_MINOR}"),
         checksum: format!("{CONTRACT_CHECKSUM:#010x}"),
@@ -206,7 +206,7 @@ fn identity(identity: &Identity) -> IdentityLine {
     }
 }
 
-/// The name that the block's registers start with.
+/// Prefix of the names of the block's registers.
 fn block_name(block: &Block) -> String {
     let known = block.block_type().and_then(catalog::block);
     known.map_or_else(|| format!("type {}", block.type_number), |known| known.name.to_owned())

@@ -14,10 +14,10 @@ use crate::output::{self, Report};
 use crate::settings::Settings;
 use crate::target;
 
-/// Longest wait without a look at signals and the time that was given.
+/// Maximum wait without a check of signals and the time limit.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// All lines of a card.
+/// All interrupt lines of a card.
 #[derive(Debug, Serialize)]
 pub struct ListReport {
     card: String,
@@ -32,7 +32,7 @@ struct LineReport {
     enabled: bool,
     pending: bool,
     vector: u8,
-    /// Where the card counts them.
+    /// Interrupts so far, if the card counts them.
     count: Option<u64>,
 }
 
@@ -56,16 +56,16 @@ impl Report for ListReport {
     }
 }
 
-/// Interrupts of a line that came together.
+/// Interrupts of a line that arrived together.
 #[derive(Debug, Serialize)]
 struct ArrivalReport {
     card: String,
     line: u8,
-    /// So many at once.
+    /// Number of interrupts that arrived together.
     requests: u64,
-    /// So many of this line since the command began.
+    /// Number of interrupts of this line since the command began.
     total: u64,
-    /// Since the command began to wait.
+    /// Seconds since the command began to wait.
     seconds: f64,
 }
 
@@ -105,7 +105,7 @@ const fn way(delivery: Delivery) -> &'static str {
     }
 }
 
-/// Prints each interrupt, one JSON document a line with `--json`, until there were as many as were asked for.
+/// Prints each interrupt, with `--json` one JSON document per line, up to the requested number.
 fn wait(settings: &Settings, args: &IrqWaitArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let card = settings.card.to_string();
     if settings.card.is_simulated() {

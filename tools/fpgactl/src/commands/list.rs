@@ -8,7 +8,7 @@ use crate::cli::ListArgs;
 use crate::error::CliError;
 use crate::output::{Report, render, table};
 
-/// A PCI function.
+/// PCI function.
 #[derive(Debug, Serialize)]
 struct Function {
     address: String,
@@ -21,13 +21,13 @@ struct Function {
     driver: Option<String>,
     driver_override: Option<String>,
     iommu_group: Option<u32>,
-    /// The group's other functions.
+    /// Other functions of the group.
     group_members: Vec<Member>,
     link: Option<LinkReport>,
     numa_node: Option<u32>,
     physical_function: Option<String>,
     virtual_functions: u64,
-    /// What could not be read or understood of it.
+    /// Properties that could not be read or understood.
     remarks: Vec<String>,
 }
 
@@ -41,39 +41,39 @@ struct Member {
     is_blocking: bool,
 }
 
-/// A link.
+/// PCIe link.
 #[derive(Debug, Serialize)]
 struct LinkReport {
     speed_gt_per_s: Option<f64>,
     width: Option<u8>,
     max_speed_gt_per_s: Option<f64>,
     max_width: Option<u8>,
-    /// The port above, and what it can do.
+    /// Upstream port and its capabilities.
     port: Option<String>,
     port_max_speed_gt_per_s: Option<f64>,
     port_max_width: Option<u8>,
-    /// In one direction, before packet headers.
+    /// Rate in one direction, before packet headers.
     gb_per_s: Option<f64>,
-    /// Whether it runs slower or narrower than both ends can.
+    /// Whether it runs slower or narrower than both ends support.
     below_possible: bool,
     #[serde(skip)]
     text: String,
 }
 
-/// A card without hardware.
+/// Simulated card.
 #[derive(Debug, Serialize)]
 struct Simulated {
     card: String,
     about: &'static str,
 }
 
-/// What there is.
+/// All cards found.
 #[derive(Debug, Serialize)]
 pub struct ListReport {
     functions: Vec<Function>,
-    /// Functions whose ids cannot be read, and why.
+    /// Functions whose ids cannot be read, with the reason.
     unreadable: Vec<String>,
-    /// Functions that are not listed, because their ids are not known.
+    /// Functions that are not listed because their ids are unknown.
     hidden: usize,
     simulated: Vec<Simulated>,
 }
@@ -100,7 +100,7 @@ pub fn run(args: &ListArgs) -> Result<ListReport, CliError> {
     })
 }
 
-/// One function in words, with its group and its link.
+/// Description of one function with its group and its link.
 ///
 /// # Errors
 /// [`CliError::Host`].
@@ -168,7 +168,7 @@ fn link(function: &PciFunction) -> Option<LinkReport> {
 }
 
 impl ListReport {
-    /// What there is to say of functions, their groups and what is odd about them.
+    /// Functions, their groups, and remarks on them.
     fn functions_text(&self) -> String {
         let mut text = String::new();
         if self.functions.is_empty() {

@@ -1,4 +1,4 @@
-//! The commands, one module each.
+//! Commands, one module each.
 
 pub mod bench;
 pub mod bind;

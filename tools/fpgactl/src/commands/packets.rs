@@ -1,4 +1,4 @@
-//! `dma write` and `dma read` where the card's channels are AXI4-Stream: a file is sent as packets, packets are received into one.
+//! `dma write` and `dma read` on AXI4-Stream channels: a file is sent as packets, and packets are received into a file.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -23,10 +23,10 @@ use crate::target::{self, Opened};
 const DEPTH: usize = 16;
 const PACKET: u32 = 4096;
 const MAX_PACKET_BYTES: u32 = 64 << 10;
-/// First line of an index of packets.
+/// Header line of a packet index.
 const INDEX_HEAD: &str = "packet,offset,length";
 
-/// Without `--addr` there has to be a stream.
+/// Opens a card with streams, which a transfer without `--addr` requires.
 fn stream(settings: &Settings, missing: &str) -> Result<Opened, CliError> {
     let opened = target::open(&settings.card)?;
     if opened.card.info().xdma.stream {
@@ -63,7 +63,7 @@ pub(super) fn write(
     for _ in 0..DEPTH.min(usize::try_from(needed).unwrap_or(DEPTH)) {
         free.push(opened.card.buffer(size)?);
     }
-    // A file that grows meanwhile is told of at the end.
+    // A file that grows meanwhile is reported at the end.
     while length.is_none_or(|length| read < length) {
         let Some(mut buffer) = free.pop() else {
             let (buffer, bytes) = oldest(settings, &opened.card, &mut tx)?;
@@ -74,7 +74,7 @@ pub(super) fn write(
         };
         let left = length.map_or(u64::MAX, |length| length - read);
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(size);
-        // Not more than it was made with.
+        // Never more than the buffer's capacity.
         let _ = buffer.set_len(count);
         let filled = fill(&mut *reader, buffer.memory())
             .map_err(|error| CliError::carried(file, "read it", error).after(done))?;
@@ -96,7 +96,7 @@ pub(super) fn write(
     Ok(DmaReport::new("dma write", &opened, name, file, (DataLocation::Packets(packets), read), span))
 }
 
-/// Waits for the packet that was sent first: its buffer, and its bytes.
+/// Waits for the oldest packet in flight. Returns its buffer and its length.
 fn oldest(
     settings: &Settings,
     card: &Card,
@@ -126,11 +126,12 @@ fn oldest(
     }
 }
 
-/// Where packets go: their bytes one after the other into a file, and how long each of them was into others, where that is asked for.
+/// Destination of packet boundaries. The bytes go to one file, one packet after the other; the lengths go to a report or an index file if
+/// requested.
 struct PacketBoundaries<'a> {
     path: &'a Path,
     index: Option<BufWriter<OutFile>>,
-    /// For a JSON report.
+    /// Lengths for a JSON report.
     lengths: Option<Vec<usize>>,
 }
 
@@ -144,7 +145,7 @@ impl<'a> PacketBoundaries<'a> {
         Ok(Self { path, index, lengths: settings.json.then(Vec::new) })
     }
 
-    /// Packet `number`, counted from 0, begins `offset` bytes into the file.
+    /// Adds packet `number`, counted from 0, which begins `offset` bytes into the file.
     fn add(&mut self, number: u64, offset: u64, length: usize) -> Result<(), CliError> {
         if let Some(lengths) = &mut self.lengths {
             lengths.push(length);
@@ -163,14 +164,14 @@ impl<'a> PacketBoundaries<'a> {
     }
 }
 
-/// How packets are received.
+/// Options of receiving packets.
 pub(super) struct Receive<'a> {
-    /// How many; one if nothing is said.
+    /// Number of packets; one by default.
     pub(super) count: Option<u64>,
-    /// Bytes of the longest one.
+    /// Maximum packet length in bytes.
     pub(super) longest: Option<u32>,
     pub(super) out: &'a Path,
-    /// Where their boundaries are written to.
+    /// File for the packet boundaries.
     pub(super) index: Option<&'a Path>,
     pub(super) channel: u8,
 }
@@ -181,7 +182,7 @@ pub(super) fn read(settings: &Settings, receive: &Receive<'_>) -> Result<DmaRepo
     let opened = stream(settings, "--addr and --len")?;
     let count = count.unwrap_or(1);
     let name = ChannelName { direction: Direction::C2h, number: channel };
-    // One buffer at a time in runs that end: a ring of them would leave the channel busy, until the next packet or a reset.
+    // One buffer at a time in batch mode: a ring in credit mode would leave the channel busy until the next packet or a reset.
     let options = C2hStreamOptions::default().buffers(2).run_mode(RunMode::Batch);
     let mut rx = opened.card.c2h_stream_with(channel, options)?;
     let mut sink = DeadlineSink { inner: OutFile::create(out)?, deadline: settings.deadline };

@@ -12,7 +12,7 @@ use crate::registers::{self, Register};
 use crate::settings::Settings;
 use crate::target;
 
-/// Which BAR was accessed.
+/// BAR that was accessed.
 #[derive(Debug, Serialize)]
 struct BarLine {
     index: u8,
@@ -25,7 +25,7 @@ struct Word {
     offset: String,
     value: u32,
     hex: String,
-    /// The register that this is, where it is a known one.
+    /// Name of the register, if it is a known one.
     register: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Word {
     }
 }
 
-/// What was read.
+/// Report of `peek`.
 #[derive(Debug, Serialize)]
 pub struct PeekReport {
     card: String,
@@ -58,14 +58,14 @@ impl Report for PeekReport {
     }
 }
 
-/// What was written.
+/// Report of `poke`.
 #[derive(Debug, Serialize)]
 pub struct PokeReport {
     card: String,
     bar: BarLine,
     #[serde(flatten)]
     word: Word,
-    /// What the word steers, where it is a known register.
+    /// Effect of the word, if the register is known.
     effect: Option<&'static str>,
 }
 
@@ -85,7 +85,7 @@ impl Report for PokeReport {
 /// Runs `peek`.
 ///
 /// # Errors
-/// See [`CliError`]; nothing was read if the stretch does not lie in the BAR.
+/// See [`CliError`]. If the range is not inside the BAR, nothing is read.
 pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError> {
     let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();
@@ -93,7 +93,7 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
     let all = registers::of(&opened);
     let stretch = BarSpan { role: found.role, at: args.offset, length: u64::from(args.count) * 4 };
     let mmio = |source| CliError::Mmio { card: card.clone(), source };
-    // Before anything is read: a part of the stretch is no use.
+    // Checked before the first read: a part of the range is of no use.
     let view = found
         .bar
         .slice(args.offset, stretch.length)
@@ -118,7 +118,7 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
 /// Runs `poke`.
 ///
 /// # Errors
-/// See [`CliError`]; nothing was written then.
+/// See [`CliError`]. In case of an error, nothing was written.
 pub fn poke(settings: &Settings, args: &PokeArgs) -> Result<PokeReport, CliError> {
     let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();

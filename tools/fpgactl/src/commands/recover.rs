@@ -1,7 +1,7 @@
-//! `abort` and `reset`: the recovery ladder.
+//! `abort` and `reset`: the recovery steps.
 //!
-//! Both work on a card that is not open: opening it stops what an earlier owner left running before anybody could say what
-//! that was, and is refused where an engine does not stop.
+//! Both work on a card that is not open: opening would stop the engines that an earlier owner left running before their state could be
+//! reported, and is refused if an engine does not stop.
 
 use std::io::Write;
 
@@ -18,17 +18,17 @@ use crate::settings::Settings;
 use crate::target::{self, CardOpener as _};
 use crate::units::micros;
 
-/// One rung.
+/// One recovery step.
 #[derive(Debug, Serialize)]
 struct StepReport {
     name: String,
     level: String,
-    /// What it was doing.
+    /// State of the engine before the step.
     found: String,
     outcome: &'static str,
-    /// Why not, where it was not done.
+    /// Reason why the step was not done, if so.
     message: String,
-    /// By the card's clock, which is virtual on a simulated card.
+    /// Duration by the card's clock, which is virtual on a simulated card.
     card_us: f64,
 }
 
@@ -49,21 +49,21 @@ impl StepReport {
     }
 }
 
-/// The scope of a report on all of a card.
+/// Scope of a report on a whole card.
 const CARD_SCOPE: &str = "card";
 
-/// What was stopped and reset.
+/// Result of stopping and resetting.
 #[derive(Debug, Serialize)]
 pub struct ResetReport {
     command: &'static str,
     card: String,
-    /// What was looked at: `card`, or the channels, one after the other.
+    /// Scope: `card`, or the names of the channels, one after the other.
     scope: String,
-    /// Whether the card answers and nothing of what was looked at is busy.
+    /// Whether the card answers and nothing within the scope is busy.
     well: bool,
-    /// Whether it was reset.
+    /// Whether the card was reset.
     was_reset: bool,
-    /// The highest recovery level that was completed; null if none was.
+    /// Highest recovery level that was completed; null if none was.
     reached: Option<String>,
     #[serde(rename = "rungs")]
     steps: Vec<StepReport>,
@@ -102,7 +102,7 @@ impl Report for ResetReport {
     }
 }
 
-/// The highest level that was completed: a reset that succeeded, else the channel level of a healthy card.
+/// Highest level that was completed: a reset that succeeded, else the channel level of a healthy card.
 fn reached(report: &RecoveryReport) -> Option<RecoveryLevel> {
     [RecoveryLevel::Bus, RecoveryLevel::Function]
         .into_iter()
@@ -119,7 +119,7 @@ fn escalate(settings: &Settings, options: RecoveryOptions) -> Result<RecoveryRep
     Ok(recovery::recover(&transport, &settings.card.design().options(), &options)?)
 }
 
-/// Stops the channels of this number, as far as the card has them.
+/// Stops the channels of this number that the card has.
 fn both(settings: &Settings, number: u8) -> Result<(String, RecoveryReport), CliError> {
     let mut scope = Vec::new();
     let mut whole: Option<RecoveryReport> = None;

@@ -1,4 +1,4 @@
-//! `replay`: a register log against a card.
+//! `replay`: runs a register log against a card.
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, Write};
@@ -20,19 +20,19 @@ use crate::stop;
 use crate::stream::{Input, is_stdin};
 use crate::target::{self, Opened};
 
-/// The first difference.
+/// First difference.
 #[derive(Debug, Serialize)]
 struct DifferenceReport {
     line: usize,
-    /// Of the record, since its first access.
+    /// Recorded time in seconds since the first access.
     seconds: f64,
     access: &'static str,
     bar: u8,
     offset: String,
     register: Option<String>,
-    /// As the log has it: a number, or `failed`.
+    /// Recorded result: a number, or `failed`.
     recorded: String,
-    /// What came of it now: a number, or why it failed.
+    /// Actual result: a number, or the reason of the failure.
     found: String,
     /// Fields that differ.
     fields: Vec<FieldDifference>,
@@ -45,7 +45,7 @@ struct FieldDifference {
     found: String,
 }
 
-/// What came of a log.
+/// Result of a replay.
 #[derive(Debug, Serialize)]
 struct ReplayReport {
     card: String,
@@ -54,7 +54,7 @@ struct ReplayReport {
     reads: u64,
     writes: u64,
     not_compared: u64,
-    /// A signal ended it before the log's end.
+    /// Whether a signal ended it before the log's end.
     stopped: bool,
     same: bool,
     difference: Option<DifferenceReport>,
@@ -94,7 +94,7 @@ impl Report for ReplayReport {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Differs`] if the card does something else, [`CliError::ReplayStopped`] if a signal came first, both after the report; see
+/// [`CliError::Differs`] if the card behaves differently, [`CliError::ReplayStopped`] if a signal came first, both after the report; see
 /// [`CliError`].
 pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let log = if is_stdin(&args.file) {
@@ -195,10 +195,10 @@ fn describe(opened: &Opened, all: &[Register], difference: &Difference) -> Diffe
     }
 }
 
-/// The fields in which two values of a register differ.
+/// Fields in which two values of a register differ.
 fn differing(register: &Register, recorded: u32, found: u32) -> Vec<FieldDifference> {
     let (recorded, found) = (register.fields(recorded), register.fields(found));
-    // Reserved bits are fields of those values alone in which they are set.
+    // Reserved bits appear as fields only in values in which they are set.
     let fields: BTreeSet<(u8, &str)> =
         recorded.iter().chain(&found).map(|field| (field.low, field.name.as_str())).collect();
     let of = |fields: &[FieldValue], low| {
@@ -229,7 +229,8 @@ fn bar_of(opened: &Opened, register: &Register) -> Option<u8> {
         .find(|index| Role::of(opened.card.info(), *index) == role)
 }
 
-/// Whether an access of the log may do harm, before the first one is made. A read that clears is what the log says, and meant.
+/// Refuses a log with an access that may do harm, before the first access is made. Reads with side effects are permitted: the log asks for
+/// them.
 fn check(opened: &Opened, all: &[Register], log: &Log) -> Result<(), CliError> {
     let mut seen = BTreeSet::new();
     for entry in log.entries() {

@@ -1,4 +1,4 @@
-//! `card serve`: a simulated card as a vfio-user device, until a signal.
+//! `card serve`: offers a simulated card as a vfio-user device, until a signal.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -20,13 +20,13 @@ use crate::settings::Settings;
 use crate::stop;
 use crate::target;
 
-/// The first line of output, for programs.
+/// First line of output, for programs.
 #[derive(Debug, Serialize)]
 struct Ready<'a> {
     ready: &'a str,
 }
 
-/// What a card counted while it was served. Counts are since it was made, resets included.
+/// Counters of a served card since its creation, across resets.
 #[derive(Debug, Serialize)]
 struct Stats {
     socket: String,
@@ -43,30 +43,31 @@ struct Stats {
     config_reads: u64,
     config_writes: u64,
     interrupts: u64,
-    /// Interrupts that each line of user logic has asked for.
+    /// Interrupt requests of each line of user logic.
     user_interrupts: [u64; 16],
     descriptor_fetches: u64,
     descriptors: u64,
-    /// Both directions.
+    /// Bytes moved in both directions.
     dma_bytes: u64,
     h2c_bytes: u64,
     c2h_bytes: u64,
     writebacks: u64,
-    /// Of stream builds: descriptors with a partial beat in the middle of a packet, and C2H buffers that are no multiple of 64 bytes.
+    /// Stream builds: number of descriptors with a partial beat in the middle of a packet, and of C2H buffers that are not a multiple of 64
+    /// bytes.
     partial_beats: u64,
     odd_stream_buffers: u64,
     cdma_descriptors: u64,
     cdma_bytes: u64,
     refused_dma_reads: u64,
     refused_dma_writes: u64,
-    /// What went over the link; `null` without one.
+    /// Link statistics; `null` without a link.
     link: Option<LinkStats>,
     faults: u64,
-    /// The last ones since the last reset, oldest first.
+    /// Last faults since the last reset, oldest first.
     fault_log: Vec<FaultEntry>,
 }
 
-/// Datagrams and frames, as [`LinkCounters`] has them.
+/// Datagrams and frames, as in [`LinkCounters`].
 #[derive(Debug, Serialize)]
 struct LinkStats {
     sent: u64,
@@ -135,14 +136,14 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         None => network,
     };
     let network = network.build()?;
-    // Made at once: who finds out at the end that it cannot be written has lost what it was to say.
+    // Created at once: finding it unwritable at the end would lose the statistics.
     let stats = match &args.stats {
         Some(path) => Some((path, OutFile::create(path)?)),
         None => None,
     };
     stop::install_handlers()?;
     let (ended, end) = UnixStream::pair().map_err(CliError::Signals)?;
-    // The same end for both sockets, but the card's may come earlier.
+    // A signal ends both sockets; the card's may end earlier.
     let signalled = stop::signalled().unwrap_or(ended.as_fd());
     // Clients' files are mapped.
     target::catch();
@@ -171,7 +172,7 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
             .map(|listener| scope.spawn(move || control::serve(network, listener, ended, so_far, limits)));
         let served = server.run(network, 0, signalled);
         drop(end);
-        // A panic of that thread goes on here.
+        // Propagates a panic of that thread.
         let controlled = controlled
             .map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (served, controlled)

@@ -1,4 +1,4 @@
-//! `completions` and `man`: for whoever packages the program.
+//! `completions` and `man`: files for packagers of the program.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::error::CliError;
 use crate::outfile::{self, OutFile};
 use crate::output::Report;
 
-/// The completion script for a shell.
+/// Completion script for a shell.
 #[must_use]
 pub fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
@@ -21,12 +21,12 @@ pub fn completions(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// The command with what shells cannot guess: which cards there always are, and which values are no files. A real card's address, and
-/// a description of one's own, are typed.
+/// The command with hints that shells cannot guess: the built-in cards, and options whose values are not files. The address of a real card
+/// and the path of a description are typed.
 fn hinted(command: Command) -> Command {
     let hint = |arg: Arg| match arg.get_id().as_str() {
         "card" | "peer" => {
-            // clap keeps names for ever; the program ends after this.
+            // clap keeps names forever; the program ends after this.
             let others = CardDescription::builtins().filter(|known| known.name != "default");
             let built_in = others.map(|known| &*format!("mock:{}", known.name).leak());
             arg.value_parser(PossibleValuesParser::new(std::iter::once("mock").chain(built_in)))
@@ -42,7 +42,7 @@ fn hinted(command: Command) -> Command {
     command.mut_args(hint).mut_subcommands(hinted)
 }
 
-/// The manual pages that were written.
+/// Manual pages that were written.
 #[derive(Debug, Serialize)]
 pub struct ManReport {
     files: Vec<String>,
@@ -54,7 +54,7 @@ impl Report for ManReport {
     }
 }
 
-/// Writes one manual page per command to the directory `out`, which is made if it is not there.
+/// Writes one manual page per command to the directory `out`, which is created if necessary.
 ///
 /// # Errors
 /// [`CliError::File`]; [`CliError::Usage`] for standard output.

@@ -1,4 +1,4 @@
-//! `sim run` and `sim figure`: the simulator.
+//! `sim run` and `sim figure`: runs the simulator.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stop;
 
-/// What became of a scenario.
+/// Result of a scenario.
 #[derive(Debug, Serialize)]
 pub struct RunReport {
     scenario: String,
@@ -44,9 +44,9 @@ pub struct RunReport {
     packet_events: u64,
     simulated_s: f64,
     csv: String,
-    /// Null where the data went to standard output.
+    /// Null if the data went to standard output.
     svg: Option<String>,
-    /// For people, where they can see it.
+    /// Chart for people, if it can be shown.
     #[serde(skip)]
     chart: String,
 }
@@ -83,7 +83,7 @@ fn threads(wanted: Option<u16>) -> usize {
     wanted.map_or_else(parallel::processors, usize::from)
 }
 
-/// Makes the directory for results, where they do not go to standard output.
+/// Creates the directory for results, unless they go to standard output.
 fn directory(out: &Path) -> Result<(), CliError> {
     if outfile::is_stdout(out) {
         return Ok(());
@@ -91,7 +91,7 @@ fn directory(out: &Path) -> Result<(), CliError> {
     std::fs::create_dir_all(out).map_err(|source| CliError::file(out, "write results there", source))
 }
 
-/// Writes data and picture of `name` to `out`, and says where; to standard output the data alone.
+/// Writes data and picture of `name` to `out`, and returns the paths; to standard output it writes only the data.
 fn write(out: &Path, name: &str, csv: &str, picture: &Picture) -> Result<(String, Option<String>), CliError> {
     if outfile::is_stdout(out) {
         OutFile::write_whole(out, csv.as_bytes())?;
@@ -107,7 +107,7 @@ fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
     Ok(path.display().to_string())
 }
 
-/// `sim run`.
+/// Runs `sim run`.
 ///
 /// # Errors
 /// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Interrupted`].
@@ -122,7 +122,7 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     let what = || format!("sim run {}", args.scenario.display());
     let ended = AtomicBool::new(false);
     let sweep = thread::scope(|scope| {
-        // A simulation reads no clock: somebody has to look at it meanwhile.
+        // A simulation reads no clock: a second thread checks it meanwhile.
         let watch = scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
                 if stop::is_asked() || settings.deadline.check_time(what).is_err() {
@@ -189,14 +189,14 @@ pub struct FiguresReport {
     failures: u64,
 }
 
-/// One of them.
+/// One figure.
 #[derive(Debug, Serialize)]
 struct FigureReport {
     name: &'static str,
     csv: String,
-    /// Null where the data went to standard output.
+    /// Null if the data went to standard output.
     svg: Option<String>,
-    /// Where its intervals are; a figure without measurements has none.
+    /// Path of its intervals; a figure without measurements has none.
     intervals: Option<String>,
     points: u64,
     failures: u64,
@@ -223,7 +223,7 @@ impl Report for FiguresReport {
     }
 }
 
-/// `sim figure`.
+/// Runs `sim figure`.
 ///
 /// # Errors
 /// [`CliError::Figure`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Interrupted`].
@@ -246,7 +246,7 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
     for figure in wanted {
         progress.phase(figure.name());
         let what = || format!("sim figure {}", figure.name());
-        // What is written is whole: a figure's files are written when all of its runs are done.
+        // Written figures are complete: a figure's files are written after all of its runs.
         let left = match figures.len() {
             0 => "nothing was written".to_owned(),
             1 => format!("1 figure was made before and is in {}", args.out.display()),

@@ -1,4 +1,4 @@
-//! `sim check` and `sim schema`: scenario files, without running them.
+//! `sim check` and `sim schema`: checks scenario files without running them.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::output::{self, Report, pairs};
 use crate::settings::Settings;
 use crate::units::binary_size;
 
-/// What was found in the files.
+/// Results for all files.
 #[derive(Debug, Serialize)]
 struct CheckReport {
     scenarios: Vec<Checked>,
     failed: usize,
 }
 
-/// One file: what it describes, or what is wrong with it.
+/// Result for one file: its content, or what is wrong with it.
 #[derive(Debug, Serialize)]
 struct Checked {
     file: String,
@@ -30,7 +30,7 @@ struct Checked {
     described: Option<Described>,
 }
 
-/// The main facts of a valid scenario.
+/// Main facts of a valid scenario.
 #[derive(Debug, Serialize)]
 struct Described {
     scheme: &'static str,
@@ -124,7 +124,7 @@ impl Report for CheckReport {
     }
 }
 
-/// `sim check`.
+/// Runs `sim check`.
 ///
 /// # Errors
 /// [`CliError::InvalidScenarios`] after the report.
@@ -136,7 +136,7 @@ pub fn run(settings: &Settings, args: &SimCheckArgs, out: &mut dyn Write) -> Res
     if failed == 0 { Ok(()) } else { Err(CliError::InvalidScenarios { failed, files }) }
 }
 
-/// `sim schema`.
+/// Runs `sim schema`.
 ///
 /// # Errors
 /// [`CliError::Output`].

@@ -1,4 +1,4 @@
-//! `validate`: the self-test.
+//! `validate`: runs the self-test.
 
 use std::io::Write;
 
@@ -22,19 +22,19 @@ struct Test {
     name: String,
     status: &'static str,
     message: String,
-    /// By the card's clock, which is virtual on a simulated card.
+    /// Duration by the card's clock, which is virtual on a simulated card.
     card_us: f64,
 }
 
-/// The memory that was tested in.
+/// Scratch memory of the test.
 #[derive(Debug, Serialize)]
 struct Scratch {
-    /// Hexadecimal: a JSON number would lose digits above 2^53.
+    /// Hexadecimal, because a JSON number would lose digits above 2^53.
     addr: String,
     bytes: u64,
 }
 
-/// What the self-test found.
+/// Result of the self-test.
 #[derive(Debug, Serialize)]
 pub struct ValidateReport {
     command: &'static str,
@@ -44,22 +44,22 @@ pub struct ValidateReport {
     failed: usize,
     skipped: usize,
     scratch: Option<Scratch>,
-    /// Whether `RunMode::Credit` can be trusted on this card.
+    /// Whether `RunMode::Credit` is reliable on this card.
     #[serde(rename = "credit_ring_works")]
     supports_credit_mode: bool,
-    /// Whether waits that poll and then sleep lose nothing.
+    /// Whether waits that poll and then sleep lose no completion.
     #[serde(rename = "hybrid_waits_work")]
     supports_hybrid_waits: bool,
     /// Whether several blocks of descriptors above 4 KiB work.
     #[serde(rename = "long_blocks_work")]
     supports_long_blocks: bool,
-    /// Whether the write-back needs control bit 2; null if that was not found out.
+    /// Whether the write-back needs control bit 2; null if that was not determined.
     writeback_needs_enable: Option<bool>,
     tests: Vec<Test>,
 }
 
 impl ValidateReport {
-    /// Of a card that cannot be opened, so that nothing else could be tested.
+    /// Report for a card that cannot be opened, so that nothing else could be tested.
     fn not_opened(card: String, error: &OpenError) -> Self {
         let message = to_cli_terms(format!("{error}; nothing else could be tested"));
         let test = Test { name: "card.open".to_owned(), status: Status::Fail.name(), message, card_us: 0.0 };
@@ -127,7 +127,7 @@ impl Report for ValidateReport {
     }
 }
 
-/// What a self-test would disturb.
+/// State that a self-test would disturb.
 #[derive(Debug, Serialize)]
 struct PlanReport {
     command: &'static str,
@@ -162,7 +162,7 @@ pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Res
     }
     let opened = match target::open(&settings.card) {
         Ok(opened) => opened,
-        // There is a card, and what is wrong with it is what was asked for.
+        // The card exists, and its failure to open is the result of the test.
         Err(CliError::Open(error)) => {
             let card = settings.card.to_string();
             output::print(&ValidateReport::not_opened(card.clone(), &error), settings.json, out)?;

@@ -1,4 +1,4 @@
-//! The end of whoever wants something of a served card.
+//! Client end of the control socket of a served card.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,43 +7,43 @@ use std::time::Duration;
 
 use super::{Answer, Request};
 
-/// How long an answer may take.
+/// Timeout of an answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Longest answer in bytes: some ten thousand faults.
+/// Maximum length of an answer in bytes: about ten thousand faults.
 const MAX_ANSWER: u64 = 1 << 20;
 
-/// Why nothing was done to a served card.
+/// Reasons why a request to a served card fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// Nobody listens.
+    /// No server listens.
     #[error("{}: no control socket answers there ({source}); serve the card with `fpgactl card serve --control {}`", path.display(), path.display())]
     Connect {
-        /// The path given.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
-    /// Nothing comes back.
+    /// The server does not answer.
     #[error("{}: no answer ({source}); see whether the card is still served", path.display())]
     NoAnswer {
-        /// The path given.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
-    /// It was not done.
+    /// The server refused the request.
     #[error("{}: not done: {reason}", path.display())]
     Refused {
-        /// The path given.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         reason: String,
     },
 }
 
-/// Asks whoever listens at `path`, and waits until it is done.
+/// Sends `request` to the server at `path`, and waits for the answer.
 ///
 /// # Errors
 /// [`ControlError`].

@@ -1,4 +1,4 @@
-//! The end of the process that serves the card.
+//! Server end of the control socket, in the process that serves the card.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -12,18 +12,18 @@ use rustix::io::Errno;
 
 use super::{Answer, Progress, Request};
 
-/// Pause after a connection that could not be accepted (no file descriptors left), before the next attempt.
+/// Pause after a failed `accept` (no free file descriptors), before the next attempt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Longest request: a plan of many faults.
+/// Maximum length of a request in bytes: a plan of many faults.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 
 /// Limits on connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Connections at the same time; others wait in the system's queue.
+    /// Maximum number of simultaneous connections; others wait in the system's queue.
     pub(crate) clients: usize,
-    /// When others wait, the connection that has been without a request for the longest time is closed for them, if it is so old at
-    /// least: an answer takes microseconds, and nobody needs a connection for longer.
+    /// Minimum age of a connection that may be closed for a waiting one. Among those, the connection with the oldest last request is
+    /// closed. An answer takes microseconds, so that no client needs a connection for longer.
     pub(crate) idle: Duration,
 }
 
@@ -33,20 +33,20 @@ impl Default for Limits {
     }
 }
 
-/// Somebody who asks.
+/// Connected client.
 struct Client {
     stream: UnixStream,
-    /// What came of a line.
+    /// Received part of a line.
     begun: Vec<u8>,
     since: Instant,
-    /// When the last whole request came.
+    /// Time of the last complete request.
     active: Instant,
 }
 
-/// What the card and its server have counted by now.
+/// Current counters of the card and its server.
 pub(crate) type Stats<'a> = dyn Fn() -> serde_json::Value + Sync + 'a;
 
-/// Does what clients ask for, until `end` can be read or its other end is closed.
+/// Serves requests of clients until `end` becomes readable or its other end is closed.
 ///
 /// # Errors
 /// Waiting failed.
@@ -61,7 +61,7 @@ pub(crate) fn serve(
     let mut clients: Vec<Client> = Vec::new();
     let mut pause = false;
     loop {
-        // How long until there is a place for whoever comes next; `None`: there is one.
+        // Time until there is a free slot for the next connection; `None`: there is one.
         let full = until_place(&clients, limits, Instant::now());
         let wait = if pause { Some(ACCEPT_PAUSE) } else { full.filter(|wait| !wait.is_zero()) };
         let listens = if wait.is_none() { PollFlags::IN } else { PollFlags::empty() };
@@ -70,7 +70,7 @@ pub(crate) fn serve(
             .into_iter()
             .chain(streams)
             .collect();
-        // The limits are far below what the kernel takes.
+        // The limits are far below the kernel's maximum.
         let wait = wait.map(|wait| Timespec::try_from(wait).unwrap_or_default());
         match poll(&mut waits, wait.as_ref()) {
             Ok(_) => {}
@@ -90,7 +90,7 @@ pub(crate) fn serve(
     }
 }
 
-/// How long until another connection can be taken; `None` if there is a place, zero if an old connection can make room now.
+/// Time until another connection can be accepted; `None` if there is a free slot, zero if an old connection can be closed now.
 fn until_place(clients: &[Client], limits: Limits, now: Instant) -> Option<Duration> {
     if clients.len() < limits.clients {
         return None;
@@ -99,7 +99,7 @@ fn until_place(clients: &[Client], limits: Limits, now: Instant) -> Option<Durat
     ages.map(|age| limits.idle.saturating_sub(age)).min()
 }
 
-/// Takes whoever has come. `false`: it could not be taken, and is still there.
+/// Accepts a waiting connection. Returns `false` if it could not be accepted and still waits.
 fn accept(listener: &Listener, clients: &mut Vec<Client>, limits: Limits, log: &LogLimit) -> bool {
     let socket = match listener.accept() {
         Ok(None) => return true,
@@ -119,7 +119,7 @@ fn accept(listener: &Listener, clients: &mut Vec<Client>, limits: Limits, log: &
         }
     }
     let stream = UnixStream::from(socket);
-    // Who does not take his answers is not waited for.
+    // The server does not wait for a client that does not read its answers.
     if stream.set_nonblocking(true).is_ok() {
         clients.push(Client { stream, begun: Vec::new(), since: now, active: now });
     }
@@ -127,7 +127,7 @@ fn accept(listener: &Listener, clients: &mut Vec<Client>, limits: Limits, log: &
 }
 
 impl Client {
-    /// Answers what has come. `false`: it is gone.
+    /// Answers the received requests. Returns `false` if the client is gone.
     fn attend(&mut self, network: &SimNetwork, stats: &Stats<'_>) -> bool {
         let mut piece = [0; 4096];
         let count = match self.stream.read(&mut piece) {
@@ -160,7 +160,7 @@ impl Client {
     }
 }
 
-/// Does what one line asks for.
+/// Performs the request of one line.
 fn answer(network: &SimNetwork, stats: &Stats<'_>, line: &[u8]) -> Answer {
     let mut answer = Answer::default();
     let done = match serde_json::from_slice(line) {
@@ -212,7 +212,7 @@ fn execute_request(
     Ok(())
 }
 
-/// The plan that a section describes, or what is wrong with which entry.
+/// Converts a section to a plan, or reports which entry is wrong.
 fn planned(faults: &FaultsDescription) -> Result<FaultPlan, String> {
     faults.plan().map_err(|(index, problem)| format!("faults.list[{index}].{}: {problem}", problem.key()))
 }
@@ -241,7 +241,7 @@ mod tests {
             let mut word = [0; 4];
             network
                 .with_card(0, |card| {
-                    // As whoever opens it does.
+                    // As a driver that opens it does.
                     card.set_command(true, false);
                     card.bar_read(1, 0, &mut word);
                 })
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(read(&network), [0xFF; 4]);
         let state = ask(&network, r#"{"do":"state"}"#);
         assert_eq!(state.faults, [Progress { opportunities: 2, strikes: 1 }]);
-        // What has happened stays so; the card that is put back is another matter.
+        // Faults that have struck stay in effect, until the card is put back.
         assert_eq!(ask(&network, r#"{"do":"faults","faults":{}}"#), Answer::default());
         assert_eq!(read(&network), [0xFF; 4]);
         assert_eq!(ask(&network, r#"{"do":"put-back"}"#), Answer::default());
@@ -317,7 +317,7 @@ mod tests {
             let silent: Vec<_> = (0..2 * limits.clients)
                 .map(|number| {
                     let mut stream = UnixStream::connect(&path).unwrap();
-                    // Half a request is none.
+                    // An incomplete request does not count.
                     stream.write_all(if number % 2 == 0 { b"" } else { b"{" }).unwrap();
                     stream
                 })

@@ -1,15 +1,15 @@
 //! Output files. Every file that a command writes goes through [`OutFile`].
 //!
-//! | Named file | What is written |
+//! | Named file | Action |
 //! |---|---|
-//! | a regular file, or none yet | a temporary file beside it, `.NAME.XXXXXX.fpgactl-part`, renamed to its name when it is complete |
+//! | a regular file, or none yet | a temporary file beside it, `.NAME.XXXXXX.fpgactl-part`, is written, and renamed when it is complete |
 //! | a symbolic link to one | the same for the link's target; the link stays |
-//! | `-`, `/dev/stdout` | standard output; reports go to standard error then |
-//! | a device, a pipe, another descriptor of the process | the thing itself |
+//! | `-`, `/dev/stdout` | standard output is written; reports go to standard error then |
+//! | a device, a pipe, another descriptor of the process | it is written directly |
 //!
-//! So a file of that name is either the old one or the complete new one, whatever ends the command. SIGINT, SIGTERM and SIGHUP remove the
-//! temporary file; SIGKILL leaves it. The permissions of an existing file, and its owner and group where the process may set them, are
-//! kept; other hard links keep the old content.
+//! So a file of that name is either the old one or the complete new one, however the command ends. SIGINT, SIGTERM and SIGHUP remove the
+//! temporary file; SIGKILL leaves it. The permissions of an existing file, and its owner and group if the process may set them, are kept;
+//! other hard links keep the old content.
 
 mod partial;
 
@@ -30,22 +30,22 @@ use partial::PartialFileClaim;
 
 pub(crate) use partial::{remove_temporary, watch};
 
-/// End of a temporary file's name.
+/// Suffix of a temporary file's name.
 pub const SUFFIX: &str = ".fpgactl-part";
-/// Bytes of a file's name that its temporary file repeats: with the rest it stays below `NAME_MAX`.
+/// Maximum number of bytes of a file's name that its temporary file repeats, so that the whole stays below `NAME_MAX`.
 const MAX_NAME_BYTES: usize = 200;
-/// Symbolic links in a row (`path_resolution(7)`).
+/// Maximum number of consecutive symbolic links (`path_resolution(7)`).
 const MAX_LINKS: usize = 40;
-/// What an output file is needed for, in errors.
+/// Intended action on an output file, for errors.
 const ACTION: &str = "write it";
 
-/// Whether a file name means standard output.
+/// Returns whether a file name means standard output.
 #[must_use]
 pub fn is_stdout(path: &Path) -> bool {
     ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|name| path == Path::new(name))
 }
 
-/// A file that is being written. Dropping it leaves what was there before; [`commit`](Self::commit) puts it in place.
+/// File being written. Dropping it keeps the previous file; [`commit`](Self::commit) replaces it.
 #[derive(Debug)]
 pub struct OutFile {
     path: PathBuf,
@@ -61,19 +61,19 @@ enum Destination {
     Temporary { file: NamedTempFile, target: PathBuf, replaces: bool },
 }
 
-/// What a name stands for.
+/// Destination that a name stands for.
 enum OutputTarget {
     Direct,
-    /// A file, and the regular file that is there now.
+    /// A file, and the existing regular file.
     File(PathBuf, Option<Metadata>),
 }
 
 impl OutFile {
-    /// Opens an output file. Nothing of an existing file is changed.
+    /// Opens an output file. An existing file does not change.
     ///
     /// # Errors
-    /// [`CliError::File`]; [`CliError::NoFolder`] if its folder does not exist; [`CliError::Usage`] if another output of the command has the
-    /// same name.
+    /// [`CliError::File`]; [`CliError::NoFolder`] if its folder does not exist; [`CliError::Usage`] if another output of the command has
+    /// the same name.
     pub fn create(path: &Path) -> Result<Self, CliError> {
         let fail = |source| CliError::file(path, ACTION, source);
         if is_stdout(path) {
@@ -89,7 +89,7 @@ impl OutFile {
         }
     }
 
-    /// Makes the temporary file for `target`.
+    /// Creates the temporary file for `target`.
     fn create_temporary(path: &Path, target: &Path, existing: Option<&Metadata>) -> Result<Self, CliError> {
         let fail = |source| CliError::file(path, ACTION, source);
         let name = target.file_name().ok_or_else(|| fail(io::ErrorKind::IsADirectory.into()))?;
@@ -97,7 +97,7 @@ impl OutFile {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        // One name of it, so that two outputs of one file are told apart from two files.
+        // Canonical name, so that two outputs to one file are detected.
         let folder = &fs::canonicalize(folder).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 CliError::NoFolder { path: path.to_owned(), folder: folder.to_owned() }
@@ -106,7 +106,7 @@ impl OutFile {
         })?;
         let target = folder.join(name);
         if existing.is_some() {
-            // A file that this process may not write is not replaced either.
+            // A file that this process may not write must not be replaced either.
             drop(OpenOptions::new().write(true).open(&target).map_err(fail)?);
         }
         watch().map_err(CliError::Signals)?;
@@ -130,15 +130,15 @@ impl OutFile {
         file.commit()
     }
 
-    /// Puts the file, which is complete, in its place.
+    /// Renames the complete file to its final name.
     ///
     /// # Errors
-    /// [`CliError::File`]; [`CliError::TargetNotReplaced`] if only the last step failed: the temporary file is left then.
+    /// [`CliError::File`]; [`CliError::TargetNotReplaced`] if only the last step failed: the temporary file remains then.
     pub fn commit(self) -> Result<(), CliError> {
         let Self { path, destination, _claim } = self;
         let Destination::Temporary { file, target, replaces } = destination else { return Ok(()) };
         if replaces {
-            // A crash of the machine must not find the old content given up and the new one not stored.
+            // After a crash of the machine, either the old or the new content must be stored.
             file.as_file().sync_data().map_err(|source| CliError::file(&path, ACTION, source))?;
         }
         match file.persist(target) {
@@ -162,7 +162,7 @@ impl OutFile {
         }
     }
 
-    /// The error of a write, with the name of the file.
+    /// Adds the file's name to the error of a write.
     fn failed(&self, error: io::Error) -> io::Error {
         match (&self.destination, error.kind()) {
             (Destination::Direct(_), io::ErrorKind::BrokenPipe) => {
@@ -187,7 +187,7 @@ impl Write for OutFile {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Nothing is buffered here.
+        // There is no buffer here.
         Ok(())
     }
 }
@@ -223,7 +223,7 @@ fn resolve(path: &Path) -> io::Result<OutputTarget> {
         let to = fs::read_link(&place)?;
         let folder = place.parent().unwrap_or(Path::new(""));
         if folder.starts_with("/proc") || folder.starts_with("/dev/fd") {
-            // A link of the kernel's to an open file, whose name may be another file's by now.
+            // Kernel link to an open file, whose name may belong to another file by now.
             return Ok(OutputTarget::Direct);
         }
         place = folder.join(to);
@@ -231,7 +231,7 @@ fn resolve(path: &Path) -> io::Result<OutputTarget> {
     Err(io::Error::other("too many symbolic links"))
 }
 
-/// A new file in `folder`, with the permissions that the umask leaves.
+/// New file in `folder`, with the permissions that the umask permits.
 fn temporary(folder: &Path, name: &OsStr) -> io::Result<NamedTempFile> {
     let kept = name.as_bytes().get(..MAX_NAME_BYTES).unwrap_or(name.as_bytes());
     let prefix = OsString::from_vec([b".", kept, b"."].concat());
@@ -242,7 +242,7 @@ fn temporary(folder: &Path, name: &OsStr) -> io::Result<NamedTempFile> {
         .tempfile_in(folder)
 }
 
-/// Gives a new file the owner and the permissions of the one that it will replace.
+/// Copies owner and permissions of the existing file to the new one.
 fn copy_owner_and_mode(file: &File, existing: &Metadata) -> io::Result<()> {
     let made = file.metadata()?;
     if (made.uid(), made.gid()) != (existing.uid(), existing.gid())
@@ -251,7 +251,7 @@ fn copy_owner_and_mode(file: &File, existing: &Metadata) -> io::Result<()> {
     {
         tracing::debug!(%error, "the file changes its owner");
     }
-    // After the owner: a change of that clears bits.
+    // After the owner: changing the owner clears permission bits.
     file.set_permissions(existing.permissions())
 }
 

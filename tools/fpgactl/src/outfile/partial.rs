@@ -1,4 +1,4 @@
-//! The output files that are being written: no two of one name, and none left behind by a signal.
+//! Registry of the output files being written: no two have the same name, and a signal leaves none behind.
 
 use std::fs;
 use std::io::{self, PipeReader, Read};
@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 
 use crate::stop;
 
-/// One for the process, as signals are.
+/// One per process, as signals are per process.
 static WRITTEN: Mutex<Vec<Written>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
@@ -27,15 +27,14 @@ fn written() -> MutexGuard<'static, Vec<Written>> {
     WRITTEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right to write a file of some name, until this is dropped.
+/// Exclusive claim to a file name, until this is dropped.
 #[derive(Debug)]
 pub(super) struct PartialFileClaim {
     target: PathBuf,
 }
 
 impl PartialFileClaim {
-    /// The right and the temporary file, made together, so that there is none that a signal would leave. `None` if somebody else has the
-    /// name.
+    /// Creates the claim and the temporary file together, so that a signal leaves none. Returns `None` if another output has the name.
     pub(super) fn with(
         target: &Path,
         make: impl FnOnce() -> io::Result<NamedTempFile>,
@@ -57,17 +56,17 @@ impl Drop for PartialFileClaim {
     }
 }
 
-/// Removes the temporary files of all output files, which will not be kept: the process ends.
+/// Removes the temporary files of all output files, because the process ends.
 pub(crate) fn remove_temporary() {
     for file in written().drain(..).filter_map(|file| file.temporary) {
         let _ = fs::remove_file(file);
     }
 }
 
-/// From now on a signal that ends the process removes temporary files and sockets first, and a second one ends a command that was asked to end.
+/// Makes a signal that ends the process remove temporary files and sockets first. A second signal ends a command that was asked to end.
 ///
 /// # Errors
-/// What the system says: no thread, no handler.
+/// Errors of the system: no thread, no handler.
 pub(crate) fn watch() -> io::Result<()> {
     static STARTED: Mutex<bool> = Mutex::new(false);
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +78,7 @@ pub(crate) fn watch() -> io::Result<()> {
 }
 
 fn start() -> io::Result<()> {
-    // What the parent has turned off stays so (`nohup`, background jobs of a script).
+    // Signals that the parent ignores stay ignored (`nohup`, background jobs of a script).
     let ignored = ignored_signals();
     let is_ignored = move |signal: i32| ignored >> (signal - 1) & 1 != 0;
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter();
@@ -90,13 +89,13 @@ fn start() -> io::Result<()> {
         while let Ok(signal) = next_signal(&mut signals) {
             let asks = signal != SIGHUP && stop::is_active();
             if asks && !std::mem::replace(&mut asked, true) || !asks && is_ignored(signal) {
-                // The command ends by itself, or nobody wants it to end.
+                // The command ends by itself, or no end was requested.
                 continue;
             }
             remove_temporary();
             stop::remove_sockets();
             if asks {
-                // What shells show of a process that a signal has ended.
+                // Status that shells show for a process ended by a signal.
                 low_level::exit(128 + signal);
             }
             let _ = low_level::emulate_default_handler(signal);
@@ -105,7 +104,7 @@ fn start() -> io::Result<()> {
     thread::Builder::new().name("second signal".to_owned()).spawn(watching).map(drop)
 }
 
-/// A pipe that gets a byte with each signal of this number. `signal_hook::iterator` needs a pair of sockets, which a kernel without
+/// Pipe that receives a byte with each signal of this number. `signal_hook::iterator` needs a pair of sockets, which a kernel without
 /// networking does not have.
 fn signal_pipe(signal: i32) -> io::Result<(i32, PipeReader)> {
     let (reader, writer) = io::pipe()?;

@@ -65,7 +65,7 @@ fn out_file_through_link_writes_target() {
     OutFile::write_whole(&link, b"new").unwrap();
     assert_eq!(fs::read(inner.join("target")).unwrap(), b"new");
     assert!(link.is_symlink());
-    // A link to nothing yet, and one to itself.
+    // A link to a missing file, and one to itself.
     symlink("inner/made", folder.path().join("dangling")).unwrap();
     OutFile::write_whole(&folder.path().join("dangling"), b"made").unwrap();
     assert_eq!(fs::read(inner.join("made")).unwrap(), b"made");
@@ -104,7 +104,7 @@ fn out_file_invalid_target_is_refused_with_name() {
     }
     let first = OutFile::create(&path.join("out")).unwrap();
     symlink("out", path.join("link")).unwrap();
-    // The link's target is not there yet, and claimed all the same.
+    // The link's target does not exist yet, and is claimed all the same.
     let error = OutFile::create(&path.join("link")).unwrap_err();
     assert_eq!(error.exit_status(), 2, "{error}");
     drop(first);

@@ -1,4 +1,4 @@
-//! Names on the command line: registers, their fields, names of values; and what was meant by one that is not there.
+//! Names on the command line: registers, fields, names of values; and suggestions for unknown names.
 
 use fpga_driver::registers::AccessKind;
 use fpga_register_map::schema::Bits;
@@ -10,20 +10,20 @@ use crate::error::CliError;
 /// Part of a register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldPart {
-    /// Its name.
+    /// Field name.
     pub name: String,
-    /// Where it lies.
+    /// Bits of the field.
     pub bits: Bits,
-    /// What may be done with it.
+    /// Access kind.
     pub access: AccessKind,
 }
 
-/// What a name on the command line stands for.
+/// Object of a name on the command line.
 #[derive(Debug, Clone)]
 pub struct Named<'a> {
     /// The register.
     pub register: &'a Register,
-    /// Its field, if the name is one's.
+    /// The field, if the name contains one.
     pub field: Option<FieldPart>,
 }
 
@@ -37,13 +37,13 @@ impl Named<'_> {
         }
     }
 
-    /// The bits that it names.
+    /// Bits that it names.
     #[must_use]
     pub fn bits(&self) -> Bits {
         self.field.as_ref().map_or(Bits::ALL, |field| field.bits)
     }
 
-    /// Its bits of a register's value, moved down to bit 0, and what they mean, where that has a name.
+    /// Bits of a register's value, shifted to bit 0, and their meaning, if that has a name.
     #[must_use]
     pub fn value(&self, raw: u32) -> (u32, Option<String>) {
         let Some(part) = &self.field else { return (raw, self.register.value_name(raw)) };
@@ -52,10 +52,10 @@ impl Named<'_> {
         (value, fields.into_iter().find(|field| field.name == part.name).and_then(|field| field.meaning))
     }
 
-    /// What has to be read of the register and written back where the field alone is to be written.
+    /// Bits of the register that have to be read and written back to write only the field.
     ///
     /// # Errors
-    /// Why it cannot be written, or not alone.
+    /// Reason why it cannot be written, or not alone.
     pub fn back_off(&self) -> Result<u32, &'static str> {
         let Some(part) = &self.field else { return Ok(0) };
         if let Origin::Mapped(map, index) = &self.register.origin
@@ -66,7 +66,7 @@ impl Named<'_> {
         }
         match self.register.access {
             AccessKind::ReadWrite => Ok(!part.bits.mask()),
-            // Zeroes do nothing there.
+            // Writing zeros has no effect there.
             AccessKind::ReadWrite1Clear | AccessKind::Write1Set | AccessKind::Write1Clear => Ok(0),
             AccessKind::WriteOnly => {
                 Err("the rest of its register cannot be read, so write the whole register")
@@ -75,7 +75,7 @@ impl Named<'_> {
         }
     }
 
-    /// The number that `text` stands for: a number that fits, or the name of a value.
+    /// Parses `text`: a number that fits, or the name of a value.
     ///
     /// # Errors
     /// [`CliError::Usage`].
@@ -85,7 +85,7 @@ impl Named<'_> {
             return Ok(*value);
         }
         let name = self.name();
-        // As sizes are written everywhere, and binary as bits are.
+        // As sizes, and additionally in binary.
         let number = parse_number(text).or_else(|| crate::units::bytes(text).ok());
         let Some(number) = number else {
             let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
@@ -118,7 +118,7 @@ impl Named<'_> {
                 let values = map.values(fpga_register_map::Named { register, field });
                 values.map_or_else(Vec::new, |values| values.names.clone())
             }
-            // Codes of the cores are few bits wide.
+            // Codes of the cores have few bits.
             Origin::Known(..) if self.bits().width() <= 8 => (0..=self.bits().max_value())
                 .filter_map(|value| Some((self.value(self.bits().insert(0, value)).1?, value)))
                 .collect(),
@@ -127,10 +127,10 @@ impl Named<'_> {
     }
 }
 
-/// The register or field of this name, in any case. The map's come first: whoever gave it meant them.
+/// Finds the register or field of this name, ignoring case. Registers of the map take precedence: the user gave the map.
 ///
 /// # Errors
-/// [`CliError::NoSuchRegister`], with names that may have been meant.
+/// [`CliError::NoSuchRegister`], with similar names.
 pub fn find<'a>(card: &str, all: &'a [Register], name: &str) -> Result<Named<'a>, CliError> {
     let register = |name: &str| {
         let mut found = all.iter().filter(|register| register.name.eq_ignore_ascii_case(name));
@@ -158,20 +158,20 @@ pub fn find<'a>(card: &str, all: &'a [Register], name: &str) -> Result<Named<'a>
         return Ok(Named { register, field: Some(FieldPart { name: field.name.clone(), bits, access }) });
     }
     let names = || all.iter().map(|register| register.name.as_str());
-    // block.register.field: the mistake may be in the first two.
+    // block.register.field: the error may be in the first two parts.
     let of_field = || {
         name.rsplit_once('.')
             .filter(|(before, _)| before.contains('.'))
             .and_then(|(before, _)| hint(before, names()))
     };
-    // A whole block, as `regs list` and `regs dump` take it.
+    // A whole block, as `regs list` and `regs dump` accept it.
     let of_block = || (!name.contains('.')).then(|| hint(name, blocks(all))).flatten();
     none(
         hint(name, names()).or_else(of_field).or_else(of_block).unwrap_or_else(|| available_names(all, name)),
     )
 }
 
-/// The blocks that there are, each once where its registers lie together.
+/// Available blocks, each once per contiguous range of registers.
 fn blocks(all: &[Register]) -> Vec<&str> {
     let mut blocks: Vec<&str> =
         all.iter().filter_map(|register| Some(register.name.split_once('.')?.0)).collect();
@@ -179,7 +179,7 @@ fn blocks(all: &[Register]) -> Vec<&str> {
     blocks
 }
 
-/// The registers of the block that was meant, or the blocks.
+/// Registers of the probable block, or all blocks.
 fn available_names(all: &[Register], name: &str) -> String {
     let block = name.split_once('.').map_or(name, |(block, _)| block);
     let of_block: Vec<&str> = all
@@ -195,7 +195,7 @@ fn available_names(all: &[Register], name: &str) -> String {
     format!("the card's blocks are {blocks}; `fpgactl regs list` lists all registers")
 }
 
-/// Names that differ in a number only, as one: `msix0 to msix31`.
+/// Joins names that differ only in a number: `msix0 to msix31`.
 fn ranges(names: &[&str]) -> Vec<String> {
     let pattern = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
     names
@@ -208,10 +208,10 @@ fn ranges(names: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Those of `all` that are named, or lie in a block that is named; all of them, where no name is given.
+/// Selects the registers of `all` that are named or lie in a named block; all of them without names.
 ///
 /// # Errors
-/// As [`find`], for a name that is neither's.
+/// As [`find`], for a name that is neither a register nor a block.
 pub fn select(card: &str, mut all: Vec<Register>, names: &[String]) -> Result<Vec<Register>, CliError> {
     let is_of = |register: &Register, name: &str| {
         let (start, rest) = register.name.split_at_checked(name.len()).unwrap_or_default();

@@ -15,13 +15,13 @@ use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::stop;
 
-/// Whether a file name means standard input.
+/// Returns whether a file name means standard input.
 #[must_use]
 pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Standard input. A read ends when bytes are there, when the time of a command is over, or when a signal asks it to end.
+/// Standard input. A read ends when bytes are available, when the command's time is over, or when a signal requests the end.
 #[derive(Debug)]
 pub struct Input {
     file: File,
@@ -29,10 +29,10 @@ pub struct Input {
 }
 
 impl Input {
-    /// Opens it, once in a process.
+    /// Opens standard input, once per process.
     ///
     /// # Errors
-    /// [`CliError::File`]; [`CliError::Usage`] if it is the source of something else already.
+    /// [`CliError::File`]; [`CliError::Usage`] if another input uses it already.
     pub fn open(deadline: Deadline) -> Result<Self, CliError> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         if TAKEN.swap(true, Ordering::Relaxed) {
@@ -44,7 +44,7 @@ impl Input {
         Ok(Self { file: file.map_err(|source| CliError::file(name(), "read it", source))?.into(), deadline })
     }
 
-    /// Bytes that are left in it, where it is a file.
+    /// Remaining bytes, if it is a file.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         let found = self.file.metadata().ok().filter(|found| found.is_file())?;
@@ -86,15 +86,15 @@ fn name() -> &'static Path {
     Path::new("standard input")
 }
 
-/// Standard input for a command that reads everything twice: a part of it at a time is kept in a temporary file without a name, which no
-/// way of ending the command leaves behind.
+/// Standard input for a command that reads everything twice: one part at a time is kept in a temporary file without a name, which is never
+/// left behind however the command ends.
 #[derive(Debug)]
 pub struct Spool {
     input: Input,
     kept: File,
-    /// Offset in the input of the part that is kept.
+    /// Offset of the kept part in the input.
     start: u64,
-    /// Bytes of it.
+    /// Length of the kept part in bytes.
     length: u64,
 }
 
@@ -104,7 +104,7 @@ impl Spool {
         Ok(Self { input: Input::open(deadline)?, kept, start: 0, length: 0 })
     }
 
-    /// Replaces the part that is kept by the next one, of at most `most` bytes, and returns how many there are; 0 at the end.
+    /// Replaces the kept part by the next one, of at most `most` bytes. Returns its length; 0 at the end.
     pub(super) fn next_part(&mut self, most: u64) -> Result<u64, CliError> {
         self.start = self.start.saturating_add(self.length);
         self.length = 0;
@@ -124,7 +124,7 @@ impl Spool {
         Ok(self.length)
     }
 
-    /// Reads bytes of the part that is kept.
+    /// Reads bytes of the kept part.
     pub(super) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let inside = offset.saturating_sub(self.start);
         let left = usize::try_from(self.length.saturating_sub(inside)).unwrap_or(usize::MAX);
@@ -135,7 +135,7 @@ impl Spool {
     }
 }
 
-/// The temporary file is where the system puts those without a name.
+/// Error of the temporary file. The system determines where files without a name are.
 fn spool_error(source: io::Error) -> CliError {
     CliError::file(&std::env::temp_dir(), "keep a part of standard input there (TMPDIR)", source)
 }

@@ -1,11 +1,10 @@
-//! Where bytes come from and where they go: files that are read twice, random streams that are made twice, and the sink that
-//! compares.
+//! Sources and sinks of bytes: files that are read twice, random streams that are generated twice, and the sink that compares.
 //!
-//! Nothing here holds more than a few KiB: the length of a stream does not matter. Of standard input, which can be read once, a part at
-//! a time is kept in a temporary file.
+//! Nothing here holds more than a few KiB: the length of a stream does not matter. Of standard input, which can be read only once, a part
+//! at a time is kept in a temporary file.
 //!
-//! Reader and writer errors carry a whole [`CliError`] inside the `io::Error`, which [`CliError::from`] takes out of
-//! the driver's error again: that way it still names its file.
+//! Errors of readers and writers carry a whole [`CliError`] inside the `io::Error`. [`CliError::from`] extracts it from the driver's error,
+//! so that it still names its file.
 
 mod input;
 mod sink;
@@ -23,7 +22,7 @@ pub use input::{Input, is_stdin};
 pub use sink::{Compare, DeadlineSink, StreamPosition};
 pub use source::{Source, SourceReader};
 
-/// Random bytes made, and bytes compared, at a time.
+/// Number of random bytes generated, and of bytes compared, at a time.
 const BLOCK: usize = 16 << 10;
 
 impl From<BulkError> for CliError {
@@ -38,10 +37,10 @@ impl From<BulkError> for CliError {
     }
 }
 
-/// Fills `into` as far as `reader` has bytes; fewer at its end alone.
+/// Fills `into` as far as `reader` has bytes; fewer only at its end.
 ///
 /// # Errors
-/// What the reader says.
+/// Errors of the reader.
 pub fn fill(reader: &mut dyn ReadVolatile, into: SharedSlice<'_>) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(left) = into.len().checked_sub(filled).filter(|left| *left > 0) {
@@ -56,7 +55,7 @@ pub fn fill(reader: &mut dyn ReadVolatile, into: SharedSlice<'_>) -> io::Result<
     Ok(filled)
 }
 
-/// An error of a file with its name; interruptions stay what they are: the caller tries again.
+/// Adds the file's name to an error. Interruptions stay unchanged: the caller retries.
 pub(crate) fn wrap(path: &Path, action: &'static str, error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::Interrupted => error,

@@ -1,4 +1,4 @@
-//! Where bytes go: the sink that compares, and the one with a time limit.
+//! Sinks: one that compares, and one with a time limit.
 
 use std::io::{self, Read, Write};
 
@@ -9,12 +9,12 @@ use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::progress::Deadline;
 
-/// A sink that gives up when the time is over.
+/// Sink that fails when the time is over.
 #[derive(Debug)]
 pub struct DeadlineSink<W> {
-    /// Where the bytes go.
+    /// Destination of the bytes.
     pub inner: W,
-    /// Until when.
+    /// Deadline.
     pub deadline: Deadline,
 }
 
@@ -25,20 +25,20 @@ impl<W: WriteVolatile> WriteVolatile for DeadlineSink<W> {
     }
 }
 
-/// Where a byte of the stream was in card memory, for the message about one that differs.
+/// Position of a byte of the stream in card memory, for the message about a difference.
 #[derive(Debug, Clone)]
 pub struct StreamPosition {
     /// The receiving card.
     pub card: String,
-    /// Which transfer, from 1.
+    /// Number of the transfer, from 1.
     pub transfer: u64,
     /// Offset in the stream of the transfer's first byte.
     pub start: u64,
-    /// Where that byte was.
+    /// Address of that byte.
     pub address: CardAddr,
 }
 
-/// Compares what is written to it with a second reading of the source, byte for byte, and passes it on.
+/// Sink that compares the written bytes with a second reading of the source, byte for byte, and passes them on.
 #[derive(Debug)]
 pub struct Compare<'a, 'b> {
     expected: &'a mut SourceReader<'b>,
@@ -46,12 +46,12 @@ pub struct Compare<'a, 'b> {
     place: StreamPosition,
     done: u64,
     scratch: Vec<u8>,
-    /// Copy of the bytes that are compared: taken once, so that what goes to the file is what was compared.
+    /// Copy of the compared bytes. There is one copy, so that the file receives the bytes that were compared.
     received: Vec<u8>,
 }
 
 impl<'a, 'b> Compare<'a, 'b> {
-    /// A sink for the part of the stream at `place`; `expected` stands at its first byte.
+    /// Creates a sink for the part of the stream at `place`; `expected` is positioned at its first byte.
     #[must_use]
     pub fn new(
         expected: &'a mut SourceReader<'b>,

@@ -1,4 +1,4 @@
-//! Files, random bytes, and standard input.
+//! Sources: files, random bytes, and standard input.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -17,31 +17,31 @@ use super::{BLOCK, wrap};
 use crate::error::CliError;
 use crate::progress::Deadline;
 
-/// A stream that can be read more than once.
+/// Stream that can be read more than once.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A regular file.
     File {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// Its size when it was first looked at.
+        /// Size at the first check.
         length: u64,
-        /// When it was last changed then.
+        /// Modification time at the first check.
         modified: Option<SystemTime>,
     },
     /// Random bytes.
     Random {
         /// Seed of the generator.
         seed: u64,
-        /// How many.
+        /// Number of bytes.
         length: u64,
     },
-    /// Standard input, a part at a time.
+    /// Standard input, one part at a time.
     Input(Arc<Mutex<Spool>>),
 }
 
 impl Source {
-    /// The file at `path`; `-`: standard input.
+    /// Source for the file at `path`; `-`: standard input.
     ///
     /// # Errors
     /// [`CliError::File`], [`CliError::NotAFile`].
@@ -52,12 +52,12 @@ impl Source {
         Self::file(path)
     }
 
-    /// The file at `path`.
+    /// Source for the file at `path`.
     ///
     /// # Errors
     /// [`CliError::File`], [`CliError::NotAFile`].
     pub fn file(path: &Path) -> Result<Self, CliError> {
-        // Looked at before it is opened: opening a pipe would wait for its writer.
+        // Checked before it is opened: opening a pipe would wait for its writer.
         let found = fs::metadata(path).map_err(|source| CliError::file(path, "read it", source))?;
         if !found.is_file() {
             return Err(CliError::NotAFile { path: path.to_owned(), kind: kind_of(&found) });
@@ -65,7 +65,7 @@ impl Source {
         Ok(Self::File { path: path.to_owned(), length: found.len(), modified: found.modified().ok() })
     }
 
-    /// Bytes of the stream, where that is known.
+    /// Length of the stream in bytes, if known.
     #[must_use]
     pub const fn length(&self) -> Option<u64> {
         match self {
@@ -74,7 +74,7 @@ impl Source {
         }
     }
 
-    /// Bytes of the part that begins at `start`, at most `most`; 0 at the end. Parts are asked for in their order: a reader of standard
+    /// Length of the part that begins at `start`, at most `most`; 0 at the end. Parts have to be requested in order: a reader of standard
     /// input reads the latest one.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Source {
         }
     }
 
-    /// Fails if `out` names the file that is read.
+    /// Fails if `out` names the source file.
     ///
     /// # Errors
     /// [`CliError::Usage`].
@@ -105,7 +105,7 @@ impl Source {
         Ok(())
     }
 
-    /// What it is, for reports.
+    /// Name for reports.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -115,7 +115,7 @@ impl Source {
         }
     }
 
-    /// A reader from the start of the stream.
+    /// Opens a reader at the start of the stream.
     ///
     /// # Errors
     /// [`CliError::File`].
@@ -130,12 +130,12 @@ impl Source {
         Ok(SourceReader { source: self, bytes, deadline })
     }
 
-    /// Fails if a file is not as it was when it was first looked at.
+    /// Fails if a file has changed since the first check.
     ///
     /// # Errors
     /// [`CliError::Changed`], [`CliError::File`].
     pub fn check_unchanged(&self) -> Result<(), CliError> {
-        // Nobody else has the other ones.
+        // No other process can change the other sources.
         let Self::File { path, length, modified } = self else { return Ok(()) };
         let found = fs::metadata(path).map_err(|source| CliError::file(path, "read it again", source))?;
         if found.len() != *length {
@@ -147,7 +147,7 @@ impl Source {
         Ok(())
     }
 
-    /// An error that may come from a file that was shortened, or from the card.
+    /// Explains an error that may come from a shortened file, or from the card.
     #[must_use]
     pub fn explain(&self, error: BulkError) -> CliError {
         match error {
@@ -178,7 +178,7 @@ fn kind_of(found: &Metadata) -> &'static str {
     }
 }
 
-/// A reader of a [`Source`].
+/// Reader of a [`Source`].
 #[derive(Debug)]
 pub struct SourceReader<'a> {
     source: &'a Source,
@@ -190,14 +190,14 @@ pub struct SourceReader<'a> {
 enum Bytes {
     File(File),
     Random(Random),
-    /// Of standard input, where this reader stands.
+    /// Standard input, with the position of this reader.
     Input {
         offset: u64,
     },
 }
 
 impl SourceReader<'_> {
-    /// What it reads.
+    /// Source of the reader.
     #[must_use]
     pub const fn source(&self) -> &Source {
         self.source
@@ -205,7 +205,7 @@ impl SourceReader<'_> {
 }
 
 impl SourceReader<'_> {
-    /// Reads on, from a file by `file`, of random bytes at most `length` by `random`.
+    /// Reads from a file by `file`, or at most `length` random bytes by `random`.
     fn read_by(
         &mut self,
         length: usize,
@@ -228,7 +228,7 @@ impl SourceReader<'_> {
 }
 
 impl SourceReader<'_> {
-    /// Reads on, from what is kept of standard input.
+    /// Reads from the kept part of standard input.
     fn read_input(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.deadline.check(|| format!("reading {}", self.source.name())).map_err(io::Error::other)?;
         let (Bytes::Input { offset }, Source::Input(spool)) = (&mut self.bytes, self.source) else {
@@ -270,7 +270,7 @@ impl ReadVolatile for SourceReader<'_> {
     }
 }
 
-/// Random bytes: the same for the same seed, however they are cut into reads.
+/// Random bytes: the same for the same seed, regardless of the read sizes.
 #[derive(Debug)]
 struct Random {
     generator: Pcg64Mcg,
@@ -289,7 +289,7 @@ impl Random {
         }
     }
 
-    /// The next bytes, at most `length`.
+    /// Returns the next bytes, at most `length`.
     fn take(&mut self, length: usize) -> &[u8] {
         if self.used == BLOCK {
             self.generator.fill_bytes(&mut self.block[..]);

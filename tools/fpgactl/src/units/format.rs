@@ -1,8 +1,8 @@
-//! Numbers to text: sizes in binary units, rates in GB/s (10^9), latencies in µs.
+//! Formatting of numbers: sizes in binary units, rates in GB/s (10^9), latencies in µs.
 
 use std::time::Duration;
 
-/// A size in the largest binary unit that it reaches: `512 B`, `4 KiB`, `1.50 MiB`. Exact values print without a fraction.
+/// Formats a size in the largest binary unit that it reaches: `512 B`, `4 KiB`, `1.50 MiB`. Exact values print without a fraction.
 #[must_use]
 pub fn binary_size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -12,13 +12,13 @@ pub fn binary_size(bytes: u64) -> String {
     if bytes.trailing_zeros() >= shift {
         return format!("{} {unit}", bytes >> shift);
     }
-    // Hundredths, cut: 1023.999 KiB must not print as 1024 KiB.
+    // Hundredths, truncated: 1023.999 KiB must not print as 1024 KiB.
     let whole = bytes >> shift;
     let rest = u128::from(bytes) & ((1 << shift) - 1);
     format!("{whole}.{:02} {unit}", (rest * 100) >> shift)
 }
 
-/// Bytes per time in GB/s (10^9 bytes per second); 0 where no time passed.
+/// Rate in GB/s (10^9 bytes per second); 0 for an empty span.
 #[must_use]
 pub fn gigabytes_per_second(bytes: u64, span: Duration) -> f64 {
     let seconds = span.as_secs_f64();
@@ -34,13 +34,13 @@ pub fn rate(bytes: u64, span: Duration) -> String {
     format!("{:.3} GB/s", gigabytes_per_second(bytes, span))
 }
 
-/// Nanoseconds as microseconds.
+/// Converts nanoseconds to microseconds.
 #[must_use]
 pub fn micros(nanoseconds: u64) -> f64 {
     to_f64(nanoseconds) / 1e3
 }
 
-/// For display: beyond 2^53 the last digits do not matter.
+/// Conversion for display: beyond 2^53 the last digits do not matter.
 fn to_f64(value: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "rates and latencies are shown with a few digits")]
     let value = value as f64;

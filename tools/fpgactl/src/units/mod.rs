@@ -1,8 +1,8 @@
-//! Sizes, addresses and durations as they are written on a command line, and as they are printed.
+//! Sizes, addresses and durations: parsing from the command line, and printing.
 //!
-//! Sizes are exact: `4KiB` is 4096, and what does not fit 64 bits is refused. There is no `4KB` and no `4k`: half of their
-//! readers take them for 4000 bytes. Parsers of well-kept crates round through floating point or do not know hexadecimal,
-//! so the one here is our own; durations are `humantime`'s.
+//! Sizes are exact: `4KiB` is 4096, and values above 64 bits are refused. `4KB` and `4k` are not accepted: half of their readers take them
+//! for 4000 bytes. The parsers of maintained crates round through floating point or do not accept hexadecimal, so this module has its own;
+//! durations use `humantime`.
 
 mod format;
 mod parse;

@@ -1,36 +1,35 @@
-//! Text to numbers.
+//! Parsing of numbers.
 
 use std::time::Duration;
 
 use fpga_driver::netmodel::BitRate;
 use fpga_driver::{BarOffset, CardAddr};
 
-/// Text that is no such quantity.
+/// Text that is not a valid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is no {quantity}: {problem}; write {example}")]
 pub struct UnitError {
     /// The text, shortened if it is long.
     pub text: String,
-    /// What it was read as.
+    /// Expected quantity.
     pub quantity: &'static str,
-    /// What is wrong with it.
+    /// Description of the error.
     pub problem: String,
-    /// How to write it.
+    /// Valid example.
     pub example: &'static str,
 }
 
 const SIZE_EXAMPLE: &str = "for example 4096, 0x1000, 4KiB, 64MiB or 4GiB";
 const DURATION_EXAMPLE: &str = "for example 10us, 5ms or 2s";
 
-/// Longest text that an error repeats.
+/// Maximum length of text that an error repeats.
 const MAX_QUOTED: usize = 40;
 
 fn error(text: &str, quantity: &'static str, problem: impl Into<String>, example: &'static str) -> UnitError {
     UnitError { text: text.chars().take(MAX_QUOTED).collect(), quantity, problem: problem.into(), example }
 }
 
-/// A number of bytes: `4096`, `0x1000`, `4KiB`, `64MiB`, `4GiB`, `1TiB`. The unit's case does not matter; `B` may stand
-/// alone.
+/// Parses a number of bytes: `4096`, `0x1000`, `4KiB`, `64MiB`, `4GiB`, `1TiB`. The unit's case does not matter; `B` is a unit of its own.
 ///
 /// # Errors
 /// [`UnitError`]: no digits, an unknown unit, or more than 64 bits.
@@ -38,7 +37,7 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
     number(text).map_err(|problem| error(text, "size", problem, SIZE_EXAMPLE))
 }
 
-/// A card address, written as a size is.
+/// Parses a card address, written as a size.
 ///
 /// # Errors
 /// As [`bytes`].
@@ -46,10 +45,10 @@ pub fn address(text: &str) -> Result<CardAddr, UnitError> {
     number(text).map(CardAddr::new).map_err(|problem| error(text, "card address", problem, SIZE_EXAMPLE))
 }
 
-/// A place in a BAR, written as a size is: a multiple of 4, because registers are words.
+/// Parses an offset in a BAR, written as a size. It has to be a multiple of 4, because registers are words.
 ///
 /// # Errors
-/// As [`bytes`]; [`UnitError`] between two words.
+/// As [`bytes`]; [`UnitError`] for an offset between two words.
 pub fn offset(text: &str) -> Result<BarOffset, UnitError> {
     let fail = |problem: String| error(text, "place in a BAR", problem, "for example 0, 0x40 or 4KiB");
     let offset = number(text).map_err(fail)?;
@@ -60,7 +59,7 @@ pub fn offset(text: &str) -> Result<BarOffset, UnitError> {
     Ok(BarOffset::new(offset))
 }
 
-/// A 32-bit word, written as a size is.
+/// Parses a 32-bit word, written as a size.
 ///
 /// # Errors
 /// As [`bytes`]; [`UnitError`] for more than 32 bits.
@@ -73,7 +72,7 @@ pub fn word(text: &str) -> Result<u32, UnitError> {
 fn number(text: &str) -> Result<u64, String> {
     let too_large = || "it does not fit 64 bits".to_owned();
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        // The standard parser would also take a sign.
+        // The standard parser also accepts a sign.
         if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err("hexadecimal digits (and no unit) must follow 0x".to_owned());
         }
@@ -90,7 +89,7 @@ fn number(text: &str) -> Result<u64, String> {
     count.checked_mul(1 << shift).ok_or_else(too_large)
 }
 
-/// The unit as a power of two.
+/// Returns the unit as a power of two.
 fn shift_of(unit: &str) -> Result<u32, String> {
     let known = [("", 0), ("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     if let Some((_, shift)) = known.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name)) {
@@ -106,7 +105,7 @@ fn shift_of(unit: &str) -> Result<u32, String> {
     Err(format!("the unit \"{}\" is not known", unit.chars().take(MAX_QUOTED).collect::<String>()))
 }
 
-/// A span of time above zero: `10us`, `5ms`, `2s`, `1m 30s`.
+/// Parses a span of time above zero: `10us`, `5ms`, `2s`, `1m 30s`.
 ///
 /// # Errors
 /// [`UnitError`]: no unit, an unknown unit, zero, or more than a `Duration` holds.
@@ -119,10 +118,10 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
     Ok(span)
 }
 
-/// A probability: `0.5%` or `0.005`.
+/// Parses a probability: `0.5%` or `0.005`.
 ///
 /// # Errors
-/// A message for people: no number, or none from 0 to 1.
+/// A message for people: not a number, or not from 0 to 1.
 pub fn probability(text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let part = match text.strip_suffix('%') {
@@ -133,7 +132,7 @@ pub fn probability(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("\"{text}\" is no probability; write for example 0.5% or 0.005"))
 }
 
-/// A link's rate above zero: `10Gbit`, `800Mbit`, `64kbit`, in powers of 1000 as links have them.
+/// Parses a link's rate above zero: `10Gbit`, `800Mbit`, `64kbit`, in powers of 1000 as usual for links.
 ///
 /// # Errors
 /// [`UnitError`]: no digits, an unknown unit, zero, or more than 64 bits.
@@ -262,7 +261,7 @@ mod tests {
             let _ = (bytes(&text), address(&text), duration(&text), probability(&text));
         }
 
-        /// The model: 128-bit arithmetic.
+        /// Reference model: 128-bit arithmetic.
         #[test]
         fn parse_exact_or_refused(count in any::<u64>(), unit in 0_usize..5) {
             let (name, shift) = [("", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)][unit];

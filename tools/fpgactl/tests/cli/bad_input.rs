@@ -1,9 +1,9 @@
-//! What is refused, with which exit status and which words.
+//! Tests of refused input: exit status and message.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use crate::support::{file, fpgactl};
 
-/// Runs `args` as they are and with `--json`: the same status, one message on standard error, the same message in JSON.
+/// Runs `args` unchanged and with `--json`. Requires the same status, one message on standard error, and the same message in JSON.
 #[track_caller]
 fn refused(args: &[&str], status: i32, parts: &[&str]) {
     let ran = fpgactl(args);
@@ -281,7 +281,7 @@ fn missing_channel_is_wrong_usage() {
     refused(&read, 2, &["no channel c2h1", "1 in this direction: c2h0"]);
 }
 
-/// Wherever a name can be mistyped, the one that was meant is in the answer, and the command line is what is wrong.
+/// Every mistyped name gets a suggestion, and the failure counts as wrong usage.
 #[test]
 fn mistyped_name_gets_suggestion() {
     for (args, meant) in [
@@ -429,7 +429,7 @@ fn exploding_yaml_is_refused() {
     }
 }
 
-/// What a shell makes of `<(command)`.
+/// File name of a shell's `<(command)`.
 #[test]
 fn pipes_are_read_like_files() {
     let dir = tempfile::tempdir().unwrap();
@@ -445,7 +445,7 @@ fn pipes_are_read_like_files() {
     assert!(ran.stdout.contains("piped"), "{}", ran.stdout);
 }
 
-/// A card of a design that does not say what is in it.
+/// A card of a design that does not describe itself.
 #[test]
 fn unknown_design_follows_options() {
     let dir = tempfile::tempdir().unwrap();
@@ -480,7 +480,7 @@ fn dma_bar_option_is_used() {
     refused(&["info", "--dma-bar", "0"], 1, &["BAR 0"]);
 }
 
-/// An engine that hangs: one line, with what to do, whatever the driver has to put away.
+/// A hung engine is reported in one line, with advice, regardless of how much memory the driver quarantines.
 #[test]
 fn wedged_engine_is_reported_once_with_advice() {
     let dir = tempfile::tempdir().unwrap();

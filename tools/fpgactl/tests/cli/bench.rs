@@ -1,11 +1,11 @@
-//! `dma bench`: what it reports. Not how fast it was.
+//! `dma bench`: content of the report, not the speed.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use serde_json::Value;
 
 use crate::support::{CommandResult, fpgactl};
 
-/// `dma bench` with short runs.
+/// Runs `dma bench` with short measurements.
 fn bench(args: &[&str]) -> CommandResult {
     let short = ["dma", "bench", "--seconds", "0.005", "--samples", "50", "--batches", "4"];
     fpgactl(&[&short, args].concat())
@@ -43,7 +43,7 @@ fn bench_json_has_contract_keys() {
         assert_eq!((line["ring"].as_str(), line["channels"].as_u64()), (Some("stop"), Some(1)));
         assert_eq!((line["verified"].as_bool(), line["samples"].as_u64()), (Some(true), Some(50)));
         assert!(line["ops_per_s"].as_f64().unwrap() > 0.0, "{line}");
-        // A whole working set at least, and doorbells for it.
+        // At least a whole working set, and its doorbells.
         assert!(line["operations"].as_u64().unwrap() >= 4096, "{line}");
         assert!(line["mmio_writes_per_op"].as_f64().unwrap() > 0.0, "{line}");
     }

@@ -67,7 +67,7 @@ fn info_built_in_boards_by_name() {
     }
 }
 
-/// A core that answers every second read cannot be driven; it is not gone either.
+/// A core that answers only every second read cannot be driven; it is not gone either.
 #[test]
 fn info_quirky_card_differs_from_removed_card() {
     for command in ["info", "abort"] {
@@ -121,7 +121,7 @@ fn regs_read_shows_fields() {
     let fields = report["fields"].as_array().unwrap();
     let channel = fields.iter().find(|field| field["name"] == "channel").unwrap();
     assert_eq!((channel["value"].as_u64(), channel["low"].as_u64()), (Some(2), Some(8)));
-    // With --force a register that clears is read too.
+    // With --force a clear-on-read register is read too.
     let report = fpgactl(&["regs", "read", "h2c0.status_rc", "--force", "--json"]).ok().json();
     assert_eq!(report["access"], "RC");
 }
@@ -148,7 +148,7 @@ fn completions_and_man_pages_are_written() {
             "{shell}: the built-in cards"
         );
     }
-    // What is no file is not completed as one, and what is one is.
+    // Only arguments that are files are completed as files.
     let script = fpgactl(&["completions", "zsh"]).ok().stdout;
     let (_, bind) = script.split_once("\n(bind)\n").unwrap();
     let (bind, _) = bind.split_once(";;").unwrap();

@@ -1,4 +1,4 @@
-//! The list of all commands (`commands.txt`), held against the tree of commands that the program knows: a new one cannot be forgotten.
+//! List of all commands (`commands.txt`), compared with the program's command tree: a new command cannot be forgotten.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::cell::OnceCell;
@@ -11,15 +11,15 @@ use crate::support::{Served, file, pattern};
 
 const LIST: &str = include_str!("../commands.txt");
 
-/// A line of the list.
+/// Line of the list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Listed {
     pub(crate) words: &'static str,
-    /// How it ends.
+    /// Exit status.
     pub(crate) status: i32,
 }
 
-/// Every command that ends by itself, some of them in several ways.
+/// Every command that ends by itself, some of them in several variants.
 pub(crate) fn commands() -> impl Iterator<Item = Listed> {
     lines().filter(|line| !line.starts_with('-')).map(|line| {
         let (status, rest) = line.split_once(' ').unwrap();
@@ -67,7 +67,7 @@ impl CommandEnvironment {
     }
 }
 
-/// Commands that have none below them.
+/// Commands without subcommands.
 fn leaves(command: &clap::Command, path: &str, found: &mut BTreeSet<String>) {
     let mut below = command.get_subcommands().filter(|sub| sub.get_name() != "help").peekable();
     if below.peek().is_none() {

@@ -1,4 +1,4 @@
-//! Every command shows how it is used, and every command line that help, README and manual show is one that the program takes.
+//! Every command has an example of its use, and the program accepts every command line in help, README and manual.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use fpgactl::cli::Cli;
 
 use crate::support::{file, fpgactl};
 
-/// Every command that has none of its own below it, with its own help and that of the command above it.
+/// Every command without subcommands, with its own help and that of its parent command.
 fn leaves(command: &clap::Command, above: &str, path: &str, found: &mut Vec<(String, String)>) {
     let own = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     if !command.has_subcommands() {
@@ -16,13 +16,13 @@ fn leaves(command: &clap::Command, above: &str, path: &str, found: &mut Vec<(Str
         return;
     }
     for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
-        // What stands above all commands is about all of them, and no example.
+        // The text above all commands is about all of them, and not an example.
         let above = if path.is_empty() { "" } else { &own };
         leaves(below, above, format!("{path} {}", below.get_name()).trim(), found);
     }
 }
 
-/// A command line without its comment, and without what the shell makes of the rest.
+/// Words of a command line, without its comment and shell syntax.
 fn words(line: &str) -> Option<Vec<&str>> {
     let line = line.trim().trim_start_matches("$ ").trim_start_matches("sudo ");
     let words: Vec<&str> =
@@ -51,7 +51,7 @@ fn help_examples_parse() {
     }
 }
 
-/// What the help of `sim run` shows is a scenario, and every key that it only names is one.
+/// The example in the help of `sim run` is a valid scenario, with each of the keys that are commented out.
 #[test]
 fn help_scenario_runs() {
     let command = Cli::command();
@@ -68,7 +68,7 @@ fn help_scenario_runs() {
     };
     let whole = lines.join("\n");
     run(&whole).ok();
-    // The same with each line that is commented out and is a key, alone.
+    // The same with each commented-out line that is a key, one at a time.
     let mut tried = 0;
     for line in lines.iter().filter_map(|line| line.strip_prefix("# ")) {
         if line.split_once(": ").is_some_and(|(key, _)| !key.contains([' ', ','])) {
@@ -95,7 +95,7 @@ fn readme_and_manual_commands_parse() {
             } else if inside {
                 shown += usize::from(assert_taken(line, &place));
             } else if place == "complaints.md" {
-                // Whole command lines in a table; what has only a name is about the command, and not how it is called.
+                // Whole command lines in a table; a mere name refers to the command and is not an example.
                 for part in line.split('`').skip(1).step_by(2).filter(|part| part.contains(" --")) {
                     shown += usize::from(assert_taken(part, &place));
                 }

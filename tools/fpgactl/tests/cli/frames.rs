@@ -1,4 +1,4 @@
-//! `stream publish` and `stream subscribe`: programs of their own, linked by UDP.
+//! `stream publish` and `stream subscribe`: separate programs, linked by UDP.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{Served, file, fpgactl, pattern};
 
-/// Addresses that nobody has: they were free a moment ago.
+/// Unused addresses: they were free a moment ago.
 fn addresses<const N: usize>() -> [String; N] {
     let sockets = [(); N].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| format!("udp:{}", socket.local_addr().unwrap()))
@@ -20,7 +20,7 @@ fn start(args: &[&str]) -> Child {
     spawn(args, Stdio::null())
 }
 
-/// Where subscribers come to, as the publisher says.
+/// Address for subscribers, from the publisher's output.
 fn ready(lines: &mut impl BufRead) -> String {
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
@@ -33,7 +33,7 @@ fn spawn(args: &[&str], stdin: Stdio) -> Child {
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Its one document, when it has ended.
+/// The program's only document, after its end.
 fn report(mut child: Child) -> Value {
     let (mut out, mut error) = (String::new(), String::new());
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -54,7 +54,7 @@ fn stream_file_reaches_two_subscribers() {
     let publish =
         [source.to_str().unwrap(), "--frame", "16KiB", "--subscribers", "2", "--listen", "127.0.0.1:0"];
     let mut publishing = start(&[&["publish"][..], &publish, &links].concat());
-    // The pipe is kept until the program has ended.
+    // The pipe is kept open until the program has ended.
     let mut lines = BufReader::new(publishing.stderr.take().unwrap());
     let address = ready(&mut lines);
     let folder = folder.path().join("frames");
@@ -83,7 +83,7 @@ fn stream_file_reaches_two_subscribers() {
     assert!(read == data);
 }
 
-/// Standard output has the frames and nothing else: what a program behind a pipe reads is what was published.
+/// Standard output contains only the frames: a program behind a pipe reads the published data.
 #[test]
 fn stream_subscribe_stdout_has_frames_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ fn stream_subscribe_stdout_has_frames_only() {
     assert_eq!(report(publishing)["published"], 25);
 }
 
-/// Whoever feeds the publisher takes his time: subscribers come and are told that it lives, and Ctrl-C would find it.
+/// The publisher's input is slow: subscribers can join and receive heartbeats, and Ctrl-C would be handled.
 #[test]
 fn stream_publish_waiting_stdin_does_not_block_subscribers() {
     let [publisher, own] = addresses();
@@ -118,10 +118,10 @@ fn stream_publish_waiting_stdin_does_not_block_subscribers() {
         ["subscribe", &address, "--every", "1ms", "--node", "2", "--link", &own, "--link", &publisher];
     let mut reading = start(&subscribe);
     let mut reports = BufReader::new(reading.stdout.take().unwrap()).lines();
-    // It is a subscriber, though nothing was published.
+    // It is a subscriber, although nothing was published.
     let first: Value = serde_json::from_str(&reports.next().unwrap().unwrap()).unwrap();
     assert_eq!((&first["schema_version"], &first["frames"]), (&1.into(), &0.into()), "{first}");
-    // Half a frame, the rest of it, one and a half, in pieces.
+    // Half a frame, the rest of it, one and a half, in parts.
     for piece in [500, 500, 1_000, 300, 200] {
         feed.write_all(&pattern(piece)).unwrap();
     }
@@ -134,7 +134,7 @@ fn stream_publish_waiting_stdin_does_not_block_subscribers() {
     assert_eq!(reading.wait().unwrap().code(), Some(0));
 }
 
-/// The publisher is killed: what had come is reported all the same, and the status says that it was not the end.
+/// The publisher is killed: the received frames are reported all the same, and the exit status differs from that of a normal end.
 #[test]
 fn stream_lost_publisher_differs_from_end() {
     let [publisher, own] = addresses();
@@ -162,7 +162,7 @@ fn stream_lost_publisher_differs_from_end() {
     assert!(said.contains("after 3 frames") && said.contains("join again"), "{said}");
 }
 
-/// Cards of other processes, which is how a stream of real cards looks from here.
+/// Cards of other processes: a stream of real cards is the same for the program.
 #[test]
 fn stream_between_served_cards() {
     let [first, second] = addresses();
@@ -186,7 +186,7 @@ fn stream_between_served_cards() {
     assert!(read["bytes"].as_u64() < Some(100 * 20 * 1024), "most of them short: {read}");
 }
 
-/// One of two is stopped, as by a debugger: what it was promised cannot arrive, and nobody is left in the belief that it did.
+/// One of two subscribers is stopped, as by a debugger: its frames cannot arrive, and the publisher reports that.
 #[test]
 fn stream_stopped_subscriber_is_reported() {
     let [publisher, first, second] = addresses();
@@ -221,13 +221,13 @@ fn stream_stopped_subscriber_is_reported() {
     assert_eq!((&published["published"], &published["undelivered"]), (&8.into(), &8.into()), "{published}");
     assert!(said.contains("WARN") && said.contains("node 3") && said.contains("dropped"), "{said}");
     assert!(said.contains("fpgactl: 8 frames that were accepted did not arrive at 1 of"), "{said}");
-    // The other one has it all, and was told that it was all.
+    // The other one has received everything, and was notified of the end.
     let last: Value = serde_json::from_str(&reports.last().unwrap().unwrap()).unwrap();
     assert_eq!((&last["frames"], &last["ended"]), (&8.into(), &true.into()), "{last}");
     assert_eq!(reading.wait().unwrap().code(), Some(0));
 }
 
-/// A publisher that was held up makes up for a little, and says what it leaves out.
+/// A delayed publisher makes up for a small backlog, and reports the frames that it leaves out.
 #[test]
 fn stream_rate_backlog_is_bounded() {
     let [publisher, own] = addresses();
@@ -249,7 +249,7 @@ fn stream_rate_backlog_is_bounded() {
         "--link",
         &publisher,
     ]);
-    // Reports come every tenth of a second: after these the rate has had a time for more frames than it makes up for.
+    // Reports come every tenth of a second: after these, more frames are due than it makes up for.
     let mut reports = BufReader::new(reading.stdout.take().unwrap()).lines();
     for _ in 0..5 {
         reports.next().unwrap().unwrap();
@@ -263,7 +263,7 @@ fn stream_rate_backlog_is_bounded() {
     assert_eq!(reading.wait().unwrap().code(), Some(0));
 }
 
-/// A name stands for addresses of both versions often, and a publisher listens at one of them.
+/// A name often has an IPv4 and an IPv6 address, and a publisher listens on one of them.
 #[test]
 fn stream_publisher_is_found_by_name() {
     let [publisher, own] = addresses();
@@ -304,7 +304,7 @@ fn stream_invalid_options_are_refused() {
     }
 }
 
-/// The same kind of mistake, the same status; and each says what to do.
+/// Errors of the same kind have the same exit status, and each message states what to do.
 #[test]
 fn stream_invalid_addresses_and_slots_are_refused() {
     let [own, other] = addresses();

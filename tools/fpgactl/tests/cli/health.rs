@@ -104,7 +104,7 @@ fn reset_escalates_to_requested_level() {
             assert_eq!((&last["name"], &last["outcome"]), (&level.into(), &outcome.into()));
         }
     }
-    // The card is well, and was not reset: who asked for a reset is told so, and what does it.
+    // The card is healthy, and was not reset: the message states that the requested reset is unsupported, and which option enables it.
     let ran = fpgactl(&["reset", "--level", "function"]);
     assert!(ran.stdout.contains("unsupported") && ran.stdout.contains("FLReset-"), "{}", ran.stdout);
     assert!(

@@ -1,11 +1,11 @@
-//! `list`, `doctor`, `bind` and `release` on machines that are trees of files: whatever cannot be shown without a kernel that acts.
+//! `list`, `doctor`, `bind` and `release` on machines that are trees of files: everything that can be tested without an active kernel.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use fpga_host::testing::{MACHINES, Tree, machine};
 
 use crate::support::{CommandResult, fpgactl};
 
-/// Runs a command on the machine `name`; the directory it is in is left out of what is said.
+/// Runs a command on the machine `name`; the path of its directory is removed from the output.
 fn on(name: &str, args: &[&str]) -> (tempfile::TempDir, Tree, CommandResult) {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine(name, dir.path()).unwrap();
@@ -18,7 +18,7 @@ fn on(name: &str, args: &[&str]) -> (tempfile::TempDir, Tree, CommandResult) {
 
 #[test]
 fn doctor_output_on_every_machine() {
-    // The manual's chapter says the same.
+    // The manual's chapter agrees.
     let chapter = include_str!("../../../../docs/doctor.md");
     let mut text = String::new();
     for found in MACHINES {
@@ -82,7 +82,7 @@ fn doctor_prints_one_line_per_check() {
     let (checks, summary) = ran.stdout.split_once("\n\n").unwrap();
     assert!(checks.lines().all(|line| line.starts_with("pass ")), "{checks}");
     assert_eq!(summary, format!("{} passed, 0 warned, 0 failed, 0 skipped\n", checks.lines().count()));
-    // Another function than those with known ids, and one that is not there.
+    // A function without known ids, and one that does not exist.
     let ran = on("ready", &["doctor", "--card", "0000:00:1f.2"]).2;
     assert!(ran.status == 1 && ran.stdout.contains("0000:00:1f.2  bound to ahci"), "{}", ran.stdout);
     let ran = on("ready", &["doctor", "--card", "0000:66:00.0"]).2;
@@ -119,12 +119,12 @@ fn bind_refusal_names_reason() {
 
 #[test]
 fn bind_fake_sysfs_files_are_not_kernel() {
-    // The tree's files take what is written to them, and nothing happens.
+    // The tree's files accept writes, without any effect.
     let (_, _, ran) = on("vendor-driver", &["bind", "0000:65:00.0", "--json"]);
     assert_eq!(ran.status, 1);
     assert!(ran.stderr.contains("after many tries xdma has it"), "{}", ran.stderr);
     assert_eq!(ran.json()["error"]["kind"], "operation");
-    // What is bound already needs nothing.
+    // A function that is already bound needs no action.
     let report = on("shared-group", &["bind", "0000:65:00.0", "--json"]).2.ok().json();
     assert_eq!((&report["already"], &report["driver"]), (&true.into(), &"vfio-pci".into()));
     assert_eq!(report["in_the_way"][0], "0000:65:00.1 (snd_hda_intel)");
@@ -142,7 +142,7 @@ fn list_without_sysfs_fails_without_pci_lists_simulated() {
     std::fs::create_dir_all(dir.path().join("sys/kernel")).unwrap();
     let text = fpgactl(&["list", "--root", root]).ok().stdout;
     assert!(text.contains("no PCI function") && text.contains("mock:artix-x1"), "{text}");
-    // This machine, whatever it is.
+    // On this machine, whatever its state.
     assert_eq!(fpgactl(&["list", "--all", "--json"]).ok().json()["simulated"][0]["card"], "mock");
     let ran = fpgactl(&["doctor", "--json"]);
     assert!(ran.json()["checks"].is_array() && ran.status <= 1);

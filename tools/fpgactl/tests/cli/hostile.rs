@@ -1,4 +1,4 @@
-//! `card serve` and those who want its log, its descriptors or its end for themselves.
+//! `card serve` with hostile clients that try to exhaust its log or its descriptors, or to stop it.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::support::fpgactl;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A server whose log is a file.
+/// Server whose log is a file.
 struct Server {
     child: Child,
     folder: tempfile::TempDir,
@@ -25,14 +25,14 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Where a test has failed.
+        // Only after a failed test.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Server {
-    /// `prepare`: more options, and what they need.
+    /// Starts a server; `prepare` returns further options, and creates the files they need.
     fn start(prepare: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let more = prepare(folder.path());
@@ -64,7 +64,7 @@ impl Server {
         log.lines().map(str::to_owned).collect()
     }
 
-    /// Ends it in order; its log.
+    /// Ends it normally. Returns its log.
     fn end(mut self) -> Vec<String> {
         self.signal(Signal::TERM);
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
@@ -73,14 +73,14 @@ impl Server {
     }
 }
 
-/// Settles the version on a connection of its own.
+/// Negotiates the version on a new connection.
 fn client(socket: &Path) -> Connection {
     let connection = Connection::connect(socket, LONG).unwrap();
     ask(&connection, &Request::Version(Version::default()));
     connection
 }
 
-/// Whether the request was refused.
+/// Sends a request. Returns whether it was refused.
 fn ask(connection: &Connection, request: &Request<'_>) -> bool {
     let (mut out, mut body, mut fds) = (Vec::new(), Vec::new(), Vec::new());
     encode_request(1, false, request, &mut out);
@@ -111,7 +111,7 @@ fn hostile_clients_do_not_fill_log() {
     assert!(suppressed >= 1, "{log:#?}");
 }
 
-/// More control connections than the server may open: it goes on, logs little, and answers as soon as it can.
+/// More control connections than the server may open: it continues, logs little, and answers as soon as it can.
 #[test]
 fn hostile_control_connections_do_not_stop_server() {
     let server = Server::start(|_| Vec::new());
@@ -120,12 +120,12 @@ fn hostile_control_connections_do_not_stop_server() {
     let open = std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap();
     let numbers = open.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse::<u64>().unwrap());
     let numbers: Vec<u64> = numbers.collect();
-    // Two more may be opened, at the lowest numbers that are free.
+    // Two more may be opened, at the lowest free numbers.
     let current = (0..).filter(|number| !numbers.contains(number)).nth(2);
     let before = prlimit(Some(server.pid()), Resource::Nofile, Rlimit { current, maximum: current }).unwrap();
     assert!(before.current > current);
     let silent: Vec<_> = (0..8).map(|_| UnixStream::connect(server.path("control")).unwrap()).collect();
-    // The card is served meanwhile; a thread that spins would log thousands of lines.
+    // The card is served meanwhile; a spinning thread would log thousands of lines.
     for _ in 0..2_000 {
         assert!(!ask(&client, &read(1)));
     }
@@ -138,7 +138,7 @@ fn hostile_control_connections_do_not_stop_server() {
     assert!((1..=40).contains(&refused), "{refused} lines: {log:#?}");
 }
 
-/// The orderly end hangs, here on a report that nobody reads: a second signal ends the server, and no socket stays behind.
+/// The normal end hangs, here on a report without a reader: a second signal ends the server, and no socket stays behind.
 #[test]
 fn serve_second_signal_removes_sockets() {
     let mut reader = None;
@@ -152,7 +152,7 @@ fn serve_second_signal_removes_sockets() {
     let mut full = File::from(stats.unwrap());
     while full.write(&[0; 1]).is_ok() {}
     server.signal(Signal::TERM);
-    // The card's own socket goes before the report is written.
+    // The card's own socket is removed before the report is written.
     while server.path("card").exists() {
         std::thread::yield_now();
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Served, fpgactl};
 
-/// `irq wait` under way.
+/// Running `irq wait`.
 struct RunningWait {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -42,7 +42,7 @@ impl RunningWait {
 
 impl Drop for RunningWait {
     fn drop(&mut self) {
-        // Where a test has failed.
+        // Only after a failed test.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -63,7 +63,7 @@ fn irq_wait_pulsed_line_prints_each_interrupt() {
         assert_eq!((&seen["line"], &seen["requests"], &seen["total"]), (&json!(3), &json!(1), &json!(total)));
     }
     assert_eq!(waiting.end(), Some(0));
-    // Nobody has the line enabled any more: it stays high, and is the next one's.
+    // No client has the line enabled any more: it stays high until the next client enables it.
     assert_eq!(tell(&served, &["user-interrupt", "3", "pulse"])["acknowledged"], false);
     let card = served.card();
     let ran = fpgactl(&["irq", "wait", "3", "--card", &card]);

@@ -1,4 +1,4 @@
-//! The built program, from the outside: every command, and what it refuses.
+//! Tests of the built program: every command, and the inputs it refuses.
 
 mod bad_input;
 mod bench;

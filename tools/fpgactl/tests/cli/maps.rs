@@ -16,7 +16,7 @@ fn example() -> String {
         .to_string()
 }
 
-/// A command with the example's map.
+/// Runs a command with the example's map.
 fn mapped(args: &[&str]) -> crate::support::CommandResult {
     let map = example();
     fpgactl(&[args, &["--map", &map]].concat())
@@ -30,7 +30,7 @@ fn map_registers_are_listed_and_dumped() {
     assert_eq!(find("registry.mask[3]")["address"], "0x404c");
     assert_eq!(find("copier.source_high")["reset"], "0x00000000");
     assert_eq!(find("copier.length")["doc"], "Bytes to copy. Writing it starts the copy.");
-    // The card's own names are there still.
+    // The card's own names still exist.
     assert_eq!(find("cdma.cr")["address"], find("copier.control")["address"]);
     let text = mapped(&["regs", "dump"]).ok().stdout;
     let line = text.lines().find(|line| line.contains("copier.control")).unwrap();
@@ -48,7 +48,7 @@ fn map_fields_are_read_and_written_by_name() {
         mapped(&["regs", "write", "copier.control.mode", "scatter_gather"]).ok().stdout
     );
     let report = mapped(&["regs", "write", "copier.control.threshold", "0x20", "--json"]).ok().json();
-    // The rest of the register is as it was.
+    // The rest of the register is unchanged.
     assert_eq!((&report["value"], &report["after"]["value"]), (&0x0020_0002.into(), &0x0020_0002.into()));
     assert_eq!(
         (&report["field"]["name"], &report["field"]["value"]),
@@ -58,7 +58,7 @@ fn map_fields_are_read_and_written_by_name() {
     assert_eq!((&report["after"]["value"], &report["after"]["meaning"]), (&5.into(), &"selective".into()));
     let report = mapped(&["regs", "read", "registry.mask[7]", "--json"]).ok().json();
     assert_eq!((&report["value"], &report["address"]), (&0.into(), &"0x405c".into()));
-    // Registers that the card has by itself have fields and names of values, too.
+    // Registers of the card itself have fields and names of values, too.
     let report = fpgactl(&["regs", "read", "config.identifier.version", "--json"]).ok().json();
     assert_eq!(
         (&report["field"]["value"], &report["field"]["meaning"]),
@@ -98,7 +98,7 @@ fn map_forbidden_access_is_refused() {
     assert!(ran.status == 1 && ran.stderr.contains("check the path"), "{}", ran.stderr);
 }
 
-/// Fields that a read changes, on a design that nobody knows but whoever wrote the map.
+/// Fields that a read changes, on a design that only the map describes.
 #[test]
 fn map_describes_unknown_design() {
     let dir = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ blocks:
     assert_eq!(on(&["regs", "read", "kernel.size", "--json"]).ok().json()["value"], 0x4000);
     assert_eq!(on(&["peek", "user", "0x2060", "--json"]).ok().json()["words"][0]["register"], "kernel.size");
     on(&["regs", "write", "kernel.size", "16KiB"]).ok();
-    // Between the registers, it is as unknown as before.
+    // Between the registers, the design is still unknown.
     for args in
         [&["peek", "user", "0x2060", "3"][..], &["peek", "user", "0"], &["poke", "user", "0x2100", "0"]]
     {
@@ -176,7 +176,7 @@ fn watch_changes_print_one_line_each() {
         "3",
     ];
     let text = fpgactl(&[&watch[..], &["--card", &card]].concat()).ok().stdout;
-    // Nothing changes: the first look alone.
+    // Nothing changes: only the first sample is printed.
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     let names: Vec<&str> = lines.iter().map(|line| line[1]).collect();
     assert_eq!(names, ["ni.threshold", "ni.status", "ni.status.enabled"], "{text}");
@@ -190,7 +190,7 @@ fn watch_changes_print_one_line_each() {
     assert!(first["previous"].is_null(), "{first}");
 }
 
-/// What a command may take that moves no data, with a map that is as long as one gets.
+/// Resources of a command that moves no data, with a map of the maximum length.
 #[test]
 fn map_hundred_thousand_registers_fit() {
     let registers = |each: &dyn Fn(u32) -> String| (0..100_000).map(each).collect::<String>();
@@ -214,14 +214,14 @@ fn map_hundred_thousand_registers_fit() {
         kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
         child.wait().unwrap();
         assert!(line.contains("h2c0.control"), "{line}");
-        // The largest resident set so far.
+        // Maximum resident set so far.
         let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         let kib: u32 = most.trim().trim_end_matches(" kB").parse().unwrap();
         assert!(kib < 128 << 10, "{kib} KiB");
     }
 }
 
-/// A line of the card's user logic goes up and down while it is watched; meanwhile nobody else gets at the card.
+/// A line of the card's user logic goes up and down while it is watched; meanwhile no other client can open the card.
 #[test]
 fn watch_value_change_is_printed_when_it_happens() {
     let served = Served::start();
@@ -246,7 +246,7 @@ fn watch_value_change_is_printed_when_it_happens() {
     let mut before = 0;
     for (level, value, names) in [("on", 8, Value::from("3")), ("off", 0, Value::Null)] {
         fpgactl(&["card", "control", &control, "user-interrupt", "3", level]).ok();
-        // The change may come between looking at one and at the other.
+        // The change may occur between reading one and reading the other.
         let mut looks = [next(), next()];
         looks.sort_by_key(|look| look["name"].as_str().map(str::len));
         let [register, field] = looks;
@@ -268,7 +268,7 @@ fn watch_value_change_is_printed_when_it_happens() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// A change while it is watched, seen on a pipe; a signal ends it, and so does a pipe that nobody reads.
+/// A change is seen on a pipe while the register is watched; a signal ends the command, and so does a pipe without a reader.
 #[test]
 fn watch_ends_by_signal_or_closed_pipe() {
     let counter = ["regs", "watch", "h2c0.control", "irq.user_enable", "--interval", "1ms"];
@@ -283,7 +283,7 @@ fn watch_ends_by_signal_or_closed_pipe() {
             let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
             kill_process(pid, Signal::INT).unwrap();
         } else {
-            // Nothing changes, so nothing is written, and nobody learns that nobody reads: the signal is needed all the same.
+            // Nothing changes, so nothing is written, and the closed pipe is not detected: the signal is needed.
             drop(lines);
             let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
             kill_process(pid, Signal::TERM).unwrap();
@@ -324,7 +324,7 @@ fn record_then_replay_matches() {
         report["reads"].as_u64().unwrap() + report["writes"].as_u64().unwrap(),
         report["accesses"].as_u64().unwrap()
     );
-    // A served card keeps what was written: the second time it is another card.
+    // A served card keeps the written values: the second run finds a different state.
     let served = Served::start();
     let card = served.card();
     fpgactl(&["replay", &log, "--card", &card]).ok();
@@ -380,7 +380,7 @@ fn record_works_with_every_command() {
     assert!(count(&["abort"]) > 10);
     let served = Served::start();
     assert!(count(&["validate", "--card", &served.card()]) > 1000);
-    // Nothing to record is no failure, and said.
+    // An empty record is not a failure, and is reported.
     fpgactl(&["completions", "bash", "--record", &log]);
     assert!(std::fs::read_to_string(&file).unwrap().contains("touched no register"));
 }
@@ -427,7 +427,7 @@ fn regs_single_block_can_be_listed() {
     let text = "schema_version: 1\nname: own\nblocks:\n  - name: filter\n    offset: 0x2000\n    registers:\n      \
                 - {name: control, offset: 0}\n      - {name: gain, offset: 0x10, count: 2}\n      - {name: go, offset: 0x20, access: wo}\n";
     let map = file(dir.path(), "map.yaml", text);
-    // A defaults file names it as well as the command line does.
+    // A defaults file can name the map as well as the command line.
     let defaults = format!("schema_version: 1\nmap: {}\n", map.display());
     let config = file(dir.path(), "defaults.yaml", defaults);
     let map = ["--map", map.to_str().unwrap()];
@@ -450,7 +450,7 @@ fn regs_single_block_can_be_listed() {
     let dump = fpgactl(&[&["regs", "dump", "filter"][..], &map].concat()).ok().stdout;
     assert_eq!(dump.lines().count(), 7, "{dump}");
     assert!(dump.contains("(write-only):\n  filter.go\n"), "{dump}");
-    // A part of a name is none.
+    // A part of a name is not accepted.
     let ran = fpgactl(&[&["regs", "dump", "filt"][..], &map].concat());
     assert!(ran.status == 2 && ran.stderr.contains("there is no register \"filt\""), "{}", ran.stderr);
     let ran = fpgactl(&[&["regs", "dump", "fliter"][..], &map].concat());

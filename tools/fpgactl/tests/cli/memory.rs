@@ -92,7 +92,7 @@ fn dma_range_beyond_memory_moves_nothing() {
         let copy = fpgactl(&["cdma", "copy", "--src", "0", "--dst", addr, "--len", len, "--card", &card]);
         assert!(copy.status == 1 && copy.stderr.contains("CDMA"), "{}", copy.stderr);
     }
-    // The description says it where the card does not.
+    // The description states it if the card does not.
     let text = format!("{description}pci: {{subsystem_device: 7}}\n");
     let plain = format!("mock:{}", file(dir.path(), "plain.yaml", text).display());
     let read = ["dma", "read", "--out", out, "--card", &plain, "--addr"];

@@ -1,4 +1,4 @@
-//! Files that commands write: the old one or the complete new one, whatever ends the command.
+//! Output files: either the old file or the complete new one remains, however the command ends.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::fs;
@@ -35,7 +35,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// A transfer that lasts until it is stopped, in its second chunk.
+/// Transfer that runs until it is stopped, in its second chunk.
 fn endless(out: &Path) -> Child {
     let mut child = start(&["transfer", "--size", "64GiB", "--chunk", "1MiB", "-v", "--out", path(out)]);
     let mut lines = BufReader::new(child.stderr.take().unwrap());
@@ -44,12 +44,12 @@ fn endless(out: &Path) -> Child {
         line.clear();
         assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it ended");
     }
-    // Whoever logs must not be held up.
+    // The log must not block.
     std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
     child
 }
 
-/// A folder with a file, a link to it, and the same for other names.
+/// Folder with a file, a link to it, and the same for other names.
 fn folder() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let keep = file(dir.path(), "keep", "old");
@@ -129,7 +129,7 @@ fn sigkill_keeps_old_file_and_recognisable_part() {
     assert_eq!(there[1..], ["keep", "link"]);
 }
 
-/// The first signal asks for an end, and the command cannot: it waits for an answer that does not come.
+/// The first signal requests the end, and the command cannot end: it waits for an answer that does not come.
 #[test]
 fn second_signal_removes_temporary_file() {
     let (dir, keep, _) = folder();
@@ -144,13 +144,13 @@ fn second_signal_removes_temporary_file() {
     signal(&child, Signal::INT);
     signal(&child, Signal::TERM);
     let status = child.wait().unwrap();
-    // Either of them may be seen first.
+    // Either of them may be handled first.
     assert!(matches!(status.code(), Some(130 | 143)), "{status}");
     assert_eq!(names(dir.path()), ["keep", "link", "socket"]);
     assert_eq!(fs::read(&keep).unwrap(), b"old");
 }
 
-/// A command that does not look for signals: it is ended wherever it waits, after its temporary file is gone.
+/// A command that does not check for signals: it ends wherever it waits, after its temporary file is removed.
 #[test]
 fn signal_without_handler_removes_temporary_file() {
     let (dir, keep, _) = folder();
@@ -158,7 +158,7 @@ fn signal_without_handler_removes_temporary_file() {
     let listener = UnixListener::bind(&socket).unwrap();
     let card = format!("vfio-user:{}", socket.display());
     let mut child = start(&["dump", "--out", path(&keep), "--card", &card, "--message-timeout", "1h"]);
-    // Nobody answers.
+    // There is no answer.
     let _silent = listener.accept().unwrap();
     assert_eq!(names(dir.path()).len(), 4);
     signal(&child, Signal::INT);
@@ -186,7 +186,7 @@ fn file_size_limit_is_error_message() {
     }
 }
 
-/// A folder that is named as such is made; the folder of a file is not.
+/// A missing output folder is created; the missing folder of an output file is not.
 #[test]
 fn missing_folder_created_for_folders_refused_for_files() {
     let dir = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ fn dma_write_sends_file_as_packets() {
         assert_eq!((&report["bytes"], &report["packets"]), (&length.into(), &packets.into()));
         assert!(report["addr"].is_null() && report["channel"] == "h2c0");
     }
-    // More than the loopback holds, and nobody receives.
+    // More than the loopback holds, without a receiver.
     let input = file(dir.path(), "in", pattern(1 << 20));
     let args = ["dma", "write", input.to_str().unwrap(), "--timeout", "200ms"];
     let ran = on(LOOPBACK, &args);
@@ -39,7 +39,7 @@ fn dma_read_receives_packets_into_file() {
     assert_eq!((&report["packets"], &report["channel"]), (&20.into(), &"c2h1".into()));
     assert_eq!(fs::metadata(out).unwrap().len(), report["bytes"].as_u64().unwrap());
     fs::remove_file(out).unwrap();
-    // Too short for what comes: a clear message, and no file.
+    // Too short for the received packets: a clear message, and no file.
     let ran = on(SOURCE, &["dma", "read", "--packets", "50", "--packet", "64", "--out", out]);
     assert!(ran.status == 1 && ran.stderr.contains("a packet is lost"), "{}", ran.stderr);
     assert!(fs::metadata(out).is_err());
@@ -113,7 +113,7 @@ fn dma_read_packet_boundaries_in_json_and_index() {
     }
     assert_eq!(fs::read_to_string(&index).unwrap(), expected);
     assert!(report["index"] == index.to_str().unwrap() && lengths.iter().any(|length| *length != lengths[0]));
-    // Whatever ends the command, neither file is a part.
+    // Neither file is ever incomplete, however the command ends.
     let args = [
         "dma",
         "read",

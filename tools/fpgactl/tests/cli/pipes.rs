@@ -1,4 +1,4 @@
-//! `-` for standard input and output: the data are there and nothing else, reports go to standard error.
+//! `-` for standard input and output: they carry only the data, and reports go to standard error.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "in a test that is the report")]
 
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ fn json(text: &str) -> Value {
     value
 }
 
-/// A register map that is shipped as an example.
+/// Register map that is shipped as an example.
 fn map() -> Vec<u8> {
     fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/maps/simulated-card.yaml")).unwrap()
 }
@@ -57,7 +57,7 @@ fn dma_write_from_pipe_ends_at_memory_border() {
         let args = ["dma", "read", "--addr", &addr, "--len", "2MiB", "--out", "-", "--card", &card];
         piped(&args, &[]).1
     };
-    // A file's length is known.
+    // The length of a file is known.
     let input = file(dir.path(), "in", &data);
     let write = ["dma", "write", "-", "--addr", &addr, "--card", &card];
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));

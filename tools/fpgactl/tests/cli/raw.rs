@@ -16,7 +16,7 @@ fn peek_reads_by_number_or_role() {
         );
         assert_eq!(words[0]["register"], "c2h2.identifier");
     }
-    // The identity block's magic; memory behind the bypass BAR, with words that are no registers.
+    // The identity block's magic; memory behind the bypass BAR, with words that are not registers.
     let report = fpgactl(&["peek", "user", "0", "--json"]).ok().json();
     assert_eq!(report["words"][0]["register"], "identity.magic");
     let report = fpgactl(&["peek", "bypass", "0", "16", "--json"]).ok().json();
@@ -61,7 +61,7 @@ fn regs_write_shows_before_and_after() {
         (report["before"]["value"].as_u64(), report["after"]["value"].as_u64()),
         (Some(0), Some(0x1234_0000))
     );
-    // An alias shows what it is an alias of; the name's case does not matter.
+    // An alias shows its register; the name's case does not matter.
     let report = fpgactl(&["regs", "write", "H2C0.interrupt_enable_SET", "6", "--json"]).ok().json();
     assert_eq!(
         (report["name"].as_str(), report["access"].as_str()),
@@ -75,7 +75,7 @@ fn regs_write_shows_before_and_after() {
     for part in ["h2c0.control <- 0x00000002", "starts or stops", "before", "after", "BITS"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // One of the network interface's.
+    // A register of the network interface.
     let report = fpgactl(&["regs", "write", "registry.index", "3", "--json"]).ok().json();
     assert_eq!((report["bar"].as_str(), report["after"]["value"].as_u64()), (Some("user"), Some(3)));
 }

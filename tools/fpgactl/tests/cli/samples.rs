@@ -1,5 +1,5 @@
-//! Sample files of `examples`: every one is taken by the commands that it is for, and named in the README of its folder. `sim check` and
-//! `sim schema`.
+//! Sample files of `examples`: the commands they are for accept every one, and the README of its folder names it.
+//! Also `sim check` and `sim schema`.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::fs;
@@ -15,7 +15,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
 }
 
-/// The YAML files of a folder of samples.
+/// YAML files of a folder of samples.
 fn samples(name: &str, least: usize) -> Vec<String> {
     let files = fs::read_dir(folder(name)).unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<String> = files
@@ -75,7 +75,7 @@ fn card_samples_are_built_and_opened() {
     assert!(fs::metadata(&out).unwrap().len() >= 20 * 1024);
 }
 
-/// The plan of faults strikes: without it the same command succeeds.
+/// The fault plan strikes: without it the same command succeeds.
 #[test]
 fn failing_card_sample_fails_transfer() {
     let place = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ fn failing_card_sample_fails_transfer() {
     assert!(data.exists());
 }
 
-/// What the READMEs and the comments of the samples show is taken by the program, and READMEs name every file.
+/// The program accepts the command lines in the READMEs and the comments of the samples, and READMEs name every file.
 #[test]
 fn sample_readmes_name_every_file() {
     let mut shown = 0;

@@ -1,5 +1,5 @@
-//! What scripts read: the keys and types of every command's JSON document, held by a snapshot. A key that goes away or changes its type
-//! shows here, and raises `SCHEMA_VERSION`.
+//! Interface for scripts: a snapshot contains the keys and types of every command's JSON document. A removed key or a changed type shows
+//! here, and raises `SCHEMA_VERSION`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -21,7 +21,7 @@ fn add(shape: &mut Shape, path: &str, value: &Value) {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
-    // A span too short for the clock is `null`, which is the machine's to say.
+    // A span too short for the clock is `null`, depending on the machine.
     if !path.is_empty() && path != "results[].cpu_ns_per_op" {
         shape.entry(path.to_owned()).or_default().insert(name);
     }
@@ -58,7 +58,7 @@ fn json_keys_and_types_match_list() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
         let ran = command.args(place.words(text)).arg("--json").env_remove("RUST_LOG").output().unwrap();
         let mut shape = Shape::new();
-        // One document, or one a line.
+        // One document, or one per line.
         for document in serde_json::Deserializer::from_slice(&ran.stdout).into_iter() {
             add(&mut shape, "", &document.unwrap());
         }

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::commands::{CommandEnvironment, Listed, commands};
 use crate::support::{Served, file, fpgactl};
 
-/// A server that is ready.
+/// Server that is ready.
 struct Server {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -21,7 +21,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Where a test has failed.
+        // Only after a failed test.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -39,7 +39,7 @@ impl Server {
         Self { child, lines }
     }
 
-    /// Sends a signal; the line that answers it.
+    /// Sends a signal. Returns the line that answers it.
     fn tell(&mut self, signal: Signal) -> String {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
@@ -48,14 +48,14 @@ impl Server {
         line
     }
 
-    /// Ends it by a signal; its exit status.
+    /// Ends it by a signal. Returns its exit status.
     fn end(mut self, signal: Signal) -> Option<i32> {
         assert_eq!(self.tell(signal), "", "no line that was not asked for");
         self.child.wait().unwrap().code()
     }
 }
 
-/// What standard error says of a command that ends with `status`.
+/// Standard error of a command that ends with `status`.
 #[track_caller]
 fn fails(arguments: &[&str], status: i32) -> String {
     let ran = fpgactl(arguments);
@@ -63,12 +63,12 @@ fn fails(arguments: &[&str], status: i32) -> String {
     ran.stderr
 }
 
-/// Settles the version and reads the DMA core's identifier: that of H2C channel 0.
+/// Negotiates the version and reads the DMA core's identifier: that of H2C channel 0.
 fn use_it(socket: &Path) {
     assert_eq!(identifier(socket), [0xC0, 0x1F]);
 }
 
-/// The upper half of what the identifier register of H2C channel 0 reads as.
+/// Upper half of the identifier register of H2C channel 0.
 fn identifier(socket: &Path) -> [u8; 2] {
     let long = Duration::from_secs(20);
     let connection = Connection::connect(socket, long).unwrap();
@@ -83,7 +83,7 @@ fn identifier(socket: &Path) -> [u8; 2] {
     [body[18], body[19]]
 }
 
-/// A server that takes connections and says nothing: the wait ends by the option, and the message that was not answered is named.
+/// A server accepts connections and does not answer: the wait ends at the option's timeout, and the error names the unanswered message.
 #[test]
 fn unresponsive_server_is_given_up_at_timeout() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ fn serve_until_signal_writes_statistics() {
         let server = Server::start(&["--socket", path, "--stats", stats_path], &format!("ready {path}\n"));
         use_it(&socket);
         use_it(&socket);
-        // A second server is refused, the first goes on.
+        // A second server is refused, the first continues.
         let other = fails(&["card", "serve", "--socket", path], 1);
         assert!(other.contains("server that runs"), "{other}");
         use_it(&socket);
@@ -115,7 +115,7 @@ fn serve_until_signal_writes_statistics() {
         let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
         assert_eq!((report["schema_version"].as_u64(), report["mmio_reads"].as_u64()), (Some(1), Some(3)));
         assert_eq!(report["messages"], 6);
-        // The refused server looked whether anybody listens.
+        // The refused server checked whether another one listens.
         assert!(report["connections"].as_u64().unwrap() >= 3);
         for key in
             ["descriptors", "dma_bytes", "interrupts", "refused_dma_reads", "refused_dma_writes", "faults"]
@@ -126,7 +126,7 @@ fn serve_until_signal_writes_statistics() {
     }
 }
 
-/// Packets stay in a served card's loop between two programs.
+/// Packets stay in a served card's loopback between two programs.
 #[test]
 fn served_card_with_streams_works() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ fn serve_replaces_socket_of_killed_server() {
     assert_eq!(server.end(Signal::TERM), Some(0));
 }
 
-/// Whoever is connected finds an empty slot, not a lost connection; and a card again.
+/// A connected client finds an empty slot, not a lost connection; and later a card again.
 #[test]
 fn served_card_unplugged_replugged_and_failed() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ fn served_card_unplugged_replugged_and_failed() {
     tell(&["faults"]).ok();
     tell(&["put-back"]).ok();
     use_it(&socket);
-    // User logic asks for an interrupt, and goes on doing so.
+    // User logic requests an interrupt, and holds the request.
     let card = format!("vfio-user:{path}");
     for (level, pending) in [("on", "0x00000008"), ("off", "0x00000000")] {
         tell(&["user-interrupt", "3", level]).ok();
@@ -199,7 +199,7 @@ fn served_card_unplugged_replugged_and_failed() {
         assert!(seen.contains(pending), "{level}: {seen}");
     }
     assert!(fails(&["card", "control", control, "user-interrupt", "16", "on"], 2).contains("0..16"));
-    // What is no plan is said before anything is asked for.
+    // An invalid plan is reported before any request.
     let plan = file(folder.path(), "wrong.yaml", "list:\n  - {fault: all_ones, often: 1}\n");
     let said = fails(&["card", "control", control, "faults", plan.to_str().unwrap()], 1);
     assert!(said.contains("wrong.yaml") && said.contains("often"), "{said}");
@@ -211,7 +211,7 @@ fn served_card_unplugged_replugged_and_failed() {
     assert!(said.contains("no control socket") && said.contains("--control"), "{said}");
 }
 
-/// What one does at two in the morning: look without changing anything, find what hangs, get the card back.
+/// A typical fault diagnosis: inspect without changing anything, find the hung engine, recover the card.
 #[test]
 fn served_card_hung_engine_is_inspected_and_recovered() {
     let folder = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ fn served_card_hung_engine_is_inspected_and_recovered() {
     let data = file(folder.path(), "data", "sixteen bytes ..");
     let ran = on(&["dma", "write", data.to_str().unwrap(), "--addr", "0"]);
     assert!(ran.status == 1 && ran.stderr.contains("h2c0") && ran.stderr.contains("busy"), "{}", ran.stderr);
-    // The engine still hangs after each look.
+    // The engine still hangs after each inspection.
     for _ in 0..2 {
         assert!(on(&["peek", "dma", "0x40"]).ok().stdout.contains("0x00000001"));
         assert_eq!(on(&["regs", "read", "h2c0.status", "--json"]).ok().json()["value"], 1);
@@ -234,7 +234,7 @@ fn served_card_hung_engine_is_inspected_and_recovered() {
         let look = on(&["top", "--once", "--json"]).ok().json();
         let channel = &look["ends"][0]["channels"][0];
         assert_eq!((&channel["name"], &channel["state"]), (&"h2c0".into(), &"stopping".into()), "{look}");
-        // Without a limit: what is asked of the machine takes its time.
+        // Without a time limit: examining the machine takes time.
         let report = folder.path().join("report.txt");
         fpgactl(&["dump", "--card", &card, "--out", report.to_str().unwrap()]).ok();
         let text = std::fs::read_to_string(&report).unwrap();
@@ -250,11 +250,11 @@ fn served_card_hung_engine_is_inspected_and_recovered() {
     let test = &ran.json()["tests"][0];
     assert_eq!((ran.status, &test["name"], &test["status"]), (1, &"card.open".into(), &"fail".into()));
     assert!(test["message"].as_str().unwrap().contains("fpgactl reset --level bus"), "{test}");
-    // Another channel is well, and nothing is said of the one that hangs.
+    // Another channel is healthy, and the hung one is not mentioned.
     let said = on(&["abort", "--channel", "c2h1"]).ok().stdout;
     assert!(said.contains("c2h1: idle; nothing else"), "{said}");
     assert_eq!(on(&["abort", "--channel", "0"]).status, 1);
-    // A served card has no bus to reset: the function-level reset brings it back, but is not the level that was asked for.
+    // A served card has no bus to reset: the function-level reset recovers it, but is not the requested level.
     let ran = on(&["reset", "--level", "bus", "--json"]);
     let report = ran.json();
     assert_eq!((&report["well"], &report["was_reset"]), (&true.into(), &true.into()));
@@ -267,7 +267,7 @@ fn served_card_hung_engine_is_inspected_and_recovered() {
     assert_eq!(server.end(Signal::TERM), Some(0));
 }
 
-/// A card has one user at a time: the next one hears whose card it is and what to do, and gets it when it is free.
+/// A card has one user at a time: the next one gets an error that names the user and the remedy, and gets the card when it is free.
 #[test]
 fn served_card_in_use_is_reported_with_advice() {
     let folder = tempfile::tempdir().unwrap();
@@ -305,7 +305,7 @@ fn serve_invalid_options_are_refused() {
     fails(&["card", "serve"], 2);
 }
 
-/// Addresses that nobody uses at the moment.
+/// Addresses that are unused at the moment.
 fn free_ports<const COUNT: usize>() -> [String; COUNT] {
     let sockets = [(); COUNT].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| format!("udp:{}", socket.local_addr().unwrap()))
@@ -316,7 +316,7 @@ fn link_stats(stats: &Path) -> serde_json::Value {
     report["link"].clone()
 }
 
-/// Two processes, a card each, and a third that sends from the one to the other: every byte goes over the loopback interface.
+/// Two processes with a card each, and a third that sends from one to the other: every byte goes over the loopback interface.
 #[test]
 fn served_cards_exchange_packets_by_udp() {
     let folder = tempfile::tempdir().unwrap();
@@ -326,7 +326,7 @@ fn served_cards_exchange_packets_by_udp() {
     let ready = |socket: &str| format!("ready {socket}\n");
     let first = ["--socket", &a, "--node", "1", "--link", &one, "--link", &two, "--stats", &a_stats];
     let second = ["--socket", &b, "--node", "2", "--link", &two, "--link", &one, "--stats", &b_stats];
-    // Both lose a packet in fifty, and deliver the others in any order.
+    // Both lose one packet in fifty, and reorder the others.
     let lossy = ["--loss", "2%", "--reorder", "16"];
     let first = Server::start(&[&first[..], &lossy].concat(), &ready(&a));
     let second = Server::start(&[&second[..], &lossy].concat(), &ready(&b));
@@ -338,20 +338,20 @@ fn served_cards_exchange_packets_by_udp() {
         (&true.into(), &300_000.into(), &0.into())
     );
     assert!(report["retransmits"].as_u64().unwrap() > 0, "{report}");
-    // The other way, and what the cards have counted: they are looked at as they were left.
+    // The other direction, and the counters of the cards, which are inspected in their current state.
     fpgactl(&["transfer", "--json", "--card", &peer, "--peer", &card, "--size", "20000"]).ok();
     let stats = fpgactl(&["stats", "--json", "--card", &card]).ok().json();
     assert!(stats["ends"][0]["interface"]["registrations"].as_u64().unwrap() >= 2, "{stats}");
     let registry = fpgactl(&["registry", "--json", "--card", &card]).ok().json();
     assert_eq!((&registry["occupancy"], &registry["mirror"]), (&0.into(), &serde_json::Value::Null));
-    // A load between them, look after look, and one of them as it is.
+    // A load between them, sample by sample, and one of them in its current state.
     let top = ["top", "--json", "--count", "2", "--interval", "20ms"];
     let both =
         fpgactl(&[&top[..], &["--card", &card, "--peer", &peer, "--size", "64KiB"]].concat()).ok().stdout;
     let looks: Vec<serde_json::Value> =
         both.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(looks.len() == 2 && looks[1]["goodput_gb_per_s"].is_number(), "{both}");
-    // By a clock that goes on whether this process does or not: how far they are is not known.
+    // Their clock advances whether this process runs or not: their progress is unknown.
     assert!(looks[1]["transfers"].is_number() && looks[1]["span_us"].as_f64().unwrap() >= 20_000.0, "{both}");
     let text = fpgactl(&["top", "--once", "--card", &peer]).ok().stdout;
     assert!(text.contains("card      h2c0 -") && text.contains("registry"), "{text}");
@@ -365,7 +365,7 @@ fn served_cards_exchange_packets_by_udp() {
     }
 }
 
-/// Whatever is said to a card in this process can be said to one that another process serves, and to two of them.
+/// Every command for a card in this process also works on one that another process serves, and on two of them.
 #[test]
 fn every_command_works_on_served_cards() {
     let [one, two] = free_ports();
@@ -376,7 +376,7 @@ fn every_command_works_on_served_cards() {
     let mut tried = 0;
     for Listed { words, status } in commands() {
         let cards = match words.split(' ').next().unwrap() {
-            // They have no card, or others; `events` goes on until a signal.
+            // They have no card, or others; `events` runs until a signal.
             "list" | "doctor" | "bind" | "release" | "card" | "stream" | "sim" | "completions" | "man"
             | "events" | "--help" | "--version" => continue,
             "transfer" | "ops" | "queues" | "registry" | "escape" | "stats" | "top" => {
@@ -384,7 +384,7 @@ fn every_command_works_on_served_cards() {
             }
             _ => vec!["--card", card.as_str()],
         };
-        // What befalls packets between them is their own affair.
+        // The served cards themselves determine the impairments between them.
         let words = place.words(&words.replace(" --loss 5%", ""));
         let words: Vec<&str> = words.iter().map(String::as_str).chain(cards).collect();
         let ran = fpgactl(&words);
@@ -394,7 +394,7 @@ fn every_command_works_on_served_cards() {
     assert!(tried > 25, "{tried}");
 }
 
-/// Nonsense from a stranger, and from the peer's own address, reaches no card.
+/// Invalid datagrams from an unknown sender, and from the peer's own address, reach no card.
 #[test]
 fn served_card_invalid_datagrams_are_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -413,7 +413,7 @@ fn served_card_invalid_datagrams_are_counted() {
         peer.send_to(&vec![0xA5; length], &address).unwrap();
         stranger.send_to(&vec![0xA5; length], &address).unwrap();
     }
-    // The card goes on. Its answer comes after the datagrams were taken: they were there before.
+    // The card continues. Its answer follows the processing of the datagrams, which arrived before.
     use_it(Path::new(&socket));
     use_it(Path::new(&socket));
     assert_eq!(server.end(Signal::TERM), Some(0));
@@ -437,7 +437,7 @@ fn serve_invalid_links_are_refused() {
     assert!(message.contains("address of this machine"), "{message}");
     let message = serve(&["--link", "udp:127.0.0.1:0", "--link", "udp:[::1]:7"], 1);
     assert!(message.contains("IPv6"), "{message}");
-    // Packets that do not fit: said with numbers, before anybody can connect.
+    // Packets that do not fit: reported with numbers, before a client can connect.
     let card = file(folder.path(), "big.yaml", "schema_version: 3\nni: {packet_size: 4096}\n");
     let card = card.to_str().unwrap();
     let message = serve(&["--card-file", card, "--link", "udp:127.0.0.1:0"], 1);
@@ -445,7 +445,7 @@ fn serve_invalid_links_are_refused() {
     assert!(serve(&["--link-mtu", "9000"], 2).contains("--link"), "it is about a link");
 }
 
-/// Whoever makes them: the driver, the self-test, the command itself.
+/// Accesses of the driver, of the self-test, and of the command itself.
 #[test]
 fn record_has_every_counted_access() {
     let folder = tempfile::tempdir().unwrap();

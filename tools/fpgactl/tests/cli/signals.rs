@@ -1,5 +1,5 @@
-//! The two ends that a signal makes: a job that is interrupted has failed, what runs until it is told to end has been told. Jobs are in
-//! `terminal`, `regs watch` in `maps`, `card serve` in `serve`, `top` in `top`.
+//! The two effects of a signal: an interrupted job fails, and a command that runs until it is asked to end succeeds. Tests of jobs are in
+//! `terminal`, of `regs watch` in `maps`, of `card serve` in `serve`, of `top` in `top`.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::fs::File;
@@ -25,7 +25,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Reads lines until one has `wanted` in it.
+/// Reads lines until one contains `wanted`.
 fn until(lines: &mut impl BufRead, wanted: &str) -> String {
     let mut line = String::new();
     while !line.contains(wanted) {
@@ -97,7 +97,7 @@ fn stream_terminal_shows_progress_line() {
             seen.extend_from_slice(&piece[..count]);
         }
         signal(&child, Signal::INT);
-        // EIO: nobody has the other end any more.
+        // EIO: no process has the other end open any more.
         while let Ok(count @ 1..) = master.read(&mut piece) {
             seen.extend_from_slice(&piece[..count]);
         }
@@ -113,7 +113,7 @@ fn stream_terminal_shows_progress_line() {
     assert_eq!(publishing.wait().unwrap().code(), Some(0), "{}", rest(said));
 }
 
-/// It is none yet, so there is nothing that could end well.
+/// It is not a subscriber yet, so there is nothing that could succeed.
 #[test]
 fn subscribe_signal_before_connection_fails() {
     let [own, other] = addresses();
@@ -162,7 +162,7 @@ fn replay_signal_fails() {
     assert_eq!((&report["stopped"], &report["same"]), (&true.into(), &true.into()), "{report}");
 }
 
-/// Whoever reads the pipe has gone away, and the command cannot get rid of what it holds.
+/// The reader of the pipe is gone, and the command cannot write its data.
 #[test]
 fn second_signal_ends_command_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -180,15 +180,15 @@ fn second_signal_ends_command_at_once() {
     // A write may have ended exactly here. The next one is longer than this page, and blocks in the middle.
     (&reader).read_exact(&mut [0; 4096]).unwrap();
     until_full();
-    // Two of a kind may be one to the system.
+    // The system may merge two signals of the same kind.
     signal(&child, Signal::INT);
     signal(&child, Signal::TERM);
     let status = child.wait().unwrap().code();
-    // The first signal ends the command in order if it interrupts the write after some bytes, otherwise the second one ends it.
+    // The first signal ends the command normally if it interrupts the write after some bytes; otherwise the second one ends it.
     assert!(matches!(status, Some(1 | 130 | 143)), "{status:?}");
 }
 
-/// A kernel may be built without networking. A pair of sockets to hear signals by is then an error of every command.
+/// A kernel may be built without networking. A pair of sockets for signals would then be an error of every command.
 #[test]
 fn command_on_built_in_card_opens_no_socket() {
     let dir = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ fn command_on_built_in_card_opens_no_socket() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let mut child = start(&["dma", "read", "--addr", "0", "--len", "1GiB", "--out", pipe.to_str().unwrap()]);
     let mut reader = File::open(&pipe).unwrap();
-    // Data arrives, so the card is open and signals are waited for; most of it is still to come.
+    // Data arrives, so the card is open and signals are handled; most of the data is still to come.
     reader.read_exact(&mut [0]).unwrap();
     let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
     let open: Vec<_> = open.map(|entry| std::fs::read_link(entry.unwrap().path()).unwrap()).collect();
@@ -248,12 +248,12 @@ fn simulation_stopped_by_signal_fails_and_writes_nothing() {
     }
 }
 
-/// A server that takes what is said to it, and never answers.
+/// Server that accepts connections and never answers.
 fn unresponsive_server(path: &Path) -> UnixListener {
     UnixListener::bind(path).unwrap()
 }
 
-/// Commands that wait for a server: wherever they are, a signal ends them with a message, and nothing of their files is left.
+/// Commands that wait for a server: wherever they wait, a signal ends them with a message, and none of their files remains.
 #[test]
 fn signal_ends_command_waiting_for_server() {
     let dir = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ fn signal_ends_command_waiting_for_server() {
     ] {
         for number in [Signal::INT, Signal::TERM] {
             let mut child = start(&[words, &["--card", &card, "--message-timeout", "1h", "--json"]].concat());
-            // Once it has spoken, it waits for the answer.
+            // After its request, it waits for the answer.
             let (mut connection, _) = server.accept().unwrap();
             assert_ne!(connection.read(&mut [0; 16]).unwrap(), 0);
             signal(&child, number);
@@ -285,7 +285,7 @@ fn signal_ends_command_waiting_for_server() {
     }
 }
 
-/// A file that is a pipe without a writer keeps a command waiting before it has begun.
+/// A file that is a pipe without a writer blocks a command before it has begun.
 #[test]
 fn signal_ends_command_waiting_for_pipe() {
     let dir = tempfile::tempdir().unwrap();
@@ -300,7 +300,7 @@ fn signal_ends_command_waiting_for_pipe() {
         &["card", "check", path],
     ] {
         let mut child = start(words);
-        // Opens when the command does, and says nothing.
+        // Opens when the command does, and writes nothing.
         let writer = File::options().write(true).open(&pipe).unwrap();
         signal(&child, Signal::INT);
         let said = rest(child.stderr.take().unwrap());
@@ -310,7 +310,7 @@ fn signal_ends_command_waiting_for_pipe() {
     }
 }
 
-/// What was recorded until then is kept, whatever ends the command.
+/// The record so far is kept, however the command ends.
 #[test]
 fn record_of_interrupted_command_is_kept() {
     let dir = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ fn sim_run_unfinished_flows_are_reported_without_failure() {
     assert!(ran.stdout.contains("first failure: seed 5, flow 0: "), "{}", ran.stdout);
 }
 
-/// Flows that all take the same time: what does not spread has axes with numbers that differ all the same.
+/// Flows that all take the same time: axes of constant values have distinct numbers, too.
 #[test]
 fn sim_figure_constant_values_are_drawn() {
     let dir = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn sim_figure_writes_csv_and_svg() {
     assert!(fs::read_to_string(out.join("loss-free.svg")).unwrap().contains("</svg>"));
 }
 
-/// More runs and points than an afternoon has time for.
+/// More runs and points than could finish in hours.
 #[test]
 fn sim_time_limit_ends_runs_and_figures() {
     let dir = tempfile::tempdir().unwrap();

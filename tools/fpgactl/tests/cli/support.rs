@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What a run left behind.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct CommandResult {
     pub(crate) status: i32,
@@ -14,7 +14,7 @@ pub(crate) struct CommandResult {
     pub(crate) stderr: String,
 }
 
-/// Runs `fpgactl` with `args`, standard input a pipe that nobody writes to.
+/// Runs `fpgactl` with `args`; standard input is a pipe without data.
 pub(crate) fn fpgactl(args: &[&str]) -> CommandResult {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
     command.args(args).env_remove("RUST_LOG").stdin(Stdio::piped());
@@ -26,7 +26,7 @@ pub(crate) fn fpgactl(args: &[&str]) -> CommandResult {
     }
 }
 
-/// Runs `fpgactl` with `args` and with `input` on standard input: its status, standard output as bytes, and standard error.
+/// Runs `fpgactl` with `args` and with `input` on standard input. Returns its status, standard output as bytes, and standard error.
 pub(crate) fn piped(args: &[&str], input: &[u8]) -> (i32, Vec<u8>, String) {
     use std::io::Write as _;
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
@@ -34,7 +34,7 @@ pub(crate) fn piped(args: &[&str], input: &[u8]) -> (i32, Vec<u8>, String) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let output = std::thread::scope(|scope| {
-        // A command that is refused reads nothing.
+        // A refused command reads nothing.
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output().unwrap()
     });
@@ -42,7 +42,7 @@ pub(crate) fn piped(args: &[&str], input: &[u8]) -> (i32, Vec<u8>, String) {
 }
 
 impl CommandResult {
-    /// The run succeeded and had nothing to complain about.
+    /// Asserts that the run succeeded without messages.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
         assert_eq!((self.status, self.stderr.as_str()), (0, ""), "{}", self.stdout);
@@ -59,19 +59,19 @@ impl CommandResult {
     }
 }
 
-/// A file in `dir` with this content.
+/// Creates a file in `dir` with this content.
 pub(crate) fn file(dir: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, content).unwrap();
     path
 }
 
-/// `length` bytes that do not repeat with any power of two.
+/// `length` bytes whose period is not a power of two.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length as u64).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2]).collect()
 }
 
-/// A simulated card that another process serves, until this is dropped.
+/// Simulated card that another process serves, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Served {
     child: std::process::Child,
@@ -83,7 +83,7 @@ impl Served {
         Self::with(&[])
     }
 
-    /// With more options of `card serve`.
+    /// Starts it with further options of `card serve`.
     pub(crate) fn with(args: &[&str]) -> Self {
         use std::io::BufRead as _;
         let folder = tempfile::tempdir().unwrap();
@@ -101,12 +101,12 @@ impl Served {
         Self { child, folder }
     }
 
-    /// As it is named on a command line.
+    /// Name of the card on a command line.
     pub(crate) fn card(&self) -> String {
         format!("vfio-user:{}", self.folder.path().join("card").display())
     }
 
-    /// The path of its control socket.
+    /// Path of its control socket.
     pub(crate) fn control(&self) -> String {
         self.folder.path().join("control").display().to_string()
     }

@@ -1,4 +1,4 @@
-//! Manners: narrow terminals, pipes that close, names that are no text, colours, progress bars, signals.
+//! Terminal behaviour: narrow terminals, closed pipes, names that are not text, colours, progress bars, signals.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ fn command() -> Command {
     command
 }
 
-/// A terminal of that size that nobody is controlled by: its own end and the program's.
+/// Terminal of that size that is not a controlling terminal: its own end and the program's.
 pub(crate) fn terminal(columns: u16, rows: u16) -> (File, File) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
@@ -37,7 +37,7 @@ pub(crate) fn terminal(columns: u16, rows: u16) -> (File, File) {
     (master.into(), slave)
 }
 
-/// What a program writes to a terminal, and how it ends. Standard error goes there, too.
+/// Output of a program on a terminal, and its exit status. Standard error goes there, too.
 fn on_terminal(columns: u16, mut command: Command) -> (String, Option<i32>) {
     let (mut master, slave) = terminal(columns, 10);
     let mut child = command.stdout(slave.try_clone().unwrap()).stderr(slave).spawn().unwrap();
@@ -63,7 +63,7 @@ fn every_command_fits_twenty_columns() {
     }
 }
 
-/// `| head`: nobody reads, and that is nobody's fault.
+/// `| head`: a closed pipe is not an error.
 #[test]
 fn every_command_ends_quietly_on_closed_pipe() {
     let place = CommandEnvironment::new();
@@ -84,7 +84,7 @@ fn every_command_ends_quietly_on_closed_pipe() {
     }
 }
 
-/// Standard error that nobody reads: a message that cannot be told is not told.
+/// Standard error without a reader: a message that cannot be written is dropped.
 #[test]
 fn closed_stderr_does_not_panic() {
     let (ours, theirs) = std::io::pipe().unwrap();
@@ -129,7 +129,7 @@ fn non_utf8_file_names_work() {
             words.extend(json.then_some(plain("--json")));
             let (status, out, said) = run(&words);
             assert_eq!(status, 0, "{words:?}: {said}");
-            // As far as it can be written down.
+            // As far as it can be represented.
             assert!(out.contains('\u{FFFD}'), "{words:?}: {out}");
         }
     }
@@ -180,12 +180,12 @@ fn progress_is_shown_on_terminals_only() {
         program.args(words).args(more);
         let (seen, status) = on_terminal(100, program);
         assert_eq!(status, Some(0));
-        // Beginning of a bar, and what ends it: the report begins on a clean line.
+        // Beginning of a bar, and its end: the report begins on a clean line.
         assert_eq!(seen.contains("[=") || seen.contains("[>") || seen.contains("[ "), bar, "{seen:?}");
     }
 }
 
-/// Starts a program whose standard error is read, and waits until that says `wanted`.
+/// Starts a program whose standard error is read, and waits until it contains `wanted`.
 fn started(words: &[&str], wanted: &str) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut program = command();
     program.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -208,7 +208,7 @@ fn signal_mid_transfer_stops_cleanly_with_progress() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     for number in [Signal::INT, Signal::TERM] {
-        // Far longer than anybody waits.
+        // Far longer than any test run.
         let out = out.to_str().unwrap();
         let words = ["transfer", "--size", "64GiB", "--chunk", "1MiB", "-v", "--out", out];
         let (mut child, mut said) = started(&words, "transfer=2");
@@ -232,7 +232,7 @@ fn signal_mid_transfer_stops_cleanly_with_progress() {
     );
 }
 
-/// The signal comes in the third of a thousand rows.
+/// The signal arrives in the third of a thousand rows.
 #[test]
 fn dma_bench_signal_prints_complete_rows() {
     let sizes = vec!["64"; 500].join(",");
@@ -279,13 +279,13 @@ fn dma_bench_signal_prints_complete_rows() {
 fn dma_bench_timeout_prints_complete_rows() {
     let words =
         ["dma", "bench", "--seconds", "5ms", "--samples", "0", "--batches", "0", "--json", "--timeout", "3s"];
-    // Far more rows than that takes.
+    // Far more rows than fit into the time.
     let sizes = vec!["64"; 4000].join(",");
     let ran = command().args(words).args(["--sizes", &sizes]).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_eq!(ran.status.code(), Some(1), "{said}");
     let report: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
-    // A machine that does not measure a row in three seconds says so without a report.
+    // A machine that does not measure a row in three seconds reports that without a table.
     assert!(
         report["results"].is_array() && said.contains("of 8000 rows") || said.contains("--timeout"),
         "{said}"
@@ -298,11 +298,11 @@ fn dma_bench_shows_progress_on_terminal() {
     program.args(["dma", "bench", "--seconds", "5ms", "--sizes", "64", "--samples", "10", "--batches", "1"]);
     let (seen, ended) = on_terminal(100, program);
     assert_eq!(ended, Some(0), "{seen}");
-    // Two rows of 5 ms. Which words are drawn beside them depends on the time between two drawings.
+    // Two rows of 5 ms. The words drawn beside them depend on the time between two updates.
     assert!(seen.contains("/10 ms"), "{seen}");
 }
 
-/// What is read goes into a pipe that fills, so the signal comes in the middle.
+/// The data goes into a pipe that fills, so the signal arrives in the middle.
 #[test]
 fn dma_read_signal_is_reported_in_json() {
     let folder = tempfile::tempdir().unwrap();
@@ -323,7 +323,7 @@ fn dma_read_signal_is_reported_in_json() {
     assert!(message.contains("stopped by a signal after"), "{message}");
 }
 
-/// A self-test puts back what it has saved, and says which tests it left out.
+/// A self-test restores the saved memory, and reports the tests it left out.
 #[test]
 fn validate_signal_restores_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -338,7 +338,7 @@ fn validate_signal_restores_memory() {
     let data = file(folder.path(), "data", pattern(4096));
     let run = |words: &[&str]| command().args(words).args(["--card", &card]).output().unwrap();
     assert!(run(&["dma", "write", data.to_str().unwrap(), "--addr", "0x10000"]).status.success());
-    // The first transfer has been over this memory then.
+    // The first transfer has used this memory then.
     let words =
         ["validate", "--scratch", "0x10000", "--scratch-size", "64KiB", "-v", "--json", "--card", &card];
     let (mut child, mut said) = started(&words, "transfer.h2c0");
@@ -365,7 +365,7 @@ fn validate_signal_restores_memory() {
     assert!(server.wait().unwrap().success());
 }
 
-/// What a program shows on a terminal of its own for standard error, line by line, until `ended` says that it is enough.
+/// Lines that a program shows on its own terminal for standard error, until `enough` returns true.
 fn progress_on(columns: u16, words: &[&str], mut enough: impl FnMut(&[String]) -> bool) -> Vec<String> {
     let (mut master, slave) = terminal(columns, 10);
     let mut program = command();
@@ -378,7 +378,7 @@ fn progress_on(columns: u16, words: &[&str], mut enough: impl FnMut(&[String]) -
         let text = String::from_utf8_lossy(seen).replace("\u{1b}[2K", "\r").replace("\u{1b}[1A", "\r");
         text.split(['\r', '\n']).filter(|line| !line.is_empty()).map(str::to_owned).collect()
     };
-    // EIO: nobody has the other end any more.
+    // EIO: no process has the other end open any more.
     while let Ok(count @ 1..) = master.read(&mut piece) {
         seen.extend_from_slice(&piece[..count]);
         if !stopped && enough(&lines(&seen)) {
@@ -413,7 +413,7 @@ fn progress_lines_fit_terminal() {
     }
 }
 
-/// One run that takes long: the line changes before it is done.
+/// One long run: the line changes before it is done.
 #[test]
 fn progress_moves_while_nothing_is_done() {
     let folder = tempfile::tempdir().unwrap();

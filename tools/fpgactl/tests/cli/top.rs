@@ -1,4 +1,4 @@
-//! `top`: reports for scripts, and a terminal that is left as it was.
+//! `top`: reports for scripts, and a terminal that is restored at the end.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::fs::File;
@@ -28,13 +28,13 @@ fn top_json_prints_one_document_per_line() {
     assert!(looks[0]["goodput_gb_per_s"].is_null() && looks[0]["ends"][0]["rates"].is_null());
     assert!(looks[3]["goodput_gb_per_s"].as_f64().unwrap() > 0.0, "{}", looks[3]);
     assert!(looks[3]["ends"][1]["rates"]["packets_in_per_s"].as_f64().unwrap() > 0.0);
-    // By the card's clock: 100 us and at most what one round more takes.
+    // By the card's clock: 100 us and at most the duration of one more round.
     let span = looks[3]["span_us"].as_f64().unwrap();
     assert!((100.0..200.0).contains(&span), "{span}");
     assert!(
         looks[3]["trouble"].as_array().unwrap().iter().any(|found| found["what"] == "packets sent again")
     );
-    // The same seed is the same story.
+    // The same seed gives the same run.
     let again = fpgactl(&[&["top", "--json", "--count", "4"], &LOAD[..]].concat()).ok();
     let again: Value = serde_json::from_str(again.stdout.lines().last().unwrap()).unwrap();
     for key in ["time_us", "goodput_gb_per_s", "trouble"] {
@@ -60,7 +60,7 @@ fn top_without_terminal_prints_text() {
     }
 }
 
-/// The program on a terminal of its own.
+/// Program on its own terminal.
 struct TerminalSession {
     child: Child,
     master: File,
@@ -87,7 +87,7 @@ impl TerminalSession {
         Self { child, master, slave }
     }
 
-    /// Reads until `wanted` was shown; all that was.
+    /// Reads until `wanted` was shown. Returns everything shown.
     fn until(&mut self, wanted: &str) -> String {
         let mut seen = Vec::new();
         let mut piece = [0; 4096];
@@ -98,15 +98,15 @@ impl TerminalSession {
         String::from_utf8_lossy(&seen).into_owned()
     }
 
-    /// Enlarges the window until a whole picture has `wanted` in it: otherwise only what has changed is drawn. A size that was there
-    /// before would do only if the program has seen the one in between.
+    /// Enlarges the window until a whole picture contains `wanted`: otherwise only changes are drawn. Repeating an earlier size would work
+    /// only if the program has seen the one in between.
     fn until_whole(&mut self, wanted: &str) {
         for _ in 0..200 {
             let now = tcgetwinsize(&self.slave).unwrap();
             let rows = now.ws_row + 1;
             tcsetwinsize(&self.slave, Winsize { ws_row: rows, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })
                 .unwrap();
-            // The last word of each page; what is blank is jumped over, so only words are whole.
+            // The last word of each page. Blanks are skipped by cursor movement, so only single words are contiguous.
             if self.until("help").contains(wanted) {
                 return;
             }
@@ -124,7 +124,7 @@ const LEFT: &str = "\u{1b}[?1049l";
 /// Cursor on (private mode 25).
 const CURSOR: &str = "\u{1b}[?25h";
 
-/// How a program that shows itself is ended.
+/// Way to end a program with a view.
 type End = Box<dyn Fn(&mut TerminalSession)>;
 
 #[test]
@@ -148,14 +148,14 @@ fn top_restores_terminal() {
         let seen = on.until(LEFT);
         let status: ExitStatus = on.child.wait().unwrap();
         assert_eq!(status.code(), Some(0), "{how}");
-        // The cursor comes back before or after the screen.
+        // The cursor is restored before or after the screen.
         let rest = if seen.contains(CURSOR) { seen } else { on.until(CURSOR) };
         assert!(rest.contains(CURSOR), "{how}");
         assert_eq!(format!("{before:?}"), format!("{:?}", tcgetattr(&on.slave).unwrap()), "{how}");
     }
 }
 
-/// A card that another process serves, as it is: every page by its number and by the tabulator, the help, and the end.
+/// Served card in its current state: every page by its number and by the tab key, the help, and the end.
 #[test]
 fn top_served_card_shows_every_page() {
     let served = Served::start();
@@ -167,7 +167,7 @@ fn top_served_card_shows_every_page() {
         on.type_in(&page[..1]);
         on.until_whole(&format!("[{page}]"));
     }
-    // From the last one to the first, and on.
+    // From the last page to the first, and further.
     for page in ["1 overview", "2 channels"] {
         on.type_in("\t");
         on.until_whole(&format!("[{page}]"));
@@ -179,7 +179,7 @@ fn top_served_card_shows_every_page() {
     on.type_in("q");
     on.until(LEFT);
     assert_eq!(on.child.wait().unwrap().code(), Some(0));
-    // It was looked at, and is there for the next one.
+    // The card was only inspected, and is free for the next client.
     fpgactl(&["info", "--card", &card]).ok();
 }
 

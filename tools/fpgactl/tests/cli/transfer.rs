@@ -30,7 +30,7 @@ fn transfer_json_has_contract_keys() {
     }
     assert_eq!(report["bytes"], 1 << 20);
     assert_eq!(report["seed"], 9);
-    // 64 segments of 16 KiB, of which all but the last keep silent; 32 packets each.
+    // 64 segments of 16 KiB, all but the last without a completion event; 32 packets each.
     assert_eq!(report["registrations"], 64);
     assert_eq!(report["silent_segments"], 63);
     let sent = report["packets_sent"].as_u64().unwrap();
@@ -111,7 +111,7 @@ fn transfer_long_data_uses_several_transfers() {
         "the last transfer is the shortest: {latency}"
     );
     assert!(fs::read(&output).unwrap() == content);
-    // A card with a megabyte of memory: the default chunk shrinks to what there is.
+    // A card with a megabyte of memory: the default chunk shrinks to that size.
     let card = file(dir.path(), "small.yaml", "schema_version: 1\nmemory: {base: 0, size: 0x100000}\n");
     let report = transfer(&["--card", &format!("mock:{}", card.display()), "--size", "3MiB"]);
     assert_eq!(report["transfers"], 4);
@@ -145,7 +145,7 @@ fn transfer_size_and_notify_options() {
     assert_eq!(report["notify"], "sender");
     assert_eq!(report["registrations"], 8);
     assert_eq!(report["packets_sent"].as_u64().unwrap() - report["retransmits"].as_u64().unwrap(), 64);
-    // At the threshold a transfer is one piece, above it it is cut.
+    // At the threshold a transfer is one segment, above it it is cut.
     let report = transfer(&["--size", "4096", "--threshold", "4096"]);
     assert_eq!(report["registrations"], 1);
     let report = transfer(&["--size", "4097", "--threshold", "4096", "--segment", "4096"]);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::fpgactl;
 
-/// A transfer with a little of everything.
+/// Transfer with several impairments.
 const LOAD: [&str; 8] = ["--size", "1MiB", "--loss", "5%", "--reorder", "128", "--seed", "7"];
 
 #[track_caller]
@@ -102,7 +102,7 @@ fn stats_shows_both_ends() {
     assert!(text("stats").contains("acknowledgements"));
 }
 
-/// Where the card sends, its contexts are listed, and the mirror follows the receiver's.
+/// If the card sends, its contexts are listed, and the mirror follows the receiver's.
 #[test]
 fn ops_lists_message_contexts() {
     let scheme = ["--scheme", "selective", "--segment", "16KiB"];

@@ -1,4 +1,4 @@
-//! A publisher, its subscribers, and what becomes of them.
+//! A publisher with its subscribers, and their results.
 
 use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
@@ -10,20 +10,20 @@ use rustix::process::Signal;
 use crate::GroupEvent;
 use crate::program::{Program, ProgramResult};
 
-/// Frames are of several packets, which come in any order and some of them twice: most have two or three, and one in 32 has 20 to 40 KiB, which
-/// are two or three segments. (A frame of one packet is whole or not there, so that it shows nothing.)
+/// Frames have several packets, which are reordered and partly duplicated: most have two or three packets, and one in 32 has 20 to 40 KiB,
+/// which are two or three segments. (A frame of one packet is either complete or absent, so that it tests nothing.)
 const FRAME: &str = "40KiB";
 const USUAL_FRAME_SIZE: &str = "2KiB";
 const SLOTS: &str = "128";
-/// Six of these in silence, and a publisher is taken for dead: longer than a machine that has much to do lets a program wait.
+/// After six of these without a message a publisher counts as lost: longer than a busy machine suspends a program.
 const HEARTBEAT: &str = "250ms";
 const SILENCE: Duration = Duration::from_millis(6 * 250);
 
-/// What has happened so far.
+/// Totals so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) published: u64,
-    /// Frames whose checksum was right.
+    /// Frames whose checksum was correct.
     pub(crate) checked: u64,
     pub(crate) missed: u64,
     pub(crate) damaged: u64,
@@ -33,9 +33,9 @@ pub(crate) struct Totals {
     pub(crate) left: u64,
     pub(crate) stalled: u64,
     pub(crate) publishers_killed: u64,
-    /// Subscribers that heard the end of their stream, and had what the publisher says that they were sent.
+    /// Subscribers that were notified of the end of their stream, and had received everything that the publisher reports as sent.
     pub(crate) ended: u64,
-    /// Subscribers that took a living publisher for dead: on a machine that let one of them wait too long.
+    /// Subscribers that treated a running publisher as lost, because the machine suspended one of them for too long.
     pub(crate) lost: u64,
 }
 
@@ -56,7 +56,7 @@ impl Totals {
     }
 }
 
-/// One publisher and its subscribers, each at an address of its own that the next one in its place has too.
+/// One publisher and its subscribers. Each has its own address, which its replacement reuses.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) rate: Option<&'static str>,
@@ -86,7 +86,7 @@ impl Group {
         group
     }
 
-    /// What has been counted, and what the living say.
+    /// Counts so far, including those of running programs.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = self.totals;
         totals.published += self.publisher.as_ref().map_or(0, |it| it.count("published"));
@@ -98,7 +98,7 @@ impl Group {
         totals
     }
 
-    /// Whoever is missing is started anew.
+    /// Restarts missing programs.
     pub(crate) fn restart_missing(&mut self, random: &mut Pcg64Mcg) {
         let mut network = |node: usize| {
             let seed = random.next_u64().to_string();
@@ -149,7 +149,7 @@ impl Group {
             GroupEvent::SubscriberStalls => {
                 let Some(subscriber) = &self.subscribers[at] else { return };
                 subscriber.signal(Signal::STOP);
-                // That is what happens here.
+                // The pause is the tested event.
                 std::thread::sleep(Duration::from_millis(20 + random.next_u64() % 300));
                 subscriber.signal(Signal::CONT);
                 self.totals.stalled += 1;
@@ -163,9 +163,9 @@ impl Group {
         let Some(subscriber) = self.subscribers[at].take() else { return };
         subscriber.signal(signal);
         let ended = subscriber.ended();
-        // One that has not found its publisher yet has nothing to tell.
+        // A subscriber that has not found its publisher yet has nothing to report.
         if signal == Signal::TERM && ended.status != Some(0) && !ended.report.is_null() {
-            // It took it for dead in the same moment.
+            // It detected the loss at the same moment.
             let paused = self.publisher.as_ref().map_or(Duration::ZERO, |it| it.paused(2 * SILENCE));
             lost(&mut self.totals, paused, &ended);
             return;
@@ -173,7 +173,7 @@ impl Group {
         settle(&mut self.totals, &ended);
     }
 
-    /// Some of its subscribers notice by themselves, others die with it.
+    /// Some of its subscribers detect the loss, others are killed with it.
     fn kill_publisher(&mut self, random: &mut Pcg64Mcg) {
         let Some(publisher) = self.publisher.take() else { return };
         publisher.signal(Signal::KILL);
@@ -185,7 +185,7 @@ impl Group {
                 self.totals.killed += 1;
             } else if let Some(mut subscriber) = self.subscribers[at].take() {
                 if subscriber.count("first") + subscriber.count("next") == 0 {
-                    // As it seems it is still looking for a publisher, and will find the next one.
+                    // It seems still to search for a publisher, and will find the next one.
                     subscriber.is_orphan = true;
                     self.subscribers[at] = Some(subscriber);
                     continue;
@@ -197,12 +197,12 @@ impl Group {
         }
     }
 
-    /// The publisher ends in order: whoever is there hears of it, and has every number that was published, seen or missed, and as many of
-    /// each as the publisher says.
+    /// The publisher ends normally: every subscriber is notified, and has counted every published number as seen or missed, with the same
+    /// totals as the publisher.
     pub(crate) fn end(&mut self) {
         let Some(mut publisher) = self.publisher.take() else { return };
         publisher.reported();
-        // Whoever has joined reports, and the last word finds him; who is started too late for that waits for the next publisher.
+        // Subscribers that have joined report, and get the last message; those started too late for that wait for the next publisher.
         self.subscribers.iter_mut().flatten().for_each(Program::reported);
         let paused = publisher.paused(2 * SILENCE);
         publisher.signal(Signal::TERM);
@@ -230,11 +230,12 @@ impl Group {
     }
 }
 
-/// A subscriber has ended by itself while its publisher lived, which was `paused` for so long of the last two silences.
+/// Handles a subscriber that ended by itself while its publisher ran. `paused` is the publisher's pause within the last two silence
+/// periods.
 fn lost(totals: &mut Totals, paused: Duration, ended: &ProgramResult) {
     let waited = paused + ended.paused(2 * SILENCE);
     assert!(ended.said.contains("join again"), "{ended:?}");
-    // Where both of them were there all the time, a heartbeat that does not come is an error of the stream's.
+    // If neither of them paused, a missing heartbeat is an error of the stream.
     assert!(
         ended.is_orphan || waited >= SILENCE / 3,
         "silence without a reason: they paused for {waited:?}; {ended:?}"
@@ -243,10 +244,10 @@ fn lost(totals: &mut Totals, paused: Duration, ended: &ProgramResult) {
     totals.lost += 1;
 }
 
-/// What a subscriber that heard the end has, and what its publisher says that it was sent.
+/// Compares the frames of a subscriber that was notified of the end with those that its publisher reports as sent.
 fn compare(publisher: &ProgramResult, subscriber: &ProgramResult) {
     let all = publisher.report["subscribers"].as_array().unwrap();
-    // Those before it at the same node come first.
+    // Earlier subscribers of the same node come first.
     let its = all.iter().rfind(|it| it["node"] == subscriber.report["node"]);
     let its = its.unwrap_or_else(|| panic!("unknown to its publisher: {publisher:?}; {subscriber:?}"));
     let [sent, arrived, skipped, failed] =
@@ -255,12 +256,12 @@ fn compare(publisher: &ProgramResult, subscriber: &ProgramResult) {
         ["first", "next", "frames", "missed"].map(|key| subscriber.count(key));
     assert_eq!(sent + skipped, next - first, "{its}; {subscriber:?}");
     assert_eq!(arrived + failed, sent, "everything has ended: {its}");
-    // Of a transfer that failed all packets may have arrived, and the answer to the last one got lost.
+    // All packets of a failed transfer may have arrived while the answer to the last one was lost.
     assert!((arrived..=sent).contains(&frames), "{its}; {subscriber:?}");
     assert_eq!(missed, skipped + sent - frames, "{its}; {subscriber:?}");
 }
 
-/// What a subscriber has seen is all that there was, or is counted as missing.
+/// Checks that every frame was seen by the subscriber or is counted as missing.
 fn settle(totals: &mut Totals, ended: &ProgramResult) {
     let count = |key| ended.count(key);
     assert!(!ended.said.contains("checksum"), "{}", ended.said);

@@ -1,10 +1,10 @@
-//! Streams between processes that are killed: publishers and subscribers are programs of their own, on a network by UDP that loses one
-//! packet in a hundred. They are ended with SIGKILL at random moments, stopped for a while, asked to leave, and others take their places.
-//! Every frame carries its number and a CRC-32C; each subscriber says every few milliseconds what it has seen, so that nothing that one
-//! which is killed has seen goes uncounted for longer.
+//! Streams between processes that are killed. Publishers and subscribers are separate programs, on a UDP network that loses one packet in a
+//! hundred. They are killed with SIGKILL at random moments, stopped for a while, asked to leave, and replaced by others. Every frame
+//! carries its number and a CRC-32C. Each subscriber reports every few milliseconds, so that at most the frames of the last few
+//! milliseconds before a kill are not counted.
 //!
-//! `FPGA_FRAMES` says how many frames are checked (20,000), `FPGA_SEED` what happens when; `cargo xtask streams` runs ten million. SIGINT ends
-//! a run with the figures that it has come to.
+//! `FPGA_FRAMES` is the number of frames to check (20,000), `FPGA_SEED` the seed of the events; `cargo xtask streams` runs ten million.
+//! SIGINT ends a run with the figures so far.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 #![expect(clippy::panic, reason = "in a test that is the report")]
 #![expect(clippy::expect_used, reason = "in a test that is the report")]
@@ -24,19 +24,19 @@ use signal_hook::flag;
 
 use group::{Group, Totals};
 
-/// Between two things that happen.
+/// Minimum and maximum time between two events.
 const MIN_EVENT_GAP_MS: u64 = 100;
 const MAX_EVENT_GAP_MS: u64 = 500;
-/// A run that comes to no end in so long has failed; the machine may have other things to do.
+/// Time limit of a run; the machine may be busy with other work.
 const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
-/// How often a long run says how far it is.
+/// Interval between progress messages of a long run.
 const PROGRESS: Duration = Duration::from_secs(20);
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// What happens to one group.
+/// Event of one group.
 #[derive(Clone, Copy, Debug)]
 enum GroupEvent {
     SubscriberKilled,
@@ -55,7 +55,7 @@ impl GroupEvent {
         Self::PublisherEnds,
     ];
 
-    /// A publisher is missed for the time of six heartbeats, in which its group stands still: so that is seldom.
+    /// Draws a random event. A killed publisher costs six heartbeats without progress of its group, so that event is rare.
     fn at_random(random: &mut Pcg64Mcg) -> Self {
         match random.next_u32() % 100 {
             0..60 => Self::SubscriberKilled,
@@ -117,11 +117,11 @@ fn soak_no_frame_is_torn_or_mixed() {
     let mut random = Pcg64Mcg::new(u128::from(seed));
     let began = Instant::now();
     println!("seed {seed}: {frames} frames, 1 % of packets lost");
-    // One publisher goes at the pace of its subscribers, the other one at a rate of its own.
+    // One publisher runs at the rate of its subscribers, the other one at a fixed rate.
     let mut groups = [Group::new(None, 2, &mut random), Group::new(Some("8000"), 2, &mut random)];
     let mut due = GroupEvent::ALL.repeat(groups.len()).into_iter();
     let mut shown = Instant::now();
-    // Whoever has waited long enough gets the figures up to then; a second signal ends the test at once.
+    // The first SIGINT ends the run with the figures so far; a second one ends the test at once.
     let asked = Arc::new(AtomicBool::new(false));
     flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&asked)).unwrap();
     flag::register(SIGINT, Arc::clone(&asked)).unwrap();
@@ -132,12 +132,12 @@ fn soak_no_frame_is_torn_or_mixed() {
             break;
         }
         let at = usize::try_from(random.next_u32()).unwrap() % groups.len();
-        // At first all of it, so that the shortest run has everything in it.
+        // Every event first, so that the shortest run contains all of them.
         let (at, happening) = match next {
             Some(happening) => (due.len() / GroupEvent::ALL.len(), happening),
             None => (at, GroupEvent::at_random(&mut random)),
         };
-        // Things happen while frames are on their way: so this waits for its moment.
+        // Events have to occur while frames are in flight: so this waits between them.
         std::thread::sleep(Duration::from_millis(
             MIN_EVENT_GAP_MS + random.next_u64() % (MAX_EVENT_GAP_MS - MIN_EVENT_GAP_MS),
         ));
@@ -165,6 +165,6 @@ fn soak_no_frame_is_torn_or_mixed() {
         return;
     }
     assert!(all.checked > 0 && all.killed > 0 && all.publishers_killed > 0, "{all:?}");
-    // Each publisher ended in order once at least, with subscribers of which the machine cannot have starved all.
+    // Each publisher ended normally at least once, with subscribers that cannot all have been starved by the machine.
     assert!(all.ended > 0, "{all:?}");
 }

@@ -1,4 +1,4 @@
-//! One program of the run: `fpgactl stream`, what it says, and how it ends.
+//! One program of the run: `fpgactl stream`, its output, and its end.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
@@ -11,29 +11,29 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Whoever was asked to end has ended after so many looks: a minute, in which a machine that stands still does not count.
+/// Maximum number of polls for the end of a program after the request: a minute, not counting times in which the machine is suspended.
 const TIMEOUT: u32 = 12_000;
-/// Between two reports, of which one is due every 20 ms: what is shorter is no pause.
+/// Minimum length of a pause between two reports, which are due every 20 ms.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A running program; killed when this is dropped.
+/// Running program; killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
-    /// Its last report, and how it came to that.
+    /// Last report, shared with the reading thread.
     last: Arc<Mutex<Value>>,
     pauses: Arc<Mutex<Pauses>>,
-    /// Its publisher was killed when it seemed not to have found it yet: it goes on with the next one, or finds that it had.
+    /// Whether its publisher was killed when it seemed not to have found it yet: it continues with the next one, or detects the loss.
     pub(crate) is_orphan: bool,
     ears: Vec<JoinHandle<String>>,
 }
 
-/// When a program that reports every few milliseconds did not: it was stopped, or the machine had no time for it.
+/// Times in which a program did not report every few milliseconds: it was stopped, or the machine did not schedule it.
 #[derive(Debug)]
 struct Pauses {
-    /// The last report; the first one comes when it comes.
+    /// Time of the last report; the first one has no due time.
     heard: Option<Instant>,
-    /// When its output ended: from its last report to there it said nothing, either.
+    /// Time at which its output ended: between its last report and this time it reported nothing either.
     ended: Option<Instant>,
     found: Vec<(Instant, Duration)>,
 }
@@ -54,7 +54,7 @@ impl Pauses {
         self.ended = Some(now);
     }
 
-    /// How much of the last `span` before `now`.
+    /// Sum of the pauses within the last `span` before `now`.
     fn within(&self, now: Instant, span: Duration) -> Duration {
         let Some(heard) = self.heard else { return span };
         let since = now.checked_sub(span).unwrap_or(now);
@@ -64,10 +64,10 @@ impl Pauses {
     }
 }
 
-/// What a program has left behind.
+/// Result of a program.
 #[derive(Debug)]
 pub(crate) struct ProgramResult {
-    /// `None`: a signal ended it.
+    /// Exit status; `None`: a signal ended it.
     pub(crate) status: Option<i32>,
     pub(crate) report: Value,
     pub(crate) said: String,
@@ -78,10 +78,10 @@ pub(crate) struct ProgramResult {
 impl Program {
     pub(crate) fn start(args: &[String]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
-        // It ends by itself should this one be killed.
+        // It ends by itself if this test is killed.
         command.args(["--json", "--no-progress", "--timeout", "3h", "stream"]).args(args);
         command.env_remove("RUST_LOG");
-        // A Ctrl-C is for the test, which ends them in order.
+        // Ctrl-C goes to the test only, which ends the programs normally.
         command.process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -91,7 +91,7 @@ impl Program {
         let (kept, heard) = (Arc::clone(&last), Arc::clone(&pauses));
         let reports = std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines() {
-                // Of one that was killed in the middle of it, the last line may be a part.
+                // After a kill in the middle of a write, the last line may be incomplete.
                 heard.lock().unwrap().heard(Instant::now());
                 if let Some(report) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) {
                     *kept.lock().unwrap() = report;
@@ -108,20 +108,20 @@ impl Program {
         Self { child, last, pauses, is_orphan: false, ears: vec![reports, complaints] }
     }
 
-    /// How much of the last `span` it did not report as it should.
+    /// Time within the last `span` in which it did not report as it should.
     pub(crate) fn paused(&self, span: Duration) -> Duration {
         self.pauses.lock().unwrap().within(Instant::now(), span)
     }
 
-    /// A number of its last report.
+    /// Number in its last report.
     pub(crate) fn count(&self, key: &str) -> u64 {
         self.last.lock().unwrap()[key].as_u64().unwrap_or(0)
     }
 
-    /// Waits until it has reported, which is due: before that it may not have got to where a signal finds it.
+    /// Waits until it has reported: before that it may not handle signals yet.
     pub(crate) fn reported(&mut self) {
         let mut looks = 0;
-        // Lines come when they come; nobody else is waited for meanwhile.
+        // Lines have no due time; no other program is waited for meanwhile.
         while self.last.lock().unwrap().is_null() && self.is_running() {
             looks += 1;
             assert!(looks < TIMEOUT, "it does not begin");
@@ -134,15 +134,15 @@ impl Program {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        // Its id is not given away before it is waited for.
+        // Its process id is not reused before it is waited for.
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         let _ = kill_process(pid, signal);
     }
 
-    /// Waits until it has ended, which is due.
+    /// Waits until it has ended, up to the timeout.
     pub(crate) fn ended(mut self) -> ProgramResult {
         let mut looks = 0;
-        // Nobody tells of a child's end but the system, when it is asked.
+        // The end of a child is detected only by polling.
         while self.is_running() {
             looks += 1;
             if looks >= TIMEOUT {
@@ -172,7 +172,7 @@ impl Drop for Program {
 }
 
 impl ProgramResult {
-    /// How much of the `span` before it ended it did not report as it should.
+    /// Time within the `span` before its end in which it did not report as it should.
     pub(crate) fn paused(&self, span: Duration) -> Duration {
         let pauses = self.pauses.lock().unwrap();
         pauses.within(pauses.ended.or(pauses.heard).unwrap_or_else(Instant::now), span)

@@ -1,5 +1,5 @@
-//! What remains of a link's goodput where packets are lost and overtake each other, and what is sent again for it, as CSV: the
-//! registry scheme with its default timers, one transfer per seed, against the same link without loss and in order.
+//! Goodput of a link with loss and reordering, and the retransmissions needed, as CSV: the registry scheme with its default timers, one
+//! transfer per seed, compared with the same link without loss and in order.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -64,7 +64,7 @@ fn compare(options: &Options) -> Result<(), String> {
     let conditions = Conditions::default().loss(Loss::Independent(loss));
     let mut trouble = link.data(conditions).control(conditions);
     if options.disorder > 0 {
-        // A frame waits for company no longer than the packets take that may overtake it: 60 ns each at 80 Gbit/s.
+        // A frame is held back no longer than the packets take that may overtake it: 60 ns each at 80 Gbit/s.
         let patience = Nanos::new(4_800 / options.rate.max(1) * u64::from(options.disorder));
         trouble = trouble.order(Order::Degree { degree: options.disorder, patience });
     }

@@ -1,4 +1,4 @@
-//! How much earlier a receiver's own completion is than the sender's word, hop by hop, as CSV: see [`fpga_netsim::notice`].
+//! Time by which a receiver's own completion precedes the sender's notification, hop by hop, as CSV: see [`fpga_netsim::notice`].
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

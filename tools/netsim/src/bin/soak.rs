@@ -1,4 +1,4 @@
-//! Random transfers under random trouble, each of them checked: see [`fpga_netsim::soak`].
+//! Random transfers under random impairments, each of them checked: see [`fpga_netsim::soak`].
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -78,11 +78,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is to be reached beside the promises of each transfer, and was not.
+/// Target that was missed, beyond the guarantees of each transfer.
 fn shortfall(trouble: FaultMix, tally: &SoakTotals) -> Option<String> {
     let SoakTotals { gentle, gentle_completed, completed, deadline, transfers, .. } = *tally;
     match trouble {
-        // Nothing else could be the reason: no side is started anew, and nobody is silent.
+        // No other reason is possible: no side restarts, and no side stops sending.
         FaultMix::DelayedDuplicates if completed + deadline < transfers => Some(format!(
             "{} of {transfers} transfers ended neither well nor by their own deadline: all of them must",
             transfers - completed - deadline

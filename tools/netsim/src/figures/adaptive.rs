@@ -1,4 +1,4 @@
-//! Document 002: what its timeout resends for nothing, and many senders to one receiver, without and with flow control.
+//! Document 002: spurious retransmissions of its timeout, and many senders to one receiver, without and with flow control.
 
 use fpga_firmware::generated::Scheme;
 use fpga_netmodel::{Conditions, Delay};
@@ -23,22 +23,22 @@ const DISORDER: u32 = 64;
 const LAWS: [DelayDistribution; 3] =
     [DelayDistribution::Exponential, DelayDistribution::Uniform, DelayDistribution::LogNormal];
 const LAW_NAMES: &[&str] = &["exponential", "uniform", "log-normal"];
-/// Percent of a law's delays beyond mean + deviation: exp(-2); (1 - 1/sqrt 3) / 2; and, with sigma 1, where mean and deviation are
-/// 1.6487 and 2.1612 medians, the normal distribution beyond ln 3.8099.
+/// Percentage of a distribution's delays beyond mean + deviation: exp(-2); (1 - 1/sqrt 3) / 2; and, with sigma 1, where mean and deviation
+/// are 1.6487 and 2.1612 medians, the normal distribution beyond ln 3.8099.
 const SHARE_ABOVE_MEAN_PLUS_DEVIATION: [f64; 3] = [13.53, 21.13, 9.05];
-/// Senders to one receiver, and bytes of each.
+/// Number of senders to one receiver, and bytes of each.
 const SENDERS: u32 = 32;
 const EACH: u64 = 128 << 10;
 const QUEUES: [u64; 2] = [64 << 10, 256 << 10];
-/// Bytes of each where flow control is looked at: it takes some hundred round trips to find a rate.
+/// Bytes of each sender with flow control: it takes about a hundred round trips to find a rate.
 const GOODPUT: &str = "goodput / link rate";
 const JAIN: &str = "Jain's index";
 const LENGTHS: [u64; 2] = [128 << 10, 512 << 10];
-/// Without and with, and their colours.
+/// Schemes without and with flow control, and their colours.
 const CONTROLLED: [(Scheme, bool, usize); 3] =
     [(Scheme::AdaptiveWindow, false, 3), (Scheme::AdaptiveWindow, true, 1), (Scheme::Selective, true, 2)];
 
-/// The ways to be patient: name, rules, colour.
+/// Variants of the timeout: name, parameters, colour.
 fn timeouts(trip: Nanos) -> [(&'static str, SchemeConfig, usize); 4] {
     let rules = |patience, walk: Option<Nanos>, wanted| {
         let config = adaptive_window::Config::new(trip);
@@ -82,7 +82,7 @@ pub(super) fn make(
         }
     }
     let first = points.len();
-    // All of them but the receiver's counter: what it sends again for one packet is what the queue drops next, for ever.
+    // All of them but the receiver counter: what it retransmits for one packet is what the queue drops next, forever.
     let schemes: Vec<_> = VARIANTS.iter().filter(|variant| !variant.name().contains("counter")).collect();
     for variant in &schemes {
         for queue in QUEUES {
@@ -213,7 +213,7 @@ pub(super) fn make(
     Ok(made(figure, measured.iter().map(|point| &point.row).chain(&rows), picture, findings))
 }
 
-/// Microseconds that a link takes for so much from each sender, without any headers.
+/// Time in microseconds that a link takes for `each` bytes from each sender, without headers.
 fn ideal(each: u64) -> f64 {
     float(u64::from(SENDERS) * each) / 1e4
 }
@@ -223,14 +223,14 @@ fn controlled_name(scheme: Scheme, control: bool) -> String {
     if control { format!("{name} with flow control") } else { name.to_owned() }
 }
 
-/// How rates fall and come back: one run.
+/// Decrease and recovery of rates: one run.
 struct Recovery {
     panel: Panel,
     rows: Vec<Row>,
     finding: String,
 }
 
-/// 31 senders end after a MiB; what becomes of the rate of the one that goes on.
+/// 31 senders end after a MiB; the result is the rate of the remaining one.
 fn recovery(figure: Figure, options: &Options) -> Result<Recovery, FigureError> {
     const SHORT: u64 = 1 << 20;
     let mut flows: Vec<_> = (1..SENDERS).map(|host| Flow::new(host, 0, SHORT)).collect();
@@ -245,7 +245,7 @@ fn recovery(figure: Figure, options: &Options) -> Result<Recovery, FigureError> 
     })?;
     let others = report.flows.iter().take(SENDERS as usize - 1).filter_map(|flow| flow.received).max();
     let over = others.unwrap_or(Nanos::ZERO);
-    // A grid of five microseconds: a picture of some hundred points, as many lines of data.
+    // A grid of five microseconds: a picture of some hundred points, with as many lines of data.
     let grid = Nanos::from_micros(5);
     let end = over.saturating_add(Nanos::new(scenario.timers_for().get().saturating_mul(40)));
     let mut rates = vec![flow::FULL; SENDERS as usize + 1];
@@ -260,7 +260,7 @@ fn recovery(figure: Figure, options: &Options) -> Result<Recovery, FigureError> 
         let share = |rate: u32| f64::from(rate) / f64::from(flow::FULL);
         let micros = float(at.get()) / 1000.0;
         own.push((micros, rates.last().map_or(0.0, |rate| share(*rate)), 0.0));
-        // Those that still send.
+        // Senders that still send.
         let others = report.flows.iter().zip(rates.iter().skip(1)).take(SENDERS as usize - 1);
         let sending = others.filter(|(flow, _)| flow.received.is_none_or(|received| received > at));
         sum.push((micros, sending.map(|(_, rate)| share(*rate)).sum::<f64>(), 0.0));
@@ -308,7 +308,7 @@ fn recovery(figure: Figure, options: &Options) -> Result<Recovery, FigureError> 
     Ok(Recovery { panel, rows, finding })
 }
 
-/// As [`incast`], with so much from each, and with a controller if rates are to be controlled.
+/// As [`incast`], with `each` bytes from each sender, and with a controller if `control` is set.
 fn longer(each: u64, control: bool) -> Scenario {
     let flows = (1..=SENDERS).map(|host| Flow::new(host, 0, each)).collect();
     let mut scenario =
@@ -317,7 +317,7 @@ fn longer(each: u64, control: bool) -> Scenario {
     scenario
 }
 
-/// 32 hosts to one through a switch; up to 100 ns of chance, so that runs differ.
+/// 32 hosts to one through a switch; up to 100 ns of random delay, so that runs differ.
 fn incast(queue: u64) -> Scenario {
     let flows = (1..=SENDERS).map(|host| Flow::new(host, 0, EACH)).collect();
     let least = Nanos::ZERO;
@@ -336,8 +336,9 @@ fn incast(queue: u64) -> Scenario {
 mod tests {
     use super::*;
 
-    /// T + d, looked at all the time, sends again about as many packets as are later than that by the law: 14 to 21 % where delays are
-    /// exponential or uniform. The default sends next to none. Twenty runs of 2048 packets: a share of 14 % is known to half a percent.
+    /// A timeout of T + d, updated continuously, retransmits about as many packets as the distribution makes later than that: 14 to 21 %
+    /// for exponential or uniform delays. The default retransmits almost none. Twenty runs of 2048 packets: a share of 14 % is known to
+    /// half a percent.
     #[test]
     fn e2_1_mean_plus_deviation_retransmits_late_packets() {
         let options = Options { runs: 20, seed: 1, threads: 2 };
@@ -359,7 +360,7 @@ mod tests {
         let [exponential, uniform, log_normal, safe @ ..] = &found[..] else { panic!("{found:?}") };
         assert!((0.125..0.16).contains(exponential) && (0.19..0.23).contains(uniform), "{found:?}");
         assert!((0.08..0.13).contains(log_normal), "{found:?}");
-        // The tail of the log-normal law is so long that one in a thousand is later than anything seen before.
+        // The tail of the log-normal distribution is so long that one in a thousand is later than any earlier packet.
         let [exponential, uniform, log_normal] = safe else { panic!("{found:?}") };
         assert!(*exponential < 0.001 && *uniform < 0.001 && *log_normal < 0.002, "{found:?}");
     }

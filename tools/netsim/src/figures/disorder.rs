@@ -1,15 +1,15 @@
-//! From a degree of disorder to a law of delay.
+//! Conversion of a degree of disorder to a delay distribution.
 //!
-//! Document 004 says how far packets come out of order, not how long they travel. Its degree made exact: the largest
-//! |k' - k| - 1 over all packets k, k' that arrive one after the other, averaged over runs of 512 packets that leave as fast as
-//! the link takes them. The delay's mean is found by bisection, with the same random numbers for each mean.
+//! Document 004 states how far packets are out of order, not how long they travel. This module defines its degree exactly:
+//! the largest |k' - k| - 1 over all packets k, k' that arrive one after the other, averaged over runs of 512 packets that leave at the
+//! rate of the link. The mean of the delay is found by bisection, with the same random numbers for each mean.
 
 use fpga_netmodel::{Class, Conditions, Delay, Frame, ImpairedLink, Impairments, OrderError};
 use fpga_protocol::Nanos;
 
 use crate::statistics::seed_of;
 
-/// How long packets travel beyond the distance.
+/// Distribution of the travel time beyond the distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DelayDistribution {
     Exponential,
@@ -26,7 +26,7 @@ impl DelayDistribution {
         }
     }
 
-    /// With a mean of so many nanoseconds.
+    /// Delay with a mean of `mean` nanoseconds.
     pub(super) fn of_mean(self, mean: u64) -> Delay {
         let least = Nanos::ZERO;
         match self {
@@ -40,12 +40,12 @@ impl DelayDistribution {
     }
 }
 
-/// Packets of a run.
+/// Packets per run.
 const PACKETS: u32 = 512;
 const RUNS: u64 = 100;
-/// Packets leave so far apart: 512 bytes and a header of 40 at 10 GB/s, in picoseconds.
+/// Time between two packets in picoseconds: 512 bytes and a header of 40 at 10 GB/s.
 const PACKET_INTERVAL_PS: u64 = 55_200;
-/// No longer mean is looked for, in nanoseconds.
+/// Maximum mean that is searched, in nanoseconds.
 const MAX_MEAN_NS: u64 = 1 << 14;
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ impl Frame for Number {
     fn flip_bit(&mut self, _bit: u64) {}
 }
 
-/// The degree that a law brings about.
+/// Degree of disorder that a delay distribution causes.
 pub(super) fn degree(delay: Delay, seed: u64) -> Result<f64, OrderError> {
     let mut sum = 0;
     for run in 0..RUNS {
@@ -71,7 +71,7 @@ pub(super) fn degree(delay: Delay, seed: u64) -> Result<f64, OrderError> {
         impairments.data = Conditions::default().delay(delay);
         let mut link = ImpairedLink::new(impairments, PACKETS as usize, seed_of(seed, run))?;
         for number in 0..PACKETS {
-            // The link has room for all of them.
+            // The link has space for all of them.
             let _ = link.offer(Nanos::new(u64::from(number) * PACKET_INTERVAL_PS / 1000), Number(number));
         }
         let (mut last, mut most) = (None, 0);
@@ -85,7 +85,7 @@ pub(super) fn degree(delay: Delay, seed: u64) -> Result<f64, OrderError> {
     Ok(super::measure::float(sum) / super::measure::float(RUNS))
 }
 
-/// Delays by law and degree, each found once.
+/// Delays by distribution and degree, each found once.
 #[derive(Debug)]
 pub(super) struct Delays {
     seed: u64,
@@ -97,7 +97,7 @@ impl Delays {
         Self { seed, known: Vec::new() }
     }
 
-    /// The law's delay whose degree is `wanted`; none for 0.
+    /// Delay of the distribution whose degree is `wanted`; none for 0.
     pub(super) fn of(&mut self, law: DelayDistribution, wanted: u32) -> Result<Delay, OrderError> {
         let known = self.known.iter().find(|(of, degree, _)| (*of, *degree) == (law, wanted));
         if let Some((.., delay)) = known {
@@ -112,7 +112,7 @@ impl Delays {
     }
 }
 
-/// The mean whose degree is within a quarter of a packet of `wanted`, or as close as whole nanoseconds come.
+/// Mean whose degree is within a quarter of a packet of `wanted`, or as close as whole nanoseconds permit.
 fn mean_of(law: DelayDistribution, wanted: u32, seed: u64) -> Result<u64, OrderError> {
     let (mut low, mut high) = (0, MAX_MEAN_NS);
     while low + 1 < high {
@@ -143,7 +143,7 @@ mod tests {
                 let delay = delays.of(law, wanted).unwrap();
                 let found = degree(delay, 1).unwrap();
                 assert!((found - f64::from(wanted)).abs() < 0.5, "{law:?}: {found}, not {wanted}");
-                // And with other random numbers nearly so: a mean of a hundred runs.
+                // With other random numbers nearly the same: a mean of a hundred runs.
                 let found = degree(delay, 2).unwrap();
                 assert!((found - f64::from(wanted)).abs() < f64::from(wanted) * 0.2, "{law:?}: {found}");
                 assert_eq!(delays.of(law, wanted).unwrap(), delay);

@@ -7,21 +7,21 @@ use super::{FigureError, Options, ProgressCallback, Row};
 use crate::statistics::{self, Summary, seed_of};
 use crate::{Report, Scenario, Simulation, parallel};
 
-/// Runs of one job: enough that handing jobs out costs nothing.
+/// Runs per job: enough to make the cost of distributing jobs negligible.
 pub(super) const BLOCK: usize = 20;
 
-/// A point of a figure before it is run.
+/// Point of a figure before it is run.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
-    /// What the CSV says of it, as far as it is known before.
+    /// CSV fields known in advance.
     pub(super) row: Row,
     pub(super) scenario: Scenario,
-    /// Whether chance plays no part: one run says everything.
+    /// Whether the point is deterministic: one run is sufficient.
     pub(super) certain: bool,
 }
 
 impl Point {
-    /// Names the scenario's own numbers.
+    /// Creates a point with the scenario's own numbers in its row.
     pub(super) fn new(scenario: Scenario) -> Self {
         let row = Row {
             scheme: crate::scenario::scheme_name(scenario.scheme).to_owned(),
@@ -46,10 +46,10 @@ impl Point {
     }
 }
 
-/// What one run says.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Outcome {
-    /// From the first submission until the last receiving application was told; `None` if that did not happen.
+    /// Time from the first submission until the last receiving application was notified; `None` if that did not happen.
     whole: Option<Nanos>,
     needed: u64,
     sent: u64,
@@ -57,7 +57,7 @@ struct Outcome {
     jain: f64,
 }
 
-/// A point with what its runs have said.
+/// Point with the results of its runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     pub(super) row: Row,
@@ -65,41 +65,41 @@ pub(super) struct Measured {
     /// Mean of Jain's index over the flows' rates, and half the width of its 95 % interval.
     pub(super) jain: f64,
     pub(super) jain_half_width: f64,
-    /// Packets sent again over packets needed.
+    /// Retransmissions divided by packets needed.
     pub(super) again: f64,
-    /// Half the width of its 95 % interval.
+    /// Half the width of the 95 % interval of `again`.
     pub(super) again_half_width: f64,
 }
 
 impl Measured {
-    /// The mean, in microseconds; not a number where every run failed.
+    /// Mean in microseconds; NaN if every run failed.
     pub(super) fn mean(&self) -> f64 {
         self.summary.map_or(f64::NAN, |summary| summary.mean)
     }
 
-    /// Half the width of the mean's 95 % interval, over the mean.
+    /// Half the width of the mean's 95 % interval, divided by the mean.
     fn error(&self) -> f64 {
         self.summary.map_or(0.0, |summary| summary.half_width / summary.mean)
     }
 
-    /// Its mean and that one's relative error, as others are set against it; without error where chance plays no part.
+    /// Mean and its relative error, as a reference for others; the error is 0 for a deterministic point.
     pub(super) fn ideal(&self) -> (f64, f64) {
         (self.mean(), self.error())
     }
 
-    /// Sets the speed against an ideal: microseconds, and their relative error. The errors of both count as if they were independent; they
-    /// come from the same random numbers, so the interval is rather too wide than too narrow.
+    /// Sets the speed relative to an ideal: microseconds, and their relative error. The errors of both are treated as independent. They
+    /// come from the same random numbers, so the interval is too wide rather than too narrow.
     pub(super) fn against(&mut self, (ideal, error): (f64, f64)) {
         self.row.speed_ratio = self.summary.map(|summary| ideal / summary.mean);
         self.row.speed_ci95 = self.row.speed_ratio.map(|ratio| ratio * self.error().hypot(error));
     }
 
-    /// The same for the ideal itself: its speed against its own is 1, and nothing else.
+    /// Sets the speed of the ideal itself to exactly 1.
     pub(super) fn is_ideal(&mut self) {
         self.row.speed_ci95 = self.row.speed_ratio.map(|_| 0.0);
     }
 
-    /// The speed ratio's confidence interval, half its width.
+    /// Half the width of the speed ratio's confidence interval.
     pub(super) fn speed_half_width(&self) -> f64 {
         self.row.speed_ci95.unwrap_or(0.0)
     }
@@ -129,7 +129,7 @@ pub(crate) const fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Runs every point as often as the options say.
+/// Runs every point as often as the options specify.
 ///
 /// # Errors
 /// The first run that fails, in the order of points and seeds; [`FigureError::Stopped`].
@@ -139,7 +139,7 @@ pub(super) fn measure(
     done: &mut ProgressCallback<'_>,
 ) -> Result<Vec<Measured>, FigureError> {
     let runs = |point: &Point| if point.certain { 1 } else { options.runs as usize };
-    // Blocks of runs: which point, and its first run.
+    // Blocks of runs: point, and its first run.
     let jobs: Vec<(usize, usize)> = points
         .iter()
         .enumerate()

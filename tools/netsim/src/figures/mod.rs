@@ -1,4 +1,4 @@
-//! The figures of the published schemes, from this project's own implementation of them.
+//! Figures of the published schemes, made with this project's own implementation of them.
 //!
 //! | Figure | Shows | Module |
 //! |---|---|---|
@@ -7,11 +7,12 @@
 //! | `selective` | every scheme over loss and disorder | `schemes` |
 //! | `state-bits` | bits of state per context (004, table 5) | `state_bits` |
 //! | `segmentation` | time by segment size, with the closed form and the tuner (001, figure 5) | `segmentation` |
-//! | `receive-notify` | what the receiver's own completion saves (001) | `notify` |
-//! | `adaptive` | needless resends, and many senders to one receiver (002) | `adaptive` |
+//! | `receive-notify` | time saved by the receiver's own completion (001) | `notify` |
+//! | `adaptive` | spurious retransmissions, and many senders to one receiver (002) | `adaptive` |
 //!
-//! Nothing is fitted to the documents but what they give themselves: the degree of disorder, from which the mean of the delay
-//! follows. docs/figures.md says what came out, and where it differs. The same options give the same bytes, for any number of threads.
+//! Only one value is fitted to the documents, and they give it themselves: the degree of disorder, from which the mean of the delay
+//! follows. docs/figures.md contains the results, and the differences from the documents. The same options give the same bytes, for any
+//! number of threads.
 
 use std::ops::ControlFlow;
 
@@ -34,7 +35,7 @@ mod state_bits;
 pub(crate) use measure::float;
 use picture::Picture;
 
-/// Which figure.
+/// Figure to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the module's table says it")]
@@ -50,11 +51,11 @@ pub enum Figure {
     Adaptive,
 }
 
-/// Is told of so many runs that have ended.
+/// Callback with the number of runs that have ended; it may stop the work.
 pub type ProgressCallback<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 impl Figure {
-    /// All of them.
+    /// All figures.
     pub const ALL: [Self; 9] = [
         Self::LossFree,
         Self::Lossy,
@@ -67,7 +68,7 @@ impl Figure {
         Self::Adaptive,
     ];
 
-    /// Its name on the command line and of its files.
+    /// Name on the command line and of the files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,7 +84,7 @@ impl Figure {
         }
     }
 
-    /// Makes it. `done` is told of runs as they end, and may break it off; [`Self::runs`] says how many there will be, roughly.
+    /// Makes the figure. `done` is called as runs end, and may stop the work; [`Self::runs`] is the approximate total.
     ///
     /// # Errors
     /// The first run that fails; [`FigureError::Stopped`].
@@ -105,7 +106,7 @@ impl Figure {
         }
     }
 
-    /// Simulated runs of it, for a progress bar.
+    /// Approximate number of simulated runs, for a progress bar.
     #[must_use]
     pub const fn runs(self, options: &Options) -> u64 {
         let points = match self {
@@ -120,52 +121,52 @@ impl Figure {
     }
 }
 
-/// How a figure is made.
+/// Options for making figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Runs of each point where chance plays a part.
+    /// Runs of each point that is not deterministic.
     pub runs: u32,
     /// Seed of all runs: run n has the same random numbers at every point of every figure.
     pub seed: u64,
-    /// Threads; the result does not depend on it.
+    /// Number of threads; the result does not depend on it.
     pub threads: usize,
 }
 
 impl Options {
-    /// Runs of a figure that is published.
+    /// Runs per point of a published figure.
     pub const PUBLISHED_RUNS: u32 = 1000;
-    /// Runs of one that is looked at.
+    /// Runs per point of a quick preview.
     pub const QUICK_RUNS: u32 = 100;
 
-    /// With as many threads as there are processors.
+    /// Creates options with as many threads as there are CPUs.
     #[must_use]
     pub fn new(runs: u32, seed: u64) -> Self {
         Self { runs, seed, threads: parallel::processors() }
     }
 }
 
-/// A figure: data, picture, and what it says in words.
+/// Figure: data, picture, and findings in words.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RenderedFigure {
-    /// Which.
+    /// Identity of the figure.
     pub figure: Figure,
     /// The data, with a header line.
     pub csv: String,
-    /// How sure its numbers are, a line for each of the data's, with a header; empty where nothing is measured.
+    /// Confidence intervals, one line for each line of the data, with a header; empty if nothing is measured.
     pub intervals: String,
     /// The drawing.
     pub picture: Picture,
-    /// What came out, one sentence each.
+    /// Findings, one sentence each.
     pub findings: Vec<String>,
-    /// Points of it.
+    /// Number of points.
     pub points: u64,
-    /// Transfers that did not end well, in all runs.
+    /// Number of transfers that failed, in all runs.
     pub failures: u64,
 }
 
-/// A line of the CSV file; what does not apply stays empty.
+/// Line of the CSV file; fields that do not apply stay empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Row {
     figure: &'static str,
@@ -194,11 +195,11 @@ struct Row {
     jain_ci95: Option<f64>,
 }
 
-/// The CSV header of a figure's intervals: 95 % all of them, half their width where one number is given; p99's by bootstrap. `jain` is
-/// Jain's index over the rates of a run's flows, for points of several flows.
+/// CSV header of a figure's intervals. All are 95 % intervals; a single number is half the width; that of p99 is found by bootstrap. `jain`
+/// is Jain's index over the rates of a run's flows, for points of several flows.
 pub const INTERVALS_HEADER: &str = "figure,scheme,topology,size_bytes,loss,disorder,window,hops,segment_bytes,mean_us,ci95_us,p99_us,p99_low_us,p99_high_us,packets_ratio,packets_ci95,speed_ratio,speed_ci95,jain,jain_ci95,runs,seed";
 
-/// The CSV header of every figure but `state-bits`.
+/// CSV header of every figure but `state-bits`.
 pub const HEADER: &str = "figure,scheme,topology,size_bytes,packet_bytes,loss,disorder,window,hops,segment_bytes,mean_us,ci95_us,p99_us,packets_ratio,speed_ratio,failures,runs,seed";
 
 impl Row {
@@ -263,13 +264,13 @@ fn real(value: Option<f64>, digits: usize) -> String {
     value.filter(|value| value.is_finite()).map(|value| format!("{value:.digits$}")).unwrap_or_default()
 }
 
-/// No field has a comma or a quote.
+/// Appends a CSV line. No field contains a comma or a quote.
 fn line(out: &mut String, fields: &[String]) {
     out.push_str(&fields.join(","));
     out.push('\n');
 }
 
-/// Puts a figure together.
+/// Assembles a figure.
 fn made<'a>(
     figure: Figure,
     rows: impl IntoIterator<Item = &'a Row>,
@@ -287,11 +288,11 @@ fn made<'a>(
     RenderedFigure { figure, csv, intervals, picture, findings, points, failures }
 }
 
-/// A figure could not be made.
+/// Reasons why a figure cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FigureError {
-    /// It was broken off.
+    /// It was stopped.
     #[error("broken off")]
     Stopped,
     /// A run failed.
@@ -299,9 +300,9 @@ pub enum FigureError {
     Run {
         /// Figure and scheme.
         point: String,
-        /// The run's seed.
+        /// Seed of the run.
         seed: u64,
-        /// Why.
+        /// Reason.
         source: SimulationError,
     },
     /// See [`NoticeError`].
@@ -312,22 +313,22 @@ pub enum FigureError {
     Order(#[from] OrderError),
 }
 
-/// The set of parameters that documents 000 and 004 leave open, as it is frozen here: 10 GB/s, 800 ns one way, packets of 512 bytes,
-/// timeouts of two round trips, a sender's window of 32. One transfer of `length` bytes.
+/// Frozen set of the parameters that documents 000 and 004 leave open: 10 GB/s, 800 ns one way, packets of 512 bytes, timeouts of two round
+/// trips, a sender's window of 32. One transfer of `length` bytes.
 fn reference_parameters(length: u64) -> Scenario {
     let mut scenario = Scenario::new(length).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
     scenario.contexts = Some(1);
     scenario
 }
 
-/// What happens to data packets, and to nothing else, as in document 004.
+/// Impairments of data packets only, as in document 004.
 fn network(loss: f64, delay: Delay) -> Conditions {
     // The figures' own losses are all between 0 and 1.
     let loss = Probability::new(loss).unwrap_or_default();
     Conditions::default().loss(Loss::Independent(loss)).delay(delay)
 }
 
-/// Parameters that every figure of the frozen set has, and what their symbols mean.
+/// Parameters common to all figures of the frozen set, and definitions of their symbols.
 fn caption(options: &Options, more: &str, symbols: &str) -> Vec<String> {
     vec![
         format!(
@@ -339,7 +340,7 @@ fn caption(options: &Options, more: &str, symbols: &str) -> Vec<String> {
     ]
 }
 
-/// How often, with which seed, and how sure that makes the numbers.
+/// Number of runs, seed, and resulting confidence.
 fn runs(options: &Options) -> String {
     format!(
         "{} runs per point, seed {}; shaded bands and bars: 95 % confidence interval of the mean.",
@@ -347,10 +348,10 @@ fn runs(options: &Options) -> String {
     )
 }
 
-/// What the drawing does with points that coincide.
+/// Treatment of coinciding points in the drawing.
 const MARKER_NOTE: &str = "Markers that would cover each other are drawn side by side.";
 
-/// The symbols of the schemes' parameters.
+/// Symbols of the schemes' parameters.
 const SYMBOLS: &str = "W: window of the scheme, in packets. K: requests for the same packet after which everything from it on is requested. \
                        RTT: round-trip time without load. Disorder: largest jump of packet numbers between arrivals, less one.";
 

@@ -1,4 +1,4 @@
-//! What it saves that the receiver tells its own application (document 001; Lant et al., ARCS 2019).
+//! Time saved by notifying the application at the receiver (document 001; Lant et al., ARCS 2019).
 
 use fpga_netmodel::BitRate;
 use fpga_protocol::Nanos;

@@ -1,4 +1,4 @@
-//! Speed by disorder and window (document 004, figure 7), with a band over what the document leaves open.
+//! Speed by disorder and window (document 004, figure 7), with a band over the parameters that the document leaves open.
 
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
@@ -16,11 +16,11 @@ use super::{
 const SIZE: u64 = 256 << 10;
 const DEGREES: [u32; 10] = [0, 8, 16, 32, 48, 64, 80, 96, 112, 128];
 const WINDOWS: [(u32, usize); 3] = [(32, 1), (64, 0), (128, 2)];
-/// Where the band is measured, after the speed without disorder.
+/// Degrees of disorder at which the band is measured; 0 is the reference speed.
 const BAND: [u32; 5] = [0, 32, 64, 96, 128];
-/// One way, in nanoseconds: round trips of 20, 31 and 38 packets.
+/// One-way delays in nanoseconds: round trips of 20, 31 and 38 packets.
 const DISTANCES: [u64; 3] = [500, 800, 1000];
-/// What the documents have as measured: degree, window, speed.
+/// Measured values of the documents: degree, window, speed.
 const PAPER: [(u32, u32, f64); 2] = [(64, 32, 0.70), (64, 64, 0.95)];
 
 fn point(
@@ -33,7 +33,7 @@ fn point(
 ) -> Result<Point, FigureError> {
     let scenario =
         reference_parameters(SIZE).delay(Nanos::new(distance)).data(network(0.0, delays.of(law, degree)?));
-    // Asked for once per packet and round trip: without the packets' own time, as no answer comes sooner.
+    // Requested once per packet and round trip: without the packets' own time, because no answer arrives sooner.
     let retry_queries = Nanos::new(2 * distance);
     let config = receiver_window::Config {
         window,
@@ -70,7 +70,7 @@ pub(super) fn make(
         }));
     }
     let curves = points.len() / DEGREES.len();
-    // The band: every law at every distance, for the windows of the paper's points.
+    // The band: every distribution at every distance, for the windows of the paper's points.
     let laws = [DelayDistribution::Exponential, DelayDistribution::Uniform, DelayDistribution::LogNormal];
     let mut others = Vec::new();
     for (window, _) in WINDOWS.into_iter().take(2) {
@@ -157,7 +157,7 @@ pub(super) fn make(
     Ok(made(figure, measured.iter().map(|point| &point.row), picture, findings))
 }
 
-/// The band of a window: between the lowest and the highest speed of all distances and laws.
+/// Band of a window: between the lowest and the highest speed of all distances and distributions.
 fn spread(
     window: u32,
     colour: usize,

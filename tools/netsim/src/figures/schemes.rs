@@ -1,4 +1,4 @@
-//! The schemes against each other: time by size, by loss, and speed over loss and disorder.
+//! Comparison of the schemes: time by size, by loss, and speed over loss and disorder.
 
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::scheme::any::SchemeConfig;
@@ -17,10 +17,10 @@ use crate::Scenario;
 const SIZES: [u64; 4] = [32 << 10, 64 << 10, 128 << 10, 256 << 10];
 const LOSSES: [f64; 6] = [0.0, 0.001, 0.002, 0.003, 0.004, 0.005];
 const MAX_MESSAGE_BYTES: u64 = 256 << 10;
-/// The disorder of document 004's figures 4 to 6 is not given; this is the reference set's.
+/// Disorder of the reference set. Document 004 does not give the disorder of its figures 4 to 6.
 const DISORDER: u32 = 32;
 
-/// A scheme as a figure shows it.
+/// Scheme as a figure shows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variant {
     scheme: Scheme,
@@ -58,12 +58,12 @@ impl Variant {
                     ..receiver_window::Config::new(trip)
                 }))
             }
-            // The specification's windows are those that the others are shown with.
+            // All others use the windows of the specification.
             _ => scenario,
         }
     }
 
-    /// A point of it.
+    /// Point of this scheme.
     pub(super) fn point(&self, figure: Figure, scenario: Scenario, loss: f64, disorder: u32) -> Point {
         Point::new(self.apply(scenario)).with(|row| {
             row.figure = figure.name();
@@ -182,7 +182,7 @@ pub(super) fn by_loss(
     Ok(made(figure, measured.iter().map(|point| &point.row), picture, findings))
 }
 
-/// Why a scheme is missing.
+/// Reason why a scheme is missing.
 fn infeasible(variant: &Variant) -> String {
     format!(
         "{} is not shown: it repeats all 512 packets until none of them is lost, 172 rounds on average.",
@@ -193,7 +193,7 @@ fn infeasible(variant: &Variant) -> String {
 const DISORDERS: [u32; 4] = [0, 16, 64, 128];
 const RATES: [f64; 4] = [0.0, 0.001, 0.005, 0.01];
 
-/// Speed of every scheme over loss and disorder, against its own without either.
+/// Speed of every scheme over loss and disorder, relative to its own without either.
 pub(super) fn by_loss_and_disorder(
     figure: Figure,
     options: &Options,
@@ -203,7 +203,7 @@ pub(super) fn by_loss_and_disorder(
     for disorder in DISORDERS {
         delays.push((disorder, known.of(DelayDistribution::Exponential, disorder)?));
     }
-    // 512 packets with 1 % of loss: the receiver's counter would take 172 rounds each.
+    // 512 packets with 1 % loss: the receiver counter would take 172 rounds each.
     let feasible = |variant: &Variant, loss: f64| variant.scheme != Scheme::ReceiverCounter || loss < 0.01;
     let mut points = Vec::new();
     for variant in &VARIANTS {

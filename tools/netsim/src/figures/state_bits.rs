@@ -1,8 +1,8 @@
-//! Bits of state per context of every scheme (document 004, table 5), as a bitstream would pack the fields that the state machines
-//! have: indices as wide as their ranges, times in ticks of 32 bits, one bit per packet of a bitmap.
+//! Bits of state per context of every scheme (document 004, table 5), as a bitstream would pack the fields of the state machines: indices
+//! as wide as their ranges, times in ticks of 32 bits, one bit per packet of a bitmap.
 //!
-//! Who a context belongs to (node, life, context, message number, address, key, length) is the same for all schemes but the
-//! registry's and not listed: document 004 compares what the schemes add. The registry's tables are counted from their types.
+//! The fields that identify a context (node, incarnation, context, message number, address, key, length) are the same for all schemes but
+//! the registry's and are not listed: document 004 compares what the schemes add. The registry's tables are counted from their types.
 
 use std::fmt::Write as _;
 
@@ -19,16 +19,16 @@ use super::picture::{Curve, CurveKind, Panel, Picture, Scale};
 use super::{Figure, RenderedFigure};
 use crate::scenario::RECEIVER;
 
-/// Header of its CSV.
+/// CSV header of this figure.
 const HEADER: &str = "scheme,side,field,bits,per";
-/// An index of a packet, or a count of packets: 0 to 4096 [E0-11].
+/// Index of a packet, or a count of packets: 0 to 4096 [E0-11].
 const INDEX: u32 = MAX_MESSAGE_PACKETS.ilog2() + 1;
 const TIME: u32 = 32;
 const SEQUENCE: u32 = 32;
-/// Doublings of a wait: 0 to 4.
+/// Number of doublings of a wait: 0 to 4.
 const BACK_OFF: u32 = 3;
 const WIDTH: u32 = mapping::WIDTH;
-/// Sendings that a sender with bitmaps remembers.
+/// Number of sendings that a sender with bitmaps remembers.
 const fn sendings(window: u32) -> u32 {
     if window > WIDTH { 2 * window } else { 4 * window }
 }
@@ -50,7 +50,7 @@ const SCHEMES: &[&str] = &[
     "selective",
 ];
 
-/// The same as a picture has room for.
+/// Scheme names short enough for the picture.
 const SHORT: &[&str] = &[
     "receiver-window",
     "receiver-w. credit",
@@ -105,7 +105,7 @@ fn fields() -> Vec<Field> {
             ],
         );
         if !credit {
-            // What keeps a packet beyond the window from being asked for at each copy: the price of coalescing.
+            // Prevents a packet beyond the window from being requested at each copy: the price of coalescing.
             add(scheme, "receiver", &[("asked beyond the window", window.remembered * (INDEX + TIME))]);
         }
     }
@@ -194,7 +194,7 @@ fn fields() -> Vec<Field> {
     all
 }
 
-/// The registry's tables, as large as their types.
+/// Tables of the registry, with the sizes of their types.
 fn registry() -> Vec<Field> {
     let per = |table: &str| match table {
         "op table" => "packet in flight",
@@ -229,7 +229,7 @@ pub(super) fn make(figure: Figure) -> RenderedFigure {
     let fields = fields();
     let mut csv = format!("{HEADER}\n");
     for Field { scheme, side, field, bits, per } in &fields {
-        // Nothing has a comma or a quote.
+        // No field contains a comma or a quote.
         let _ = writeln!(csv, "{scheme},{side},{field},{bits},{per}");
     }
     let sum = |scheme: &str, side: &str| -> u32 {
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use fpga_protocol::scheme::receiver_counter;
 
-    /// A packed field is no wider than the memory that the type takes: what is listed is what is there.
+    /// A packed field is no wider than the memory of its type, so that the list is complete.
     #[test]
     fn state_bits_fit_type_size() {
         let fields = fields();
@@ -285,7 +285,7 @@ mod tests {
             let own = fields.iter().filter(|field| (field.scheme, field.side) == (scheme, side));
             own.map(|field| field.bits as usize).sum()
         };
-        // What an end keeps on the heap beside itself, in bits: sets, tables, samples.
+        // Heap memory of an end beside itself, in bits: sets, tables, samples.
         let set = MAX_MESSAGE_PACKETS as usize;
         let flight = |window: u32| ((window * 8 + sendings(window) * 16) * 8) as usize;
         let cases = [

@@ -12,8 +12,8 @@ fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> RenderedFigure 
     made
 }
 
-/// The same seed gives the same bytes, data and drawing, for any number of threads; another seed does not. And every line has as
-/// many fields as the header.
+/// The same seed gives the same bytes, data and drawing, for any number of threads; another seed does not. Every line has as many fields as
+/// the header.
 #[test]
 fn figure_same_seed_gives_same_bytes() {
     for figure in Figure::ALL {
@@ -43,7 +43,7 @@ fn figure_same_seed_gives_same_bytes() {
     assert_ne!(make(Figure::LossSweep, 2, 7, 2).csv, make(Figure::LossSweep, 2, 8, 2).csv);
 }
 
-/// More runs of a point than one job has: they come from several threads, and out in one order.
+/// More runs of a point than fit into one job: several threads run them, and the results are in one order.
 #[test]
 fn figure_point_shared_by_threads_is_same() {
     let runs = u32::try_from(2 * measure::BLOCK + 5).unwrap();
@@ -51,7 +51,7 @@ fn figure_point_shared_by_threads_is_same() {
     assert_eq!((one.csv, one.intervals), (several.csv, several.intervals));
 }
 
-/// The fields of a line of data that `wanted` chooses, by scheme, loss, disorder and window.
+/// Field of the data line selected by `wanted`: scheme, loss, disorder and window.
 fn field(made: &RenderedFigure, wanted: [&str; 4], column: &str) -> f64 {
     let place = |name: &str| HEADER.split(',').position(|column| column == name).unwrap();
     let line = made.csv.lines().find(|line| {
@@ -62,8 +62,8 @@ fn field(made: &RenderedFigure, wanted: [&str; 4], column: &str) -> f64 {
     line.unwrap().split(',').nth(place(column)).unwrap().parse().unwrap()
 }
 
-/// Document 004, figure 6, at 256 KiB: receiver window before sender window before receiver counter, and no two intervals meet. A hundred
-/// runs of three points; where the intervals are this far apart, more would only make them narrower.
+/// Document 004, figure 6, at 256 KiB: receiver window before sender window before receiver counter, with disjoint intervals. A hundred
+/// runs of three points; with intervals this far apart, more runs would only make them narrower.
 #[test]
 fn figure_loss_sweep_ranks_schemes_as_document_004() {
     let made = make(Figure::LossSweep, 100, 1, 2);
@@ -74,12 +74,12 @@ fn figure_loss_sweep_ranks_schemes_as_document_004() {
             let (mean, half) = (of("mean_us"), of("ci95_us"));
             (mean - half, mean + half)
         });
-        // At one in a thousand the counter sends only every other message twice: there it is not told from the sender window.
+        // At a loss of one in a thousand the counter sends only every other message twice: there it is not distinct from the sender window.
         let apart = if loss == "0.001" { &times[..2] } else { &times[..] };
         assert!(apart.windows(2).all(|pair| pair[0].1 < pair[1].0), "loss {loss}: {times:?}");
         assert!(times[2].1 > times[0].1, "loss {loss}: {times:?}");
     }
-    // By how much each loses of its own speed without loss.
+    // Slowdown relative to each scheme's own speed without loss.
     let growth = |scheme, window| {
         let mean = |loss| field(&made, [scheme, loss, "32", window], "mean_us");
         mean("0.005") / mean("0")
@@ -89,7 +89,7 @@ fn figure_loss_sweep_ranks_schemes_as_document_004() {
     assert!(first < second && second < third, "{first} {second} {third}");
 }
 
-/// What the receiver's own completion saves rises with every hop and falls with size; there is no chance in it.
+/// The saving of the receiver's own completion rises with every hop and falls with size; it is deterministic.
 #[test]
 fn figure_receive_notify_saving_rises_with_hops_falls_with_size() {
     let made = make(Figure::ReceiveNotify, 1, 1, 1);
@@ -119,15 +119,15 @@ fn figure_receive_notify_saving_rises_with_hops_falls_with_size() {
     assert!((0.15..0.25).contains(&share(4096, 1)), "about a fifth at 4 KiB and one hop: {}", share(4096, 1));
 }
 
-/// The axis says what it shows: document 004's figure 7 has another's there.
+/// The axis label matches the data: figure 7 of document 004 has the label of another figure.
 #[test]
 fn e0_21_figure_reorder_axis_is_disorder() {
     let made = make(Figure::Reorder, 1, 1, 2);
     assert!(made.picture.panels.iter().all(|panel| panel.x_label == "disorder (packets)"));
 }
 
-/// What the frozen set of parameters has to give: document 004's two points within 5 points, as a check that nothing has changed;
-/// and what is sent again for nothing by the scheme that is to do better.
+/// Required results of the frozen set of parameters: document 004's two points within 5 percentage points, as a regression check; and the
+/// spurious retransmissions of the scheme that has to do better.
 #[test]
 fn figure_reorder_matches_document_points() {
     let made = make(Figure::Reorder, 60, 1, 2);
@@ -142,7 +142,7 @@ fn figure_reorder_matches_document_points() {
         let speed = field("receiver-window", "64", window, 14);
         assert!((speed - wanted).abs() <= 0.05, "window {window}: {speed}, not {wanted}");
     }
-    // And what of it other round trips and laws of delay leave: the band that docs/figures.md gives.
+    // The remaining range with other round trips and delay distributions: the band that docs/figures.md gives.
     for (window, low, high) in [("32", 0.40, 0.90), ("64", 0.84, 0.99)] {
         let speeds: Vec<f64> = made
             .csv
@@ -161,7 +161,7 @@ fn figure_reorder_matches_document_points() {
     assert!(needless < 0.001, "{needless} sent again for nothing");
 }
 
-/// 256 KiB at half a percent of loss: speed against that without loss and disorder, and packets sent over packets needed.
+/// 256 KiB at half a percent of loss: speed relative to that without loss and disorder, and packets sent divided by packets needed.
 #[test]
 fn figure_selective_keeps_speed() {
     let made = make(Figure::Selective, 60, 1, 2);

@@ -1,4 +1,4 @@
-//! The model of impairments as keys of a scenario.
+//! Keys of a scenario for the model of impairments.
 
 use fpga_netmodel::{Bursts, Conditions, Delay, Loss, Probability};
 use fpga_protocol::Nanos;
@@ -7,7 +7,7 @@ use serde::de::Deserializer;
 
 use super::{Checked, Span, Within};
 
-/// A share of frames.
+/// Fraction of frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fraction(Probability);
 
@@ -18,7 +18,7 @@ impl<'de> Deserialize<'de> for Fraction {
     }
 }
 
-/// The standard deviation of a logarithm.
+/// Standard deviation of a logarithm.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sigma(f64);
 
@@ -29,7 +29,7 @@ impl<'de> Deserialize<'de> for Sigma {
     }
 }
 
-/// The mean length of bursts.
+/// Mean length of bursts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Length(f64);
 

@@ -1,4 +1,4 @@
-//! The JSON Schema of the types whose values are checked where they are read, and the test that holds the schema's file to all types.
+//! JSON Schema of the types whose values are checked when they are parsed, and the test that compares the schema's file with all types.
 
 use std::borrow::Cow;
 
@@ -65,7 +65,7 @@ fn scenario_schema_file_matches_types() {
     assert_eq!(text, super::JSON_SCHEMA, "set FPGA_WRITE_SCHEMA=1 and run this test again");
 }
 
-/// Every key has a sentence about it: editors show it.
+/// Every key has a description, which editors show.
 #[test]
 fn scenario_schema_describes_every_key() {
     fn undescribed(place: &str, value: &serde_json::Value, found: &mut Vec<String>) {
@@ -84,7 +84,7 @@ fn scenario_schema_describes_every_key() {
     assert!(schema["properties"].as_object().unwrap().len() > 20);
 }
 
-/// Defaults that the schema's sentences name are those of a scenario that gives no such key.
+/// Defaults in the schema's descriptions match those of a scenario without the key.
 #[test]
 fn scenario_schema_defaults_match_parser() {
     let schema: serde_json::Value = serde_json::from_str(super::JSON_SCHEMA).unwrap();

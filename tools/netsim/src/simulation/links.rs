@@ -1,6 +1,6 @@
 //! Link feedback: the network's ports as hops, and the controller at one of its hosts.
 //!
-//! A port's words leave at its own switch and travel as any packet does: they take time, wait in queues and may be dropped.
+//! The messages of a port leave at its own switch and travel as any packet does: they take time, wait in queues and may be dropped.
 
 use fpga_firmware::NodeId;
 use fpga_firmware::wire::{Common, Flags, LINK_WHOLE};
@@ -23,12 +23,13 @@ pub(super) struct Feedback {
     config: hop::Config,
     controller: Controller,
     at: u32,
-    /// Loses words of links as hosts' control packets are lost.
+    /// Applies the loss of hosts' control packets to the messages of links.
     loss: ImpairedLink<Packet>,
     words: LinkFeedbackCounts,
 }
 
-/// The simulated network as the controller's hands: it leads a pair round a link, where ways are fixed and there is another one.
+/// Routes of the simulated network as the controller changes them: it reroutes a pair around a link, if routes are fixed and there is
+/// another route.
 struct FixedRoutes<'a> {
     network: &'a mut SwitchFabric,
     now: u64,
@@ -42,16 +43,16 @@ impl Routing for FixedRoutes<'_> {
 }
 
 impl Feedback {
-    /// `None` if the scenario has no controller.
+    /// Returns `None` if the scenario has no controller.
     pub(super) fn new(scenario: &Scenario, ports: usize) -> Result<Option<Self>, ScenarioError> {
         let Some(at) = scenario.controller else { return Ok(None) };
         let round_trip = scenario.timers_for();
-        // Some sixteen words in a round trip and port: less than a hundredth of what the link carries meanwhile.
+        // About sixteen messages per round trip and port: less than a hundredth of what the link carries meanwhile.
         let gap = fpga_protocol::Nanos::new(round_trip.get() / 16 + 1);
         let controller = controller::Config { links: 2, memory: round_trip.saturating_mul(4) };
         let mut impairments = Impairments::default();
         impairments.control = Conditions::default().loss(scenario.control.loss);
-        // No host's numbers.
+        // Random numbers separate from those of the hosts.
         let loss = ImpairedLink::new(impairments, 1, !scenario.seed)?;
         Ok(Some(Self {
             hops: vec![Hop::default(); ports],
@@ -63,7 +64,7 @@ impl Feedback {
         }))
     }
 
-    /// What was said; the senders' inquiries are theirs to count.
+    /// Counts of feedback messages. The senders count their inquiries themselves.
     pub(super) const fn words(&self) -> LinkFeedbackCounts {
         let (rerouted, slowed) = self.controller.actions();
         LinkFeedbackCounts { rerouted, slowed, ..self.words }
@@ -71,7 +72,7 @@ impl Feedback {
 }
 
 impl Simulation {
-    /// A packet has come to `vertex` and leaves by `port`: what the port says of its link.
+    /// Handles a packet that arrives at `vertex` and leaves by `port`: the port may report on its link.
     pub(super) fn at_hop(&mut self, vertex: u32, port: u32, packet: u32) {
         let now = self.nanos();
         let Some(feedback) = &mut self.feedback else { return };
@@ -102,7 +103,7 @@ impl Simulation {
         }
     }
 
-    /// Sends a hop's word on its way from `vertex`.
+    /// Sends a hop's message from `vertex`.
     fn send_feedback_at(&mut self, vertex: u32, of: NodeId, to: NodeId, word: Word) {
         let common = Common {
             source: of,
@@ -129,7 +130,7 @@ impl Simulation {
         );
     }
 
-    /// A packet about links has come to a host: whether it was the controller's.
+    /// Handles a packet about links that arrives at a host. Returns whether it was for the controller.
     pub(super) fn at_controller(&mut self, host: u32, packet: &LinkPacket) -> bool {
         let now = self.nanos();
         let Some(feedback) = self.feedback.as_mut().filter(|feedback| feedback.at == host) else {
@@ -151,7 +152,7 @@ impl Simulation {
         true
     }
 
-    /// Notes how a host's rates have changed.
+    /// Records the changes of a host's rates.
     pub(super) fn note_rates(&mut self, host: u32) {
         let at = self.nanos();
         let Some(AnySender::Messages(sender)) =

@@ -1,131 +1,131 @@
-//! What a run tells.
+//! Report of a run.
 
 use fpga_netmodel::BitRate;
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::TransferError;
 
-/// What became of one flow. Times are since the start of the run.
+/// Result of one flow. Times count from the start of the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowReport {
-    /// When it was submitted.
+    /// Time of submission.
     pub begun: Nanos,
-    /// When the receiving application was told.
+    /// Time at which the receiving application was notified.
     pub received: Option<Nanos>,
-    /// When the sender knew how it ended.
+    /// Time at which the sender completed or failed it.
     pub completed: Option<Nanos>,
     /// Data packets sent for the first time.
     pub packets: u64,
-    /// Data packets sent again.
+    /// Retransmissions of data packets.
     pub retransmits: u64,
-    /// Why it failed.
+    /// Reason of its failure.
     pub error: Option<TransferError>,
 }
 
 impl FlowReport {
-    /// Whether both ends know that it has ended well.
+    /// Returns whether it succeeded at both ends.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.error.is_none() && self.received.is_some() && self.completed.is_some()
     }
 
-    /// Time until the receiving application was told.
+    /// Time until the receiving application was notified.
     #[must_use]
     pub fn latency(&self) -> Option<Nanos> {
         self.received.map(|at| at.saturating_sub(self.begun))
     }
 
-    /// Payload over that time.
+    /// Payload divided by that time.
     #[must_use]
     pub fn goodput(&self, length: u64) -> BitRate {
         self.latency().map_or(BitRate::new(0), |span| BitRate::of(length, span))
     }
 }
 
-/// What one host has done.
+/// Counts of one host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReport {
-    /// Bytes that it has sent, headers and checksums included.
+    /// Bytes sent, headers and checksums included.
     pub bytes: u64,
     /// Bytes written to its memory.
     pub written: u64,
-    /// Waits for an answer that were in vain: for a packet's, by the registry, or as another scheme has its timers.
+    /// Expired waits for an answer: to a packet in the registry scheme, or by the timers of another scheme.
     pub timeouts: u64,
-    /// Answers to it that a receiver had no room: in its registry, its escape channel or its contexts.
+    /// Answers to it that a receiver had no free slot: in its registry, its escape channel or its contexts.
     pub refusals: u64,
-    /// Most registry entries in use at once (registry only).
+    /// Maximum number of registry entries in use at once (registry only).
     pub registry_high_water: u32,
-    /// Most packets that waited at once for their segment's first one (registry only).
+    /// Maximum number of packets that waited at once for the start packet of their segment (registry only).
     pub escape_high_water: u16,
 }
 
-/// A rate that link feedback has changed.
+/// Change of a rate by link feedback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RateChange {
-    /// When.
+    /// Time of the change.
     pub at: Nanos,
-    /// The host that sends.
+    /// Sending host.
     pub from: u32,
-    /// The host that receives.
+    /// Receiving host.
     pub to: u32,
-    /// The rate from now on, of [`fpga_protocol::feedback::flow::FULL`].
+    /// New rate, as a fraction of [`fpga_protocol::feedback::flow::FULL`].
     pub rate: u32,
 }
 
-/// Words about links: link feedback.
+/// Counts of link feedback messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkFeedbackCounts {
-    /// Inquiries that senders made.
+    /// Inquiries of senders.
     pub inquiries: u64,
-    /// Answers to them by links on the way.
+    /// Answers of links on the route (passive feedback).
     pub passive: u64,
-    /// Reports of links to the controller, by themselves.
+    /// Unsolicited reports of links to the controller (active feedback).
     pub active: u64,
-    /// Words of links that the network lost.
+    /// Messages of links that the network lost.
     pub lost: u64,
-    /// Ways that the controller has found round links, and words of it to senders to slow down.
+    /// Reroutes around links by the controller.
     pub rerouted: u64,
-    /// See there.
+    /// Messages of the controller that slow a sender down.
     pub slowed: u64,
 }
 
-/// What a run has shown.
+/// Result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// In the scenario's order.
+    /// Flows in the scenario's order.
     pub flows: Vec<FlowReport>,
-    /// By number.
+    /// Hosts by number.
     pub hosts: Vec<HostReport>,
-    /// Changes of rates, in order; none without link feedback.
+    /// Rate changes in order; empty without link feedback.
     pub rates: Vec<RateChange>,
-    /// Words about links; none without link feedback.
+    /// Counts of link feedback; 0 without it.
     pub links: LinkFeedbackCounts,
-    /// How long packets have waited at switches, all of them together.
+    /// Total time that packets waited at switches.
     pub waited: Nanos,
-    /// Events that happened.
+    /// Number of events.
     pub events: u64,
-    /// Of these, packets that came to a host or a switch.
+    /// Number of packets that arrived at a host or a switch.
     pub packet_events: u64,
-    /// Packets that a switch had no room for.
+    /// Packets dropped because a switch's queue was full.
     pub dropped: u64,
-    /// Packets that came with a wrong checksum.
+    /// Packets that arrived with a wrong checksum.
     pub damaged: u64,
-    /// When the last event happened.
+    /// Time of the last event.
     pub ended: Nanos,
 }
 
 impl Report {
-    /// Flows that did not end well at both ends.
+    /// Flows that did not succeed at both ends.
     #[must_use]
     pub fn failures(&self) -> usize {
         self.flows.iter().filter(|flow| !flow.is_complete()).count()
     }
 
-    /// Data packets sent over those needed.
+    /// Data packets sent divided by those needed.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio of counts far below 2^53")]
     pub fn packets_ratio(&self) -> f64 {

@@ -1,23 +1,23 @@
-//! The receiver's memory: slots that transfers use one after the other, and bytes that tell whose they are.
+//! Memory of the receiver: slots that transfers use one after the other, with contents that identify the transfer.
 
 use fpga_protocol::receiver::{MemoryFault, ReceiveMemory};
 use fpga_registers::CardAddr;
 
 use super::{DetectionTime, Invariant};
 
-/// Where the arena begins.
+/// Start address of the memory.
 pub(super) const BASE: u64 = 0x1_0000_0000;
-/// Transfers start this far into their slot at most, so that alignment varies.
+/// Maximum offset of a transfer in its slot; offsets vary, so that alignment does.
 pub(super) const MAX_START_OFFSET: u64 = 64;
 
-/// Eight bytes of a transfer: whoever mixes two transfers up, or two places of one, gets other bytes.
+/// Eight bytes of a transfer: mixing up two transfers, or two offsets of one, yields different bytes.
 fn word(transfer: u64, index: u64) -> u64 {
     let mut z = (transfer << 32 ^ index).wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z ^ z >> 27
 }
 
-/// The bytes of `transfer` from `offset` on.
+/// Fills `bytes` with those of `transfer` from `offset` on.
 pub(super) fn fill(transfer: u64, offset: u64, bytes: &mut [u8]) {
     let inside = usize::try_from(offset % 8).unwrap_or(0);
     let (head, rest) = bytes.split_at_mut((8 - inside).min(bytes.len()) * usize::from(inside != 0));
@@ -31,7 +31,7 @@ pub(super) fn fill(transfer: u64, offset: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Position of the first byte that is not the transfer's.
+/// Position of the first byte that differs from the transfer's.
 fn first_mismatch(transfer: u64, bytes: &[u8]) -> Option<u64> {
     for (index, chunk) in (0..).zip(bytes.chunks(8)) {
         let right = word(transfer, index).to_le_bytes();
@@ -42,20 +42,20 @@ fn first_mismatch(transfer: u64, bytes: &[u8]) -> Option<u64> {
     None
 }
 
-/// A part of memory, and the transfer that has it.
+/// Part of the memory, and the transfer that uses it.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     transfer: u64,
-    /// First byte of the transfer, from the slot's start.
+    /// Offset of the transfer's first byte in the slot.
     start: u64,
     length: u64,
-    /// The application was told: nothing may change any more.
+    /// Whether the application was notified: nothing may change after that.
     arrived: bool,
-    /// Where a transfer went whose sender is gone: packets of it may still be on their way. First byte and length.
+    /// First byte and length of a transfer whose sender is gone: packets of it may still be in flight.
     left: Option<(u64, u64)>,
 }
 
-/// The memory.
+/// The receiver's memory.
 #[derive(Debug)]
 pub(super) struct Arena {
     bytes: Vec<u8>,
@@ -65,7 +65,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// `slots` of `slot_size` bytes, a multiple of 8.
+    /// Creates `slots` of `slot_size` bytes, a multiple of 8.
     pub(super) fn new(slots: u16, slot_size: u64) -> Self {
         let empty = Slot { transfer: u64::MAX, start: 0, length: 0, arrived: false, left: None };
         let bytes = usize::try_from(slot_size * u64::from(slots)).unwrap_or(0);
@@ -83,7 +83,7 @@ impl Arena {
         Some((slot, self.bytes.get(start..end)?))
     }
 
-    /// Gives slot `at` to a transfer; returns where its first byte goes.
+    /// Assigns slot `at` to a transfer. Returns the address of its first byte.
     pub(super) fn assign_slot(&mut self, at: u16, transfer: u64, start: u64, length: u64) -> CardAddr {
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
             *slot = Slot { transfer, start, length, arrived: false, left: slot.left.take() };
@@ -91,7 +91,7 @@ impl Arena {
         CardAddr::new(BASE + u64::from(at) * self.slot_size + start)
     }
 
-    /// The sender of the transfer in slot `at` is gone, and the slot goes to another one at once.
+    /// Releases slot `at`, whose transfer's sender is gone, for immediate reuse.
     pub(super) fn release_slot(&mut self, at: u16) {
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
             slot.left = Some((slot.start, slot.length));
@@ -99,12 +99,12 @@ impl Arena {
         }
     }
 
-    /// The slot that holds `address`.
+    /// Slot that contains `address`.
     pub(super) fn slot_at(&self, address: u64) -> Option<u16> {
         u16::try_from(address.checked_sub(BASE)? / self.slot_size).ok()
     }
 
-    /// The transfer in slot `at` is said to have arrived.
+    /// Checks the transfer in slot `at` when its arrival is reported.
     pub(super) fn arrived(&mut self, at: u16) -> Result<(), Invariant> {
         self.check(at, DetectionTime::OnArrival)?;
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
@@ -113,7 +113,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Whether what arrived in slot `at` is still there.
+    /// Checks that the data that arrived in slot `at` is unchanged.
     pub(super) fn still(&self, at: u16) -> Result<(), Invariant> {
         match self.slots.get(usize::from(at)) {
             Some(slot) if slot.arrived => self.check(at, DetectionTime::Afterwards),
@@ -131,7 +131,7 @@ impl Arena {
         }
     }
 
-    /// A write outside of all transfers, if there was one.
+    /// Takes the record of a write outside of all transfers, if there was one.
     pub(super) fn take_stray_write(&mut self) -> Option<Invariant> {
         self.stray.take()
     }

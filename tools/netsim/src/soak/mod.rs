@@ -1,17 +1,16 @@
-//! Random transfers under random trouble, each of them checked: does it arrive whole, or end in an error in time?
+//! Random transfers under random impairments. Each is checked: it has to arrive whole, or to end in an error in time.
 //!
-//! A *round* is a network of its own: one sender, one receiver, two links with conditions drawn from the seed, and some hundred
-//! transfers, some of them to memory that an earlier one has used. Packets are real ones, with bytes and checksum. What must
-//! hold for each transfer:
+//! A *round* is a separate network: one sender, one receiver, two links with conditions drawn from the seed, and some hundred transfers,
+//! some of them to memory that an earlier one has used. Packets are real ones, with bytes and checksum. The invariants for each transfer:
 //!
-//! * it ends at the sender once, and not after its deadline;
-//! * if it ended well, the receiving application was told once, and every byte is there and stays until the memory is used again;
-//! * the receiving application is told at most once in one life of its node;
-//! * nothing is written outside the memory of the transfers under way;
-//! * where op numbers come round, none names another packet while a packet or an acknowledgement of its last one is under way, and no
-//!   transfer is failed by what was said of another.
+//! * It ends at the sender once, and not after its deadline.
+//! * If it succeeded, the receiving application was notified once, and every byte is there and stays until the memory is used again.
+//! * The receiving application is notified at most once in one incarnation of its node.
+//! * Nothing is written outside the memory of the transfers in progress.
+//! * When op numbers are reused, no number names another packet while a packet or an acknowledgement of its last one is in flight, and no
+//!   transfer fails because of an answer to another.
 //!
-//! And when a round is over, no table of either side holds anything.
+//! After a round, the tables of both sides are empty.
 
 use std::fmt;
 
@@ -23,103 +22,103 @@ mod arena;
 mod op_numbers;
 mod round;
 
-/// What is drawn at random.
+/// Impairments that are drawn at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultMix {
-    /// Everything: loss up to 10 %, bursts, disorder up to degree 256, copies, damage, lost answers, blackouts, restarts, and
-    /// hosts that stand still for longer than their receivers remember.
+    /// Everything: loss up to 10 %, bursts, disorder up to degree 256, copies, corruption, lost answers, blackouts, restarts, and hosts
+    /// that pause for longer than their receivers keep state.
     All,
-    /// Copies that are held back for nearly a packet lifetime, while op numbers of few bits come round many times, and
-    /// transfer ids wrap; in some rounds most transfers miss a short deadline of their own.
+    /// Copies that are held back for nearly a packet lifetime, while op numbers of few bits are reused many times, and transfer ids wrap.
+    /// In some rounds most transfers miss a short deadline of their own.
     DelayedDuplicates,
 }
 
-/// How much to run.
+/// Amount and kind of work.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SoakOptions {
-    /// What is drawn.
+    /// Kind of impairments.
     pub trouble: FaultMix,
-    /// Transfers in total.
+    /// Total number of transfers.
     pub transfers: u64,
-    /// Longest transfer in bytes; sizes are spread evenly over their logarithm.
+    /// Maximum length of a transfer in bytes; the logarithms of sizes are uniformly distributed.
     pub longest: u64,
-    /// Seed of everything.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Threads; the result does not depend on it.
+    /// Number of threads; the result does not depend on it.
     pub threads: usize,
-    /// Only this round: to replay what [`InvariantViolation`] names.
+    /// Single round to run, for replaying the round of an [`InvariantViolation`].
     pub only: Option<u64>,
 }
 
 impl SoakOptions {
-    /// `transfers` of up to 1 MiB.
+    /// Creates options for `transfers` of up to 1 MiB.
     #[must_use]
     pub const fn new(trouble: FaultMix, transfers: u64, seed: u64) -> Self {
         Self { trouble, transfers, longest: 1 << 20, seed, threads: 1, only: None }
     }
 }
 
-/// Transfers of one round.
+/// Number of transfers per round.
 const ROUND: u64 = 500;
 
-/// What came out, summed over all rounds.
+/// Results, summed over all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SoakTotals {
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u64,
     /// Transfers submitted.
     pub transfers: u64,
-    /// Bytes asked for.
+    /// Bytes submitted.
     pub bytes: u64,
-    /// Ended well.
+    /// Transfers that succeeded.
     pub completed: u64,
-    /// Missed their own deadline.
+    /// Transfers that missed their own deadline.
     pub deadline: u64,
-    /// Given up in silence.
+    /// Transfers given up because no answer arrived.
     pub unanswered: u64,
-    /// Forgotten by a receiver that was restarted, or that heard nothing while the sender's host stood still.
+    /// Transfers whose state was dropped by a receiver that was restarted, or that received nothing while the sender's host paused.
     pub forgotten: u64,
-    /// Refused: a receiver that was restarted can tell a late packet from a new one no better than this.
+    /// Transfers refused: a restarted receiver has no better way to distinguish a late packet from a new one.
     pub refused: u64,
-    /// Gone with a sender that was restarted.
+    /// Transfers lost with a sender that was restarted.
     pub abandoned: u64,
     /// Transfers in rounds with a loss of at most 5 %, no restart and no pause.
     pub gentle: u64,
-    /// Of these, ended well.
+    /// Successful transfers among those of `gentle`.
     pub gentle_completed: u64,
     /// Data packets sent for the first time.
     pub packets: u64,
-    /// And again.
+    /// Retransmissions of data packets.
     pub retransmits: u64,
-    /// Frames lost, in both directions, for whatever reason.
+    /// Frames lost, in both directions, for any reason.
     pub lost: u64,
-    /// Frames damaged.
+    /// Frames corrupted.
     pub damaged: u64,
-    /// Frames doubled.
+    /// Frames duplicated.
     pub duplicated: u64,
-    /// Copies and late packets that the receiver dropped.
+    /// Duplicates and late packets that the receiver dropped.
     pub duplicates: u64,
-    /// Packets that came before their segment's first one.
+    /// Packets that arrived before the start packet of their segment.
     pub escaped: u64,
     /// Segments refused because the registry was full.
     pub registry_full: u64,
-    /// Restarts of one side.
+    /// Restarts of either side.
     pub restarts: u64,
-    /// Times that the sender's host stood still for seconds.
+    /// Pauses of several seconds of the sender's host.
     pub pauses: u64,
-    /// Transfers whose size was drawn from all there are: in rounds of small packets or tables, where long ones would take long, it is 16 KiB
-    /// at most.
+    /// Transfers whose size was drawn from the whole range. In rounds of small packets or tables, where long transfers would take long, the
+    /// maximum is 16 KiB.
     pub of_any_size: u64,
-    /// Op numbers that were given to another packet than the last time: with [`FaultMix::DelayedDuplicates`].
+    /// Op numbers assigned to another packet than the last time: with [`FaultMix::DelayedDuplicates`].
     pub numbers_reused: u64,
-    /// Times that transfer ids went round their end: with [`FaultMix::DelayedDuplicates`].
+    /// Wrap-arounds of transfer ids: with [`FaultMix::DelayedDuplicates`].
     pub ids_wrapped: u64,
-    /// Answers to packets that the sender had done with.
+    /// Answers to packets that the sender had completed.
     pub stale: u64,
-    /// Simulated time of all rounds together.
+    /// Total simulated time of all rounds.
     pub simulated: Nanos,
 }
 
@@ -185,28 +184,28 @@ impl SoakTotals {
         self.simulated = self.simulated.saturating_add(*simulated);
     }
 
-    /// Transfers that ended in an error of their own, not with a sender that was restarted.
+    /// Transfers that ended in an error, not counting those lost with a restarted sender.
     #[must_use]
     pub const fn failed(&self) -> u64 {
         self.deadline + self.unanswered + self.forgotten + self.refused
     }
 }
 
-/// A promise was broken: a defect of the scheme. The round's seed replays it.
+/// Violation of an invariant: a defect of the scheme. The round's seed replays it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("round {round} of seed {seed}, after {at}: {what}")]
 pub struct InvariantViolation {
-    /// The soak's seed.
+    /// Seed of the soak test.
     pub seed: u64,
-    /// The round.
+    /// Round.
     pub round: u64,
-    /// When, in the round's time.
+    /// Time within the round.
     pub at: Nanos,
-    /// What was found.
+    /// Violated invariant.
     pub what: Invariant,
 }
 
-/// What must hold, and did not.
+/// Invariant that was violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invariant {
@@ -215,48 +214,48 @@ pub enum Invariant {
     Corrupted {
         /// Number of the transfer in its round.
         transfer: u64,
-        /// First wrong byte.
+        /// Offset of the first wrong byte.
         offset: u64,
-        /// Bytes of the transfer.
+        /// Length of the transfer in bytes.
         length: u64,
-        /// When this was seen.
+        /// Time of detection.
         when: DetectionTime,
     },
-    /// A write outside of all transfers.
+    /// A write went outside of all transfers.
     #[error("{length} bytes were written at {address:#x}, where no transfer goes")]
     StrayWrite {
-        /// First byte.
+        /// Address of the first byte.
         address: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// Ended twice, or never submitted.
+    /// A transfer ended twice, or was never submitted.
     #[error("transfer {transfer} ended again")]
     CompletedTwice {
         /// Number of the transfer in its round.
         transfer: u64,
     },
-    /// Ended later than it may.
+    /// A transfer ended after its deadline.
     #[error("transfer {transfer} ended {late} after its deadline")]
     DeadlineMissed {
         /// Number of the transfer in its round.
         transfer: u64,
-        /// How late.
+        /// Lateness.
         late: Nanos,
     },
-    /// Told more than once in one life of the receiver, or of a transfer that there is not.
+    /// The application was notified more than once in one incarnation of the receiver, or of a transfer that does not exist.
     #[error("the receiving application was told of transfer {transfer} again, or wrongly")]
     NotifiedTwice {
         /// Number of the transfer in its round.
         transfer: u64,
     },
-    /// Ended well at the sender, but the receiving application does not know.
+    /// A transfer succeeded at the sender, but the receiving application was not notified.
     #[error("transfer {transfer} ended well, and the receiving application was not told")]
     NotNotified {
         /// Number of the transfer in its round.
         transfer: u64,
     },
-    /// Nothing happens any more, or not within any reasonable time.
+    /// Nothing happens any more, or not within the time limit.
     #[error("{left} transfers never end")]
     Hung {
         /// Transfers that have not ended.
@@ -267,13 +266,13 @@ pub enum Invariant {
         "op number {op:#x} was given to another packet while one of its packets or acknowledgements was under way"
     )]
     OpNumberReused {
-        /// The number.
+        /// Op number.
         op: u32,
     },
     /// A table is not empty at the end.
     #[error("left over at the end: {what}")]
     NotReleased {
-        /// Of which table.
+        /// Name of the table.
         what: &'static str,
     },
     /// The round could not be set up.
@@ -287,11 +286,11 @@ pub enum Invariant {
     Links(fpga_netmodel::OrderError),
 }
 
-/// When wrong bytes were seen.
+/// Time at which wrong bytes were detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DetectionTime {
-    /// When the application was told.
+    /// At the notification of the application.
     OnArrival,
     /// Later, before the memory was used again.
     Afterwards,
@@ -307,10 +306,10 @@ impl fmt::Display for DetectionTime {
 }
 
 impl SoakOptions {
-    /// Runs all rounds. `progress` is told how many transfers are done.
+    /// Runs all rounds. `progress` is called with the number of completed transfers.
     ///
     /// # Errors
-    /// The first promise that was broken, of the lowest round.
+    /// The first violated invariant, of the lowest round.
     pub fn run(&self, progress: impl Fn(u64) + Sync) -> Result<SoakTotals, InvariantViolation> {
         let rounds = self.only.map_or(self.transfers.div_ceil(ROUND), |round| round.saturating_add(1));
         let threads = self.threads.max(1) as u64;
@@ -331,7 +330,7 @@ impl SoakOptions {
                 let failed = result.is_err();
                 done.push(result);
                 if failed {
-                    // No more: what lies below is done or being done.
+                    // No further rounds: the lower ones are complete or running.
                     next.store(rounds, std::sync::atomic::Ordering::Relaxed);
                     return done;
                 }

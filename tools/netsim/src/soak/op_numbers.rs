@@ -1,5 +1,5 @@
-//! What each op number last stood for: a packet or an acknowledgement that arrives under a number which names another packet by then
-//! would be taken for that one's.
+//! Audit of op numbers. A packet or an acknowledgement that arrives under a number that names another packet by then would be taken for
+//! that one's.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use fpga_registers::CardAddr;
 
 use super::{Invariant, SoakTotals};
 
-/// A packet, whatever its number.
+/// Identity of a packet, independent of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PacketIdentity {
     transfer: TransferId,
@@ -17,7 +17,7 @@ struct PacketIdentity {
     address: CardAddr,
 }
 
-/// The numbers that one life of a sender has given out.
+/// Numbers that one incarnation of a sender has assigned.
 #[derive(Debug, Default)]
 pub(super) struct OpNumberAudit {
     last: HashMap<OpNumber, PacketIdentity>,
@@ -25,7 +25,7 @@ pub(super) struct OpNumberAudit {
 }
 
 impl OpNumberAudit {
-    /// A packet leaves under its number.
+    /// Records a packet that is sent under its number.
     pub(super) fn record_sent(&mut self, header: &DataHeader, tally: &mut SoakTotals) {
         let named =
             PacketIdentity { transfer: header.transfer, segment: header.segment, address: header.address };
@@ -33,13 +33,13 @@ impl OpNumberAudit {
         tally.numbers_reused += u64::from(before.is_some_and(|before| before != named));
         let newest = self.newest.get_or_insert(named.transfer);
         if newest.is_older_than(named.transfer) {
-            // Upwards is round the end, where the number is smaller.
+            // Ids rise, so a smaller number means that they have wrapped.
             tally.ids_wrapped += u64::from(named.transfer.get() < newest.get());
             *newest = named.transfer;
         }
     }
 
-    /// A packet arrives: its number is still its own.
+    /// Checks that the number of an arriving packet still names it.
     pub(super) fn record_received(&self, header: &DataHeader) -> Result<(), Invariant> {
         let named =
             PacketIdentity { transfer: header.transfer, segment: header.segment, address: header.address };
@@ -47,8 +47,8 @@ impl OpNumberAudit {
         if is_own_failure { Ok(()) } else { Err(Invariant::OpNumberReused { op: header.op.get() }) }
     }
 
-    /// An acknowledgement arrives: the packet that it is about has the number still. Refusals may come later, of packets that have
-    /// waited in vain in the escape channel; the sender knows them by their transfer and segment.
+    /// Checks that the number of an arriving acknowledgement still names its packet. Refusals may arrive later, for packets that expired in
+    /// the escape channel; the sender identifies them by transfer and segment.
     pub(super) fn record_acknowledged(&self, control: &Control) -> Result<(), Invariant> {
         let Control::Ack(ack) = control else { return Ok(()) };
         let named = self.last.get(&ack.op);

@@ -1,5 +1,5 @@
-//! One round: a network, its trouble, and the judgement of every transfer. In one file, because each of these needs the
-//! others to be understood.
+//! One round: a network, its impairments, and the checks of every transfer. They are in one file, because each needs the others to be
+//! understood.
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small bounds")]
 
 use std::collections::{HashMap, VecDeque};
@@ -25,12 +25,12 @@ use super::{FaultMix, Invariant, InvariantViolation, SoakOptions, SoakTotals};
 use crate::frame::{self, AnswerKind, Frame};
 use crate::scenario::{RECEIVER, SENDER};
 
-/// Transfers under way at once, at most.
+/// Maximum number of transfers in progress at once.
 const SLOTS: u16 = 64;
-/// A round that takes longer than this, in its own time, hangs.
+/// Maximum simulated time of a round; a longer one counts as hung.
 const TIMEOUT: Nanos = Nanos::from_secs(3_600);
 const LINK_CAPACITY: usize = 1 << 14;
-/// Longer than anything that a link of a round does to a frame.
+/// Packet lifetime, longer than any delay of a round's links.
 const PACKET_LIFETIME: Nanos = Nanos::from_millis(20);
 
 /// Random numbers of a round.
@@ -49,12 +49,12 @@ impl RoundRng {
         self.below(n) == 0
     }
 
-    /// Between 0 and `most`, in steps of a millionth of it.
+    /// Random fraction between 0 and `most`, in steps of a millionth of it.
     fn fraction(&mut self, most: f64) -> f64 {
         most * f64::from(u32::try_from(self.below(1_000_001)).unwrap_or(0)) / 1e6
     }
 
-    /// Evenly over the logarithm.
+    /// Random number whose logarithm is uniformly distributed.
     fn spread(&mut self, longest: u64) -> u64 {
         let bits = u64::BITS - longest.max(1).leading_zeros();
         loop {
@@ -71,7 +71,7 @@ impl RoundRng {
     }
 }
 
-/// What a round's network is like.
+/// Parameters of a round's network.
 struct RoundParameters {
     there: Impairments,
     back: Impairments,
@@ -79,14 +79,14 @@ struct RoundParameters {
     receiver: ReceiverConfig,
     longest: u64,
     deadline: Nanos,
-    /// When one side starts anew, and which.
+    /// Times of restarts, and the restarted side.
     restarts: Vec<(Nanos, Side)>,
-    /// When the sender's host stands still, and for how long: its card goes on.
+    /// Times and durations of pauses of the sender's host: its card continues.
     pauses: Vec<(Nanos, Nanos)>,
     gentle: bool,
-    /// Transfers are as long as they come.
+    /// Whether the length of transfers is not limited.
     of_any_size: bool,
-    /// There are few op numbers, and one life of the sender.
+    /// Whether there are few op numbers, and one incarnation of the sender.
     numbers_come_round: bool,
 }
 
@@ -95,7 +95,7 @@ enum Side {
     Sender,
     /// With new keys, as hosts choose them at random.
     Receiver,
-    /// With the same keys, deaf until nothing that was sent before can still arrive.
+    /// With the same keys, not receiving until nothing that was sent before can still arrive.
     ReceiverAfterAPause,
 }
 
@@ -117,7 +117,7 @@ fn tables(
     sender.mask_bits = mask_bits;
     let whole = u32::from(mask_bits) << sender.packet_size_log2;
     sender.segment_size = if dice.one_in(3) { dice.between(1, whole.into()) as u32 } else { whole };
-    // Segments of a few bytes make as many packets.
+    // Segments of a few bytes would make as many packets.
     sender.segment_size = sender.segment_size.max(64).min(whole);
     sender.big_threshold = dice.below(u64::from(sender.segment_size) + 1) as u32;
     sender.op_entries = [256, 256, 256, 1024, 64, 8, 2, 1][dice.below(8) as usize];
@@ -226,21 +226,21 @@ fn zombies(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
     sender.big_threshold = sender.segment_size;
     receiver.packet_size_log2 = 6;
     receiver.mask_bits = sender.mask_bits;
-    // Numbers come round after two to eight packets of a slot.
+    // Numbers are reused after two to eight packets of a slot.
     sender.generation_bits = dice.between(1, 3) as u8;
     sender.op_entries = dice.between(2, 64) as u32;
     let lifetime = Nanos::from_micros(dice.between(20, 500));
     sender.packet_lifetime = lifetime;
     receiver.packet_lifetime = lifetime;
     let probability = |fraction| Probability::new(fraction).unwrap_or_default();
-    // Held back for up to the lifetime, less the way itself.
+    // Held back for up to the lifetime, less the travel time itself.
     let copy = Delay::Uniform { least: Nanos::ZERO, most: lifetime.saturating_sub(Nanos::from_micros(5)) };
     let conditions = Conditions::default()
         .loss(Loss::Independent(probability(dice.fraction(0.05))))
         .copies(probability(0.3), copy);
     let rate = Rate { rate: BitRate::from_gbps(100), queue: Nanos::from_micros(3) };
     let link = Impairments::both(conditions).rate(rate).distance(Nanos::from_micros(1));
-    // What is given up leaves packets in the escape channel, where they wait for longer than their numbers rest.
+    // Abandoned transfers leave packets in the escape channel, where they wait for longer than the reuse delay of their numbers.
     let micros = lifetime.get() / 1000;
     let hurried = micros.is_multiple_of(4);
     let deadline = if hurried { Nanos::from_micros(20 + micros * 7 % 280) } else { Nanos::from_secs(60) };
@@ -259,17 +259,17 @@ fn zombies(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
     }
 }
 
-/// A transfer's story.
+/// History of a transfer.
 #[derive(Clone, Copy)]
 struct TransferRecord {
     slot: u16,
     length: u64,
     deadline: Nanos,
-    /// `None` while it is under way.
+    /// `None` while it is in progress.
     ended: Option<TransferOutcome>,
-    /// The receiver's life that told of it last.
+    /// Incarnation of the receiver that last notified of it.
     told: Option<u32>,
-    /// The receiver's life when it was submitted.
+    /// Incarnation of the receiver at submission.
     receiver_incarnation: u32,
 }
 
@@ -292,18 +292,18 @@ struct Round<'a> {
     sender_incarnation: u32,
     receiver_incarnation: u32,
     deaf_until: Nanos,
-    /// Until then the sender's host stands still.
+    /// End of the pause of the sender's host.
     asleep_until: Nanos,
-    /// Until then a sender that was started anew sends nothing: its former life's packets may still be on their way.
+    /// Time until which a restarted sender sends nothing: packets of its earlier incarnation may still be in flight.
     quiet_until: Nanos,
-    /// Answers that its card has taken meanwhile.
+    /// Answers that its card received during the pause.
     unseen: VecDeque<Vec<u8>>,
     stories: Vec<TransferRecord>,
-    /// By ticket slot: generation and transfer.
+    /// Generation and transfer by ticket slot.
     tickets: Vec<(u32, usize)>,
-    /// By the sender's life and the wire's id.
+    /// Transfers by the sender's incarnation and the id on the wire.
     on_wire: HashMap<(u32, u32), usize>,
-    /// Where numbers come round.
+    /// Audit of op numbers, if they are reused.
     names: Option<OpNumberAudit>,
     free: Vec<u16>,
     /// Slots of transfers that failed: late packets may still be written there.
@@ -437,7 +437,7 @@ impl<'a> Round<'a> {
         .min()
     }
 
-    /// Returns whether there was room.
+    /// Submits a transfer. Returns `false` if there is no free slot.
     fn submit(&mut self) -> Result<bool, Invariant> {
         if self.free.is_empty() {
             return Ok(false);
@@ -512,7 +512,7 @@ impl<'a> Round<'a> {
                     Frame::Control(control) => control.encode(&mut bytes),
                 };
                 bytes.truncate(length.unwrap_or(0));
-                // A full link loses it.
+                // A full link drops it.
                 let _ = there.offer(*now, bytes);
             });
         }
@@ -543,7 +543,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// The sender's host looks at what its card has taken.
+    /// Processes the answers that the sender's card has received.
     fn answers(&mut self) -> Result<(), Invariant> {
         while let Some(bytes) = self.unseen.pop_front() {
             if let Ok(Packet::Control(control)) = Packet::parse(&bytes)
@@ -592,7 +592,7 @@ impl<'a> Round<'a> {
             return Err(Invariant::NotifiedTwice { transfer: number as u64 });
         }
         story.told = Some(self.receiver_incarnation);
-        // The memory of one that failed may be another's by now.
+        // The memory of a failed transfer may be in use by another one.
         if story.ended == Some(TransferOutcome::Failed) {
             return Ok(());
         }
@@ -623,7 +623,7 @@ impl<'a> Round<'a> {
         if story.ended.is_some() {
             return Err(Invariant::CompletedTwice { transfer });
         }
-        // Nobody could have ended it while the host stood still.
+        // It could not end while the host paused.
         let late = completion.finished.saturating_sub(story.deadline.max(self.asleep_until));
         if late > Nanos::ZERO {
             return Err(Invariant::DeadlineMissed { transfer, late });
@@ -635,8 +635,8 @@ impl<'a> Round<'a> {
             Ok(()) => {
                 story.ended = Some(TransferOutcome::Succeeded);
                 let told = story.told.is_some() || story.length == 0;
-                // Told by the sender, it may learn later: the slot stays taken until then. A life that had it all and was to be
-                // told is gone with its application.
+                // If the sender notifies it, the receiver may learn later: the slot stays in use until then. An incarnation that had
+                // received everything and was still to be notified is gone with its application.
                 if told {
                     self.free.push(story.slot);
                 } else if story.receiver_incarnation != self.receiver_incarnation {
@@ -658,7 +658,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Slots whose late packets are gone can be used again.
+    /// Makes slots available again after their late packets are gone.
     fn rest(&mut self) {
         let (free, now) = (&mut self.free, self.now);
         self.releasing.retain(|(at, slot)| {
@@ -682,14 +682,14 @@ impl<'a> Round<'a> {
                 self.unseen.clear();
                 for story in self.stories.iter_mut().filter(|story| story.ended.is_none()) {
                     story.ended = Some(TransferOutcome::Failed);
-                    // Used again at once: to keep old packets away from new data is the sender's task.
+                    // Reused at once: the sender has to keep old packets away from new data.
                     self.arena.release_slot(story.slot);
                     self.free.push(story.slot);
                     self.tally.abandoned += 1;
                     self.live -= 1;
                 }
                 self.tickets.fill((u32::MAX, 0));
-                // What was to be told by a sender that is gone: nobody waits for it.
+                // Pending notices of the old sender: no application waits for them.
                 self.expire_notices();
             }
             Side::Receiver | Side::ReceiverAfterAPause => {
@@ -707,7 +707,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Transfers that ended well, with the notice still to come from the sender: it was lost with the side that was
+    /// Ends the wait for notices of successful transfers that were still to come from the sender: they were lost with the side that was
     /// restarted.
     fn expire_notices(&mut self) {
         for story in &mut self.stories {
@@ -725,7 +725,7 @@ impl<'a> Round<'a> {
         self.tally.registry_full += counters.registry_full;
     }
 
-    /// After the last packet: what the receiver waits for runs out, and nothing is left.
+    /// After the last packet: the receiver's timers expire, and all tables become empty.
     fn finish(&mut self) -> Result<(), Invariant> {
         for _ in 0..10_000 {
             let Some(at) = self.receiver.poll_timeout() else { break };
@@ -778,12 +778,12 @@ fn open(network: &RoundParameters, life: u32, key: u64, size: u64) -> Result<Rec
         key,
         permissions: Permissions::WRITE,
     };
-    // A range inside the address space, into the first of many windows.
+    // A range inside the address space, in the first of many windows.
     let _ = receiver.access_mut().install(0, window);
     Ok(receiver)
 }
 
-/// Where a transfer's bytes would lie at the sender: its number above, the offset below.
+/// Address of a transfer's bytes at the sender: its number in the upper bits, the offset in the lower ones.
 fn source(number: usize) -> CardAddr {
     CardAddr::new((number as u64 + 1) << 24)
 }

@@ -4,7 +4,7 @@ fn network(topology: Topology) -> SwitchFabric {
     SwitchFabric::new(topology, BitRate::from_gbps(100), 1000, 1 << 20)
 }
 
-/// Follows a packet; the links that it takes.
+/// Follows a packet. Returns the number of links that it takes.
 fn walk(network: &mut SwitchFabric, from: u32, to: u32) -> u32 {
     let (_, mut vertex) = network.send(from, 0, 100).unwrap();
     let mut links = u32::from(!matches!(network.topology, Topology::Torus { .. }));
@@ -60,7 +60,7 @@ fn topology_adaptive_routing_alternates_equal_paths() {
     assert_ne!(network.route(4, 3), Some(first));
 }
 
-/// A pair's way stays the same, whatever waits on it, until it is led round a link; where there is no other, it is not.
+/// A pair's route does not depend on queues. It changes only when it is rerouted around a link, and only if there is another route.
 #[test]
 fn topology_fixed_route_changes_only_on_reroute() {
     for topology in [Topology::Tree { arity: 2, levels: 3, up: 4 }, Topology::Torus { side: 4 }] {

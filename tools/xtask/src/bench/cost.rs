@@ -1,8 +1,8 @@
-//! What submitting and reaping an operation costs the submitting CPU.
+//! CPU time of submitting and reaping an operation on the submitting CPU.
 //!
-//! Short runs of closed batches (see `fpgactl dma bench`), each between two looks at the CPUs. It is time that a CPU works, so it
-//! doubles almost when somebody else works on the other hardware thread of its core; what somebody else's work costs is nothing
-//! that either program could answer for. Runs with a stranger there before or after are left out, on both sides alike.
+//! Short runs of closed batches (see `fpgactl dma bench`), each between two samples of the CPUs. The result is CPU time, so it almost
+//! doubles when another program works on the other hardware thread of the core; neither of the two measured programs causes that cost. Runs
+//! with foreign load there before or after are left out, on both sides alike.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,13 +13,13 @@ use super::record::Record;
 use super::statistics::{CpuPlacement, PlacementLatencies};
 use super::{BenchError, Cell, Setting};
 
-/// A run: no latencies, many batches, which have a quarter of the time. Some tenths of a second.
+/// Amount of work of a run: no latencies, and many batches, which have a quarter of the time. Some tenths of a second.
 const AMOUNT: Amount = Amount { seconds: 0.2, samples: 0, batches: 5_000 };
-/// Largest operation that is asked about: what submitting costs does not depend on it.
+/// Maximum operation size that is measured: the cost of submission does not depend on the size.
 const MAX_OPERATION_BYTES: u64 = 64;
-/// Runs tried for each that is wanted.
+/// Maximum number of runs tried for each run wanted.
 const TIMEOUT: usize = 12;
-/// Arithmetic that takes this much longer than the quickest that was seen has a stranger beside it.
+/// Ratio to the fastest arithmetic seen above which the core counts as shared with foreign load.
 const BUSY_CPU_RATIO: f64 = 1.1;
 
 /// One run of one program.
@@ -37,7 +37,7 @@ pub(super) struct Cost {
     pub(super) peer: Vec<Run>,
 }
 
-/// The quickest burst of arithmetic that any of these looks saw on the submitting CPU.
+/// Fastest burst of arithmetic in the samples of the submitting CPU.
 pub(super) fn quickest<'a>(looks: impl IntoIterator<Item = &'a CpuSample>) -> f64 {
     looks.into_iter().map(|cores| cores.host_ns).fold(f64::INFINITY, f64::min)
 }
@@ -55,7 +55,7 @@ impl Cost {
     }
 }
 
-/// What runs cost that had the submitting CPU's core for themselves and are of this regime.
+/// Costs of the runs that had the submitting CPU's core for themselves and belong to this placement.
 pub(super) fn in_regime(
     runs: &[Run],
     regime: CpuPlacement,
@@ -68,7 +68,7 @@ pub(super) fn in_regime(
     })
 }
 
-/// Runs both programs in turn until each cell has enough.
+/// Runs both programs alternately until each cell has enough runs.
 pub(super) fn costs(
     setting: &Setting,
     cells: &[Cell],

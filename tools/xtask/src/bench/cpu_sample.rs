@@ -1,9 +1,9 @@
-//! What the two CPUs are like at the moment: how far apart they are, whether they are two, and whether somebody else is on them.
+//! Current state of the two CPUs: latency between them, whether they share a core, and whether there is foreign load.
 //!
-//! A virtual CPU is a thread of the host's: at times both run on the two hardware threads of one core, and then whatever one of
-//! them does, spinning not least, takes from what the other one can do. At times the host's other guests run on the hardware
-//! thread beside. Neither shows in the time that programs got. Both show in how long the same arithmetic takes, alone and while
-//! the other CPU does the same. The first also shows in how near they are, which is steadier: strangers come and go in between.
+//! A virtual CPU is a thread of the host. At times both run on the two hardware threads of one core; then any work of one of them,
+//! including spinning, slows the other one down. At times other guests of the host run on the adjacent hardware thread. Neither shows in
+//! the CPU time of programs. Both show in the duration of the same arithmetic, alone and while the other CPU does the same. The first also
+//! shows in the latency between them, which is steadier: foreign load changes quickly.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -15,38 +15,38 @@ use serde::{Deserialize, Serialize};
 use super::ping::{PingError, one_way_ns, pin};
 use super::statistics::median;
 
-/// Passes over the numbers in one burst: some 20 microseconds.
+/// Passes over the numbers in one burst: about 20 microseconds.
 const PASSES: u32 = 160;
-/// Bursts; the median counts.
+/// Number of bursts; the median counts.
 const BURSTS: usize = 60;
-/// One look at the two CPUs.
+/// One sample of the two CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CpuSample {
-    /// Nanoseconds that a cache line takes from one to the other.
+    /// One-way latency of a cache line between them, in nanoseconds.
     pub(crate) one_way_ns: f64,
-    /// Nanoseconds of a burst of arithmetic on the submitting CPU while the other one sleeps.
+    /// Duration of a burst of arithmetic on the submitting CPU while the other one sleeps, in nanoseconds.
     pub(crate) host_ns: f64,
-    /// The same of the copying CPU.
+    /// The same for the copying CPU.
     pub(crate) card_ns: f64,
-    /// Of the submitting CPU while the other one does the same.
+    /// Duration on the submitting CPU while the other one does the same, in nanoseconds.
     pub(crate) beside_ns: f64,
 }
 
 impl CpuSample {
-    /// Looks. Takes some milliseconds.
+    /// Takes a sample, in some milliseconds.
     pub(crate) fn sample(cpus: [usize; 2]) -> Result<Self, PingError> {
         let [host, card] = cpus;
         let (host_ns, card_ns) = (bursts(host, None)?, bursts(card, None)?);
         Ok(Self { one_way_ns: one_way_ns(cpus)?, host_ns, card_ns, beside_ns: bursts(host, Some(card))? })
     }
 
-    /// By what the other CPU slows this one down: on hardware threads of one core 1.5 to 1.8 was seen, on cores of their own 1.
+    /// Factor by which the other CPU slows this one down: 1.5 to 1.8 was measured on hardware threads of one core, 1 on separate cores.
     pub(crate) fn slowdown(&self) -> f64 {
         self.beside_ns / self.host_ns
     }
 }
 
-/// Arithmetic with much to do in every cycle: four chains, loads and stores.
+/// Arithmetic that uses every cycle: four chains, loads and stores.
 fn burst(numbers: &mut [u64; 512]) {
     let (mut a, mut b, mut c) = (1_u64, 3_u64, 5_u64);
     for _ in 0..PASSES {
@@ -60,7 +60,7 @@ fn burst(numbers: &mut [u64; 512]) {
     black_box((a, b, c));
 }
 
-/// Nanoseconds of a burst on `here`, while the other CPU sleeps or does the same `there`.
+/// Duration of a burst on `here` in nanoseconds, while the other CPU sleeps or does the same on `there`.
 fn bursts(here: usize, there: Option<usize>) -> Result<f64, PingError> {
     let (start, over) = (Barrier::new(1 + usize::from(there.is_some())), AtomicBool::new(false));
     let timed = || {
@@ -90,7 +90,7 @@ fn bursts(here: usize, there: Option<usize>) -> Result<f64, PingError> {
                 pinned
             })
         });
-        // On a thread of its own: the caller stays where it may run.
+        // On a separate thread: the caller's CPU affinity stays unchanged.
         let timed = scope.spawn(timed).join().unwrap_or(Ok(f64::NAN))?;
         other.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join).unwrap_or(Ok(()))?;
         Ok(timed)

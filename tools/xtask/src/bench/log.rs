@@ -1,6 +1,6 @@
-//! What was measured, kept line by line, so that a later call can go on with it.
+//! Log of measurements, line by line, so that a later call can continue it.
 //!
-//! The first line says what was measured with what; a log of other programs or options is not gone on with.
+//! The first line names the programs and options; a log of other programs or options is not continued.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +14,7 @@ use super::{Cell, Pair, Setting};
 
 const FILE: &str = "runs.jsonl";
 
-/// Why the log cannot be used.
+/// Reasons why the log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
     #[error("{}: {source}", path.display())]
@@ -28,7 +28,7 @@ pub(crate) enum LogError {
     Other { path: PathBuf, found: String, wanted: String },
 }
 
-/// Whose run.
+/// Program of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Program {
@@ -36,7 +36,7 @@ pub(super) enum Program {
     Peer,
 }
 
-/// A line after the first.
+/// Line after the first one.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum LogLine {
@@ -44,17 +44,17 @@ enum LogLine {
     Cost { cell: Cell, program: Program, run: Run },
 }
 
-/// The log.
+/// Log of measurements.
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
     file: File,
-    /// What was in it.
+    /// Earlier content.
     before: Vec<LogLine>,
 }
 
 impl Log {
-    /// Begins a log in `folder`, or goes on with the one that is there.
+    /// Begins a log in `folder`, or continues the existing one.
     pub(super) fn open(
         folder: &Path,
         setting: &Setting,
@@ -95,7 +95,7 @@ impl Log {
         Ok(Self { path, file, before })
     }
 
-    /// The pairs of a cell that were in the log.
+    /// Pairs of a cell in the log.
     pub(super) fn pairs(&self, wanted: &Cell) -> Vec<Pair> {
         let pair = |line: &LogLine| match line {
             LogLine::Pair { cell, pair } if cell == wanted => Some(pair.clone()),
@@ -104,7 +104,7 @@ impl Log {
         self.before.iter().filter_map(pair).collect()
     }
 
-    /// The runs of a cell whose cost was in the log.
+    /// Cost runs of a cell in the log.
     pub(super) fn cost(&self, wanted: &Cell) -> Cost {
         let of = |whose| {
             let run = move |line: &LogLine| match line {
@@ -120,7 +120,7 @@ impl Log {
         self.write(&LogLine::Pair { cell, pair: pair.clone() })
     }
 
-    /// Keeps a run, and gives it back.
+    /// Appends a run, and returns it.
     pub(super) fn run(
         &mut self,
         cell: Cell,

@@ -1,13 +1,13 @@
-//! What the figures were taken on, and with which versions.
+//! Machine and versions of the measurement.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What is asked of the machine and its tools: a name and a value, in the order of the report.
+/// Properties of the machine and its tools: name and value, in the order of the report.
 pub(crate) type Facts = Vec<(&'static str, String)>;
 
-/// The machine. Nothing that names it.
+/// Properties of the machine, without anything that identifies it.
 pub(crate) fn machine(cpus: [usize; 2]) -> Facts {
     let cpuinfo = read("/proc/cpuinfo");
     let hypervisor =
@@ -29,7 +29,7 @@ pub(crate) fn machine(cpus: [usize; 2]) -> Facts {
     ]
 }
 
-/// The versions; `peer`: DPDK's, where it is used.
+/// Versions; `peer`: DPDK's, if it is used.
 pub(crate) fn versions(root: &Path, peer: Option<&str>) -> Facts {
     let ask = |program: &str, args: &[&str]| {
         let output = Command::new(program).args(args).current_dir(root).output().ok()?;
@@ -63,7 +63,7 @@ fn or_unknown(text: &str) -> String {
     if text.is_empty() { "unknown".to_owned() } else { text.to_owned() }
 }
 
-/// The first value of this name in the text of `/proc/cpuinfo`.
+/// First value of this name in the text of `/proc/cpuinfo`.
 fn field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
     cpuinfo.lines().filter_map(|line| line.split_once(':')).find_map(|(key, value)| {
         let found = key.trim_end() == name;
@@ -71,7 +71,7 @@ fn field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// The choice in brackets among several: `always [madvise] never`.
+/// The bracketed choice among several: `always [madvise] never`.
 fn chosen(text: &str) -> String {
     let inner = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     or_unknown(inner.map_or("", |(choice, _)| choice))

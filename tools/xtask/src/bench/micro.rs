@@ -1,6 +1,6 @@
-//! The packages' own benchmarks: `cargo bench`, and what it left behind.
+//! Benchmarks of the packages: runs `cargo bench`, and reads its results.
 //!
-//! Benchmarks with criterion leave estimates; plain ones print lines `LABEL: N ns WHAT, N ns WHAT`.
+//! Criterion benchmarks leave estimates; plain ones print lines `LABEL: N ns WHAT, N ns WHAT`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,12 +9,12 @@ use serde::Deserialize;
 
 use super::statistics::CpuPlacement;
 
-/// Packages with benchmarks that say what a steady path costs.
+/// Packages with benchmarks of the cost of a steady path.
 const PACKAGES: [&str; 7] =
     ["fpga-ring", "fpga-protocol", "fpga-firmware", "fpga-pci", "fpga-sim", "fpga-card", "fpga-driver"];
 
-/// What a benchmark may cost at most, in nanoseconds per operation, near and far: the first entry whose every word is part of
-/// the benchmark's name.
+/// Maximum cost of a benchmark in nanoseconds per operation, with and without a shared cache. The first entry whose words are all part of
+/// the benchmark's name applies.
 const BUDGETS: [(&str, &[&str], f64, f64); 8] = [
     ("ring/", &["submit", "complete"], 15.0, 30.0),
     ("registry/", &["match", "decision", "64"], 20.0, 20.0),
@@ -31,14 +31,14 @@ const BUDGETS: [(&str, &[&str], f64, f64); 8] = [
 pub(crate) struct Benchmark {
     pub(crate) package: String,
     pub(crate) name: String,
-    /// Per operation, where the benchmark says how many one round is; else per round.
+    /// Time per operation if the benchmark states the number of operations per round; else per round.
     pub(crate) nanoseconds: f64,
-    /// Ends of the 95 % interval of the mean, where there is one.
+    /// Ends of the 95 % interval of the mean, if there is one.
     pub(crate) interval: Option<(f64, f64)>,
 }
 
 impl Benchmark {
-    /// What it may cost in a regime, where that is agreed on.
+    /// Budget for a CPU placement, if one is agreed on.
     pub(crate) fn budget(&self, regime: CpuPlacement) -> Option<f64> {
         let fits = |group: &str, words: &[&str]| {
             self.name.starts_with(group) && words.iter().all(|word| self.name.contains(word))
@@ -48,7 +48,7 @@ impl Benchmark {
     }
 }
 
-/// Why there are no figures.
+/// Reasons why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MicroError {
     #[error("cargo bench -p {package}: {reason}")]
@@ -63,7 +63,7 @@ struct Description {
     throughput: Option<Throughput>,
 }
 
-/// The part of criterion's throughput that says how many operations a round is.
+/// Criterion's throughput: the number of operations per round.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Throughput {
@@ -97,7 +97,7 @@ pub(crate) fn run(root: &Path, scratch: &Path) -> Result<Vec<Benchmark>, MicroEr
     for package in PACKAGES {
         eprintln!("cargo bench -p {package}");
         let home = scratch.join("criterion").join(package);
-        // What an earlier run left is of another state of the code.
+        // Results of an earlier run belong to another state of the code.
         let _ = std::fs::remove_dir_all(&home);
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(["bench", "--quiet", "-p", package])
@@ -118,12 +118,12 @@ pub(crate) fn run(root: &Path, scratch: &Path) -> Result<Vec<Benchmark>, MicroEr
     Ok(all)
 }
 
-/// What criterion left below `folder`: a `new/benchmark.json` and a `new/estimates.json` per benchmark.
+/// Collects criterion's results below `folder`: a `new/benchmark.json` and a `new/estimates.json` per benchmark.
 fn collect(folder: &Path, package: &str, found: &mut Vec<Benchmark>) -> Result<(), MicroError> {
     let failed = |path: &Path, reason: String| MicroError::File { path: path.to_owned(), reason };
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
-        // A package without such benchmarks.
+        // The package has no such benchmarks.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(folder, error.to_string())),
     };
@@ -146,7 +146,7 @@ fn collect(folder: &Path, package: &str, found: &mut Vec<Benchmark>) -> Result<(
     Ok(())
 }
 
-/// One benchmark out of criterion's two files.
+/// Parses one benchmark from criterion's two files.
 fn criterion(package: &str, description: &[u8], estimates: &[u8]) -> Result<Benchmark, serde_json::Error> {
     let description: Description = serde_json::from_slice(description)?;
     let Estimates { mean } = serde_json::from_slice(estimates)?;
@@ -165,7 +165,7 @@ fn criterion(package: &str, description: &[u8], estimates: &[u8]) -> Result<Benc
     })
 }
 
-/// The lines of benchmarks that print their figures themselves.
+/// Parses the lines of benchmarks that print their figures themselves.
 fn plain(package: &str, text: &str) -> Vec<Benchmark> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -237,7 +237,7 @@ mod tests {
             std::fs::write(new.join("benchmark.json"), format!(r#"{{"full_id":"{id}","throughput":null}}"#))
                 .unwrap();
             std::fs::write(new.join("estimates.json"), ESTIMATES).unwrap();
-            // What criterion compares with.
+            // Criterion's baseline for comparison.
             std::fs::create_dir_all(dir.path().join(name).join("base")).unwrap();
         }
         let mut found = Vec::new();

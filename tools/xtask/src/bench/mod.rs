@@ -1,9 +1,9 @@
-//! `cargo xtask bench`: our driver with a simulated card on a thread of its own, against DPDK's software DMA device, which is
-//! a thread that copies too; then the packages' own benchmarks; then BENCHMARKS.md.
+//! `cargo xtask bench`: compares this driver, with a simulated card on a separate thread, with DPDK's software DMA device, which is a
+//! copying thread too. Then it runs the packages' own benchmarks and writes BENCHMARKS.md.
 //!
-//! On a virtual machine the time between two CPUs can change several times a minute, by a factor of four, and both
-//! programs' figures with it. So runs come in pairs, one of each program, the CPUs are looked at before, between and after
-//! ([`cpu_sample`]), and only ratios of pairs whose three looks agree count.
+//! On a virtual machine the latency between two CPUs can change several times a minute, by a factor of four, and both programs' figures
+//! with it. So runs come in pairs, one of each program. The CPUs are sampled before, between and after ([`cpu_sample`]), and only ratios of
+//! pairs whose three samples agree count.
 
 mod cost;
 mod cpu_sample;
@@ -30,12 +30,12 @@ use record::Record;
 use report::Report;
 use statistics::{CpuPlacement, PlacementLatencies};
 
-/// What is written with `--write`.
+/// File written with `--write`.
 const FILE: &str = "BENCHMARKS.md";
-/// Pairs tried for each that is wanted, before a size is left with fewer.
+/// Maximum number of pairs tried for each pair wanted; a size may end with fewer.
 const TIMEOUT: usize = 4;
-/// CPU time over wall time that a run needs: both threads of either program are busy all the time, so what is missing to 2 is
-/// what other programs took.
+/// Minimum ratio of CPU time to wall time of a run. Both threads of either program are busy all the time, so the difference to 2 is CPU
+/// time of other programs.
 const BUSY_CPUS: f64 = 1.9;
 
 /// Options of `cargo xtask bench`.
@@ -86,7 +86,7 @@ pub(crate) struct Options {
     write: bool,
 }
 
-/// Why there are no figures.
+/// Reasons why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     #[error(transparent)]
@@ -101,7 +101,7 @@ pub(crate) enum BenchError {
     Log(#[from] log::LogError),
 }
 
-/// Bytes of an operation.
+/// Size of an operation in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Size(u64);
 
@@ -118,7 +118,7 @@ impl FromStr for Size {
             _ => return Err(format!("\"{text}\" is no size; write 64, 4KiB or 1MiB")),
         };
         let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift));
-        // The peer's working set.
+        // Limited by the peer's working set.
         bytes
             .filter(|bytes| (1..=16 << 20).contains(bytes))
             .map(Self)
@@ -169,7 +169,7 @@ impl Ring {
     }
 }
 
-/// What is measured together.
+/// Parameters that are measured together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Cell {
     ring: Ring,
@@ -177,7 +177,7 @@ struct Cell {
     direction: Direction,
 }
 
-/// What all runs have in common.
+/// Parameters common to all runs.
 #[derive(Debug, Clone, PartialEq)]
 struct Setting {
     cpus: [usize; 2],
@@ -187,19 +187,19 @@ struct Setting {
 }
 
 impl Setting {
-    /// What a run of a pair measures.
+    /// Amount of work of a run of a pair.
     fn amount(&self, size: u64) -> Amount {
         Amount {
-            // The shortest ones need millions of operations, else their first ones show.
+            // The shortest ones need millions of operations; otherwise the first operations distort the result.
             seconds: self.seconds.unwrap_or(if size <= 64 { 1.2 } else { 0.5 }),
-            // Long ones are copies and nothing else.
+            // Long operations consist only of copying.
             samples: if size <= 4096 { 100_000 } else { 0 },
             batches: 0,
         }
     }
 }
 
-/// One run of each program, and what the CPUs were like before, between and after.
+/// One run of each program, and samples of the CPUs before, between and after.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Pair {
     looks: Vec<CpuSample>,
@@ -207,14 +207,14 @@ struct Pair {
     peer: Option<Record>,
 }
 
-/// Where a pair counts.
+/// Verdict on a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// In a regime.
+    /// It counts for a placement.
     Counts(CpuPlacement),
-    /// Nowhere: what the CPUs are to each other changed meanwhile.
+    /// It does not count: the placement of the CPUs changed meanwhile.
     PlacementChanged,
-    /// Nowhere: other programs took CPU time.
+    /// It does not count: other programs took CPU time.
     CpuTaken,
 }
 
@@ -305,7 +305,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// One pair per cell and round, so that a change of regime meets all cells alike.
+/// Runs one pair per cell and round, so that a change of placement affects all cells alike.
 fn pairs(
     setting: &Setting,
     options: &Options,
@@ -366,7 +366,7 @@ fn cells(options: &Options) -> Vec<Cell> {
     cells
 }
 
-/// The command that does the same again.
+/// Command line that repeats the measurement.
 fn command(options: &Options) -> String {
     let mut words = vec!["cargo xtask bench".to_owned()];
     let mut flag = |set: bool, name: &str| {

@@ -1,4 +1,4 @@
-//! How long a cache line takes from one CPU to another: two threads that hand one back and forth.
+//! Latency of a cache line between two CPUs: two threads pass one back and forth.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -8,18 +8,18 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::statistics::median;
 
-/// Exchanges of one burst: short, so that a burst in which a thread lost its CPU is one of many.
+/// Exchanges per burst. Bursts are short, so that only few of them include a thread that lost its CPU.
 const EXCHANGES: u32 = 400;
-/// Bursts; the median counts.
+/// Number of bursts; the median counts.
 const BURSTS: u32 = 25;
 
-/// Why the latency is not known.
+/// Reasons why the latency is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PingError {
-    /// A thread cannot run where it should.
+    /// A thread cannot be bound to its CPU.
     #[error("a thread cannot be bound to CPU {cpu}: {source}; choose others with --cpus HOST,CARD")]
     Pin { cpu: usize, source: rustix::io::Errno },
-    /// The CPUs that this process may use are not known.
+    /// The CPUs of this process cannot be determined.
     #[error("the CPUs that may be used are not known: {0}")]
     Affinity(rustix::io::Errno),
     /// One CPU is not enough.
@@ -29,11 +29,11 @@ pub(crate) enum PingError {
     OneCpu,
 }
 
-/// The line that goes back and forth. Two lines wide, because some CPUs fetch them in pairs.
+/// Line that is passed back and forth. Two cache lines wide, because some CPUs fetch them in pairs.
 #[repr(align(128))]
 struct PingPongLine(AtomicU32);
 
-/// The first two CPUs that this process may use: host's and card's.
+/// First two CPUs that this process may use: one for the host, one for the card.
 pub(crate) fn first_two() -> Result<[usize; 2], PingError> {
     let allowed = sched_getaffinity(None).map_err(PingError::Affinity)?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
@@ -53,13 +53,13 @@ pub(super) fn pin(cpu: usize) -> Result<(), PingError> {
     sched_setaffinity(None, &set).map_err(|source| PingError::Pin { cpu, source })
 }
 
-/// Nanoseconds one way between two CPUs.
+/// One-way latency between two CPUs in nanoseconds.
 pub(crate) fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, PingError> {
     let ball = PingPongLine(AtomicU32::new(0));
     let start = Barrier::new(2);
     let problem = Mutex::new(None);
     let spans = Mutex::new(Vec::new());
-    // Neither may begin to wait for the other before both are in place.
+    // Neither thread may wait for the other before both are bound.
     let ready = |cpu| {
         if let Err(error) = pin(cpu) {
             problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -67,7 +67,7 @@ pub(crate) fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, PingError> {
         start.wait();
         problem.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     };
-    // No hint to the CPU in the loops: it would wait longer than the line takes.
+    // No spin hint in the loops: it would delay longer than the line takes.
     let pass = |from: u32| {
         ball.0.store(from.wrapping_add(1), Ordering::Release);
         while ball.0.load(Ordering::Acquire) != from.wrapping_add(2) {}

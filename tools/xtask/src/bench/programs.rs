@@ -1,4 +1,4 @@
-//! The two programs: how they are built, and one run of each.
+//! The two programs: building them, and one run of each.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -9,15 +9,15 @@ use serde::Deserialize;
 use super::record::{Record, RecordError};
 use super::{Cell, Setting};
 
-/// How long a run may take: the longest that can be asked for, and as much again for what surrounds it.
+/// Time limit of a run: the maximum duration that can be requested, plus the same for setup.
 const LIMIT: Duration = Duration::from_secs(180);
-/// How often a running program is looked at.
+/// Time between two polls of a running program.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Why a program could not be built or run.
+/// Reasons why a program could not be built or run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProgramError {
-    /// No DPDK.
+    /// DPDK is missing.
     #[error(
         "the peer needs DPDK with its software DMA device, a C compiler and pkg-config, and `{missing}` fails: \
          apt-get install gcc pkg-config libdpdk-dev librte-dma-skeleton23 (Debian, Ubuntu; the number follows DPDK's version), or leave --peer out"
@@ -29,12 +29,12 @@ pub(crate) enum ProgramError {
     /// A program did not start or failed.
     #[error("{what} failed: {reason}")]
     Failed { what: String, reason: String },
-    /// What it printed is no use.
+    /// The printed output cannot be used.
     #[error("{what}: {source}")]
     Record { what: String, source: RecordError },
 }
 
-/// The peer, ready to run.
+/// Peer program, ready to run.
 #[derive(Debug)]
 pub(crate) struct Peer {
     program: PathBuf,
@@ -46,7 +46,7 @@ fn output_of(program: &str, args: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Flags of the compiler for the peer.
+/// Compiler flags of the peer.
 pub(crate) const PEER_FLAGS: [&str; 3] = ["-O3", "-march=native", "-DALLOW_EXPERIMENTAL_API"];
 
 impl Peer {
@@ -87,7 +87,7 @@ impl Peer {
     ) -> Result<Record, ProgramError> {
         let [host, card] = setting.cpus;
         let mut command = Command::new(&self.program);
-        // The device's thread is bound to its CPU by the device, this one by -l.
+        // The device binds its own thread to its CPU; -l binds this one.
         command
             .args(["--no-huge", "-m", "256", "--iova-mode=va", "--no-pci", "--no-shconf", "--no-telemetry"])
             .args([
@@ -103,19 +103,19 @@ impl Peer {
     }
 }
 
-/// How much one run measures.
+/// Amount of work of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Amount {
-    /// Of throughput.
+    /// Duration of the throughput run in seconds.
     pub(crate) seconds: f64,
-    /// Operations whose latency is taken.
+    /// Number of operations whose latency is measured.
     pub(crate) samples: u64,
-    /// Batches whose CPU time is taken.
+    /// Number of batches whose CPU time is measured.
     pub(crate) batches: u64,
 }
 
 impl Amount {
-    /// Both programs' options.
+    /// Command-line options for both programs.
     fn args(&self) -> [String; 6] {
         let Self { seconds, samples, batches } = self;
         let of = |name: &str, value: &dyn ToString| [format!("--{name}"), value.to_string()];
@@ -125,13 +125,13 @@ impl Amount {
     }
 }
 
-/// Our side, ready to run.
+/// This project's program, ready to run.
 #[derive(Debug)]
 pub(crate) struct DriverProgram {
     program: PathBuf,
 }
 
-/// The line of `cargo build --message-format=json` that names a program.
+/// Line of `cargo build --message-format=json` that names a program.
 #[derive(Deserialize)]
 struct Built {
     executable: Option<PathBuf>,
@@ -142,7 +142,7 @@ impl DriverProgram {
         &self.program
     }
 
-    /// Builds `fpgactl` as it is released.
+    /// Builds `fpgactl` in release mode.
     pub(crate) fn build(root: &Path) -> Result<Self, ProgramError> {
         let failed = |reason: String| ProgramError::Build { what: "fpgactl", reason };
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -178,7 +178,7 @@ impl DriverProgram {
     }
 }
 
-/// The last program that cargo built.
+/// Last program that cargo built.
 fn executable(messages: &[u8]) -> Option<PathBuf> {
     let lines = messages.split(|byte| *byte == b'\n');
     lines.rev().find_map(|line| serde_json::from_slice::<Built>(line).ok()?.executable)
@@ -200,7 +200,7 @@ fn record(
     parse(&stdout).map_err(|source| ProgramError::Record { what: what(), source })
 }
 
-/// Runs a program to its end, or to the end of its time. It prints less than a pipe holds.
+/// Runs a program to its end, or until the time limit. Its output has to fit into a pipe's buffer.
 fn output_within(command: &mut Command, limit: Duration) -> Result<Output, String> {
     let failed = |error: std::io::Error| error.to_string();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -213,7 +213,7 @@ fn output_within(command: &mut Command, limit: Duration) -> Result<Output, Strin
                 "it did not end within {limit:?}; a machine under load, or threads that keep each other from running"
             ));
         }
-        // Seldom enough not to show in what is measured.
+        // Rare enough not to affect the measurement.
         std::thread::sleep(POLL_INTERVAL);
     }
     child.wait_with_output().map_err(failed)

@@ -1,21 +1,21 @@
-//! What one run of either program measured, out of the JSON that it prints.
+//! Results of one run of either program, parsed from its JSON output.
 
 use serde::{Deserialize, Serialize};
 
-/// Version of the documents that are read here.
+/// Supported version of the documents.
 const SCHEMA_VERSION: u32 = 1;
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) ops_per_s: f64,
-    /// CPU time of all threads over wall time in the throughput run; 2 where nobody else took a CPU.
+    /// CPU time of all threads divided by wall time in the throughput run; 2 if no other program took CPU time.
     pub(crate) busy_cpus: f64,
     pub(crate) latency: Option<Latency>,
     pub(crate) cpu_ns_per_op: Option<f64>,
 }
 
-/// Of one operation at a time, in nanoseconds.
+/// Latency of one operation at a time, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) p50_ns: f64,
@@ -23,19 +23,19 @@ pub(crate) struct Latency {
     pub(crate) p999_ns: f64,
 }
 
-/// Why a program's output is no use.
+/// Reasons why a program's output cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
-    /// Not the JSON that was expected.
+    /// The output is not the expected JSON.
     #[error("it printed something unexpected: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// Another version of the document.
+    /// The document has another version.
     #[error("it printed a document of version {0}, this task reads version {SCHEMA_VERSION}")]
     Version(u32),
-    /// Not one result.
+    /// The number of results is not one.
     #[error("it printed {0} results, one was asked for")]
     Results(usize),
-    /// The memory was not what it should have been.
+    /// The memory had wrong content.
     #[error("what was copied differs from what should have been: a figure of wrong work is worth nothing")]
     Differs,
 }
@@ -70,7 +70,7 @@ struct DriverRecord {
 }
 
 impl Record {
-    /// A line of the peer's.
+    /// Parses a line of the peer.
     pub(crate) fn of_peer(text: &[u8]) -> Result<Self, RecordError> {
         let found: Peer = serde_json::from_slice(text)?;
         check(found.schema_version, found.verified)?;
@@ -82,7 +82,7 @@ impl Record {
         })
     }
 
-    /// A document of `fpgactl dma bench` with one result.
+    /// Parses a document of `fpgactl dma bench` with one result.
     pub(crate) fn of_ours(text: &[u8]) -> Result<Self, RecordError> {
         let document: Document = serde_json::from_slice(text)?;
         let [found] = document.results.as_slice() else {

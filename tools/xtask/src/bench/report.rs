@@ -1,4 +1,4 @@
-//! BENCHMARKS.md.
+//! Content of BENCHMARKS.md.
 
 use std::fmt::Write as _;
 
@@ -11,30 +11,30 @@ use super::record::{Latency, Record};
 use super::statistics::{CpuPlacement, Spread, histogram};
 use super::{BUSY_CPUS, Cell, Measured, Pair, Ring, Setting, Verdict};
 
-/// Everything that the report says.
+/// Input of the report.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) command: String,
     pub(super) machine: Facts,
     pub(super) versions: Facts,
     pub(super) setting: Setting,
-    /// Pairs that a median should be of.
+    /// Wanted number of pairs per median.
     pub(super) wanted: usize,
     pub(super) measured: Vec<Measured>,
     pub(super) cost: Vec<Cost>,
     pub(super) micro: Vec<Benchmark>,
-    /// What the CPUs were like around the benchmarks of `micro`; `None`: it changed.
+    /// CPU placement around the benchmarks of `micro`; `None`: it changed.
     pub(super) micro_regime: Option<CpuPlacement>,
 }
 
-/// The ratio to the peer that is to be reached at least, by size.
+/// Minimum ratio to the peer, by size.
 const MIN_RATIOS: [(u64, f64); 5] = [(64, 2.5), (512, 2.0), (4096, 1.15), (65536, 1.05), (1 << 20, 1.05)];
 
 fn floor(cell: &Cell) -> Option<f64> {
     MIN_RATIOS.iter().find(|(size, _)| *size == cell.size).map(|(_, floor)| *floor)
 }
 
-/// What submitting and reaping the shortest operation may cost, in nanoseconds.
+/// Maximum cost of submitting and reaping the shortest operation, in nanoseconds.
 const fn cost_limit(cell: &Cell, regime: CpuPlacement) -> Option<f64> {
     match regime {
         _ if cell.size > 64 => None,
@@ -56,7 +56,7 @@ fn size_text(bytes: u64) -> String {
     }
 }
 
-/// A table: header, then rows of as many columns; those after the first `left` to the right.
+/// Table: header, then rows of as many columns; columns after the first `left` are right-aligned.
 fn table(header: &[&str], left: usize, rows: &[Vec<String>]) -> String {
     let rule: Vec<&str> =
         (0..header.len()).map(|column| if column < left { "---" } else { "---:" }).collect();
@@ -74,7 +74,7 @@ fn facts(facts: &Facts) -> String {
     })
 }
 
-/// One pair in one line, while it goes on.
+/// Progress line for one pair.
 pub(super) fn progress(cell: &Cell, pair: &Pair, setting: &Setting) -> String {
     let latencies: Vec<String> = pair.looks.iter().map(|cores| format!("{:.0}", cores.one_way_ns)).collect();
     let mut text = format!(
@@ -159,7 +159,7 @@ impl Report {
         )
     }
 
-    /// Cells with pairs in a regime.
+    /// Cells with pairs in a placement.
     fn rows(&self) -> impl Iterator<Item = (&Measured, CpuPlacement, Vec<&Pair>)> {
         self.measured
             .iter()
@@ -317,7 +317,7 @@ impl Report {
             .micro
             .iter()
             .map(|benchmark| {
-                // Where the distance of the CPUs changed meanwhile, the stricter budget counts.
+                // If the CPU placement changed meanwhile, the stricter budget applies.
                 let budget = benchmark.budget(self.micro_regime.unwrap_or(CpuPlacement::SharedCache));
                 vec![
                     benchmark.package.clone(),

@@ -1,11 +1,11 @@
-//! Medians, spreads, and which regime a pair of runs belongs to.
+//! Medians, spreads, and the CPU placement of a pair of runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::cpu_sample::CpuSample;
 
-/// The middle of some numbers; of an even count the mean of the middle two. `None` of none.
+/// Median; for an even count the mean of the middle two. `None` without values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -17,7 +17,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// What repeated measuring gave.
+/// Spread of repeated measurements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -26,7 +26,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// `None` of no values.
+    /// Returns `None` without values.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.into_iter().collect();
         let median = median(&values)?;
@@ -35,19 +35,19 @@ impl Spread {
         Some(Self { median, least, most })
     }
 
-    /// `median (least-most)`, scaled, with so many digits.
+    /// Formats as `median (least-most)`, scaled, with `digits` decimal places.
     pub(crate) fn text(&self, scale: f64, digits: usize) -> String {
         let [median, least, most] = [self.median, self.least, self.most].map(|value| value / scale);
         format!("{median:.digits$} ({least:.digits$}-{most:.digits$})")
     }
 }
 
-/// What the two CPUs are to each other at the moment. Virtual machines flip between these at their host's choice.
+/// Current relation of the two CPUs. The host of a virtual machine may change it at any time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CpuPlacement {
-    /// Cores of their own with a cache in common.
+    /// Separate cores with a common cache.
     SharedCache,
-    /// Cores without one.
+    /// Separate cores without a common cache.
     NoSharedCache,
     /// Two hardware threads of one core.
     SameCore,
@@ -73,14 +73,14 @@ impl CpuPlacement {
         }
     }
 
-    /// The regime that all looks around a measurement agree on; `None` if they do not, or if there are none.
+    /// Placement on which all samples around a measurement agree; `None` if they do not, or if there are none.
     pub(crate) fn of(looks: &[CpuSample], limits: &PlacementLatencies) -> Option<Self> {
         let first = Self::of_one(looks.first()?, limits);
         first.filter(|_| looks.iter().all(|cores| Self::of_one(cores, limits) == first))
     }
 }
 
-/// The least latencies of the regimes, one way between the CPUs.
+/// Minimum one-way latencies between the CPUs per placement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PlacementLatencies {
     pub(crate) near_ns: f64,
@@ -89,10 +89,10 @@ pub(crate) struct PlacementLatencies {
 
 /// Width of a bar of the histogram in nanoseconds.
 const BIN_NS: f64 = 10.0;
-/// Longest bar in characters.
+/// Maximum length of a bar in characters.
 const MAX_BAR_WIDTH: usize = 50;
 
-/// Latencies as bars, with the CPUs' slowing each other down, so that the limits can be judged.
+/// Histogram of latencies, with the mutual slowdown of the CPUs, for judging the limits.
 pub(crate) fn histogram(looks: &[CpuSample], limits: &PlacementLatencies) -> String {
     let mut bins: BTreeMap<(u64, Option<CpuPlacement>), Vec<f64>> = BTreeMap::new();
     for cores in looks.iter().filter(|cores| cores.one_way_ns.is_finite() && cores.one_way_ns >= 0.0) {
@@ -112,7 +112,7 @@ pub(crate) fn histogram(looks: &[CpuSample], limits: &PlacementLatencies) -> Str
         let from = bin as f64 * BIN_NS;
         let regime = regime.map_or("", CpuPlacement::name);
         let bar = "#".repeat((count * MAX_BAR_WIDTH).div_ceil(highest));
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{from:5.0} ns  {regime:8}  x{slowdown:.2}  {count:4}  {bar}");
     }
     text

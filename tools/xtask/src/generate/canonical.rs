@@ -1,14 +1,14 @@
-//! The canonical text: what the contract's checksum covers.
+//! Canonical text: the input of the contract's checksum.
 //!
-//! One line per item, in map order, each ended by one line feed; ASCII. Everything that software or bitstream could
-//! disagree on is in it (names, numbers, access kinds, reset values, bit positions, layouts); doc texts, comments and the
-//! YAML's own formatting are not.
+//! One line per item, in map order, each ended by one line feed; ASCII. It contains everything on which software and bitstream could
+//! disagree (names, numbers, access kinds, reset values, bit positions, layouts). It does not contain doc texts, comments and the YAML's
+//! own formatting.
 
 use std::fmt::Write as _;
 
 use super::contract::{Block, Contract, Layout, words};
 
-/// The canonical text of `contract`.
+/// Canonical text of `contract`.
 pub(super) fn text(contract: &Contract) -> String {
     let mut out = format!("contract {}.{}\n", contract.contract.major, contract.contract.minor);
     for c in &contract.constants {

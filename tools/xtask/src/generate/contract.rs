@@ -1,5 +1,5 @@
-//! The map as data, and the rules that it must keep. What a user's register map says too, its registers and the values of its enums, is
-//! read and checked by the same code (`fpga_register_map::schema`); the contract allows less of it.
+//! The map as data, and its rules. The parts that a user's register map also has, registers and enum values, are read and checked by the
+//! same code (`fpga_register_map::schema`); the contract permits less of it.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use fpga_register_map::RegisterFault;
 use fpga_register_map::schema::{Access, Field, Register, Variant};
 use serde::Deserialize;
 
-/// The whole of `map/ni.yaml`.
+/// Content of `map/ni.yaml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Contract {
@@ -179,7 +179,7 @@ impl Member {
     }
 }
 
-/// A rule that the map breaks.
+/// Rule that the map violates.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ContractError {
     #[error("{what} appears twice: give one of them another name or value")]
@@ -207,7 +207,7 @@ pub(crate) enum ContractError {
 }
 
 impl Contract {
-    /// The layout's members with those of the layouts it extends, in offset order.
+    /// Members of the layout and of the layouts it extends, in offset order.
     pub(super) fn members<'a>(&'a self, layout: &'a Layout) -> Vec<&'a Member> {
         let mut members = match self.parent(layout) {
             Some(parent) => self.members(parent),
@@ -218,7 +218,7 @@ impl Contract {
     }
 
     fn parent(&self, layout: &Layout) -> Option<&Layout> {
-        // Only earlier layouts count: a cycle is impossible.
+        // Only earlier layouts are permitted, so that a cycle is impossible.
         let own = self.layouts.iter().position(|other| other.name == layout.name)?;
         let name = layout.extends.as_ref()?;
         self.layouts.iter().take(own).find(|other| other.name == *name)
@@ -232,7 +232,7 @@ impl Contract {
     ///
     /// # Errors
     ///
-    /// The first broken rule, with the item that breaks it.
+    /// The first violated rule, with the item that violates it.
     pub(super) fn validate(&self) -> Result<(), ContractError> {
         let mut seen = BTreeSet::new();
         for constant in &self.constants {

@@ -1,12 +1,12 @@
-//! `cargo xtask generate`: one YAML file in, three committed files out.
+//! `cargo xtask generate`: generates three committed files from one YAML file.
 //!
 //! | File | Reader |
 //! |---|---|
 //! | `src/generated.rs` | the Rust packages |
 //! | `map/ni.md` | people |
-//! | `map/ni.canonical` | the checksum, and whoever builds a bitstream |
+//! | `map/ni.canonical` | the checksum, and builders of a bitstream |
 //!
-//! `--check` writes nothing and fails if a committed file differs from what would be written.
+//! `--check` writes nothing and fails if a committed file is out of date.
 
 mod canonical;
 mod contract;
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// Why the generator stopped.
+/// Reasons why the generator fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GenerateError {
     /// A file could not be read or written.
@@ -43,7 +43,7 @@ pub(crate) enum GenerateError {
     Stale { path: PathBuf },
 }
 
-/// One generated file: where it goes, relative to the workspace root, and what it holds.
+/// Generated file: path relative to the workspace root, and content.
 struct Output {
     path: &'static str,
     text: String,
@@ -55,7 +55,7 @@ const MAP: &str = "firmware-bindings/map/ni.yaml";
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GenerateError> {
     for output in outputs(root)? {
         let path = root.join(output.path);
-        // A file that is not there counts as different from anything.
+        // A missing file counts as different.
         let current = fs::read_to_string(&path).unwrap_or_default();
         if current == output.text {
             continue;

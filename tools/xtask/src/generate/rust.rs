@@ -1,7 +1,7 @@
-//! The Rust bindings: constants, and one statement per item of the map for the macros of `firmware-bindings/src/macros`.
+//! Rust bindings: constants, and one statement per item of the map for the macros of `firmware-bindings/src/macros`.
 //!
-//! The macros derive everything else. `rustfmt` does not format the arguments of macros, so the text is laid out here; the
-//! formatting check of the tree covers the rest.
+//! The macros derive everything else. `rustfmt` does not format the arguments of macros, so the text is laid out here; the formatting check
+//! of the tree covers the rest.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ macro_rules! out {
     }};
 }
 
-/// The bindings.
+/// Text of the bindings.
 pub(super) fn text(contract: &Contract, checksum: u32) -> String {
     let mut s = String::new();
     out!(
@@ -87,7 +87,7 @@ fn write_bitsets(s: &mut String, bitsets: &[Bitset]) {
     out!(s, "}}");
 }
 
-/// An empty line before every item but the first.
+/// Adds an empty line before every item but the first.
 fn separate(s: &mut String, index: usize) {
     if index > 0 {
         out!(s, "");
@@ -124,7 +124,7 @@ fn write_register(s: &mut String, register: &Register) {
         (_, count) => format!("{name}[{name}_COUNT = {count}]"),
     };
     let words: Vec<_> = words(register).into_iter().map(|word| word_text(register, word)).collect();
-    // The words of a pair or an array have a line each.
+    // Each word of a pair or an array is on a separate line.
     let (first, next) = if words.len() > 1 { ("\n            ", ",\n            ") } else { (" ", "") };
     let (access, words) = (register.access.name(), words.join(next));
     out!(s, "        /// {doc}");

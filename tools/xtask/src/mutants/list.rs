@@ -1,4 +1,4 @@
-//! Lists of mutants: the code's, as cargo-mutants prints them, and the committed samples.
+//! Lists of mutants: those of the code, as cargo-mutants prints them, and the committed samples.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 
 use super::MutantsError;
 
-/// A mutant of the present code.
+/// Mutant of the current code.
 #[derive(Debug, Clone)]
 pub(super) struct Mutant {
     pub(super) file: String,
-    /// As cargo-mutants names it, with line and column.
+    /// Name in cargo-mutants, with line and column.
     pub(super) name: String,
     key: Key,
 }
 
-/// What a mutant is called in a list. Lines and columns change with every edit; these change with the mutated code.
+/// Key of a mutant in a list. Lines and columns change with every edit; the key changes only with the mutated code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
-    /// The name without line and column.
+    /// Name without line and column.
     name: String,
-    /// Number among mutants of the same name, in order of their places; from 1.
+    /// Number among mutants of the same name, in order of position; from 1.
     number: usize,
 }
 
-/// A committed sample.
+/// Committed sample.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct List {
     pub(super) mutants: Vec<Listed>,
 }
 
-/// A mutant of a sample.
+/// Mutant of a sample.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Listed {
     mutant: String,
     #[serde(default = "one", skip_serializing_if = "is_one")]
     number: usize,
-    /// Why no test fails with it; without one the tests have to kill it.
+    /// Reason why no test fails with it; without a reason the tests have to kill it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) survives: Option<String>,
 }
@@ -53,7 +53,7 @@ const fn is_one(number: &usize) -> bool {
     *number == 1
 }
 
-/// What is read of the output of `cargo mutants --list --json`.
+/// Part of the output of `cargo mutants --list --json` that is used.
 #[derive(Deserialize)]
 struct Printed {
     file: String,
@@ -72,7 +72,7 @@ struct Place {
     column: u64,
 }
 
-/// The mutants in the output of `cargo mutants --list --json`.
+/// Parses the output of `cargo mutants --list --json`.
 pub(super) fn parse(json: &[u8]) -> Result<Vec<Mutant>, serde_json::Error> {
     let mut printed: Vec<Printed> = serde_json::from_slice(json)?;
     printed.sort_by(|a, b| {
@@ -95,7 +95,7 @@ pub(super) fn parse(json: &[u8]) -> Result<Vec<Mutant>, serde_json::Error> {
 }
 
 impl Mutant {
-    /// A regular expression that matches this mutant's name alone.
+    /// Regular expression that matches only this mutant's name.
     pub(super) fn pattern(&self) -> String {
         let mut pattern = String::from("^");
         for character in self.name.chars() {
@@ -108,7 +108,7 @@ impl Mutant {
         pattern
     }
 
-    /// Its rank in samples of `seed`: the same in every version of the code.
+    /// Rank in samples of `seed`: the same in every version of the code.
     fn rank(&self, seed: u64) -> u32 {
         crc32c::crc32c(format!("{seed} {} {}", self.key.number, self.key.name).as_bytes())
     }
@@ -130,7 +130,7 @@ impl List {
             .map_err(|source| MutantsError::File { path: path.to_owned(), source })
     }
 
-    /// `count` of the mutants that are `present`, chosen by `seed`, with the reasons that `old` has for them.
+    /// Selects `count` of the `present` mutants by `seed`, and keeps the reasons of `old`.
     pub(super) fn sample(present: &[Mutant], old: &Self, seed: u64, count: usize) -> Self {
         let mut chosen: Vec<&Mutant> = present.iter().collect();
         chosen.sort_by_key(|mutant| (mutant.rank(seed), &mutant.key));
@@ -145,7 +145,7 @@ impl List {
         Self { mutants: listed.collect() }
     }
 
-    /// The list's mutants in the present code, and the number of those that are gone from it.
+    /// Mutants of the list in the current code, and the number of those no longer in it.
     pub(super) fn find<'a>(&'a self, present: &'a [Mutant]) -> (Vec<(&'a Mutant, &'a Listed)>, usize) {
         let listed = self.by_key();
         let found: Vec<_> =

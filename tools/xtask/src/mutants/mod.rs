@@ -1,7 +1,7 @@
-//! `cargo xtask mutants`: mutation tests of the code that everything else relies on, by cargo-mutants.
+//! `cargo xtask mutants`: mutation tests of the most critical code, with cargo-mutants.
 //!
-//! A run of all mutants takes a day. What is tested is a sample whose list is committed (`tests/mutants`): later changes are held
-//! against the same mutants, and each that survives its tests has a reason in the list.
+//! A run of all mutants takes a day. The task tests a sample whose list is committed (`tests/mutants`): later changes are tested with the
+//! same mutants, and each mutant that survives its tests has a reason in the list.
 
 mod list;
 mod outcome;
@@ -70,18 +70,18 @@ impl Sample {
     }
 
     fn has(self, file: &str) -> bool {
-        // The generated code is written by `cargo xtask generate`, whose tests compare it with the contract.
+        // `cargo xtask generate` writes the generated code, and its tests compare it with the contract.
         self != Self::Codec || !file.ends_with("/generated.rs")
     }
 }
 
-/// What is built and run for each mutant.
+/// Parts that are built and run for each mutant.
 const TESTS: [&str; 2] = ["--lib", "--tests"];
 
-/// Why mutation tests did not pass.
+/// Reasons why mutation tests fail.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MutantsError {
-    /// No cargo-mutants.
+    /// cargo-mutants is missing.
     #[error("cargo-mutants is missing: cargo install --locked cargo-mutants")]
     Missing,
     /// cargo-mutants could not be started, or failed before it tested a mutant.
@@ -90,10 +90,10 @@ pub(crate) enum MutantsError {
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    /// A list or a result cannot be understood.
+    /// A list or a result cannot be parsed.
     #[error("{}: {reason}", path.display())]
     Malformed { path: PathBuf, reason: String },
-    /// The tests miss something, or a list is out of date.
+    /// The tests miss a mutant, or a list is out of date.
     #[error(
         "{0} mutants are not as their list says, see above: add a test that fails with the mutant, or a reason why none can"
     )]
@@ -141,7 +141,7 @@ fn present(root: &Path, sample: Sample) -> Result<Vec<Mutant>, MutantsError> {
     Ok(all.into_iter().filter(|mutant| sample.has(&mutant.file)).collect())
 }
 
-/// Tests the mutants of one list. Returns how many are not as it says.
+/// Tests the mutants of one list. Returns the number of differences from the list.
 fn test(
     root: &Path,
     sample: Sample,
@@ -174,11 +174,11 @@ fn test(
     for (mutant, _) in &found {
         command.args(["--re", &mutant.pattern()]);
     }
-    // cargo-mutants 27.1 tests all its mutants that delete a field, whatever --re says: in these files at least.
+    // cargo-mutants 27.1 tests all its mutants that delete a field, regardless of --re; --file limits them to these files.
     let files: BTreeSet<&str> = found.iter().map(|(mutant, _)| mutant.file.as_str()).collect();
     command.args(files.into_iter().flat_map(|file| ["--file", file]));
     command.arg("--").args(TESTS);
-    // Its status says that mutants survived. Which of them may is decided here.
+    // Its status shows that mutants survived. This program decides which of them may.
     let status = command.status().map_err(|error| failure("cargo mutants", &error.to_string()))?;
     let outcomes = Outcomes::read(&out.join("mutants.out/outcomes.json"))?;
     if outcomes.is_empty() && !status.success() {
@@ -187,7 +187,7 @@ fn test(
     Ok(report(sample, &found, &outcomes))
 }
 
-/// Prints what survived, and how many were killed.
+/// Prints the survivors, and the number of killed mutants. Returns the number of differences.
 fn report(sample: Sample, found: &[(&Mutant, &Listed)], outcomes: &Outcomes) -> usize {
     let mut differ = 0;
     for (mutant, listed) in found {

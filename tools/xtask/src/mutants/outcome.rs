@@ -1,4 +1,4 @@
-//! What cargo-mutants found out.
+//! Results of cargo-mutants.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::MutantsError;
 
-/// Outcomes by the mutants' names.
+/// Outcomes by mutant name.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes(HashMap<String, Summary>);
 
@@ -33,7 +33,7 @@ struct Entry {
     summary: Summary,
 }
 
-/// The unmutated code is a scenario, too.
+/// Scenario of an outcome; the unmutated code is a scenario, too.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Scenario {
@@ -66,7 +66,7 @@ impl Outcomes {
         self.0.is_empty()
     }
 
-    /// Whether a mutant passes all tests; `None` if it was not tested or does not compile.
+    /// Returns whether a mutant passes all tests; `None` if it was not tested or does not compile.
     pub(super) fn survived(&self, name: &str) -> Option<bool> {
         match self.0.get(name)? {
             Summary::MissedMutant => Some(true),

@@ -1,5 +1,5 @@
-//! Frame streams between the namespaces: a publisher in one, two subscribers in the other, each with a card of its own process. Every frame
-//! that was published is read or counted as missing, to the frame, whatever the kernel drops.
+//! Frame streams between the namespaces: a publisher in one, two subscribers in the other, each with the card of its own process. Every
+//! published frame is either read or counted as missing, regardless of dropped packets.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,10 +11,10 @@ use super::{NETWORK, Namespace, NetnsError, PORT};
 use crate::child::{ChildGuard, output};
 
 const LISTEN: u16 = 7400;
-/// How long a subscriber may take to end after its publisher.
+/// Timeout for a subscriber to end after its publisher.
 const END: Duration = Duration::from_secs(60);
 
-/// What `stream publish --json` says that is wanted here.
+/// Fields of `stream publish --json` that are used.
 #[derive(Debug, Deserialize)]
 struct Published {
     published: u64,
@@ -31,7 +31,7 @@ struct Sent {
     gone: Option<String>,
 }
 
-/// What `stream subscribe --json` says that is wanted here.
+/// Fields of `stream subscribe --json` that are used.
 #[derive(Debug, Deserialize)]
 struct Seen {
     node: u32,
@@ -51,7 +51,7 @@ struct Stream {
     frames: u64,
     bytes: u64,
     rate: Option<u32>,
-    /// What the second subscriber takes for each frame.
+    /// Processing time per frame of the second subscriber.
     delay: Option<&'static str>,
 }
 
@@ -108,7 +108,7 @@ fn seen(mut subscriber: ChildGuard) -> Result<Seen, NetnsError> {
     let status = subscriber.wait(END)?;
     let mut text = String::new();
     if let Some(mut stdout) = subscriber.parts().stdout.take() {
-        // What cannot be read is no report.
+        // Unreadable output counts as no report.
         let _ = stdout.read_to_string(&mut text);
     }
     if !status.is_some_and(|status| status.success()) {
@@ -121,7 +121,7 @@ fn seen(mut subscriber: ChildGuard) -> Result<Seen, NetnsError> {
         .map_err(|source| NetnsError::Unreadable { program: "fpgactl stream subscribe", source })
 }
 
-/// Runs the streams; what was wrong is returned, in words.
+/// Runs the streams. Returns the errors in words.
 pub(super) fn run(program: &Path, ends: &[Namespace; 2]) -> Result<Vec<String>, NetnsError> {
     let [a, b] = ends;
     let mut complaints = Vec::new();
@@ -155,7 +155,7 @@ pub(super) fn run(program: &Path, ends: &[Namespace; 2]) -> Result<Vec<String>, 
             if (seen.checked, seen.damaged, seen.faults) != (seen.frames, 0, 0) {
                 complaints.push(format!("frames are damaged: {seen:?}"));
             }
-            // A transfer may fail for want of the last answer, and have arrived.
+            // A transfer may fail because its last answer was lost, and have arrived.
             if seen.frames < sent.arrived || seen.missed < sent.skipped || sent.gone.is_some() {
                 complaints.push(format!("the two sides count differently: {sent:?}, {seen:?}"));
             }

@@ -1,4 +1,4 @@
-//! The package is installed below a scratch directory, tried there, removed and purged.
+//! Installs the package below a scratch directory, tries it there, removes and purges it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,15 +10,14 @@ use super::{PackageError, at, cargo};
 use crate::child::{ToolError, on_path, output};
 use crate::manual;
 
-/// Installs `package` below `root` and tries everything that is in it, as far as this machine has what it takes; what it has not, is
-/// said.
+/// Installs `package` below `root` and tests everything in it as far as this machine permits; skipped parts are reported.
 pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     let database = root.join("var/lib/dpkg");
     for directory in ["updates", "info"] {
         fs::create_dir_all(database.join(directory)).map_err(at(&database))?;
     }
     fs::write(database.join("status"), "").map_err(at(&database))?;
-    // The scratch root has no C library for dpkg to find, and no shell: what is tried runs with this machine's.
+    // The scratch root has no C library for dpkg to find, and no shell: the tests use those of this machine.
     let dpkg = |words: &[&str]| -> Result<String, ToolError> {
         output(
             Command::new("dpkg")
@@ -38,7 +37,7 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     documents(&root.join(DOCUMENTS))?;
     samples(&root.join("usr/bin/fpgactl"), &root.join(DOCUMENTS))?;
     scripts(&database.join("info"), root)?;
-    // What the administrator and the program have made since.
+    // Files that the administrator and the program have created since.
     let enabled = root.join(ENABLED);
     fs::create_dir_all(enabled.parent().unwrap_or(root)).map_err(at(&enabled))?;
     symlink("/lib/systemd/system/fpgactl-bind@.service", &enabled).map_err(at(&enabled))?;
@@ -77,10 +76,10 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     Ok(())
 }
 
-/// What `systemctl enable fpgactl-bind@0000:65:00.0` makes.
+/// Link that `systemctl enable fpgactl-bind@0000:65:00.0` creates.
 const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/fpgactl-bind@0000:65:00.0.service";
 
-/// An editor can read it.
+/// Checks that an editor can read a schema.
 fn schema(title: &str, path: &Path) -> Result<(), PackageError> {
     let text = fs::read_to_string(path).map_err(at(path))?;
     let schema: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -90,7 +89,7 @@ fn schema(title: &str, path: &Path) -> Result<(), PackageError> {
     Err(PackageError::Wrong(format!("{} is not the schema \"{title}\"", path.display())))
 }
 
-/// The installed program takes every installed sample.
+/// Checks that the installed program accepts every installed sample.
 fn samples(program: &Path, documents: &Path) -> Result<(), PackageError> {
     for folder in SAMPLES {
         let whole = documents.join(folder);
@@ -115,7 +114,7 @@ fn samples(program: &Path, documents: &Path) -> Result<(), PackageError> {
     Ok(())
 }
 
-/// Every link of the manual leads to what was installed with it, and the map that its examples are about can be used.
+/// Checks that every link of the manual leads to an installed file, and that the map of its examples is usable.
 fn documents(folder: &Path) -> Result<(), PackageError> {
     let lost = manual::lost(folder)?;
     if !lost.is_empty() {
@@ -129,8 +128,8 @@ fn documents(folder: &Path) -> Result<(), PackageError> {
     Ok(())
 }
 
-/// The scripts ask the system for what they should, and for nothing at the wrong time; with a stranger in the place of `systemctl`, and on a
-/// system that runs systemd.
+/// Checks that the scripts make the right requests to the system at the right times; with a substitute for `systemctl`, and on a system
+/// that runs systemd.
 fn scripts(info: &Path, scratch: &Path) -> Result<(), PackageError> {
     let tools = scratch.join("tools");
     let run = scratch.join("running");
@@ -155,7 +154,7 @@ fn scripts(info: &Path, scratch: &Path) -> Result<(), PackageError> {
     for (script, words, to, expected) in [
         ("prerm", &["remove"][..], "", "stop fpgactl-bind@*.service\n"),
         ("prerm", &["upgrade", "9.9.9"], "", ""),
-        // Below another root nothing of this machine is meant.
+        // Below another root, this machine must not be affected.
         ("prerm", &["remove"], &elsewhere, ""),
         ("postrm", &["remove"], "", "daemon-reload\n"),
         ("postrm", &["upgrade", "9.9.9"], "", ""),
@@ -171,7 +170,7 @@ fn scripts(info: &Path, scratch: &Path) -> Result<(), PackageError> {
     Ok(())
 }
 
-/// `cargo install` from the working tree.
+/// Checks `cargo install` from the working tree.
 pub(super) fn cargo_install(root: &Path, scratch: &Path) -> Result<(), PackageError> {
     let to = scratch.display().to_string();
     cargo(root, &["install", "--quiet", "--locked", "--path", "tools/fpgactl", "--root", &to, "--no-track"])?;
@@ -180,7 +179,7 @@ pub(super) fn cargo_install(root: &Path, scratch: &Path) -> Result<(), PackageEr
     Ok(())
 }
 
-/// It runs, and does what it is for.
+/// Checks that the program runs and works.
 fn program(program: &Path) -> Result<(), PackageError> {
     let version = output(Command::new(program).arg("--version"))?;
     if version.trim() != format!("fpgactl {}", env!("CARGO_PKG_VERSION")) {
@@ -195,7 +194,7 @@ fn program(program: &Path) -> Result<(), PackageError> {
     Ok(())
 }
 
-/// A page for each command, and each of them can be read.
+/// Checks that there is a readable manual page for each command.
 fn pages(directory: &Path) -> Result<(), PackageError> {
     let pages: Vec<_> =
         fs::read_dir(directory).map_err(at(directory))?.flatten().map(|page| page.path()).collect();
@@ -227,14 +226,14 @@ fn completions(root: &Path) -> Result<(), PackageError> {
     Ok(())
 }
 
-/// The unit that binds at boot.
+/// Checks the systemd unit that binds at boot.
 fn unit(root: &Path) -> Result<(), PackageError> {
     if on_path("systemd-analyze").is_none() {
         println!("package: the unit is not verified: systemd-analyze is not there");
         return Ok(());
     }
-    // The template, under its own name: systemd 252 does not find an instance's. Its program is where the package has put it, which
-    // only below this root is so.
+    // The template, under its own name: systemd 252 does not find that of an instance. Its program is the one that the package installed
+    // below this root.
     let installed = root.join("lib/systemd/system/fpgactl-bind@.service");
     let text = fs::read_to_string(&installed).map_err(at(&installed))?;
     let here = root.join("fpgactl-bind@.service");
@@ -244,10 +243,10 @@ fn unit(root: &Path) -> Result<(), PackageError> {
     fs::remove_file(&here).map_err(at(&here))
 }
 
-/// The rule that gives cards to the group.
+/// Checks the udev rule that gives cards to the group.
 fn rules(root: &Path) -> Result<(), PackageError> {
     let rules = root.join("lib/udev/rules.d/60-fpgactl.rules");
-    // `verify` came with systemd 254.
+    // `verify` was added in systemd 254.
     let knows = on_path("udevadm").is_some()
         && output(Command::new("udevadm").args(["verify", "--help"]))
             .is_ok_and(|help| help.contains("verify"));

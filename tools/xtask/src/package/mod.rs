@@ -1,8 +1,8 @@
-//! `cargo xtask package`: a Debian package of `fpgactl`, installed and tried before anybody gets it.
+//! `cargo xtask package`: builds a Debian package of `fpgactl`, installs it and tests it before a release.
 //!
-//! The package is a directory in the end: program, manual pages and completions as the program writes them, and the files of
-//! `tools/fpgactl/packaging`. `dpkg-deb`, which every Debian has, makes a package of it; a builder of its own would have to be built
-//! first, which takes longer than all of this together.
+//! The package is built from a directory: program, manual pages and completions as the program writes them, and the files of
+//! `tools/fpgactl/packaging`. `dpkg-deb`, which every Debian has, packs it. A separate package builder would have to be built first, which
+//! takes longer than the whole task.
 
 mod check;
 mod stage;
@@ -27,34 +27,34 @@ pub(crate) struct Options {
     no_check: bool,
 }
 
-/// Why there is no package, or why it is no good.
+/// Reasons why there is no package, or why it is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackageError {
-    /// This machine cannot do it.
+    /// A program is missing on this machine.
     #[error("{program} is not there: apt-get install {package}")]
     MissingProgram { program: &'static str, package: &'static str },
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The manual.
+    /// The manual could not be read.
     #[error(transparent)]
     Manual(#[from] ManualError),
-    /// A file of the package.
+    /// A file of the package could not be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    /// What was installed is not as it should be.
+    /// The installed files are wrong.
     #[error("{0}")]
     Wrong(String),
 }
 
 impl PackageError {
     pub(crate) const fn exit_status(&self) -> u8 {
-        // As of the virtual machines: neither good nor bad.
+        // The exit status of a skipped task, as for the virtual machines.
         if matches!(self, Self::MissingProgram { .. }) { 3 } else { 1 }
     }
 }
 
-/// What can go wrong with a file.
+/// Adds the path to an error of the file system.
 fn at(path: &Path) -> impl FnOnce(std::io::Error) -> PackageError + '_ {
     move |source| PackageError::File { path: path.to_owned(), source }
 }

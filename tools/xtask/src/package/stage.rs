@@ -1,4 +1,4 @@
-//! The tree of files that becomes a package.
+//! Tree of files that becomes a package.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use super::{PackageError, at};
 use crate::child::output;
 use crate::manual;
 
-/// Files of `tools/fpgactl/packaging`, and where they go. `/etc` is the administrator's: files there are kept as he has changed them.
+/// Files of `tools/fpgactl/packaging`, and their destinations. `/etc` belongs to the administrator: changed files there are kept.
 const FILES: &[(&str, &str)] = &[
     ("fpgactl-bind@.service", "lib/systemd/system/fpgactl-bind@.service"),
     ("60-fpgactl.rules", "lib/udev/rules.d/60-fpgactl.rules"),
@@ -18,9 +18,9 @@ const FILES: &[(&str, &str)] = &[
     ("fpgactl.limits.conf", CONFIGURATION),
     ("copyright", "usr/share/doc/fpgactl/copyright"),
 ];
-/// What dpkg runs; each says when.
+/// Scripts that dpkg runs; each states when.
 const SCRIPTS: &[&str] = &["postinst", "prerm", "postrm"];
-/// The schemas of files, for editors: their titles, where they lie, and where they go.
+/// Schemas of files, for editors: title, source, and destination.
 pub(super) const SCHEMAS: &[(&str, &str, &str)] = &[
     ("Register map", "registers/map/register-map.schema.json", "usr/share/fpgactl/register-map.schema.json"),
     (
@@ -29,24 +29,24 @@ pub(super) const SCHEMAS: &[(&str, &str, &str)] = &[
         "usr/share/fpgactl/scenario.schema.json",
     ),
 ];
-/// Folders of sample files, which are installed whole beside the manual.
+/// Folders of sample files, which are installed completely beside the manual.
 pub(super) const SAMPLES: &[&str] = &["examples/scenarios", "examples/maps", "examples/cards"];
-/// Where the manual is put, and what it links to.
+/// Destination of the manual, and of the files it links to.
 pub(super) const DOCUMENTS: &str = "usr/share/doc/fpgactl";
-/// The one file below `/etc`.
+/// The only file below `/etc`.
 pub(super) const CONFIGURATION: &str = "etc/security/limits.d/fpgactl.conf";
-/// Shells, and where each looks for completions.
+/// Shells, and the path of the completions of each.
 pub(super) const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "usr/share/bash-completion/completions/fpgactl"),
     ("zsh", "usr/share/zsh/vendor-completions/_fpgactl"),
     ("fish", "usr/share/fish/vendor_completions.d/fpgactl.fish"),
 ];
 
-/// Puts the package of `program` together in `stage`, and writes it to `out`.
+/// Assembles the package of `program` in `stage`, and writes it to `out`.
 pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Result<PathBuf, PackageError> {
     let installed = stage.join("usr/bin/fpgactl");
     copy(program, &installed, 0o755)?;
-    // Lines of the source in messages of a panic do without them; the package is a tenth.
+    // Line numbers in panic messages do not need debug information; the package is a tenth of the size without it.
     output(Command::new("strip").arg("--strip-debug").arg(&installed))?;
     for (name, to) in FILES {
         copy(&root.join("tools/fpgactl/packaging").join(name), &stage.join(to), 0o644)?;
@@ -59,7 +59,7 @@ pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Re
         copy(&root.join(&path), &documents.join(&path), 0o644)?;
     }
     copy(&root.join("CHANGELOG.md"), &documents.join("changelog"), 0o644)?;
-    // What the manual links to comes along, in the folders where it lies: no link leads out of it.
+    // Files that the manual links to are installed in the same folders: no link leads out of it.
     for path in manual::reached(root)? {
         copy(&root.join(&path), &documents.join(&path), 0o644)?;
     }
@@ -69,7 +69,7 @@ pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Re
     }
     let pages = stage.join("usr/share/man/man1");
     output(Command::new(&installed).arg("man").arg("--out").arg(&pages))?;
-    // Debian Policy 12.1 and 12.7: compressed as well as can be, without a time.
+    // Debian Policy 12.1 and 12.7: maximum compression, without a timestamp.
     let mut compress = vec![documents.join("changelog")];
     compress.extend(fs::read_dir(&pages).map_err(at(&pages))?.flatten().map(|entry| entry.path()));
     output(Command::new("gzip").args(["-9", "--no-name"]).args(&compress))?;
@@ -80,7 +80,7 @@ pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Re
     Ok(package)
 }
 
-/// Every sample file, from the root of the repository.
+/// All sample files, relative to the root of the repository.
 pub(super) fn samples(root: &Path) -> Result<Vec<PathBuf>, PackageError> {
     let mut found = Vec::new();
     for folder in SAMPLES {
@@ -92,10 +92,10 @@ pub(super) fn samples(root: &Path) -> Result<Vec<PathBuf>, PackageError> {
     Ok(found)
 }
 
-/// What dpkg has to know.
+/// Control file for dpkg.
 fn control(root: &Path, stage: &Path, installed: &Path) -> Result<(), PackageError> {
     let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
-    // dpkg-shlibdeps wants a source package's directory around it.
+    // dpkg-shlibdeps requires the directory of a source package.
     let source = stage.with_file_name("source");
     write(&source.join("debian/control"), "Source: fpgactl\n\nPackage: fpgactl\nArchitecture: any\n")?;
     let libraries = output(

@@ -1,4 +1,4 @@
-//! The conformance suite by the doors of a process on this machine: the columns beside those of the guests.
+//! Conformance suite on the backends of a process on this machine: the columns beside those of the guests.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::report::{Cost, GuestReport, Row, Status};
 use crate::child::tail;
 
-/// A line of the program: one case by one door.
+/// Line of the program: one case on one backend.
 #[derive(Debug, Deserialize)]
 struct CaseLine {
     backend: String,
@@ -21,17 +21,17 @@ struct CaseLine {
     costs: Vec<Cost>,
 }
 
-/// The doors that the program `conformance` has to the simulated card inside it.
+/// Backends on which the program `conformance` reaches the simulated card inside it.
 pub(crate) const NAMES: [&str; 3] = ["threaded", "vfio-user", "inline"];
 
-/// Runs the program by one of its doors.
+/// Runs the program on one of its backends.
 pub(crate) fn run(program: &Path, door: &str) -> GuestReport {
     let mut command = Command::new(program);
     command.args(["--card", "mock", "--json", "--backend", door]);
     match command.stdin(Stdio::null()).output() {
         Ok(ran) => {
             let said = String::from_utf8_lossy(&ran.stderr);
-            // Failed cases are told by their names.
+            // Failed cases are reported by name.
             let ended = matches!(ran.status.code(), Some(0 | 1));
             let error = (!ended).then(|| format!("{}: {}", ran.status, tail(&said, 15)));
             read(door, &String::from_utf8_lossy(&ran.stdout), error)
@@ -47,7 +47,7 @@ fn read(door: &str, stdout: &str, mut error: Option<String>) -> GuestReport {
             Ok(line) if line.backend == door => {
                 report.seconds += line.seconds;
                 report.rows.push(Row {
-                    // As the step of that name has it in a guest.
+                    // Same name as the step in a guest.
                     name: format!("conformance: {}", line.name),
                     status: line.status,
                     seconds: line.seconds,

@@ -1,33 +1,33 @@
-//! What is fetched or built once: every entry is made under another name and renamed when it is whole, so that one that is
-//! there is complete, however the run that made it ended.
+//! Cache of files that are fetched or built once. Every entry is created under another name and renamed when it is complete, so that an
+//! existing entry is complete, however the run that created it ended.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// File in every entry that says what it is.
+/// File in every entry that describes it.
 const VERSION: &str = "VERSION";
-/// Names the folder instead of `target/vm-cache`.
+/// Environment variable for a folder other than `target/vm-cache`.
 pub(crate) const VARIABLE: &str = "FPGA_VM_CACHE";
 
-/// Why the cache cannot be used.
+/// Reasons why the cache cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CacheError {
     /// A file could not be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    /// Somebody else is making entries.
+    /// Another process is creating entries.
     #[error("another run uses {}: wait for its end, or set {VARIABLE} to another folder", .0.display())]
     InUse(PathBuf),
 }
 
-/// Turns an error of the file system into one that names the file.
+/// Adds the file name to an error of the file system.
 pub(crate) fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CacheError {
     let path = path.to_path_buf();
     move |source| CacheError::File { what, path, source }
 }
 
-/// The folder; locked against a second run as long as this lives.
+/// Cache folder, locked against a second run for the lifetime of this value.
 #[derive(Debug)]
 pub(crate) struct Cache {
     folder: PathBuf,
@@ -35,17 +35,17 @@ pub(crate) struct Cache {
     _lock: File,
 }
 
-/// An entry that is there.
+/// Existing entry.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// Its folder.
+    /// Folder of the entry.
     pub(crate) folder: PathBuf,
-    /// What it is, in one line.
+    /// Description in one line.
     pub(crate) version: String,
 }
 
 impl Cache {
-    /// Opens the folder, which is made if it is not there.
+    /// Opens the folder, which is created if necessary.
     pub(crate) fn open(folder: &Path) -> Result<Self, CacheError> {
         fs::create_dir_all(folder).map_err(at("make", folder))?;
         // Programs are started from here with other working folders.
@@ -59,19 +59,19 @@ impl Cache {
         }
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// An entry, if it is there and whole.
+    /// Entry, if it exists and is complete.
     pub(crate) fn get(&self, name: &str) -> Option<Entry> {
         let folder = self.folder.join(name);
         let version = fs::read_to_string(folder.join(VERSION)).ok()?;
         Some(Entry { folder, version: version.trim().to_owned() })
     }
 
-    /// An entry; if it is not there, `make` fills a folder with it and returns what it is, in one line.
+    /// Entry; if it does not exist, `make` fills a folder with its content and returns its description in one line.
     pub(crate) fn entry<E: From<CacheError>>(
         &self,
         name: &str,
@@ -94,7 +94,7 @@ impl Cache {
     }
 }
 
-/// Removes a folder with all that is in it, if it is there.
+/// Removes a folder with its content, if it exists.
 pub(crate) fn remove(folder: &Path) -> Result<(), CacheError> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at("remove", folder)(error)),
@@ -131,7 +131,7 @@ mod tests {
             Err(CacheError::InUse(partial.to_path_buf()))
         });
         assert!(broken.is_err() && cache.get("kernel").is_none());
-        // An entry without its note is not whole either.
+        // An entry without its description is not complete either.
         fs::create_dir(cache.folder().join("kernel")).unwrap();
         let made = cache.entry("kernel", fill).unwrap();
         assert!(made.folder.join("kernel").is_file() && !made.folder.join("half").exists());

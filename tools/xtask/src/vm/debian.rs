@@ -1,5 +1,5 @@
-//! Packages of a Debian release other than this machine's, without installing anything: a private package database, whose
-//! mirror is the one this machine uses, and packages unpacked into a folder. No privileges are needed.
+//! Packages of a Debian release other than this machine's, without installing anything: a private package database, whose mirror is the one
+//! this machine uses, and packages unpacked into a folder. No privileges are needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use std::process::Command;
 use super::cache::{Cache, CacheError, at};
 use crate::child::{ToolError, output};
 
-/// The release whose kernels and C library the guests use.
+/// Release whose kernels and C library the guests use.
 const RELEASE: &str = "trixie";
-/// Where it gets newer versions of some programs.
+/// Source of newer versions of some programs.
 const BACKPORTS: &str = "trixie-backports";
-/// Names the mirror on a machine whose own configuration does not.
+/// Environment variable with the mirror, for a machine whose own configuration has none.
 pub(crate) const MIRROR: &str = "FPGA_VM_MIRROR";
 /// Keys of Debian's archive, from the package debian-archive-keyring.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Why packages could not be had.
+/// Reasons why packages are not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DebianError {
     /// A program failed.
@@ -26,7 +26,7 @@ pub(crate) enum DebianError {
     /// The cache could not be written.
     #[error(transparent)]
     Cache(#[from] CacheError),
-    /// The lists of packages could not be fetched.
+    /// The package lists could not be fetched.
     #[error(
         "Debian's packages are out of reach ({0}). They are needed once: give this machine a network, or copy target/vm-cache from a machine that has run this"
     )]
@@ -39,7 +39,7 @@ pub(crate) enum DebianError {
     Package { package: String, problem: String },
 }
 
-/// The packages of the release; nothing is fetched before the first use.
+/// Packages of the release; nothing is fetched before the first use.
 #[derive(Debug)]
 pub(crate) struct Packages {
     folder: PathBuf,
@@ -47,19 +47,19 @@ pub(crate) struct Packages {
 }
 
 impl Packages {
-    /// Packages with a database in the cache.
+    /// Creates the packages with a database in the cache.
     pub(crate) fn new(cache: &Cache) -> Self {
         Self { folder: cache.folder().join("packages"), ready: false }
     }
 
     fn tool(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        // Messages are shown to people, and some answers are read: in one language.
+        // Messages are shown to people, and some answers are parsed: one fixed language.
         command.env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C");
         command
     }
 
-    /// Makes the database and fetches the lists.
+    /// Creates the database and fetches the lists.
     fn prepare(&mut self) -> Result<(), DebianError> {
         if self.ready {
             return Ok(());
@@ -73,7 +73,7 @@ impl Packages {
             fs::write(&path, text).map_err(at("write", &path))
         };
         let mirror = mirror()?;
-        // An empty status: nothing is installed, so that an installation's downloads are all that a program needs.
+        // An empty status: nothing is installed, so that an installation's downloads are complete for a program.
         write("status", "")?;
         write("sources.list", &sources(&mirror))?;
         write("apt.conf", &configuration(&self.folder))?;
@@ -87,7 +87,7 @@ impl Packages {
         Ok(())
     }
 
-    /// Unpacks a program from the release's backports with everything that it needs below `root`; returns its version.
+    /// Unpacks a program from the release's backports with all its dependencies below `root`. Returns its version.
     pub(crate) fn unpack_program(&mut self, package: &str, root: &Path) -> Result<String, DebianError> {
         self.prepare()?;
         output(
@@ -111,7 +111,7 @@ impl Packages {
         })
     }
 
-    /// Unpacks one package of the release, without what it depends on, below `root`; returns its version.
+    /// Unpacks one package of the release, without its dependencies, below `root`. Returns its version.
     pub(crate) fn unpack(&mut self, package: &str, root: &Path) -> Result<String, DebianError> {
         self.prepare()?;
         let from = self.folder.join("archives").join("one");
@@ -134,12 +134,12 @@ impl Packages {
         })
     }
 
-    /// The package that a package without content stands for: the kernel behind `linux-image-amd64`.
+    /// Package that a metapackage depends on: the kernel behind `linux-image-amd64`.
     pub(crate) fn behind(&mut self, package: &str) -> Result<String, DebianError> {
         self.prepare()?;
         let shown = output(
             self.tool("apt-cache")
-                // The release's own, not what its backports put in its place.
+                // The version of the release itself, not that of its backports.
                 .args(["show", "--no-all-versions", &format!("{package}/{RELEASE}")]),
         )?;
         first_dependency(&shown).ok_or_else(|| DebianError::Package {
@@ -167,12 +167,12 @@ fn packages_in(folder: &Path) -> Result<Vec<PathBuf>, CacheError> {
     Ok(files)
 }
 
-/// The version in the name of a package's file, `NAME_VERSION_ARCHITECTURE.deb`, where a colon is written `%3a`.
+/// Version in the name of a package's file, `NAME_VERSION_ARCHITECTURE.deb`, where a colon is written `%3a`.
 fn version_in(file: &str) -> String {
     file.split('_').nth(1).unwrap_or("unknown").replace("%3a", ":")
 }
 
-/// The first package of the `Depends` line in what `apt-cache show` prints.
+/// First package of the `Depends` line in the output of `apt-cache show`.
 fn first_dependency(shown: &str) -> Option<String> {
     let line = shown.lines().find_map(|line| line.strip_prefix("Depends:"))?;
     let name = line.split([',', '(', '|']).next()?.trim();
@@ -187,7 +187,7 @@ fn sources(mirror: &str) -> String {
 
 fn configuration(folder: &Path) -> String {
     let folder = folder.display();
-    // Paths that do not end in a slash are files.
+    // Paths without a trailing slash are files.
     format!(
         r#"Dir::State "{folder}";
 Dir::State::lists "{folder}/lists";
@@ -213,7 +213,7 @@ Debug::NoLocking "true";
     )
 }
 
-/// The mirror that this machine gets Debian's packages from.
+/// Mirror from which this machine gets Debian's packages.
 fn mirror() -> Result<String, DebianError> {
     if let Ok(mirror) = std::env::var(MIRROR)
         && !mirror.trim().is_empty()
@@ -229,12 +229,12 @@ fn mirror() -> Result<String, DebianError> {
     choose_mirror(&listed).ok_or(DebianError::NoMirror)
 }
 
-/// The first source that is an archive of whole releases: `URI RELEASE COMPONENT` on each line.
+/// First source that is an archive of whole releases: `URI RELEASE COMPONENT` on each line.
 fn choose_mirror(listed: &str) -> Option<String> {
     listed.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         let (address, release, component) = (words.next()?, words.next()?, words.next()?);
-        // Security updates and other programs' archives have no releases; a backport's archive is the release's.
+        // Security updates and third-party archives do not contain whole releases; the archive of backports is that of the release.
         let whole = address.trim_end_matches('/').ends_with("/debian");
         (whole && component == "main" && !release.ends_with("-security")).then(|| address.to_owned())
     })

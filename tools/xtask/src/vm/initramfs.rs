@@ -1,4 +1,4 @@
-//! The guest's first and only file system.
+//! The guest's initial and only file system.
 
 use std::fs;
 use std::io::{self, Cursor};
@@ -20,10 +20,10 @@ const SCRIPTS: [(&str, &str); 4] = [
     ("kill-test", include_str!("../../vm/kill.sh")),
     ("poll-transfers", include_str!("../../vm/poll.sh")),
 ];
-/// Modules of a kernel that has VFIO as modules.
+/// Modules for a kernel that builds VFIO as modules.
 const MODULES: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
 
-/// Why there is no file system.
+/// Reasons why there is no file system.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InitramfsError {
     /// A file could not be read.
@@ -37,34 +37,34 @@ pub(crate) enum InitramfsError {
     Archive(#[from] io::Error),
 }
 
-/// The members of the archive that the kernel unpacks. All belong to root and have no date: the same members give the same bytes.
+/// Members of the archive that the kernel unpacks. All belong to root and have no date: the same members give the same bytes.
 #[derive(Default)]
 struct Members(Vec<(NewcBuilder, Cursor<Vec<u8>>)>);
 
 impl Members {
-    /// A directory, which must precede its files.
+    /// Adds a directory, which must precede its files.
     fn directory(&mut self, path: &str) {
         let member = NewcBuilder::new(path).mode(0o755).set_mode_file_type(ModeFileType::Directory);
         self.0.push((member, Cursor::default()));
     }
 
-    /// A file with its permission bits.
+    /// Adds a file with its permission bits.
     fn file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) {
         let member = NewcBuilder::new(path).mode(mode).set_mode_file_type(ModeFileType::Regular);
         self.0.push((member, Cursor::new(content.into())));
     }
 }
 
-/// What goes into every guest.
+/// Content of every guest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Contents<'a> {
-    /// A static busybox.
+    /// Static busybox.
     pub(crate) busybox: &'a Path,
-    /// Our static programs.
+    /// Static programs of this project.
     pub(crate) programs: &'a [std::path::PathBuf],
 }
 
-/// Builds it.
+/// Builds the file system.
 pub(crate) fn build(
     contents: Contents<'_>,
     kernel: &Bootable,
@@ -107,7 +107,7 @@ pub(crate) fn build(
     Ok(write_cpio(archive.0.into_iter(), Vec::new())?)
 }
 
-/// Where devices are (CARD, or CARD0, CARD1 ...), and what the guest sets.
+/// Addresses of devices (CARD, or CARD0, CARD1 ...), and the environment of the guest.
 fn environment(job: &Job, addresses: &[Address]) -> String {
     let mut text = String::new();
     let mut export = |name: &str, value: &str| {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::vm::plan::Plan;
 
-    /// What a shell says to a script that it only reads.
+    /// Messages of a shell that only parses a script.
     fn complaints(script: &str) -> String {
         let mut shell =
             Command::new("sh").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! The guests' kernels: Debian's, as users have it, and one built for what Debian's leaves out.
+//! Kernels of the guests: Debian's, as users have it, and one built for features that Debian's leaves out.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::cache::{Cache, CacheError, Entry, at};
 use super::debian::{DebianError, Packages};
 use crate::child::{ToolError, output};
 
-/// What the built kernel's configuration adds to the smallest one.
+/// Additions of the built kernel's configuration to the smallest one.
 const FRAGMENT: &str = include_str!("../../vm/kernel.config");
 
 /// Which kernel a guest runs.
@@ -24,7 +24,7 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// Its name in the table and in the cache.
+    /// Name in the table and in the cache.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Stock => "stock",
@@ -33,38 +33,38 @@ impl Kernel {
     }
 }
 
-/// Why there is no kernel.
+/// Reasons why there is no kernel.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KernelError {
-    /// No packages.
+    /// Packages are not available.
     #[error(transparent)]
     Debian(#[from] DebianError),
-    /// No cache.
+    /// The cache cannot be used.
     #[error(transparent)]
     Cache(#[from] CacheError),
     /// A build step failed.
     #[error("the guest's kernel could not be built: {0}")]
     Build(#[from] ToolError),
-    /// A configuration that this kernel does not know or cannot have.
+    /// The configuration contains options that this kernel does not know or cannot have.
     #[error("the kernel's configuration took no notice of {}: see tools/xtask/vm/kernel.config", .0.join(", "))]
     Configuration(Vec<String>),
-    /// A package without what it should contain.
+    /// A package lacks expected content.
     #[error("{} contains no {what}", folder.display())]
     Content { folder: PathBuf, what: &'static str },
 }
 
-/// A kernel that can be booted.
+/// Bootable kernel.
 #[derive(Debug, Clone)]
 pub(crate) struct Bootable {
-    /// The image.
+    /// Kernel image.
     pub(crate) image: PathBuf,
-    /// Where its modules are, if it has some.
+    /// Folder of its modules, if it has any.
     pub(crate) modules: Option<PathBuf>,
-    /// What it is.
+    /// Version text.
     pub(crate) version: String,
 }
 
-/// Name of the entry: a change of the configuration makes another one.
+/// Name of the cache entry: a change of the configuration gives another one.
 fn entry_name(kernel: Kernel) -> String {
     match kernel {
         Kernel::Stock => "kernel-stock".to_owned(),
@@ -72,22 +72,22 @@ fn entry_name(kernel: Kernel) -> String {
     }
 }
 
-/// The same for fragments that differ in nothing but words about them.
+/// Fingerprint of a fragment. It ignores comments.
 fn fingerprint(fragment: &str) -> u32 {
     settings(fragment).fold(0, |sum, line| crc32c::crc32c_append(sum, line.as_bytes()))
 }
 
-/// The lines of a fragment that are for the kernel.
+/// Lines of a fragment that are configuration settings.
 fn settings(fragment: &str) -> impl Iterator<Item = &str> {
     fragment.lines().map(str::trim).filter(|line| line.starts_with("CONFIG_"))
 }
 
-/// Whether a kernel has still to be made.
+/// Returns whether a kernel is not in the cache yet.
 pub(crate) fn is_missing(cache: &Cache, kernel: Kernel) -> bool {
     cache.get(&entry_name(kernel)).is_none()
 }
 
-/// The kernel, which is fetched or built if it is not there.
+/// Kernel, which is fetched or built if it is not in the cache.
 pub(crate) fn get(cache: &Cache, packages: &mut Packages, kernel: Kernel) -> Result<Bootable, KernelError> {
     let entry = cache.entry(&entry_name(kernel), |folder| match kernel {
         Kernel::Stock => fetch(folder, packages),
@@ -108,7 +108,7 @@ fn bootable(kernel: Kernel, entry: &Entry) -> Result<Bootable, KernelError> {
     Ok(Bootable { image, modules, version: entry.version.clone() })
 }
 
-/// The file in a folder whose name begins like this.
+/// The file in a folder whose name has this prefix.
 fn only(folder: &Path, prefix: &str, what: &'static str) -> Result<PathBuf, KernelError> {
     let entries = fs::read_dir(folder).map_err(at("list", folder))?;
     let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -118,9 +118,9 @@ fn only(folder: &Path, prefix: &str, what: &'static str) -> Result<PathBuf, Kern
     paths.find(begins).ok_or_else(|| KernelError::Content { folder: folder.to_path_buf(), what })
 }
 
-/// The kernel inside a compressed image, in a file of its own: the emulator starts that by its PVH entry. To unpack it takes this
-/// machine's processor a moment, once, and an emulated one seconds at every boot. `None` where that cannot be done: the image starts
-/// as well.
+/// Extracts the kernel from a compressed image into a separate file, which the emulator starts by its PVH entry. Unpacking takes this
+/// machine's CPU a moment, once, and an emulated one seconds at every boot. Returns `None` if that is not possible: the image boots as
+/// well.
 fn unpacked(image: &Path, kernel: &Path) -> Option<PathBuf> {
     if !kernel.is_file() {
         let image = fs::read(image).ok()?;
@@ -138,7 +138,7 @@ fn unpacked(image: &Path, kernel: &Path) -> Option<PathBuf> {
     Some(kernel.to_path_buf())
 }
 
-/// What is compressed in an image, and the program that unpacks it (the kernel's Documentation/arch/x86/boot.rst, protocol 2.08).
+/// Compressed payload of an image, and the program that unpacks it (the kernel's Documentation/arch/x86/boot.rst, protocol 2.08).
 fn payload(image: &[u8]) -> Option<(&'static str, &[u8])> {
     let word = |at: usize| image.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
     let version = u16::from_le_bytes(image.get(0x206..0x208)?.try_into().ok()?);
@@ -150,7 +150,7 @@ fn payload(image: &[u8]) -> Option<(&'static str, &[u8])> {
         sectors => usize::from(sectors),
     };
     let start = (sectors + 1) * 512 + usize::try_from(word(0x248)?).ok()?;
-    // The length of what is in it follows it.
+    // The length of the unpacked data follows the payload.
     let length = usize::try_from(word(0x24C)?).ok()?.checked_sub(4)?;
     let packed = image.get(start..start.checked_add(length)?)?;
     let program = match packed {
@@ -202,7 +202,7 @@ fn build(folder: &Path, packages: &mut Packages) -> Result<String, KernelError> 
     Ok(format!("Linux {version} with iommufd"))
 }
 
-/// A command that leaves the machine usable meanwhile.
+/// Command that runs at low priority.
 fn with_low_priority(program: &str) -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "15", program]);
@@ -212,7 +212,7 @@ fn with_low_priority(program: &str) -> Command {
 fn make(source: &Path, arguments: &[&str]) -> Result<(), KernelError> {
     let mut command = with_low_priority("make");
     command.arg("--silent").args(arguments).current_dir(source);
-    // The image says neither when nor where it was built; a caller's make has no say in it.
+    // The image contains neither the time nor the place of the build; the caller's make has no influence.
     command.envs([("KBUILD_BUILD_USER", "vm"), ("KBUILD_BUILD_HOST", "vm"), ("LC_ALL", "C")]);
     command.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01");
     for variable in ["MAKEFLAGS", "MFLAGS", "CARGO_MAKEFLAGS"] {
@@ -222,11 +222,11 @@ fn make(source: &Path, arguments: &[&str]) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Lines of the fragment that the configuration does not have.
+/// Lines of the fragment that the configuration does not contain.
 fn ignored(fragment: &str, chosen: &str) -> Vec<String> {
     let chosen: Vec<&str> = chosen.lines().map(str::trim).collect();
     let missing = settings(fragment).filter(|line| match line.strip_suffix("=n") {
-        // What is off is a comment, or not there where it depends on something that is off.
+        // A disabled option is a comment, or absent if it depends on another disabled option.
         Some(name) => chosen.iter().any(|had| had.starts_with(&format!("{name}="))),
         None => !chosen.contains(line),
     });
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(payload(&image), Some(("zstd", &b"\x28\xB5\x2F\xFDdata"[..])));
         image[0x610] = 0;
         assert_eq!(payload(&image), None, "packed in another way");
-        // It says of itself what cannot be.
+        // The header contains impossible values.
         for (at, byte) in [(0x203, b'x'), (0x207, 1), (0x24B, 0xFF), (0x24F, 0xFF), (0x24C, 3)] {
             let mut wrong = image.clone();
             wrong[0x610] = 0x28;

@@ -1,4 +1,4 @@
-//! The machine that a guest runs on, as the emulator's command line.
+//! Machine of a guest, as the emulator's command line.
 
 use core::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::kernel::Bootable;
 use super::plan::{Device, Guest};
 use super::qemu::{Qemu, value};
 
-/// Where a device is in the guest.
+/// Address of a device in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
     bus: u8,
@@ -21,7 +21,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Addresses of this many devices: the firmware numbers the buses behind the root ports in the order of their slots.
+/// Addresses of this many devices: the firmware numbers the buses behind the root ports in slot order.
 pub(crate) fn addresses(devices: &[Device]) -> Vec<Address> {
     let mut bus = 0;
     let address = |(slot, device): (usize, &Device)| {
@@ -50,12 +50,12 @@ impl Files {
         self.folder.join(format!("card{number}.sock"))
     }
 
-    /// Socket by which that process is told to make its card fail.
+    /// Control socket of that process, for injecting faults into its card.
     pub(crate) fn card_control(&self, number: usize) -> PathBuf {
         self.folder.join(format!("card{number}.control"))
     }
 
-    /// What that process says about its card at its end.
+    /// Statistics that the process writes about its card at its end.
     pub(crate) fn statistics(&self, number: usize) -> PathBuf {
         self.folder.join(format!("card{number}.json"))
     }
@@ -65,34 +65,33 @@ impl Files {
         self.folder.join("control.sock")
     }
 
-    /// The guest's console.
+    /// Output of the guest's console.
     pub(crate) fn console(&self) -> PathBuf {
         self.folder.join("console.log")
     }
 
-    /// The guest's file system.
+    /// File system of the guest.
     pub(crate) fn initramfs(&self) -> PathBuf {
         self.folder.join("initramfs.cpio")
     }
 }
 
-/// First slot of the root ports, and of what is on the root bus itself; the chip set has those at both ends.
+/// First slot of the root ports, and of devices on the root bus itself; the chip set occupies both ends.
 const FIRST_SLOT: usize = 8;
 
-/// The emulator, ready to be started. Results come on its standard output, and answers go to its standard input.
+/// Emulator command, ready to be started. Results arrive on its standard output, and answers go to its standard input.
 pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Files) -> Command {
     let mut command = qemu.command();
     let memory = format!("{}G", guest.memory);
     command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", &memory]);
-    // A guest of few events has no randomness of its own, and programs would wait for it for ever. Pages of 1 GiB are for huge
-    // pages.
+    // A guest with few events has no entropy of its own, and programs would wait for it forever. Pages of 1 GiB are for huge pages.
     command.args(["-accel", "tcg", "-cpu", "qemu64,+rdrand,+pdpe1gb"]);
-    // Shared memory lets a card's process map it; the split interrupt controller is what interrupt remapping needs.
+    // Shared memory lets a card's process map it; interrupt remapping requires the split interrupt controller.
     command.args(["-machine", "q35,kernel-irqchip=split,memory-backend=memory"]);
     command.args(["-object", &format!("memory-backend-memfd,id=memory,size={memory},share=on")]);
     if guest.iommu {
-        // caching-mode: the guest's kernel tells of every mapping, so that the emulator can pass it on to the card's process.
-        // It must come before the devices that it translates for.
+        // caching-mode: the guest's kernel reports every mapping, so that the emulator can pass it on to the card's process. The IOMMU must
+        // precede the devices for which it translates.
         command.args(["-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on"]);
     }
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(files.initramfs());
@@ -107,8 +106,8 @@ pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Fil
             command.args(["-device", &on_bus(device, number, "pcie.0", slot, files)]);
             continue;
         }
-        // At more than 5 GT/s the kernel believes that a link is up again after a reset only when the port says so
-        // (pci_bridge_wait_for_secondary_bus), which this port never does for a device that was there from the start.
+        // At more than 5 GT/s the kernel accepts that a link is up again after a reset only when the port reports it
+        // (pci_bridge_wait_for_secondary_bus). This port never does for a device that was present from the start.
         let port = format!(
             "pcie-root-port,x-speed=5,id=port{number},bus=pcie.0,chassis={number},slot={number},addr={slot:#x}"
         );
@@ -123,7 +122,7 @@ pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Fil
 
 fn on_bus(device: &Device, number: usize, bus: &str, slot: usize, files: &Files) -> String {
     match device {
-        // Only the JSON form can name a socket.
+        // A socket can be named only in the JSON form.
         Device::Card { .. } => serde_json::json!({
             "driver": "vfio-user-pci",
             "id": format!("card{number}"),
@@ -136,9 +135,9 @@ fn on_bus(device: &Device, number: usize, bus: &str, slot: usize, files: &Files)
     }
 }
 
-/// The kernel's parameters. Warnings and worse go to the console, the IOMMU's faults among them. Nobody in a guest spies on
-/// anybody, and what hinders spies costs much under emulation. With one processor nobody else is read-side: waiting for readers in
-/// ticks (some for each device that is opened or closed) is waiting for nothing.
+/// Kernel parameters. Warnings and errors go to the console, including IOMMU faults. CPU mitigations are off: a guest has no attackers, and
+/// mitigations cost much under emulation. RCU grace periods are expedited: with one CPU there are no other readers, so waiting for them in
+/// ticks (some for each device that is opened or closed) has no benefit.
 fn parameters(guest: &Guest) -> String {
     let iommu = if guest.iommu { "on" } else { "off" };
     let mut line = format!(

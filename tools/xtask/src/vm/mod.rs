@@ -1,8 +1,8 @@
-//! `cargo xtask vm-test`: the project's programs under real kernels, with VFIO's own driver and an IOMMU that translates, on
-//! a simulated card that a process of its own serves. Needs neither hardware nor privileges nor virtualisation support.
+//! `cargo xtask vm-test`: runs the project's programs under real kernels, with VFIO's own driver and a translating IOMMU, on a simulated
+//! card that a separate process serves. Needs neither hardware nor privileges nor virtualisation support.
 //!
-//! What is fetched or built once is in the cache (`target/vm-cache`, or the folder that `FPGA_VM_CACHE` names). What runs in
-//! which guest is data: `tools/xtask/vm/guests.yaml`.
+//! Files that are fetched or built once are in the cache (`target/vm-cache`, or the folder that `FPGA_VM_CACHE` names).
+//! `tools/xtask/vm/guests.yaml` defines what runs in which guest.
 
 mod backends;
 mod cache;
@@ -73,13 +73,13 @@ pub(crate) struct Options {
     verbose: bool,
 }
 
-/// Why the guests did not show what they should.
+/// Reasons why the task fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VmError {
-    /// This machine cannot.
+    /// This machine lacks requirements.
     #[error("this machine cannot run virtual machines for tests; it lacks\n{}", listed(.0))]
     MissingRequirements(Vec<requirements::MissingRequirement>),
-    /// It could if its packages were in reach.
+    /// Only the packages are not available.
     #[error("this machine cannot run virtual machines for tests yet: {0}")]
     Packages(#[source] DebianError),
     #[error(transparent)]
@@ -105,7 +105,7 @@ pub(crate) enum VmError {
     /// Guests failed.
     #[error("{}: failed, see above; one alone: cargo xtask vm-test GUEST --verbose --keep", .0.join(", "))]
     Failed(Vec<String>),
-    /// Somebody stopped it.
+    /// It was stopped by a signal.
     #[error("stopped")]
     Stopped,
 }
@@ -124,7 +124,7 @@ fn listed(lacks: &[requirements::MissingRequirement]) -> String {
 }
 
 impl VmError {
-    /// Exit status: 3 where this machine cannot do it, so that a caller can tell that from a failure.
+    /// Exit status: 3 if this machine lacks a requirement, so that a caller can distinguish that from a failure.
     pub(crate) const fn exit_status(&self) -> u8 {
         match self {
             Self::MissingRequirements(_) | Self::Packages(_) => 3,
@@ -202,7 +202,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), VmError> {
     if failed.is_empty() { Ok(()) } else { Err(VmError::Failed(failed)) }
 }
 
-/// Says what is not shown, so that nobody takes a part for the whole.
+/// Reports what does not run, so that a partial run is not taken for a complete one.
 fn skipped_without_kernel(jobs: &[Job], folder: &Path) {
     for job in jobs {
         eprintln!(
@@ -247,7 +247,7 @@ fn write(text: &str) -> Result<(), VmError> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(VmError::Output)
 }
 
-/// Everything that guests are made of.
+/// Everything that guests need.
 struct Ready {
     qemu: Qemu,
     kernels: BTreeMap<Kernel, Bootable>,
@@ -287,12 +287,12 @@ impl Ready {
             stop,
             verbose: options.verbose,
         };
-        // The doors of this machine complete the table of everything.
+        // The backends of this machine are part of a complete run.
         let chosen = !options.guests.is_empty() || options.kernel.is_some() || !options.only.is_empty();
         let everything = !chosen && !options.no_build;
         let mut work: Vec<Work<'_>> = jobs.iter().map(Work::Guest).collect();
         if everything {
-            // What takes long comes first: the guests that run the suite, and then the doors.
+            // Long work comes first: the guests that run the suite, and then the backends.
             let place = work.len().min(2);
             work.splice(place..place, backends::NAMES.map(Work::Backend));
         }
@@ -301,7 +301,7 @@ impl Ready {
         let at_once = options.at_once.map_or(usual, usize::from).min(work.len());
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
-        // A guest's processes die with the thread that has started them, so each thread sees its guests to their ends.
+        // A guest's processes end with the thread that started them, so each thread runs its guests to their ends.
         let take = || -> Result<(), VmError> {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
@@ -314,14 +314,14 @@ impl Ready {
         };
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(take)).collect();
-            // A panic of one of them goes on here.
+            // Propagates a panic of a thread.
             let ends = threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             ends.collect::<Result<(), VmError>>()
         })?;
         let mut reports = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        // In the order of the plan, whoever was first.
+        // In the order of the plan, independent of the order of completion.
         reports.sort_by_key(|(number, _)| *number);
         Ok(reports.into_iter().map(|(_, report)| report).collect())
     }
@@ -355,11 +355,11 @@ impl Ready {
     }
 }
 
-/// What a thread takes on.
+/// Unit of work of a thread.
 #[derive(Debug)]
 enum Work<'a> {
     Guest(&'a Job),
-    /// The conformance suite by this door of a process on this machine.
+    /// The conformance suite on this backend of a process on this machine.
     Backend(&'static str),
 }
 

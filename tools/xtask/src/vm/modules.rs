@@ -1,7 +1,7 @@
-//! Kernel modules for the guest: which ones a module needs, in the order in which they are loaded.
+//! Kernel modules for the guest: dependencies of modules, in load order.
 //!
-//! A package's own list of dependencies is made when it is installed, so it is not there; every module names what it needs in
-//! its section `.modinfo` (`depends=a,b`, see the kernel's include/linux/module.h).
+//! A package's own dependency list is created when it is installed, so it is not available here. Every module names its dependencies in its
+//! section `.modinfo` (`depends=a,b`, see the kernel's include/linux/module.h).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use std::process::Command;
 use super::cache::{CacheError, at};
 use crate::child::ToolError;
 
-/// Why modules could not be taken along.
+/// Reasons why modules could not be collected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ModuleError {
     /// A file could not be read.
@@ -20,19 +20,19 @@ pub(crate) enum ModuleError {
     /// It could not be decompressed.
     #[error("{}: {source}", path.display())]
     Compressed { path: PathBuf, source: ToolError },
-    /// There is none of this name.
+    /// There is no module of this name.
     #[error("the kernel has no module {0}")]
     Unknown(String),
 }
 
-/// A module, ready to be loaded.
+/// Module, ready to be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Module {
     pub(crate) name: String,
     pub(crate) content: Vec<u8>,
 }
 
-/// The modules with these names below `folder`, each after those that it needs.
+/// Modules with these names below `folder`, each after its dependencies.
 pub(crate) fn with_dependencies(folder: &Path, wanted: &[&str]) -> Result<Vec<Module>, ModuleError> {
     let mut files = BTreeMap::new();
     index(&folder.join("kernel"), &mut files)?;
@@ -42,7 +42,7 @@ pub(crate) fn with_dependencies(folder: &Path, wanted: &[&str]) -> Result<Vec<Mo
     })
 }
 
-/// A module's name is its file's, with hyphens as underscores.
+/// Canonical name of a module: that of its file, with hyphens as underscores.
 fn normal(name: &str) -> String {
     name.replace('-', "_")
 }
@@ -81,7 +81,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
     Err(failed(ToolError::Failed { program: program.to_owned(), status: output.status, said }))
 }
 
-/// Depth first; a module on its own way in is left out, so a circle ends.
+/// Depth first. A module that is being visited is left out, so that a cycle ends.
 fn in_order(
     wanted: &[&str],
     mut read: impl FnMut(&str) -> Result<Vec<u8>, ModuleError>,
@@ -109,9 +109,9 @@ fn in_order(
     Ok(order)
 }
 
-/// What a module's `.modinfo` says that it needs.
+/// Dependencies in a module's `.modinfo`.
 fn dependencies(module: &[u8]) -> Vec<String> {
-    // The section holds strings that end in NUL; nothing else in a module looks like this one.
+    // The section contains strings that end in NUL; nothing else in a module matches this one.
     let key = b"\0depends=";
     // The section may begin with this string.
     let start = module.windows(key.len()).position(|window| window == key).map(|at| at + key.len());
@@ -145,7 +145,7 @@ mod tests {
         };
         let order = in_order(&["vfio-pci", "vfio"], read).unwrap();
         assert_eq!(names(&order), ["vfio", "irqbypass", "vfio_pci_core", "vfio_pci"]);
-        // A circle cannot be loaded; it must not hang the rig.
+        // A cycle cannot be loaded, and must not hang the test rig.
         assert_eq!(names(&in_order(&["a"], read).unwrap()), ["b", "a"]);
         let error = in_order(&["edu"], read).unwrap_err();
         assert_eq!(error.to_string(), "the kernel has no module edu");

@@ -1,4 +1,4 @@
-//! What is run in which guest: the data in tools/xtask/vm/guests.yaml.
+//! Plan of the guests: the data in tools/xtask/vm/guests.yaml.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +8,15 @@ use super::kernel::Kernel;
 
 const TEXT: &str = include_str!("../../vm/guests.yaml");
 
-/// The whole file.
+/// Content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plan {
     pub(crate) guests: Vec<Guest>,
-    /// The devices that several guests have; they refer to it.
+    /// Devices that several guests refer to.
     #[serde(default, rename = "builds")]
     _builds: Vec<Device>,
-    /// Lists of steps that several guests take.
+    /// Lists of steps that several guests run.
     suites: BTreeMap<String, Vec<Step>>,
 }
 
@@ -24,22 +24,22 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Guest {
-    /// What it is called in the table.
+    /// Name in the table.
     pub(crate) name: String,
-    /// What it shows, in a few words.
+    /// Short description of its purpose.
     pub(crate) about: String,
     pub(crate) kernel: Kernel,
-    /// Whether there is an IOMMU that translates.
+    /// Whether there is a translating IOMMU.
     pub(crate) iommu: bool,
-    /// After this many seconds it is stopped.
+    /// Time limit in seconds.
     #[serde(default = "minutes")]
     pub(crate) seconds: u64,
     #[serde(default)]
     pub(crate) devices: Vec<Device>,
-    /// Its memory, in GiB.
+    /// Memory in GiB.
     #[serde(default = "little")]
     pub(crate) memory: u32,
-    /// Parameters of its kernel, beside those that every guest has.
+    /// Kernel parameters in addition to those of every guest.
     #[serde(default)]
     pub(crate) parameters: Vec<String>,
     /// Environment of every step.
@@ -49,24 +49,24 @@ pub(crate) struct Guest {
     pub(crate) suites: Vec<String>,
 }
 
-/// A PCI function of the guest, each behind a root port of its own, so that it can be reset, unplugged and report errors, unless it
-/// says otherwise.
+/// PCI function of the guest. Unless configured otherwise, each is behind its own root port, so that it can be reset, unplugged and report
+/// errors.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub(crate) enum Device {
-    /// A simulated card, served by a process of its own.
+    /// Simulated card, served by a separate process.
     Card {
-        /// Description of the card: a file below the workspace, or the name of a built-in one; the default card otherwise.
+        /// Description of the card: a file below the workspace, or the name of a built-in one; by default the default card.
         file: Option<String>,
-        /// On the root bus, where the kernel has no means to reset it, neither before an owner nor after.
+        /// Whether it is on the root bus, where the kernel has no means to reset it before or after use.
         #[serde(default)]
         integrated: bool,
     },
-    /// A device of the emulator's.
+    /// Device of the emulator.
     Emulated {
-        /// As its option `-device` has it.
+        /// Value of the emulator's option `-device`.
         device: String,
-        /// Another function of the same slot, likewise: the two share an IOMMU group.
+        /// Another function of the same slot, in the same form: the two share an IOMMU group.
         beside: Option<String>,
     },
 }
@@ -84,16 +84,16 @@ pub(crate) struct Step {
     pub(crate) name: String,
     /// Lines for the guest's shell.
     pub(crate) run: String,
-    /// Exit status that it must have.
+    /// Required exit status.
     #[serde(default)]
     pub(crate) status: i32,
-    /// What it must say, on either output.
+    /// Required texts, on either output.
     #[serde(default)]
     pub(crate) says: Vec<String>,
-    /// What standard output is.
+    /// Kind of its standard output.
     #[serde(default)]
     pub(crate) output: Output,
-    /// After this many seconds it is killed.
+    /// Time limit in seconds, after which it is killed.
     #[serde(default = "minutes")]
     pub(crate) seconds: u64,
 }
@@ -106,20 +106,20 @@ const fn little() -> u32 {
     1
 }
 
-/// What a step prints on standard output.
+/// Kind of a step's standard output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Output {
-    /// Something for people.
+    /// Text for people.
     #[default]
     Text,
-    /// A case a line, as JSON: name, status (pass, fail, skip), message, seconds. Each is a row of the table.
+    /// One case per line, as JSON: name, status (pass, fail, skip), message, seconds. Each is a row of the table.
     Cases,
     /// One line for people, shown in the report.
     Figure,
 }
 
-/// What is wrong with the file or with what was asked of it.
+/// Errors in the file or in the request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     /// It does not parse.
@@ -128,15 +128,15 @@ pub(crate) enum PlanError {
     /// It contradicts itself.
     #[error("tools/xtask/vm/guests.yaml: {0}")]
     Wrong(String),
-    /// No such guest.
+    /// There is no such guest.
     #[error("there is no guest {wanted}; there are: {}", known.join(", "))]
     NoGuest { wanted: String, known: Vec<String> },
-    /// No such step.
+    /// There is no such step.
     #[error("no chosen guest has a step {wanted}; there are: {}", known.join(", "))]
     NoStep { wanted: String, known: Vec<String> },
 }
 
-/// A guest and what it does.
+/// Guest and its steps.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) guest: Guest,
@@ -144,7 +144,7 @@ pub(crate) struct Job {
 }
 
 impl Plan {
-    /// The plan of this project.
+    /// Loads the plan of this project.
     pub(crate) fn load() -> Result<Self, PlanError> {
         Self::parse(TEXT)
     }
@@ -178,7 +178,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What is to be done: all guests or those named, on all kernels or one, with all steps or those named.
+    /// Selects the work: all guests or those named, on all kernels or one, with all steps or those named.
     pub(crate) fn jobs(
         &self,
         guests: &[String],
@@ -205,7 +205,7 @@ impl Plan {
         }
         if !only.is_empty() {
             for job in &mut jobs {
-                // Without its device bound, nothing else of a guest works.
+                // Without the device bound, no other step of a guest works.
                 job.steps.retain(|step| only.contains(&step.name) || step.name.starts_with("bind"));
             }
             jobs.retain(|job| job.steps.iter().any(|step| only.contains(&step.name)));
@@ -218,7 +218,7 @@ impl Plan {
     }
 }
 
-/// Names become file names and words of a shell.
+/// Names become file names and shell words.
 fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !text.is_empty() && text.chars().all(fits)

@@ -9,34 +9,34 @@ use serde::Deserialize;
 use crate::child::on_path;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// How they are built: see the workspace's Cargo.toml.
+/// Build profile: see the workspace's Cargo.toml.
 const PROFILE: &str = "guest";
 /// Packages and their programs.
 const PACKAGES: [&str; 2] = ["fpgactl", "fpga-tests"];
 
-/// Why there are no programs.
+/// Error of a build.
 #[derive(Debug, thiserror::Error)]
 #[error("the guests' programs do not build: {0}")]
 pub(crate) struct BuildError(String);
 
-/// The line of `cargo build --message-format=json` that names a program.
+/// Line of `cargo build --message-format=json` that names a program.
 #[derive(Deserialize)]
 struct Built {
     executable: Option<PathBuf>,
 }
 
-/// Builds them; the paths of all.
+/// Builds the programs. Returns all paths.
 pub(crate) fn build(root: &Path) -> Result<Vec<PathBuf>, BuildError> {
     let failed = |error: std::io::Error| BuildError(error.to_string());
     let cargo = std::env::var_os("CARGO").filter(|_| on_path("cargo").is_none());
     let mut command = Command::new(cargo.unwrap_or_else(|| OsString::from("cargo")));
     command.args(["build", "--profile", PROFILE, "--target", TARGET, "--bins"]);
     command.args(PACKAGES.iter().flat_map(|package| ["-p", *package]));
-    // A folder of its own: other flags would make other builds in the usual one start anew.
+    // In a separate folder: other flags would force rebuilds in the usual one.
     command.arg("--target-dir").arg(folder(root));
     command.arg("--message-format=json-render-diagnostics");
     command.env("RUSTFLAGS", "-C target-feature=+crt-static");
-    // The profile says how they are built, whatever is set for other builds.
+    // The profile determines the build, independent of the settings for other builds.
     command.env_remove("CARGO_INCREMENTAL");
     let output = command.current_dir(root).stderr(Stdio::inherit()).output().map_err(failed)?;
     if !output.status.success() {
@@ -46,7 +46,7 @@ pub(crate) fn build(root: &Path) -> Result<Vec<PathBuf>, BuildError> {
     if programs.is_empty() { Err(BuildError("cargo names no program".to_owned())) } else { Ok(programs) }
 }
 
-/// The one among them with this name.
+/// Selects the program with this name.
 pub(crate) fn named<'a>(programs: &'a [PathBuf], name: &str) -> Result<&'a Path, BuildError> {
     let found = programs.iter().find(|program| program.file_name().is_some_and(|file| file == name));
     found.map(PathBuf::as_path).ok_or_else(|| BuildError(format!("there is no {name} among them")))

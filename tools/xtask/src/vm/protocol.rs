@@ -1,47 +1,47 @@
-//! What a guest says on its second serial line: one JSON document a line. `vm/init.sh` writes them.
+//! Messages of a guest on its second serial line: one JSON document per line. `vm/init.sh` writes them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-/// Longest line that is believed to be one: outputs are cut in the guest, and base64 adds a third.
+/// Maximum length of an accepted line: the guest truncates outputs, and base64 adds a third.
 pub(crate) const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(crate) enum GuestLine {
-    /// The guest is up.
+    /// The guest has booted.
     Boot {
-        /// Its kernel's release.
+        /// Release of its kernel.
         kernel: String,
     },
     /// A step begins.
     Begin {
-        /// Its name.
+        /// Name of the step.
         step: String,
     },
     /// A step has ended.
     End {
-        /// Its name.
+        /// Name of the step.
         step: String,
-        /// Exit status of its shell; 143 and above for one that was killed.
+        /// Exit status of its shell; 143 and above if it was killed.
         status: i32,
         /// Standard output.
         stdout: Encoded,
         /// Standard error.
         stderr: Encoded,
     },
-    /// A step wants something done outside.
+    /// A step requests an action outside the guest.
     Ask {
-        /// In words.
+        /// Request in words.
         what: Encoded,
     },
-    /// All steps have ended; the guest waits to be told to power off.
+    /// All steps have ended; the guest waits for the request to power off.
     Done,
 }
 
-/// Bytes in base64: a program's output may hold anything.
+/// Bytes in base64: a program's output may contain anything.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Encoded(pub(crate) String);
@@ -54,16 +54,16 @@ impl TryFrom<String> for Encoded {
     }
 }
 
-/// What a step may ask for: `host WORDS` in its script.
+/// Requests of a step: `host WORDS` in its script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// A line for the emulator's monitor: `monitor LINE`.
+    /// Line for the emulator's monitor: `monitor LINE`.
     Monitor(String),
-    /// Takes a device out: `unplug NAME`, as the emulator calls it (card0, port0).
+    /// Unplugs a device: `unplug NAME`, with its name in the emulator (card0, port0).
     Unplug(String),
-    /// A request for the control socket of a served card (see `fpgactl card control --help`): `card NUMBER control REQUEST`.
+    /// Request for the control socket of a served card (see `fpgactl card control --help`): `card NUMBER control REQUEST`.
     Control(usize, String),
-    /// The port above a device reports an uncorrectable error: `card NUMBER bus-error`.
+    /// Makes the port above a device report an uncorrectable error: `card NUMBER bus-error`.
     BusError(usize),
 }
 

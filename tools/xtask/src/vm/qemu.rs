@@ -1,5 +1,5 @@
-//! The machine emulator: this machine's own where it is new enough, else Debian's backport, unpacked into the cache and run by
-//! its own dynamic linker, so that nothing is installed and no privileges are needed.
+//! Machine emulator: this machine's own if it is new enough, else Debian's backport. The backport is unpacked into the cache and run by its
+//! own dynamic linker, so that nothing is installed and no privileges are needed.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,48 +9,48 @@ use super::cache::{Cache, CacheError, Entry};
 use super::debian::{DebianError, Packages};
 use crate::child::{ToolError, on_path, output};
 
-/// The first version with `vfio-user-pci`.
+/// First version with `vfio-user-pci`.
 const MIN_QEMU_VERSION: (u32, u32) = (10, 1);
 const PROGRAM: &str = "qemu-system-x86_64";
 const ENTRY: &str = "qemu";
-/// What guests are made of: all of it must be in the build.
+/// Devices of the guests: all of them must be in the build.
 const DEVICES: [&str; 5] = ["vfio-user-pci", "intel-iommu", "pcie-root-port", "edu", "isa-serial"];
 
-/// Why there is no emulator.
+/// Reasons why there is no emulator.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QemuError {
-    /// No packages.
+    /// Packages are not available.
     #[error(transparent)]
     Debian(#[from] DebianError),
-    /// No cache.
+    /// The cache cannot be used.
     #[error(transparent)]
     Cache(#[from] CacheError),
     /// It does not run.
     #[error("the machine emulator does not run here: {0}")]
     Run(#[from] ToolError),
-    /// It lacks something.
+    /// It lacks a feature.
     #[error("QEMU {version} lacks {}; {}.{} or newer with these devices is needed", missing.join(", "), MIN_QEMU_VERSION.0, MIN_QEMU_VERSION.1)]
     MissingFeature { version: String, missing: Vec<&'static str> },
 }
 
-/// An emulator that has what guests need.
+/// Emulator with all features that guests need.
 #[derive(Debug, Clone)]
 pub(crate) struct Qemu {
     program: PathBuf,
     arguments: Vec<OsString>,
-    /// Folder of the parts that it loads as it needs them.
+    /// Folder of the modules that it loads on demand.
     parts: Option<PathBuf>,
-    /// What it says that it is.
+    /// Version that it reports.
     pub(crate) version: String,
 }
 
-/// Whether one has still to be fetched.
+/// Returns whether it has to be fetched.
 pub(crate) fn is_missing(cache: &Cache) -> bool {
     cache.get(ENTRY).is_none() && Qemu::of_machine().is_none()
 }
 
 impl Qemu {
-    /// The emulator, which is fetched if there is none.
+    /// Emulator, which is fetched if there is none.
     pub(crate) fn get(cache: &Cache, packages: &mut Packages) -> Result<Self, QemuError> {
         if let Some(own) = Self::of_machine() {
             return Ok(own);
@@ -77,7 +77,7 @@ impl Qemu {
             entry.folder.join("usr/bin").join(PROGRAM).into_os_string(),
             "-L".into(),
             data("qemu"),
-            // The firmware is a package of its own.
+            // The firmware is a separate package.
             "-L".into(),
             data("seabios"),
         ];
@@ -89,7 +89,7 @@ impl Qemu {
         }
     }
 
-    /// A command that starts it.
+    /// Command that starts it.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
@@ -99,7 +99,7 @@ impl Qemu {
         command
     }
 
-    /// Asks it what it is and has.
+    /// Checks its version and its features.
     fn checked(mut self) -> Result<Self, QemuError> {
         let said = output(self.command().arg("--version"))?;
         let text = said.lines().next().unwrap_or_default();
@@ -122,13 +122,13 @@ fn lacking(devices: &str) -> Vec<&'static str> {
     DEVICES.into_iter().filter(|device| !has(device)).collect()
 }
 
-/// The first two numbers of a version.
+/// First two numbers of a version.
 fn version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.split(['.', ' ']).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// A path as a value in one of the emulator's options, where a comma ends a value unless it is doubled.
+/// Path as a value in an option of the emulator, where a comma ends a value unless it is doubled.
 pub(crate) fn value(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

@@ -1,4 +1,4 @@
-//! The emulator's control socket: one JSON document a line, QEMU's docs/interop/qmp-spec.rst.
+//! Control socket of the emulator: one JSON document per line, QEMU's docs/interop/qmp-spec.rst.
 
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -8,32 +8,32 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// How long an answer may take: all that is asked for is answered at once.
+/// Timeout of an answer: every request used here is answered at once.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Events that may come before an answer.
+/// Maximum number of events before an answer.
 const EVENTS: usize = 1000;
 
-/// Why the emulator did not do something.
+/// Reasons why a command of the emulator fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QmpError {
-    /// The socket.
+    /// The socket failed.
     #[error("the emulator's control socket: {0}")]
     Socket(#[from] io::Error),
-    /// Something that is no answer.
+    /// The line is not an answer.
     #[error("the emulator's control socket gave no answer to {0}")]
     NoAnswer(String),
-    /// It refused.
+    /// The command was refused.
     #[error("the emulator refused {command}: {reason}")]
     Refused { command: String, reason: String },
 }
 
-/// A connection.
+/// Connection to the emulator.
 #[derive(Debug)]
 pub(crate) struct Qmp {
     stream: BufReader<UnixStream>,
 }
 
-/// A line that concerns us; greetings and events have neither key.
+/// Relevant line; greetings and events have neither key.
 #[derive(Deserialize)]
 struct Line {
     #[serde(rename = "return")]
@@ -61,12 +61,12 @@ impl Qmp {
         Ok(connection)
     }
 
-    /// Takes a device out, as a person would who presses its button: the guest is asked to let it go.
+    /// Unplugs a device as its attention button would: the guest is asked to release it.
     pub(crate) fn unplug(&mut self, device: &str) -> Result<(), QmpError> {
         self.execute("device_del", &json!({ "id": device })).map(drop)
     }
 
-    /// A line of the monitor for people; some things exist only there. What it prints is an error message.
+    /// Runs a line of the human monitor, for functions that exist only there. Any output is an error message.
     pub(crate) fn monitor(&mut self, line: &str) -> Result<String, QmpError> {
         let printed = self.execute("human-monitor-command", &json!({ "command-line": line }))?;
         Ok(printed.as_str().unwrap_or_default().trim().to_owned())
@@ -98,7 +98,7 @@ impl Qmp {
 mod tests {
     use super::*;
 
-    /// An emulator that says this, whatever it is asked.
+    /// Emulator that answers every request with this text.
     fn emulator(says: &str) -> (UnixStream, UnixStream) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(says.as_bytes()).unwrap();

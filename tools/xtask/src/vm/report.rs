@@ -1,4 +1,4 @@
-//! What guests showed: a table of cases by guests for people, one document for programs.
+//! Results of guests: a table of cases by guests for people, one document for programs.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use crate::child::tail;
 /// Version of the JSON document.
 const SCHEMA_VERSION: u32 = 2;
 
-/// How a case ended.
+/// Result of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -32,7 +32,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// What a case counted at the card's registers, for so many transfers.
+/// Accesses to the card's registers that a case counted, and the number of transfers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) work: String,
@@ -43,7 +43,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Reads, writes and interrupts for one transfer.
+    /// Reads, writes and interrupts per transfer.
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     fn each(&self) -> String {
         let each = |count: u64| match count as f64 / self.transfers.max(1) as f64 {
@@ -73,7 +73,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// A line of a step whose output is cases.
+/// Line of a step whose output is cases.
 #[derive(Debug, Deserialize)]
 struct Case {
     name: String,
@@ -86,7 +86,7 @@ struct Case {
     costs: Vec<Cost>,
 }
 
-/// What a step's end means.
+/// Evaluates the end of a step.
 pub(crate) fn judge(step: &Step, status: i32, stdout: &str, stderr: &str, seconds: f64) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut problems = Vec::new();
@@ -112,7 +112,7 @@ pub(crate) fn judge(step: &Step, status: i32, stdout: &str, stderr: &str, second
             }
         }
     }
-    // A program that reports failed cases also ends with a status of its own: they are told once, by name.
+    // A program that reports failed cases also has a nonzero exit status: they are reported once, by name.
     let told = status == 1 && rows.iter().any(|row| row.status == Status::Fail);
     if status != step.status && !told {
         problems.push(if status >= 128 + 9 && step.status == 0 {
@@ -136,34 +136,34 @@ pub(crate) fn judge(step: &Step, status: i32, stdout: &str, stderr: &str, second
         message = problems.join("\n      ");
     }
     let status = if failed { Status::Fail } else { Status::Pass };
-    // A step that is only its cases has no row of its own.
+    // A step that consists only of its cases has no row of its own.
     if failed || step.output != Output::Cases {
         rows.insert(0, Row { name: step.name.clone(), status, seconds, message, costs: Vec::new() });
     }
     rows
 }
 
-/// Cases of the conformance suite in which the card writes to memory that the IOMMU does not let it write.
+/// Cases of the conformance suite in which the card attempts to write memory that the IOMMU protects.
 const REFUSED_WRITES: [&str; 3] =
     ["iommu.unmapped_destination", "iommu.read_only_destination", "iommu.validate_finds_lost_writes"];
 
-/// One guest.
+/// Results of one guest.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct GuestReport {
     pub(crate) name: String,
     pub(crate) about: String,
-    /// Which kernel, and what it called itself.
+    /// Kernel, and the version that it reported.
     pub(crate) kernel: String,
     pub(crate) release: String,
     pub(crate) seconds: f64,
     pub(crate) rows: Vec<Row>,
-    /// Why it did not get to its end.
+    /// Reason why it did not reach its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// What the processes that served its cards counted.
+    /// Counters of the processes that served its cards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) cards: Vec<serde_json::Value>,
-    /// End of its console, where something failed.
+    /// End of its console output, after a failure.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) console: String,
 }
@@ -183,7 +183,7 @@ impl GuestReport {
         }
     }
 
-    /// A door of a process on this machine, which is a column of the table like a guest.
+    /// Backend of a process on this machine, which is a column of the table like a guest.
     pub(crate) fn of_backend(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -198,7 +198,7 @@ impl GuestReport {
         }
     }
 
-    /// Fills in the steps that were not reached.
+    /// Adds the steps that were not reached.
     pub(crate) fn close(&mut self, job: &Job) {
         for step in &job.steps {
             let of_step =
@@ -209,8 +209,8 @@ impl GuestReport {
         }
     }
 
-    /// A guest cannot see what the card knows of writes that the IOMMU refused: no register shows it. So where cases passed that make
-    /// the card write where it must not, what its process counted is held against them.
+    /// Compares the results with the counters of the cards' processes. A guest cannot see writes that the IOMMU refused: no register shows
+    /// them. So cases in which the card writes protected memory are checked against these counters.
     pub(crate) fn compare_with_cards(&mut self) {
         let passed = |row: &&Row| row.status == Status::Pass;
         let of_refusals = |row: &&Row| REFUSED_WRITES.iter().any(|case| row.name.ends_with(case));
@@ -230,7 +230,7 @@ impl GuestReport {
         self.error.is_none() && self.rows.iter().all(|row| row.status != Status::Fail)
     }
 
-    /// What was skipped, by the reason for it.
+    /// Skipped cases, by reason.
     fn skipped(&self) -> Vec<(&str, Vec<&str>)> {
         let mut skipped: Vec<(&str, Vec<&str>)> = Vec::new();
         for row in self.rows.iter().filter(|row| row.status == Status::Skip) {
@@ -249,7 +249,7 @@ impl GuestReport {
     }
 }
 
-/// The whole run.
+/// Results of the whole run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     schema_version: u32,
@@ -265,11 +265,11 @@ impl Report {
         Self { schema_version: SCHEMA_VERSION, passed, seconds, qemu: qemu.to_owned(), guests }
     }
 
-    /// Names of the cases in the order in which guests take them.
+    /// Names of the cases in the order in which guests run them.
     fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for guest in &self.guests {
-            // A case that only a later guest has stands after the one that it follows there.
+            // A case that only a later guest has is placed after its predecessor there.
             let mut place = 0;
             for row in &guest.rows {
                 match names.iter().position(|name| *name == row.name) {
@@ -284,7 +284,7 @@ impl Report {
         names
     }
 
-    /// What one transfer costs, in every mode by every door.
+    /// Cost of one transfer, in every mode on every backend.
     fn costs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = |guest: &GuestReport| -> Vec<Cost> {
             guest.rows.iter().flat_map(|row| row.costs.iter().cloned()).collect()
@@ -376,7 +376,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What matters most of what a card's process counted; the JSON document has all of it.
+/// Most important counters of a card's process; the JSON document has all of them.
 fn counted(card: &serde_json::Value) -> String {
     let count = |key: &str| card.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
     format!(
@@ -435,7 +435,7 @@ mod tests {
         let rows = judge(&cases, 0, lines, "", 1.0);
         assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["info: open", "info: aer"]);
         assert_eq!((rows[1].status, rows[1].message.as_str()), (Status::Skip, "no port"));
-        // A failed case speaks for itself; a program that dies does not.
+        // A failed case has its own row; a crashed program is reported by an additional one.
         let rows = judge(&cases, 1, r#"{"name":"open","status":"fail"}"#, "", 1.0);
         assert_eq!((rows.len(), rows[0].status), (1, Status::Fail));
         let rows = judge(&cases, 101, lines, "panicked", 1.0);

@@ -1,4 +1,4 @@
-//! Whether this machine can run guests, found out before anything is fetched, all at once.
+//! Requirements for running guests, all checked at once before anything is fetched.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use super::kernel::{self, Kernel};
 use super::qemu;
 use crate::child::on_path;
 
-/// Room that the build of a kernel takes meanwhile, in bytes.
+/// Disk space for building a kernel, in bytes.
 const BUILD_SPACE: u64 = 4 << 30;
 
-/// What a machine lacks.
+/// Requirement that a machine lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingRequirement {
-    /// What it is.
+    /// Name of the requirement.
     pub(crate) what: String,
-    /// What to do.
+    /// Remedy.
     pub(crate) remedy: String,
 }
 
-/// Programs: what they are part of in Debian.
+/// Programs, and their Debian packages.
 const TO_FETCH: [(&str, &str); 4] =
     [("apt-get", "apt"), ("apt-cache", "apt"), ("dpkg-deb", "dpkg"), ("xz", "xz-utils")];
 const TO_BUILD: [(&str, &str); 7] = [
@@ -31,10 +31,10 @@ const TO_BUILD: [(&str, &str); 7] = [
     ("tar", "tar"),
     ("nice", "coreutils"),
 ];
-/// A header that the kernel's own tools need, and its package.
+/// Header that the kernel's own tools need, and its package.
 const HEADER: (&str, &str) = ("/usr/include/gelf.h", "libelf-dev");
 
-/// What is missing for these kernels.
+/// Missing requirements for these kernels.
 pub(crate) fn lacking(cache: &Cache, kernels: &[Kernel]) -> Vec<MissingRequirement> {
     let mut lacks = Vec::new();
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {

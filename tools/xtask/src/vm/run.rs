@@ -20,48 +20,48 @@ use super::qmp::{Qmp, QmpError};
 use super::report::{GuestReport, Row, Status, judge};
 use crate::child::{ChildGuard, ToolError, tail};
 
-/// How long a card may take until a client can connect.
+/// Timeout until a client can connect to a card.
 const CARD_STARTS: Duration = Duration::from_secs(20);
-/// How long a card or a guest may take to end when it is asked to.
+/// Timeout for a card or a guest to end after a request.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a wish to stop is looked for.
+/// Time between two polls of the stop request.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Lines of a guest's console that are shown when it fails.
+/// Number of lines of a guest's console that are shown after a failure.
 const CONSOLE_TAIL_LINES: usize = 40;
 
-/// Why a guest did not get to its end.
+/// Reasons why a guest did not reach its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
-    /// A file.
+    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] CacheError),
-    /// A program.
+    /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// Its file system.
+    /// Its file system could not be built.
     #[error(transparent)]
     Initramfs(#[from] InitramfsError),
-    /// The emulator's control socket.
+    /// The emulator's control socket failed.
     #[error(transparent)]
     Control(#[from] QmpError),
-    /// A card's process did not get ready.
+    /// A card's process did not become ready.
     #[error("card {number} was not served: {reason}")]
     Card { number: usize, reason: String },
     /// A pipe to a process is missing.
     #[error("a process has no {0}")]
     Pipe(&'static str),
-    /// It took too long.
+    /// A time limit was exceeded.
     #[error("it was not done after {} s ({})", limit.as_secs(), if doing.is_empty() { "it did not come up" } else { doing })]
     Slow { limit: Duration, doing: String },
     /// The emulator ended before its guest was done.
     #[error("the emulator ended in the middle of {doing}: {said}")]
     Ended { doing: String, said: String },
-    /// Somebody wants the rig to stop.
+    /// A stop was requested.
     #[error("stopped")]
     Stopped,
 }
 
-/// What guests are made from.
+/// Parts that all guests share.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) qemu: &'a Qemu,
@@ -69,22 +69,22 @@ pub(crate) struct Parts<'a> {
     /// `fpgactl`, which serves cards.
     pub(crate) server: &'a Path,
     pub(crate) root: &'a Path,
-    /// Set when somebody wants the rig to stop.
+    /// Set to request a stop.
     pub(crate) stop: &'a AtomicBool,
-    /// Tell of each step on standard error.
+    /// Whether to report each step on standard error.
     pub(crate) verbose: bool,
 }
 
-/// A card's process.
+/// Process that serves a card.
 #[derive(Debug)]
 struct Served {
     process: ChildGuard,
-    /// Where it can be told to make its card fail.
+    /// Its control socket, for injecting faults.
     control: PathBuf,
     statistics: PathBuf,
 }
 
-/// Runs a guest with everything that it needs in `folder`.
+/// Runs a guest, with all its files in `folder`.
 pub(crate) fn run(parts: &Parts<'_>, kernel: &Bootable, job: &Job, folder: &Path) -> GuestReport {
     let began = Instant::now();
     let mut report = GuestReport::new(&job.guest, kernel);
@@ -178,7 +178,7 @@ fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) ->
 }
 
 impl Served {
-    /// Ends it; what it counted.
+    /// Ends it. Returns its counters.
     fn finish(&mut self) -> Result<serde_json::Value, String> {
         match self.process.end(END_TIMEOUT).map_err(|error| error.to_string())? {
             Some(status) if status.success() => {}
@@ -190,7 +190,7 @@ impl Served {
         serde_json::from_str(&text).map_err(|error| format!("its statistics: {error}"))
     }
 
-    /// Passes a request on to its control socket; the answer.
+    /// Passes a request to its control socket. Returns the answer.
     fn ask(&self, request: &str) -> Result<String, String> {
         let exchange = || -> std::io::Result<String> {
             let mut stream = UnixStream::connect(&self.control)?;
@@ -204,7 +204,7 @@ impl Served {
     }
 }
 
-/// Lines that a process writes, from a thread of their own; the channel closes at the end of the stream.
+/// Reads the lines of a stream on a separate thread; the channel closes at the end of the stream.
 fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
     let (send, receive) = sync_channel(64);
     std::thread::spawn(move || forward(stream, &send));
@@ -227,14 +227,14 @@ fn forward(stream: impl Read, send: &SyncSender<String>) {
     }
 }
 
-/// What goes on between a guest and the rig.
+/// Conversation between a guest and the test rig.
 struct Conversation<'a, 'b> {
     parts: &'a Parts<'b>,
     job: &'a Job,
     files: &'a Files,
     cards: &'a [Option<Served>],
     answers: std::process::ChildStdin,
-    /// The step that runs.
+    /// Current step.
     doing: String,
     began: Option<Instant>,
 }
@@ -272,9 +272,9 @@ impl Conversation<'_, '_> {
         }
     }
 
-    /// One line; whether the guest is done.
+    /// Processes one line. Returns whether the guest is done.
     fn read_line(&mut self, line: &str, report: &mut GuestReport) -> Result<bool, RunError> {
-        // A line that is none of ours is the firmware's or a kernel's that died: the console has it too.
+        // Any other line comes from the firmware or a crashed kernel: the console contains it, too.
         let Ok(said) = serde_json::from_str::<GuestLine>(line) else { return Ok(false) };
         match said {
             GuestLine::Boot { kernel } => report.release = kernel,
@@ -326,7 +326,7 @@ impl Conversation<'_, '_> {
         sent.map_err(|error| RunError::Ended { doing: self.doing.clone(), said: error.to_string() })
     }
 
-    /// Does what a step asks for; what there is to say about it.
+    /// Performs the request of a step. Returns its output.
     fn execute_request(&mut self, what: &str) -> Result<String, String> {
         let request = Request::parse(what).ok_or_else(|| format!("the rig cannot do \"{what}\""))?;
         match request {
@@ -335,7 +335,7 @@ impl Conversation<'_, '_> {
                 done.map(|()| String::new()).map_err(|error| error.to_string())
             }
             Request::Monitor(line) => self.monitor(&line),
-            // What the port reports is a poisoned packet: uncorrectable, and not fatal to the link.
+            // The port reports a poisoned packet: uncorrectable, and not fatal to the link.
             Request::BusError(number) => {
                 self.monitor(&format!("pcie_aer_inject_error port{number} POISON_TLP"))
             }
@@ -349,7 +349,7 @@ impl Conversation<'_, '_> {
 
     fn monitor(&self, line: &str) -> Result<String, String> {
         let printed = self.emulator()?.monitor(line).map_err(|error| error.to_string())?;
-        // The monitor answers with words, whether it did something or not.
+        // The monitor answers with text, whether it succeeded or not.
         if self.parts.verbose && !printed.is_empty() {
             eprintln!("  {}: monitor: {printed}", self.job.guest.name);
         }
@@ -363,7 +363,7 @@ impl Conversation<'_, '_> {
 }
 
 impl Row {
-    /// For a guest that ended before its steps did.
+    /// Report for a guest that ended before its steps did.
     pub(crate) fn not_run(name: &str) -> Self {
         Self {
             name: name.to_owned(),

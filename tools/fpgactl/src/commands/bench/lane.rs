@@ -1,4 +1,4 @@
-//! A channel under load, with its two working sets: one in host memory, one in card memory.
+//! Channel under load with its two working sets: one in host memory, one in card memory.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,9 +15,9 @@ use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::stream::{Compare, Source, StreamPosition};
 
-/// What both kinds of channel can do. Generic instead of dynamic: this is the path that is measured.
+/// Operations of both kinds of channel. Generic instead of dynamic, because this path is measured.
 pub(super) trait Channel: Sized {
-    /// Whether host memory is what the engine writes.
+    /// Whether the engine writes host memory.
     const TO_HOST: bool;
 
     fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, ResourceError>;
@@ -35,7 +35,7 @@ pub(super) trait Channel: Sized {
     fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError>;
     fn next_completion(&mut self) -> Option<Completion>;
     fn ended(&self) -> u64;
-    /// Overwrites what the engine is going to write.
+    /// Overwrites the memory that the engine will write.
     fn clear(&mut self, card: &Card, memory: MemoryHandle, set: &WorkingSet) -> Result<(), CliError>;
 }
 
@@ -117,23 +117,23 @@ fn view<'a, C: Channel>(
 }
 
 fn not_registered<C: Channel>(channel: &C, card: &Card) -> CliError {
-    // What was attached stays attached: only a mistake in here gets this far.
+    // The memory stays registered for the whole run: only a defect of this program reaches this arm.
     CliError::from(TransferError::from(ChannelError::NotRegistered {
         card: card.name().into(),
         channel: channel.name(),
     }))
 }
 
-/// Buffers of one size next to each other, in card memory and in host memory.
+/// Adjacent buffers of one size, in card memory and in host memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkingSet {
-    /// Bytes of a buffer.
+    /// Size of a buffer, in bytes.
     pub(super) size: usize,
-    /// Buffers.
+    /// Number of buffers.
     pub(super) slots: u64,
-    /// Where they are in card memory.
+    /// Address in card memory.
     pub(super) card: CardAddr,
-    /// Seed of what is in them.
+    /// Seed of the content.
     pub(super) seed: u64,
 }
 
@@ -169,26 +169,26 @@ impl WorkingSet {
     }
 }
 
-/// A channel with its working set.
+/// Channel with its working set.
 #[derive(Debug)]
 pub(super) struct BenchChannel<C> {
     pub(super) channel: C,
     pub(super) set: WorkingSet,
     memory: MemoryHandle,
-    /// Operations submitted, and ended, since [`restart`](Self::restart).
+    /// Operations submitted and completed since [`restart`](Self::restart).
     pub(super) submitted: u64,
     pub(super) done: u64,
     /// Operations to be submitted.
     pub(super) total: u64,
-    /// The last operation of each burst in flight, where bursts are waited for.
+    /// The last operation of each burst in flight, if bursts are waited for.
     pub(super) bursts: VecDeque<Ticket>,
-    /// What the channel had ended before.
+    /// Operations that the channel had completed before [`restart`](Self::restart).
     before: u64,
     last: Option<Ticket>,
 }
 
 impl<C: Channel> BenchChannel<C> {
-    /// Takes channel `number` and fills what the engine is going to read in host memory.
+    /// Takes channel `number` and fills the host memory that the engine will read.
     pub(super) fn new(
         card: &Card,
         number: u8,
@@ -222,22 +222,22 @@ impl<C: Channel> BenchChannel<C> {
         Ok(lane)
     }
 
-    /// Compares host memory with the content, where the engine wrote it.
+    /// Compares host memory with the content, if the engine wrote it.
     pub(super) fn compare_on_host(&self, card: &Card) -> Result<(), CliError> {
         let source = self.set.content();
         let mut expected = source.open(Deadline::after(None))?;
         let mut compare = Compare::new(&mut expected, None, self.set.place(card));
         let view = view(&self.channel, self.memory, card)?;
-        // The comparison's error carries one of ours, as a stream's does.
+        // The comparison's error carries a `CliError`, as a stream's does.
         Ok(compare.write_all_volatile(view).map_err(|source| bulk::BulkError::Stream { done: 0, source })?)
     }
 
-    /// Overwrites what the engine is going to write.
+    /// Overwrites the memory that the engine will write.
     pub(super) fn clear(&mut self, card: &Card) -> Result<(), CliError> {
         self.channel.clear(card, self.memory, &self.set)
     }
 
-    /// Counts from zero again.
+    /// Restarts the counts at zero.
     pub(super) fn restart(&mut self) {
         (self.submitted, self.done, self.before) = (0, 0, self.channel.ended());
         self.bursts.clear();
@@ -262,7 +262,7 @@ impl<C: Channel> BenchChannel<C> {
         }
     }
 
-    /// Polls; returns how many operations ended.
+    /// Polls once. Returns the number of operations that completed.
     #[inline]
     pub(super) fn poll(&mut self) -> Result<u64, CliError> {
         let ended = self.channel.poll().map_err(dma)? as u64;
@@ -270,14 +270,14 @@ impl<C: Channel> BenchChannel<C> {
         Ok(ended)
     }
 
-    /// Waits for an operation; others may end meanwhile.
+    /// Waits for an operation; others may complete meanwhile.
     pub(super) fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), CliError> {
         self.channel.wait_ended(ticket, options).map_err(dma)?;
         self.done = self.channel.ended() - self.before;
         Ok(())
     }
 
-    /// The driver's error for a channel on which nothing has moved for `span`, with the registers that matter.
+    /// Returns the driver's error for a channel without progress for `span`, with the relevant registers.
     #[cold]
     pub(super) fn stall_report(&mut self, span: Duration) -> Result<(), CliError> {
         let Some(ticket) = self.last else { return Ok(()) };
@@ -292,7 +292,7 @@ impl<C: Channel> BenchChannel<C> {
         Ok(())
     }
 
-    /// Fails if an operation failed: success makes no completion.
+    /// Fails if an operation failed: a successful one leaves no completion here.
     pub(super) fn check_completions(&mut self) -> Result<(), CliError> {
         match self.channel.next_completion().map(|done| done.outcome) {
             Some(Err(fault)) => Err(dma(*fault)),
@@ -329,7 +329,7 @@ mod tests {
         lane.check_completions().unwrap();
     }
 
-    /// The last buffer alone makes the difference.
+    /// Only the last buffer differs.
     #[test]
     fn working_set_unmoved_buffer_is_found() {
         let opened = target::open(&Target::Mock).unwrap();

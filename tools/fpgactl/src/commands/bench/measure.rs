@@ -1,4 +1,4 @@
-//! The measured loops. What they do is what `tools/xtask/peer/dmadev_skeleton.c` does with DPDK's software DMA device.
+//! The measured loops. They match the loops of `tools/xtask/peer/dmadev_skeleton.c`, which measures DPDK's software DMA device.
 
 use std::time::{Duration, Instant};
 
@@ -12,64 +12,64 @@ use super::report::LatencyHistogram;
 use crate::error::CliError;
 use crate::progress::Deadline;
 
-/// Fruitless rounds between two steps of the backoff.
+/// Rounds without progress between two steps of the backoff.
 const TIMEOUT: u32 = 64;
-/// Fruitless rounds before the first step of the backoff: some 10 us.
+/// Rounds without progress before the first step of the backoff: about 10 us.
 const SPIN_ROUNDS: u32 = 1024;
 /// Rounds before the first reading of the clock.
 const FIRST_LOOK: u32 = 64;
 /// Maximum number of rounds between two readings of the clock.
 const MAX_ROUNDS: u32 = 4096;
-/// Wanted time between two readings of the clock.
+/// Target time between two readings of the clock.
 const LOOK_SPAN: Duration = Duration::from_micros(200);
-/// Without progress for this long, a channel is stuck: the driver's own limit on a wait.
+/// Time without progress after which a channel counts as stuck: the driver's own limit on a wait.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Minimum number of latencies and of closed batches, whatever they take.
+/// Minimum number of latencies and of closed batches, however long they take.
 const MIN_SAMPLES: u64 = 100;
 const MIN_BATCHES: u64 = 16;
-/// Time between two looks at signals and limits where latencies are measured.
+/// Time between two checks of signals and limits while latencies are measured.
 const CHECK_NS: u64 = 10_000_000;
-/// First and shortest pause of a closed batch, and the longest.
+/// Initial (and shortest) pause and maximum pause of a closed batch.
 const MIN_PAUSE: Duration = Duration::from_micros(2);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
-/// Longest pause that keeps the CPU busy. The first operation after a sleep runs with cold caches.
+/// Maximum pause that keeps the CPU busy. The first operation after a sleep runs with cold caches.
 const MAX_SPIN: Duration = Duration::from_millis(1);
-/// Batches in a row that were not done after their pause: no pause will do.
+/// Consecutive batches that were not complete after their pause; at this number, no pause is long enough.
 const MAX_MISSED_BATCHES: u32 = 128;
 
-/// Parts of a row's time (`--seconds`): the throughput run, and when latencies and closed batches end at the latest.
+/// Parts of a row's time (`--seconds`): the throughput run, and the latest end of latencies and of closed batches.
 pub(super) mod share {
     pub(crate) const THROUGHPUT: f64 = 0.85;
     pub(crate) const LATENCY: f64 = 1.03;
     pub(crate) const BATCHES: f64 = 1.12;
 }
 
-/// How the channels are driven.
+/// Load on the channels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load<'a> {
     /// Operations in flight per channel.
     pub(super) depth: u64,
     /// Operations submitted per round and channel.
     pub(super) batch: u64,
-    /// How to wait where the pipeline is full; `None`: not at all, but look in every round.
+    /// How to wait when the pipeline is full; `None`: poll in every round.
     pub(super) wait: Option<WaitMode>,
-    /// When the command has to give up.
+    /// Deadline of the command.
     pub(super) deadline: Deadline,
     /// The simulated card's thread shares the CPU with this one.
     pub(super) shared_cpu: bool,
-    /// The row that is being measured.
+    /// The row being measured.
     pub(super) row: &'a Row<'a>,
 }
 
 impl Load<'_> {
-    /// Fails if the command has to end; shows how far it is.
+    /// Fails if the command has to end; updates the progress bar.
     fn check(&self) -> Result<(), CliError> {
         self.row.show();
         self.deadline.check(|| "dma bench".to_owned())
     }
 }
 
-/// Rounds between two readings of the clock: as many as take about [`LOOK_SPAN`], so that a round costs the same at every size.
+/// Number of rounds between two readings of the clock. It follows [`LOOK_SPAN`], so that a round costs the same at every size.
 #[derive(Debug)]
 struct Looks {
     rounds: u32,
@@ -82,14 +82,14 @@ impl Looks {
         Self { rounds: 0, every: FIRST_LOOK, last: Duration::ZERO }
     }
 
-    /// Counts a round. Returns whether the clock is to be read.
+    /// Counts a round. Returns whether the clock has to be read.
     #[inline]
     const fn is_due(&mut self) -> bool {
         self.rounds += 1;
         self.rounds >= self.every
     }
 
-    /// After a reading of the clock, `elapsed` since the run began.
+    /// Adapts the number of rounds after a reading of the clock, `elapsed` since the run began.
     fn adapt(&mut self, elapsed: Duration) {
         let span = elapsed.saturating_sub(self.last);
         if span < LOOK_SPAN && self.rounds >= self.every {
@@ -101,7 +101,7 @@ impl Looks {
     }
 }
 
-/// A wait of the measured loops: it backs off, and says when a channel is stuck.
+/// Wait of the measured loops: backs off, and reports a stuck channel.
 #[derive(Debug)]
 struct StallDetector {
     backoff: Backoff,
@@ -122,14 +122,14 @@ impl StallDetector {
         (self.fruitless, self.since) = (0, None);
     }
 
-    /// After a fruitless round. Returns whether nothing has moved for too long.
+    /// Called after a round without progress. Returns whether there was no progress for too long.
     #[inline]
     fn check_after_empty_round(&mut self, card: &Card, load: &Load<'_>) -> Result<bool, CliError> {
         self.fruitless = self.fruitless.wrapping_add(1);
         if !self.fruitless.is_multiple_of(TIMEOUT) {
             return Ok(false);
         }
-        // The clock is not read while an operation may be about to end: that would be in its latency.
+        // The clock is not read while an operation may be about to complete: the reading would add to its latency.
         if self.fruitless < SPIN_ROUNDS && !load.shared_cpu && !self.backoff.is_contended() {
             core::hint::spin_loop();
             return Ok(false);
@@ -143,17 +143,17 @@ impl StallDetector {
         if card.back_off(&mut self.backoff) {
             load.check()?;
             self.slept = true;
-            // Polls are few from here on: each is followed by a rest.
+            // Polls are rare from here on: a rest follows each of them.
             self.fruitless = SPIN_ROUNDS + TIMEOUT - 1;
         }
         Ok(since.elapsed() > STALL_TIMEOUT)
     }
 }
 
-/// What a throughput run took.
+/// Cost of a throughput run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
-    /// Of all channels.
+    /// Operations of all channels.
     pub(super) operations: u64,
     pub(super) span: Duration,
     /// CPU time of this thread.
@@ -169,7 +169,7 @@ pub(super) struct BenchChannels {
     pub(super) c2h: Vec<BenchChannel<C2hChannel>>,
 }
 
-/// One round of a channel: submit up to a batch, then look once. Returns whether anything moved.
+/// One round of a channel: submits up to a batch, then polls once. Returns whether there was progress.
 #[inline]
 fn round<C: Channel>(lane: &mut BenchChannel<C>, load: &Load<'_>) -> Result<bool, CliError> {
     let mut burst = 0;
@@ -186,7 +186,7 @@ fn round<C: Channel>(lane: &mut BenchChannel<C>, load: &Load<'_>) -> Result<bool
     Ok(burst + ended != 0)
 }
 
-/// Sleeps for the oldest burst once no more can be submitted.
+/// Sleeps until the oldest burst completes once no more can be submitted.
 fn wait<C: Channel>(
     lane: &mut BenchChannel<C>,
     load: &Load<'_>,
@@ -205,12 +205,13 @@ fn wait<C: Channel>(
     Ok(true)
 }
 
-/// When a throughput run ends.
+/// End condition of a throughput run.
 #[derive(Debug, Clone, Copy)]
 enum RunEnd {
     /// After this number of operations per channel.
     Operations(u64),
-    /// After this time, and `least` operations per channel. One takes `estimate` seconds, as long as nothing better is known.
+    /// After this time, and at least `least` operations per channel. `estimate` is the assumed seconds per operation until a better value
+    /// is measured.
     Time { span: Duration, least: u64, estimate: f64 },
 }
 
@@ -237,14 +238,14 @@ impl RunEnd {
         }
     }
 
-    /// Whether what a channel has in flight takes the rest of the time, after `elapsed`.
+    /// Returns whether the operations that a channel has in flight take the rest of the time, after `elapsed`.
     fn is_near(self, elapsed: Duration, submitted: u64, done: u64) -> bool {
         let Self::Time { span, estimate, .. } = self else { return false };
         let each = if done == 0 { estimate } else { elapsed.as_secs_f64() / float(done) };
         elapsed.as_secs_f64() + float(submitted - done) * each >= span.as_secs_f64()
     }
 
-    /// Lets a channel submit no more if the end is near.
+    /// Stops submission on a channel if the end is near.
     fn apply<C: Channel>(self, lane: &mut BenchChannel<C>, elapsed: Duration) {
         if let Self::Time { least, .. } = self
             && lane.total > lane.submitted
@@ -272,7 +273,7 @@ impl BenchChannels {
         self.c2h.iter_mut().try_for_each(|lane| lane.clear(card))
     }
 
-    /// Drives all channels until `end`; returns how long that took.
+    /// Drives all channels until `end`. Returns the duration.
     fn throughput(&mut self, card: &Card, load: &Load<'_>, end: RunEnd) -> Result<Duration, CliError> {
         self.restart();
         let first = end.first(load.depth);
@@ -328,7 +329,7 @@ impl BenchChannels {
         h2c.chain(self.c2h.iter().map(|lane| lane.submitted)).sum()
     }
 
-    /// Goes over the working set of `slots` buffers once. Returns what an operation took, in seconds.
+    /// Passes once over the working set of `slots` buffers. Returns the time per operation in seconds.
     pub(super) fn warm_up(&mut self, card: &Card, load: &Load<'_>, slots: u64) -> Result<f64, CliError> {
         let took = self.throughput(card, load, RunEnd::Operations(slots))?;
         Ok(took.as_secs_f64().max(1e-9) / float(slots.max(1)))
@@ -356,7 +357,7 @@ impl BenchChannels {
         })
     }
 
-    /// Latencies of up to `samples` operations, one at a time, the channels in turn, until the row's time for them is over.
+    /// Latencies of up to `samples` operations, one at a time, alternating between the channels, until the row's time for them is over.
     pub(super) fn latencies(
         &mut self,
         card: &Card,
@@ -369,7 +370,7 @@ impl BenchChannels {
         let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
         let (mut spent, mut checked) = (0_u64, 0);
         while spans.count() < samples && (spans.count() < MIN_SAMPLES || spent < left) {
-            // The sum of what was measured is clock enough.
+            // The sum of the measured latencies serves as clock.
             if spent - checked >= CHECK_NS {
                 checked = spent;
                 load.check()?;
@@ -389,12 +390,12 @@ impl BenchChannels {
         Ok(spans)
     }
 
-    /// What submitting and reaping an operation costs this CPU, in nanoseconds; `None` where no batch was done in one pause.
+    /// CPU time for submitting and reaping an operation, in nanoseconds; `None` if no batch completed within one pause.
     ///
-    /// Closed batches: a whole batch is submitted, which is timed; then nothing is touched for so long that the card is done
-    /// with it, which is not timed; then it is reaped by one call, which is timed. A batch that was not done by then would
-    /// have had waiting in it: it is left out, and the pause grows; else it shrinks slowly, down to where it began. The clock's
-    /// own cost is taken off both spans. The median batch counts.
+    /// Closed batches: a whole batch is submitted (timed), then nothing is touched until the card has probably completed it (not timed),
+    /// then one call reaps it (timed). A batch that is not complete by then would include waiting: it is left out, and the pause grows.
+    /// Otherwise the pause shrinks slowly, down to its initial value. The cost of reading the clock is subtracted from both spans. The
+    /// result is the median batch.
     pub(super) fn cpu_ns(
         &mut self,
         card: &Card,
@@ -427,7 +428,7 @@ impl BenchChannels {
     }
 }
 
-/// From before the submission to after the look that found the operation done, in nanoseconds.
+/// Time from before the submission to after the poll that found the operation complete, in nanoseconds.
 #[inline]
 fn one_at_a_time<C: Channel>(
     card: &Card,
@@ -450,14 +451,14 @@ fn one_at_a_time<C: Channel>(
     Ok(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What is kept over closed batches.
+/// State kept over closed batches.
 #[derive(Debug, Default)]
 struct Totals {
     clock: Duration,
     pause: Duration,
-    /// Of those that were done in one pause.
+    /// Times of the batches that completed within one pause.
     spans: Vec<Duration>,
-    /// Batches left out in a row.
+    /// Consecutive batches left out.
     in_a_row: u32,
 }
 
@@ -510,7 +511,7 @@ impl Totals {
     }
 }
 
-/// What two readings of the clock in a row differ by: the median of many.
+/// Difference between two consecutive readings of the clock: the median of many.
 pub(super) fn clock_cost() -> Duration {
     let mut spans: Vec<Duration> = (0..2001)
         .map(|_| {
@@ -530,8 +531,8 @@ fn cpu_time(clock: ClockId) -> Duration {
 mod tests {
     use super::*;
 
-    /// A channel that takes `each` seconds for an operation and always has `depth` of them in flight, looked at after every operation:
-    /// how long the run takes, in seconds.
+    /// Models a channel that takes `each` seconds per operation, always has `depth` of them in flight, and is polled after every operation.
+    /// Returns the duration of the run in seconds.
     fn run(end: RunEnd, depth: u64, each: f64) -> f64 {
         let first = end.first(depth);
         for done in 0..u64::MAX {
@@ -551,7 +552,7 @@ mod tests {
                 let end = |estimate| RunEnd::Time { span: Duration::from_secs_f64(span), least: 1, estimate };
                 let took = run(end(each), depth, each);
                 assert!((took - span).abs() <= each + span * 0.01, "{took} s of {span}: {each}, {depth}");
-                // A pipeline that is not filled in the time depends on the estimate, and no more than that.
+                // If the pipeline does not fill within the time, a wrong estimate changes the duration at most by this factor.
                 for wrong in [0.5, 2.0] {
                     let took = run(end(each * wrong), depth, each);
                     let most = (span * 2.0).max(float(depth) * each) + each;

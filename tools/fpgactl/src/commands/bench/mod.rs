@@ -1,18 +1,18 @@
-//! `dma bench`: how fast a card moves data, and what it costs.
+//! `dma bench`: how fast a card moves data, and at what cost.
 //!
 //! Per size, direction and way of waiting three things are measured, one after the other:
 //!
 //! | What | How |
 //! |---|---|
-//! | throughput | `--depth` operations in flight per channel, up to `--batch` submitted per round, then one look |
+//! | throughput | `--depth` operations in flight per channel, up to `--batch` submitted per round, then one poll |
 //! | latency | one operation at a time |
-//! | CPU time | closed batches: submitting and reaping, without what lies between |
+//! | CPU time | closed batches: submitting and reaping, without the time between |
 //!
 //! All three together take `--seconds`, most of it the throughput run. A signal or `--timeout` ends the command after the rows that are
 //! complete, which are printed.
 //!
-//! Memory is attached to the channels once; an operation moves a part of it to or from card memory. Both sides are compared
-//! after the throughput run.
+//! Memory is registered with the channels once; an operation moves a part of it to or from card memory. Both sides are compared after the
+//! throughput run.
 
 mod lane;
 mod measure;
@@ -43,14 +43,14 @@ use progress::{Row, Rows};
 pub use report::BenchReport;
 use report::{Latency, Measured, ResultRow};
 
-/// The working set of a channel, on each side, and its buffers at most.
+/// Size of a channel's working set on each side, in bytes, and its maximum number of buffers.
 const WORKING_SET: u64 = 16 << 20;
 const MAX_WORKING_SET_SLOTS: u64 = 4096;
-/// How long a hybrid wait polls.
+/// Time that a hybrid wait polls.
 const SPIN: Duration = Duration::from_micros(20);
-/// Working sets begin at multiples of this in card memory.
+/// Alignment of working sets in card memory, in bytes.
 const PAGE: u64 = 4096;
-/// DMA memory beside the working sets: rings, and buffers for what is compared.
+/// DMA memory in addition to the working sets, in bytes: rings, and buffers for the comparison.
 const EXTRA_DMA_MEMORY: usize = 64 << 20;
 
 /// One line of the report.
@@ -70,8 +70,8 @@ impl Case {
 /// Runs the command.
 ///
 /// # Errors
-/// See [`CliError`]; among them [`CliError::Mismatch`] if the data is not what it should be afterwards, and
-/// [`CliError::BenchStopped`], after the report, if a signal or `--timeout` came before the last row.
+/// See [`CliError`]. [`CliError::Mismatch`] if the data is not as expected afterwards. [`CliError::BenchStopped`], after the report, if a
+/// signal or `--timeout` came before the last row.
 pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result<(), CliError> {
     for size in &args.sizes {
         if *size > u64::from(MAX_DESCRIPTOR_LENGTH) {
@@ -86,9 +86,9 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     let lanes = u64::from(args.channels) * 2;
     let limit =
         usize::try_from(largest.saturating_mul(lanes)).unwrap_or(usize::MAX).saturating_add(EXTRA_DMA_MEMORY);
-    // What cannot be written is told before anything is measured.
+    // An unwritable file is reported before anything is measured.
     let svg = args.svg.as_deref().map(OutFile::create).transpose()?;
-    // The card's thread is started before this one is bound: it would inherit the CPU.
+    // The card's thread starts before this one is bound: it would inherit the CPU.
     let opened = target::open_threaded(&settings.card, args.pin.map(|pin| pin.card), limit)?;
     if let Some(pin) = args.pin {
         bind(pin.host)?;
@@ -97,7 +97,7 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
         check(&opened, args, case)?;
     }
     let warning = shared_cpu(&opened, args);
-    // The report says so as well. Whoever watches is not to wait for it.
+    // The report contains the warning as well. On a terminal it is shown at once.
     if let Some(warning) = warning.as_ref().filter(|_| std::io::stderr().is_terminal()) {
         tracing::warn!("{warning}");
     }
@@ -123,7 +123,7 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     }
     drop(rows);
     if let Err(error) = ended {
-        // Without a row there is nothing to print; other errors say that the rows are not to be relied on.
+        // Without a row there is nothing to print. Other errors mean that the rows are not reliable.
         let done = lines.len();
         let reason = match &error {
             _ if done == 0 => return Err(error),
@@ -139,7 +139,7 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     print(settings, &opened, args, (lines, warning, svg), out)
 }
 
-/// Prints the report of these rows.
+/// Prints the report of the given rows.
 fn print(
     settings: &Settings,
     opened: &Opened,
@@ -162,7 +162,7 @@ fn print(
     output::print(&report, settings.json, out)
 }
 
-/// Whether the simulated card's thread and this one share a CPU.
+/// Returns whether the simulated card's thread and this one share a CPU.
 fn shares_cpu(opened: &Opened, args: &BenchArgs) -> bool {
     if !opened.simulated || opened.served {
         return false;
@@ -173,7 +173,7 @@ fn shares_cpu(opened: &Opened, args: &BenchArgs) -> bool {
     }
 }
 
-/// What to say then.
+/// Warning for a shared CPU.
 fn shared_cpu(opened: &Opened, args: &BenchArgs) -> Option<String> {
     let advice = if args.pin.is_some() {
         "give --pin two different CPUs"
@@ -214,7 +214,7 @@ fn bind(cpu: usize) -> Result<(), CliError> {
     sched_setaffinity(None, &set).map_err(refused)
 }
 
-/// Fails early on what the card cannot do, before anything was measured.
+/// Fails early, before the measurement, on anything that the card cannot do.
 fn check(opened: &Opened, args: &BenchArgs, case: &Case) -> Result<(), CliError> {
     let info = opened.card.info();
     for direction in [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.includes(*way))
@@ -250,7 +250,7 @@ const fn stride(size: u64) -> u64 {
     (slots(size) * size).next_multiple_of(PAGE)
 }
 
-/// The working sets of a case, H2C first. Contents differ, so that one that lands in another's place is found.
+/// Working sets of a case, H2C first. Their contents differ, so that data in the wrong working set is detected.
 fn working_sets(opened: &Opened, args: &BenchArgs, case: &Case) -> Vec<(Direction, u8, WorkingSet)> {
     let base = opened.card.info().ni.as_ref().map_or(0, |ni| ni.memory.start.get());
     let ways = [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.includes(*way));
@@ -274,7 +274,7 @@ fn channel_options(args: &BenchArgs) -> ChannelOptions {
         BenchRing::Stop => RunMode::Batch,
         BenchRing::Credit => RunMode::Credit,
     };
-    // Twice as many descriptors as are in flight: those that are written lie apart from those that are read.
+    // Twice as many descriptors as are in flight: those being written are apart from those being read.
     ChannelOptions::default().descriptors((2 * transfers).max(64)).transfers(transfers).run_mode(mode)
 }
 
@@ -312,7 +312,7 @@ fn one(
     let sets = working_sets(opened, args, &case);
     let of = |way: Direction| sets.iter().filter(move |(found, ..)| *found == way);
     let (to_card, to_host) = (of(Direction::H2c).count() != 0, of(Direction::C2h).count() != 0);
-    // What one direction reads is written, and what it wrote is read, by a channel of the other one.
+    // A channel of the other direction writes the data that this one reads, and reads the data that this one wrote.
     let comparable =
         (!to_card || card.info().xdma.c2h_channels > 0) && (!to_host || card.info().xdma.h2c_channels > 0);
     if to_host && comparable {
@@ -353,7 +353,7 @@ fn one(
     Ok(ResultRow::new(args, &case, &Measured { run, latency, cpu_ns_per_op, counted, comparable }))
 }
 
-/// What was counted in between.
+/// Accesses counted between the two readings.
 const fn since(before: &AccessCounters, after: &AccessCounters) -> AccessCounters {
     AccessCounters {
         mmio_reads: after.mmio_reads.saturating_sub(before.mmio_reads),

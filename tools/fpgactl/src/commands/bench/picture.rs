@@ -1,10 +1,10 @@
-//! What `dma bench` measured as a picture: rate and latency by size, a curve for each direction and way of waiting.
+//! Results of `dma bench` as a picture: rate and latency by size, with a curve for each direction and way of waiting.
 
 use fpga_netsim::figures::picture::{Curve, CurveKind, Panel, Picture, Scale};
 
 use super::report::{BenchReport, ResultRow};
 
-/// The picture of a report. A card that is simulated says so in it: pictures travel without their reports.
+/// Returns the picture of a report. It states if the card is simulated, because pictures are passed on without their reports.
 pub(super) fn of(report: &BenchReport) -> Picture {
     let mut ways: Vec<(&str, &str)> = Vec::new();
     for line in &report.results {

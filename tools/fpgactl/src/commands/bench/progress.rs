@@ -1,4 +1,4 @@
-//! How far `dma bench` is, and the time of a row.
+//! Progress of `dma bench`, and the time of a row.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use crate::progress::Progress;
 /// Time between two updates of the bar: drawing it costs the measuring thread some microseconds.
 const UPDATE: Duration = Duration::from_millis(200);
 
-/// Progress of all rows, in milliseconds of measuring.
+/// Progress of all rows, in milliseconds of measuring time.
 #[derive(Debug)]
 pub(super) struct Rows {
     bar: Progress,
     seconds: Duration,
 }
 
-/// One row: when its measuring began, and for how long it is to last.
+/// One row: start of its measurement, and planned duration.
 #[derive(Debug)]
 pub(super) struct Row<'a> {
     rows: &'a Rows,
@@ -30,13 +30,13 @@ fn millis(span: Duration) -> u64 {
 }
 
 impl Rows {
-    /// A bar over `count` rows of `seconds` each; `wanted` as for [`Progress::new`].
+    /// Creates a bar over `count` rows of `seconds` each; `wanted` as for [`Progress::new`].
     pub(super) fn new(count: usize, seconds: Duration, wanted: bool) -> Self {
         let total = millis(seconds).saturating_mul(count as u64);
         Self { bar: Progress::counting(total, "ms", wanted), seconds }
     }
 
-    /// The measuring of row `number` begins.
+    /// Begins the measurement of row `number`.
     pub(super) fn begin(&self, number: u32, name: String) -> Row<'_> {
         self.bar.phase(name);
         let began = Instant::now();
@@ -48,17 +48,17 @@ impl Rows {
 }
 
 impl Row<'_> {
-    /// What is left of a part of the row's time.
+    /// Remaining time of a part of the row's time.
     pub(super) fn left(&self, share: f64) -> Duration {
         self.rows.seconds.mul_f64(share).saturating_sub(self.elapsed())
     }
 
-    /// Time that was measured so far.
+    /// Time measured so far.
     fn elapsed(&self) -> Duration {
         self.began.elapsed().saturating_sub(self.excluded.get())
     }
 
-    /// Does something that is not measured, and takes none of the row's time.
+    /// Does unmeasured work, which takes none of the row's time.
     pub(super) fn pause_timer<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = work();
@@ -66,7 +66,7 @@ impl Row<'_> {
         done
     }
 
-    /// Shows how far it is, from time to time.
+    /// Updates the display, at most once per update interval.
     pub(super) fn show(&self) {
         let now = Instant::now();
         if now.duration_since(self.shown.get()) >= UPDATE {

@@ -1,4 +1,4 @@
-//! What `dma bench` prints.
+//! Report of `dma bench`.
 
 use core::time::Duration;
 
@@ -13,25 +13,25 @@ use crate::output::{Report, pairs, render, table};
 use crate::target::Opened;
 use crate::units::{binary_size, gigabytes_per_second, micros};
 
-/// What was measured.
+/// Measured results.
 #[derive(Debug, Serialize)]
 pub struct BenchReport {
     pub(super) card: String,
     pub(super) simulated: bool,
-    /// CPUs of the simulated card's thread and of this one, where they were bound.
+    /// CPUs of the simulated card's thread and of this one, if they were bound.
     pinned: Option<Pinned>,
-    /// What two readings of the clock in a row differ by; it is in every latency.
+    /// Difference between two consecutive readings of the clock; it is part of every latency.
     clock_ns: u64,
     pub(super) results: Vec<ResultRow>,
-    /// The simulated card's thread and this one share a CPU: the figures are the scheduler's.
+    /// The simulated card's thread and this one share a CPU: the figures show the scheduler, not the card.
     pub(super) shared_cpu: bool,
-    /// The same for people, with what to do.
+    /// Warning for people, with advice.
     #[serde(skip)]
     pub(super) warning: Option<String>,
-    /// Where the figure was written, if one was asked for.
+    /// Path of the figure, if one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) svg: Option<String>,
-    /// For people, where they can see it.
+    /// Chart for people, if it can be shown.
     #[serde(skip)]
     pub(super) chart: String,
 }
@@ -42,7 +42,7 @@ struct Pinned {
     host: usize,
 }
 
-/// One size, direction and way of waiting.
+/// Result of one size, direction and way of waiting.
 #[derive(Debug, Serialize)]
 pub(super) struct ResultRow {
     pub(super) size: u64,
@@ -51,39 +51,39 @@ pub(super) struct ResultRow {
     pub(super) direction: &'static str,
     pub(super) mode: &'static str,
     pub(super) ring: &'static str,
-    /// Per direction.
+    /// Channels per direction.
     channels: u8,
     operations: u64,
     seconds: f64,
     ops_per_s: f64,
     pub(super) gb_per_s: f64,
-    /// `None`: the card has no channel in the other direction to compare with.
+    /// `None`: the card has no channel in the other direction for the comparison.
     verified: Option<bool>,
     samples: u64,
     pub(super) p50_us: Option<f64>,
     pub(super) p99_us: Option<f64>,
     p999_us: Option<f64>,
-    /// Submitting and reaping in closed batches.
+    /// CPU time of submitting and reaping in closed batches.
     cpu_ns_per_op: Option<f64>,
     /// CPU time of this thread in the throughput run, waiting included.
     thread_cpu_ns_per_op: f64,
-    /// CPU time of all threads over wall time in the throughput run: 2 where this thread and the simulated card's had a CPU each
-    /// all the time.
+    /// CPU time of all threads divided by wall time in the throughput run. It is 2 if this thread and the simulated card's each use a whole
+    /// CPU.
     busy_cpus: f64,
     mmio_reads_per_op: Option<f64>,
     mmio_writes_per_op: Option<f64>,
     interrupts_per_op: Option<f64>,
 }
 
-/// What a line is made of.
+/// Input of a line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     pub(super) run: Run,
     pub(super) latency: Option<Latency>,
     pub(super) cpu_ns_per_op: Option<f64>,
-    /// What the card counted in the throughput run, where it counts.
+    /// Accesses that the card counted in the throughput run, if it counts them.
     pub(super) counted: Option<AccessCounters>,
-    /// Whether the data could be compared; where it differed there is no line.
+    /// Whether the data could be compared; a difference leaves no line.
     pub(super) comparable: bool,
 }
 
@@ -96,17 +96,15 @@ pub(super) struct Latency {
     p999: u64,
 }
 
-/// Latencies as they are measured, counted by how long they are: to the nanosecond below two microseconds, to a part in a
-/// thousand above.
+/// Histogram of the measured latencies: exact to the nanosecond below two microseconds, to a thousandth above.
 ///
-/// A list of them would be in what it measures. Every eighth entry begins a cache line that nobody had yet, the store to it
-/// waits for memory, and x86 lets no later store pass: that entry's successor, the next operation's descriptor and doorbell,
-/// came 100 ns late.
+/// A list would disturb the measurement. Every eighth entry begins a new cache line, the store to it waits for memory, and x86 lets no
+/// later store pass: the next operation's descriptor and doorbell came 100 ns late.
 #[derive(Debug)]
 pub(super) struct LatencyHistogram(Histogram<u32>);
 
 impl LatencyHistogram {
-    /// The longest that is told from longer ones.
+    /// Maximum latency that is distinguished from longer ones.
     const MAX_LATENCY: Duration = Duration::from_secs(3600);
 
     #[expect(clippy::expect_used, reason = "constants, which the test of this module tries")]
@@ -125,7 +123,7 @@ impl LatencyHistogram {
 }
 
 impl Latency {
-    /// `None` where nothing was measured.
+    /// Returns `None` if nothing was measured.
     pub(super) fn of(LatencyHistogram(measured): &LatencyHistogram) -> Option<Self> {
         let quantile = |part| measured.value_at_quantile(part);
         (!measured.is_empty()).then(|| Self {
@@ -176,12 +174,12 @@ impl ResultRow {
 }
 
 impl ResultRow {
-    /// How the card was loaded, in words.
+    /// Load on the card, in words.
     pub(super) fn load(&self) -> String {
         format!(
             "{} in flight, {} per round, {} channel(s) per direction, {} ring",
             self.depth,
-            // No more than there is room for.
+            // At most `depth` fit.
             self.batch.min(self.depth),
             self.channels,
             self.ring
@@ -281,9 +279,9 @@ mod tests {
         };
         assert_eq!(of(&mut std::iter::empty()), None);
         assert_eq!(of(&mut [7].into_iter()).unwrap(), Latency { samples: 1, p50: 7, p99: 7, p999: 7 });
-        // What is short is exact.
+        // Short latencies are exact.
         assert_eq!(of(&mut (1..=2000)).unwrap(), Latency { samples: 2000, p50: 1000, p99: 1980, p999: 1998 });
-        // What is long is right to a part in a thousand, and what is longer than the longest is not lost.
+        // Long latencies are exact to a thousandth, and those above the maximum are not lost.
         let long = of(&mut (1..=100_000).chain([u64::MAX])).unwrap();
         for (found, exact) in [(long.p50, 50_000), (long.p99, 99_000), (long.p999, 99_900)] {
             assert!(found.abs_diff(exact) * 1000 <= exact, "{found} instead of {exact}");

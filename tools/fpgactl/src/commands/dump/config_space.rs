@@ -1,26 +1,26 @@
-//! Configuration space: what it is made of in words, and as bytes. A serial number in it is not shown.
+//! Configuration space, as text and as bytes. Serial numbers are not shown.
 
 use core::fmt::Write as _;
 
 use fpga_driver::Backend;
 use fpga_driver::pci::{ConfigError, config};
 
-/// Bytes of what every function has, and of what PCI Express adds (PCIe Base 5.0, 7.2).
+/// Size of the configuration space that every function has, and of the extended one of PCI Express (PCIe Base 5.0, 7.2).
 const CONVENTIONAL: usize = 256;
 const EXTENDED: usize = 4096;
-/// Entries of the extended list, at most: none is shorter than its header and a word.
+/// Maximum number of entries in the extended list: each takes at least its header and a word.
 const MAX_EXTENDED_CAPABILITIES: usize = (EXTENDED - CONVENTIONAL) / 8;
 /// Vital product data, whose data register may hold a part of a serial number (PCI Local Bus 3.0, appendix I).
 const VPD: u8 = 0x03;
 /// Device serial number (PCIe Base 5.0, 7.9.3): an EUI-64 after the header.
 const SERIAL: u16 = 0x0003;
 
-/// The whole of it, as far as it can be read.
+/// Returns the whole configuration space, as far as it can be read.
 pub(super) fn text(transport: &dyn Backend) -> Result<String, ConfigError> {
     let mut bytes = vec![0; CONVENTIONAL];
     transport.config_read(0, &mut bytes)?;
     let mut rest = vec![0; EXTENDED - CONVENTIONAL];
-    // Not every system shows it, and not everybody may see it.
+    // Not every system exposes the extended space, and unprivileged processes may not read it.
     let extended = u16::try_from(CONVENTIONAL).is_ok_and(|at| transport.config_read(at, &mut rest).is_ok());
     if extended {
         bytes.append(&mut rest);
@@ -86,7 +86,7 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0xFF)
 }
 
-/// Id and place of each extended capability. A list that loops or leaves its place ends there.
+/// Id and offset of each extended capability. The walk ends at a loop or at an offset outside the extended space.
 fn extended_capabilities(bytes: &[u8]) -> Vec<(u16, usize)> {
     let mut found = Vec::new();
     let mut at = CONVENTIONAL;
@@ -101,7 +101,7 @@ fn extended_capabilities(bytes: &[u8]) -> Vec<(u16, usize)> {
         }
         let [low, high, ..] = header.to_le_bytes();
         found.push((u16::from_le_bytes([low, high]), at));
-        // Bits 31:20, the two lowest reserved.
+        // Bits 31:20; the two lowest are reserved.
         at = usize::try_from(header >> 20 & 0xFFC).unwrap_or(0);
         if at < CONVENTIONAL {
             break;
@@ -110,7 +110,7 @@ fn extended_capabilities(bytes: &[u8]) -> Vec<(u16, usize)> {
     found
 }
 
-/// PCI Code and ID Assignment Specification, section 2.
+/// Names from the PCI Code and ID Assignment Specification, section 2.
 const fn name(id: u8) -> &'static str {
     match id {
         0x01 => " (power management)",
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn dump_looping_capability_list_ends() {
         let mut bytes = vec![0; EXTENDED];
-        // A capability that names itself as the next one.
+        // A capability whose next pointer names itself.
         bytes[256..260].copy_from_slice(&(0x100_u32 << 20 | 1 << 16 | 1).to_le_bytes());
         assert_eq!(extended_capabilities(&bytes).len(), MAX_EXTENDED_CAPABILITIES);
         bytes[256..260].copy_from_slice(&(0xFFC_u32 << 20 | 3).to_le_bytes());

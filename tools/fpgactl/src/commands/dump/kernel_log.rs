@@ -1,7 +1,7 @@
-//! What the kernel has said about a function.
+//! Kernel messages about a function.
 //!
-//! `/dev/kmsg` gives a record for each read: `priority,sequence,microseconds,flags;text`, and lines that begin with a space, of keys
-//! and values (the kernel's `Documentation/ABI/testing/dev-kmsg`). A file of such records is read in the same way.
+//! `/dev/kmsg` returns one record per read: `priority,sequence,microseconds,flags;text`, followed by lines that begin with a space and
+//! contain keys and values (the kernel's `Documentation/ABI/testing/dev-kmsg`). A file of such records is read in the same way.
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
@@ -10,12 +10,12 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use fpga_host::{PciAddress, Roots};
 
-/// Of many records the last ones.
+/// Maximum number of records; the last ones are kept.
 const MAX_RECORDS: usize = 500;
-/// Longer than any record (`CONSOLE_EXT_LOG_MAX` of the kernel is 8 KiB).
+/// Buffer size that exceeds any record (`CONSOLE_EXT_LOG_MAX` of the kernel is 8 KiB).
 const RECORD: usize = 16 << 10;
 
-/// The lines about `address`, oldest first.
+/// Returns the lines about `address`, oldest first.
 pub(super) fn about(roots: &Roots, address: PciAddress) -> Result<String, String> {
     let path = roots.dev.join("kmsg");
     let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
@@ -32,12 +32,12 @@ pub(super) fn about(roots: &Roots, address: PciAddress) -> Result<String, String
             Ok(0) => break,
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            // EPIPE: records were overwritten meanwhile; the next read goes on behind them.
+            // EPIPE: records were overwritten meanwhile; the next read continues after them.
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::BrokenPipe) => continue,
             Err(error) => return Err(format!("/dev/kmsg: {error}")),
         };
         left += &String::from_utf8_lossy(piece.get(..count).unwrap_or_default());
-        // What is not whole yet waits for the next read.
+        // An incomplete line waits for the next read.
         let whole = left.rfind('\n').map_or(0, |at| at + 1);
         for line in left.get(..whole).unwrap_or_default().lines() {
             commit(&mut found, line, &name);

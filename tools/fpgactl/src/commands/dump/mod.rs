@@ -1,8 +1,8 @@
-//! `dump`: everything that a report of a fault needs, in one file that a person can read before it is sent.
+//! `dump`: everything that a fault report needs, in one file that a person can read before sending it.
 //!
-//! A card is looked at as it is: nothing of it is stopped or set, so an engine that hangs goes on hanging. Each part stands for
-//! itself: what cannot be told says why, and the others are there all the same. What is nobody's business is taken out of every part
-//! by `scrub`; the file says at its head what that is.
+//! The command does not change the card: it stops and sets nothing, so an engine that hangs stays hung. Sections are independent: one that
+//! cannot be collected contains the reason, and the others are there all the same. `scrub` removes private data from every section; the
+//! head of the file lists what is removed.
 
 mod config_space;
 mod kernel_log;
@@ -34,7 +34,7 @@ use scrub::Scrub;
 /// Version of the file's layout: sections that begin with `== NAME`.
 const FORMAT: u32 = 1;
 
-/// What is in the file.
+/// Content of the file.
 #[derive(Debug, Serialize)]
 pub struct DumpReport {
     command: &'static str,
@@ -42,7 +42,7 @@ pub struct DumpReport {
     file: String,
     bytes: usize,
     sections: Vec<SectionLine>,
-    /// What is taken out wherever it stands.
+    /// Kinds of data that are removed everywhere.
     #[serde(rename = "left_out")]
     omitted: &'static [&'static str],
 }
@@ -51,7 +51,7 @@ pub struct DumpReport {
 struct SectionLine {
     name: &'static str,
     lines: usize,
-    /// Why there is nothing in it, where that is so.
+    /// Reason why the section is empty, if it is.
     problem: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Report for DumpReport {
     }
 }
 
-/// A part of the bundle: a text, or why there is none.
+/// Section of the bundle: a text, or the reason why there is none.
 struct Section {
     name: &'static str,
     text: Result<String, String>,
@@ -93,7 +93,7 @@ impl Section {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::File`]; what cannot be told of the card is in the report.
+/// [`CliError::File`]. Failures to read the card are in the report.
 pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError> {
     let roots = args.host.roots();
     let mut out = OutFile::create(&args.out)?;
@@ -141,7 +141,7 @@ fn head() -> String {
 }
 
 fn versions(settings: &Settings, roots: &Roots) -> String {
-    // Not the host's name, which stands beside them.
+    // Excludes the host name, which stands beside them.
     let kernel = |what: &str| {
         let path = roots.proc.join("sys/kernel").join(what);
         std::fs::read_to_string(path).map_or_else(|error| error.to_string(), |text| text.trim().to_owned())
@@ -166,7 +166,7 @@ fn versions(settings: &Settings, roots: &Roots) -> String {
     ])
 }
 
-/// What is told of the machine: the function's surroundings, whether the machine is ready, what the kernel said.
+/// Sections about the machine: the function's surroundings, whether the machine is ready, kernel messages.
 fn host(roots: &Roots, address: Option<PciAddress>) -> Vec<Section> {
     let function = address.map(|address| PciFunction::read(roots, address));
     let mut sections = Vec::new();
@@ -187,7 +187,7 @@ fn host(roots: &Roots, address: Option<PciAddress>) -> Vec<Section> {
     sections
 }
 
-/// What is told of the card. Where it cannot be opened, its configuration space may be there still.
+/// Sections about the card. If it cannot be opened, its configuration space may still be readable.
 fn card(settings: &Settings) -> Vec<Section> {
     let transport = match target::reach(&settings.card) {
         Ok(transport) => transport,
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(report.bytes, text.len());
     }
 
-    /// A machine's tree, the log of its kernel, and in both of them everything that is nobody's business.
+    /// Uses a machine's tree and kernel log, both with every kind of private data.
     #[test]
     fn dump_has_no_private_data_on_any_machine() {
         const PRIVATE_PATTERNS: [&str; 9] = [
@@ -326,7 +326,7 @@ mod tests {
                 assert!(text.contains(kept), "{}: {kept}\n{text}", found.name);
             }
             assert!(!text.contains("e1000"), "{text}");
-            // What it says to do can be done.
+            // The advice can be followed.
             let advice = text.split("\n== ").find(|part| part.starts_with("doctor\n")).unwrap();
             assert!(!advice.contains("<path>"), "{}: {advice}", found.name);
         }

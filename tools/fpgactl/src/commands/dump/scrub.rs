@@ -1,14 +1,14 @@
-//! What is nobody's business is replaced by what it was.
+//! Replaces private data by the name of its kind.
 //!
-//! Words that this machine is known by are replaced wherever they stand; addresses, identifiers and paths by their form. What has the
-//! form of something private and is not is replaced, too: a version number of four parts reads as an address. Paths of the kernel's own
-//! trees stay, because checks name them, and so do the folders for settings that their advice names.
+//! Words that identify this machine are replaced everywhere; addresses, identifiers and paths by their form. Data that has the form of
+//! private data and is not private is replaced, too: a version number of four parts reads as an address. Paths of the kernel's own trees
+//! stay, because checks name them, and so do the settings folders that the advice names.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fpga_host::Roots;
 
-/// What a bundle has nothing of, for its head and its report.
+/// Kinds of data that a bundle does not contain, for its head and its report.
 pub(super) const OMITTED: &[&str] = &[
     "host name",
     "user names",
@@ -18,7 +18,7 @@ pub(super) const OMITTED: &[&str] = &[
     "UUIDs",
 ];
 
-/// Trees of the kernel's, and of its settings.
+/// Trees of the kernel, and of its settings.
 const PUBLIC: [&str; 8] = [
     "/dev",
     "/lib/modules",
@@ -29,20 +29,20 @@ const PUBLIC: [&str; 8] = [
     "/etc/security/limits.d",
     "/etc/sysctl.d",
 ];
-/// The first user id of people (Debian Policy 9.2.2).
+/// First user id of human users (Debian Policy 9.2.2).
 const FIRST_USER_ID: u32 = 1000;
-/// Users of every system, whose names say nothing.
+/// Users that every system has; their names reveal nothing.
 const SYSTEM_USERS: [&str; 2] = ["root", "nobody"];
 
-/// Replaces what is private.
+/// Scrubber that replaces private data.
 #[derive(Debug, Default)]
 pub(super) struct Scrub {
-    /// The longest first: a home directory before the name in it.
+    /// Longest first: a home directory before the name in it.
     words: Vec<(String, &'static str)>,
 }
 
 impl Scrub {
-    /// With the names that this machine and its users are known by.
+    /// Creates a scrubber with the names of this machine and its users.
     pub(super) fn of_this_machine(roots: &Roots) -> Self {
         let mut scrub = Self::default();
         let host = std::fs::read_to_string(roots.proc.join("sys/kernel/hostname")).unwrap_or_default();
@@ -54,7 +54,7 @@ impl Scrub {
         if let Ok(home) = std::env::var("HOME") {
             scrub.add(home.trim_end_matches('/'), "<path>");
         }
-        // Where trees are below another directory, that is a path of this machine's, and its users are in there.
+        // If the trees are below another directory, it is a path of this machine, and its users are in there.
         let root = roots.proc.parent().map(|root| root.display().to_string()).unwrap_or_default();
         scrub.add(root.trim_end_matches('/'), "");
         let users =
@@ -76,7 +76,7 @@ impl Scrub {
         }
     }
 
-    /// Replaces `word`, too. One or two letters are no name: replacing them would leave nothing of the text.
+    /// Adds `word` to the words to replace. One or two letters are not accepted: replacing them would destroy the text.
     pub(super) fn add(&mut self, word: &str, by: &'static str) {
         if word.len() < 3 || self.words.iter().any(|(known, _)| known == word) {
             return;
@@ -85,7 +85,7 @@ impl Scrub {
         self.words.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
     }
 
-    /// `text` without what is private.
+    /// Returns `text` without private data.
     pub(super) fn clean(&self, text: &str) -> String {
         let mut clean: Vec<String> = text.lines().map(|line| self.clean_line(line)).collect();
         if text.ends_with('\n') {
@@ -114,7 +114,7 @@ impl Scrub {
     }
 }
 
-/// Replaces whole words alone: a user `all` has nothing to do with `allocated`.
+/// Replaces only whole words: a user `all` does not affect `allocated`.
 fn replaced(line: &str, word: &str, by: &str) -> String {
     let mut clean = String::with_capacity(line.len());
     let mut rest = line;
@@ -124,7 +124,7 @@ fn replaced(line: &str, word: &str, by: &str) -> String {
         let joined =
             |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
         clean += before;
-        // A path has begun before the word: what is left of it must not be seen.
+        // A path has begun before the word: its remainder must not be shown.
         let whole = !joined(before.chars().next_back()) && !joined(after.chars().next());
         clean += if whole { by } else { word };
         rest = after;
@@ -132,11 +132,11 @@ fn replaced(line: &str, word: &str, by: &str) -> String {
     clean + rest
 }
 
-/// What follows `serial` or `S/N` is one: kernels write it in many ways.
+/// Replaces the word after `serial` or `S/N`: kernels write it in many ways.
 fn without_serial(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let end = |name: &str| lower.find(name).map(|at| at + name.len());
-    // ASCII lower case keeps every byte where it is.
+    // ASCII lower case keeps the byte offsets.
     let Some(end) = end("serial number").or_else(|| end("serialnumber")).or_else(|| end("s/n")) else {
         return line.to_owned();
     };
@@ -150,9 +150,9 @@ fn without_serial(line: &str) -> String {
     format!("{before}{}<serial number>{rest}", after.get(..gap).unwrap_or_default())
 }
 
-/// A word, or what stands for it if its form says that it is private.
+/// Returns the word, or its replacement if its form is private.
 fn by_form(word: &str) -> String {
-    // Punctuation around it; what begins or ends with colons may be an address as it is.
+    // Strips surrounding punctuation. The unstripped word is tried first: an address may begin or end with colons.
     let core = word.trim_start_matches(['<', '>']).trim_end_matches(['.', ':', '!', '?', '<', '>']);
     let Some((found, what)) = [word, core].into_iter().find_map(|text| Some((text, form(text)?))) else {
         return word.to_owned();
@@ -173,7 +173,7 @@ fn form(word: &str) -> Option<&'static str> {
             return Some(if parts.len() == 6 { "<mac>" } else { "<serial number>" });
         }
     }
-    // With a port, or a length of the network's part.
+    // Strips a port or a prefix length.
     let host = word.split_once('/').map_or(word, |(host, _)| host);
     let host =
         host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(host, _)| host);
@@ -183,7 +183,7 @@ fn form(word: &str) -> Option<&'static str> {
     {
         return Some("<ip>");
     }
-    // A path may follow something: vfio-user:/run/card.
+    // A path may have a prefix: vfio-user:/run/card.
     let begins = word.find('/')?;
     let before = word.get(..begins).and_then(|before| before.chars().next_back());
     let path = word.get(begins..)?;
@@ -192,7 +192,7 @@ fn form(word: &str) -> Option<&'static str> {
     let is_in =
         |tree: &str| path.strip_prefix(tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let public = PUBLIC.into_iter().any(is_in) && !path.contains("..");
-    // Of the user's own: ~/x, ./x.
+    // Path of the user: ~/x, ./x.
     let relative = matches!(before, Some('~' | '.'));
     ((is_path && named && !public) || relative).then_some("<path>")
 }

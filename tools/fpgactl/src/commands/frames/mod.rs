@@ -26,11 +26,11 @@ use crate::settings::Settings;
 use crate::style;
 use crate::target::{self, CardOpener as _};
 
-/// Cards of several processes share processors: a packet may be behind another one by some time slices.
+/// Escape timeout. Cards of several processes share CPUs: a packet may be late by several time slices.
 const ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
-/// Bytes of the value that frames carry: their number, and a CRC-32C of the data.
+/// Bytes of the header value of a frame: its number and a CRC-32C of the data.
 const CHECKSUM: usize = 12;
-/// How often the live statistics change.
+/// Interval between updates of the live statistics.
 const LIVE: Duration = Duration::from_millis(200);
 
 /// Runs the command.
@@ -48,7 +48,7 @@ pub fn run(
     }
 }
 
-/// What was put right on either side.
+/// Counts of inconsistencies that were repaired on either side.
 #[derive(Debug, Serialize)]
 struct InternalErrorCounts {
     heap_frames: u64,
@@ -78,12 +78,12 @@ impl From<InternalErrors> for InternalErrorCounts {
     }
 }
 
-/// Number and CRC-32C of a frame: of a copy, which is made in memory that is kept from frame to frame.
+/// Returns the number and CRC-32C of a frame. The CRC is computed over a copy in memory that is reused for every frame.
 fn checksum(number: u64, data: SharedSlice<'_>) -> [u8; CHECKSUM] {
     thread_local!(static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
     let crc = COPY.with_borrow_mut(|copy| {
         copy.resize(data.len(), 0);
-        // As many bytes as there are.
+        // The length is that of the data.
         let whole = data.read(0, copy);
         debug_assert!(whole.is_ok());
         crc32c(copy)
@@ -96,7 +96,7 @@ fn checksum(number: u64, data: SharedSlice<'_>) -> [u8; CHECKSUM] {
     value
 }
 
-/// A card that frames can reach others from.
+/// Card with a link to other cards.
 struct LinkedCard {
     transport: Arc<dyn Backend>,
 }
@@ -138,7 +138,7 @@ impl LinkedCard {
     }
 }
 
-/// When the next report is due, where reports are asked for while the stream runs.
+/// Timer for periodic reports while the stream runs.
 struct ReportTimer {
     span: Option<Duration>,
     last: Instant,
@@ -158,7 +158,7 @@ impl ReportTimer {
         due
     }
 
-    /// The last report, which with others before it is a line as they are.
+    /// Prints the last report; after periodic reports, as one line in the same form.
     fn print(&self, report: &impl Report, json: bool, out: &mut dyn std::io::Write) -> Result<(), CliError> {
         match self.span {
             Some(_) => output::print_line(report, json, out),
@@ -178,7 +178,7 @@ impl LiveLine {
         let seen = settings.progress && style::redraws(&std::io::stderr());
         let target = if seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
-        // The message and nothing else, cut off where the terminal ends. A stream has no length that a bar could be part of.
+        // The message only, cut off at the terminal's width. A stream has no length for a bar.
         let bar = match ProgressStyle::with_template("{wide_msg}") {
             Ok(style) => bar.with_style(style),
             Err(_) => bar,

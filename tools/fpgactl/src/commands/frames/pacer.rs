@@ -1,28 +1,28 @@
-//! When the next frame is due, where frames are published at a rate.
+//! Schedule of frames that are published at a fixed rate.
 
 use std::time::{Duration, Instant};
 
-/// What is made up for after a pause: the frames of so long. What is older is live data of a moment that is gone, and all of it at once would
-/// fill the slots of every subscriber.
+/// Maximum backlog that is made up for after a pause. Older frames are live data of a past moment, and sending them all at once would fill
+/// the slots of every subscriber.
 const BEHIND: Duration = Duration::from_millis(100);
 
-/// A clock that ticks for every frame.
+/// Clock with one tick per frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FramePacer {
     rate: f64,
     began: Instant,
-    /// Ticks that are over: with a frame, or late.
+    /// Ticks in the past: published or late.
     ticks: u64,
     late: u64,
 }
 
 impl FramePacer {
-    /// `rate` ticks a second from `began` on; the first one is at once.
+    /// Creates a clock with `rate` ticks per second, starting at `began`; the first tick is immediate.
     pub(super) const fn new(rate: f64, began: Instant) -> Self {
         Self { rate, began, ticks: 0, late: 0 }
     }
 
-    /// Whether a frame is due. Ticks that are too far behind are skipped.
+    /// Returns whether a frame is due. Ticks that are too far behind are skipped.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let at = now.saturating_duration_since(self.began).as_secs_f64() * self.rate;
         #[expect(
@@ -38,12 +38,12 @@ impl FramePacer {
         behind > 0
     }
 
-    /// A frame was published.
+    /// Counts a published frame.
     pub(super) const fn published(&mut self) {
         self.ticks += 1;
     }
 
-    /// Ticks that passed without a frame, and will not get one.
+    /// Number of ticks that passed without a frame and will not get one.
     pub(super) const fn late(&self) -> u64 {
         self.late
     }
@@ -74,7 +74,7 @@ mod tests {
             let mut pace = FramePacer::new(rate, began);
             let (mut frames, mut at) = (due(&mut pace, began), Duration::ZERO);
             assert_eq!((frames, pace.late()), (1, 0), "the first one at once");
-            // A program that looks every millisecond, and that is stopped for an hour now and then.
+            // A program that polls every millisecond and is stopped for an hour now and then.
             for look in 0..3_000_u64 {
                 let pause = look % 1_000 == 999;
                 at += if pause { Duration::from_secs(3_600) } else { Duration::from_millis(1) };

@@ -26,16 +26,16 @@ use crate::settings::Settings;
 use crate::stop;
 use crate::units;
 
-/// Frames published between two looks at what else there is to do.
+/// Frames published between two checks for other work.
 const BURST: u32 = 32;
-/// One in so many frames is long, where most are not (`--mostly`).
+/// One frame in this number is long if most are short (`--mostly`).
 const LONG: u32 = 32;
-/// How long the last frames may take.
+/// Timeout for the delivery of the last frames.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// More than that between two looks is the machine's, which let this program wait, and is held against nobody.
+/// Maximum time between two polls. A longer gap is a delay of the machine, not of a subscriber.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// One subscriber, while it was one.
+/// Statistics of one subscriber over its subscription.
 #[derive(Debug, Serialize)]
 struct SubscriberReport {
     id: String,
@@ -44,9 +44,9 @@ struct SubscriberReport {
     arrived: u64,
     skipped: u64,
     failed: u64,
-    /// Why it was one no more before the end; `null` if it stayed.
+    /// Reason why the subscription ended early; `null` if it did not.
     gone: Option<String>,
-    /// It ended its subscription itself: what had not arrived then is not missed.
+    /// Whether the subscriber ended its subscription itself: data that had not arrived then does not count as missing.
     #[serde(skip)]
     left: bool,
 }
@@ -58,19 +58,19 @@ impl SubscriberReport {
         Self { id, node, sent, arrived, skipped, failed, gone: gone.map(ToString::to_string), left }
     }
 
-    /// Frames sent to it that neither arrived nor are among the `failed` ones of an earlier time, unless it left.
+    /// Frames sent to the subscriber that neither arrived nor are among the earlier `failed` ones. 0 if it left.
     const fn missing(&self, failed: u64) -> u64 {
         if self.left { 0 } else { self.sent.saturating_sub(self.arrived).saturating_sub(failed) }
     }
 }
 
-/// What was published.
+/// Result of publishing.
 #[derive(Debug, Serialize)]
 pub(super) struct PublishReport {
     node: u32,
     frame_bytes: u64,
     published: u64,
-    /// Frames that `--rate` had a time for, and that were not there in time.
+    /// Frames that were due by `--rate` and not available in time.
     late: u64,
     unsent: u64,
     sent: u64,
@@ -82,7 +82,7 @@ pub(super) struct PublishReport {
     frames_per_second: f64,
     goodput_gb_per_s: f64,
     rejected: u64,
-    /// Frames that were accepted for those who were subscribers at the end, and did not get there; 0 before the end.
+    /// Frames accepted for those who were subscribers at the end and not delivered; 0 before the end.
     undelivered: u64,
     subscribers: Vec<SubscriberReport>,
     internal: InternalErrorCounts,
@@ -123,7 +123,7 @@ impl Report for PublishReport {
     }
 }
 
-/// Where frames come from.
+/// Source of frames.
 enum Source {
     Pattern(Pattern),
     Stream(StreamSource),
@@ -132,7 +132,7 @@ enum Source {
 /// Random bytes.
 struct Pattern {
     random: Pcg64Mcg,
-    /// What most frames have at most, where not all of them have the same length.
+    /// Maximum length of most frames, if lengths differ.
     mostly: Option<u64>,
 }
 
@@ -154,20 +154,20 @@ impl Pattern {
     }
 }
 
-/// Bytes that come when they come: subscribers wait for them, and must not be kept waiting for everything else as well.
+/// Bytes from a pipe or file at an unknown rate. Subscribers wait for them, and reading must not block the other work.
 struct StreamSource {
     file: File,
     path: PathBuf,
-    /// Bytes of the next frame that are there.
+    /// Bytes of the next frame read so far.
     length: usize,
 }
 
-/// What there is of the next frame.
+/// State of the next frame.
 #[derive(PartialEq, Eq)]
 enum NextFrame {
     Whole,
     Part,
-    /// Nothing, and nothing more will come.
+    /// End of the input.
     End,
 }
 
@@ -184,7 +184,7 @@ impl Source {
             return Ok(Self::Pattern(Pattern { random, mostly: args.mostly }));
         };
         let (file, path) = if path == Path::new("-") {
-            // Without the buffer that the standard library puts before it: whether there is something to read is asked of the system.
+            // Without the standard library's buffer: the system is asked whether there is something to read.
             (std::io::stdin().as_fd().try_clone_to_owned().map(File::from), Path::new("standard input"))
         } else {
             (File::open(path), path.as_path())
@@ -193,7 +193,7 @@ impl Source {
         Ok(Self::Stream(StreamSource { file, path: path.to_owned(), length: 0 }))
     }
 
-    /// Fills a frame as far as that goes without waiting.
+    /// Fills a frame as far as possible without waiting.
     fn fill(&mut self, frame: &mut Frame) -> Result<NextFrame, CliError> {
         match self {
             Self::Pattern(pattern) => pattern.fill(frame).map(|()| NextFrame::Whole),
@@ -205,7 +205,7 @@ impl Source {
 impl StreamSource {
     fn is_readable(&self) -> bool {
         let mut wanted = [PollFd::new(&self.file, PollFlags::IN)];
-        // The end and an error are read, too. Interrupted: at the next look.
+        // End of file and errors also count as readable. Interrupted: retried at the next poll.
         poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
@@ -233,14 +233,14 @@ impl StreamSource {
     }
 }
 
-/// Subscribers that have gone and are listed in the report: the last ones.
+/// Maximum number of departed subscribers in the report; the last ones are kept.
 const MAX_GONE: usize = 4096;
 
 struct PublishJob<'a> {
     args: &'a PublishArgs,
     publisher: Publisher,
     source: Source,
-    /// The next frame, and whether all of it is there.
+    /// Next frame, and whether it is complete.
     frame: Option<(Frame, bool)>,
     published: u64,
     bytes: u64,
@@ -248,12 +248,12 @@ struct PublishJob<'a> {
     gone: Vec<SubscriberReport>,
     log: LogLimit,
     began: Option<Instant>,
-    /// From there on, where there is a rate.
+    /// Schedule from the first frame on, if there is a rate.
     pace: Option<FramePacer>,
     undelivered: Undelivered,
 }
 
-/// What did not get to those who were subscribers when the end began.
+/// Frames that did not reach those who were subscribers when the end began.
 #[derive(Clone, Copy, Default)]
 struct Undelivered {
     frames: u64,
@@ -261,7 +261,7 @@ struct Undelivered {
 }
 
 impl PublishJob<'_> {
-    /// What has happened to subscribers.
+    /// Processes the events of subscribers.
     fn take_events(&mut self) {
         while let Some(event) = self.publisher.next_event() {
             match event {
@@ -270,7 +270,7 @@ impl PublishJob<'_> {
                         DropReason::Unsubscribed | DropReason::Replaced => {
                             tracing::info!(%id, %node, %reason, "gone")
                         }
-                        // Whoever joins again and again, and cannot be reached, fills no log.
+                        // Rate limit: a node that joins repeatedly and cannot be reached does not fill the log.
                         _ if !self.log.permits(Instant::now()) => {}
                         _ => tracing::warn!(
                             "{id} (node {node}) is dropped from the stream: {reason}; {} of {} frames sent to it have arrived, and it may join again",
@@ -305,7 +305,7 @@ impl PublishJob<'_> {
         }
     }
 
-    /// Whether the next frame may be published now.
+    /// Returns whether the next frame may be published now.
     fn is_time(&mut self, now: Instant) -> bool {
         if self.began.is_none() {
             return false;
@@ -319,7 +319,7 @@ impl PublishJob<'_> {
         }
     }
 
-    /// Publishes a frame, if there is one and it is its time. `None` at the end, else whether it was.
+    /// Publishes a frame if one is available and due. Returns `None` at the end, else whether it published.
     fn publish(&mut self) -> Result<Option<bool>, CliError> {
         if self.args.count.is_some_and(|count| self.published >= count) {
             return Ok(None);
@@ -358,7 +358,7 @@ impl PublishJob<'_> {
         Ok(Some(true))
     }
 
-    /// Publishes what is due, up to a burst. `None` at the end, else how many.
+    /// Publishes the due frames, up to a burst. Returns `None` at the end, else their number.
     fn burst(&mut self) -> Result<Option<u32>, CliError> {
         for count in 0..BURST {
             match self.publish()? {
@@ -370,7 +370,7 @@ impl PublishJob<'_> {
         Ok(Some(BURST))
     }
 
-    /// What was published; of the subscribers that there are, and of those that are `gone`.
+    /// Report of the publisher: its current subscribers and those that are `gone`.
     fn report(&self, seconds: f64, gone: Vec<SubscriberReport>) -> PublishReport {
         let statistics = self.publisher.statistics();
         let mut subscribers = gone;
@@ -405,11 +405,11 @@ impl PublishJob<'_> {
         self.began.map_or(0.0, |began| began.elapsed().as_secs_f64())
     }
 
-    /// Ends the stream: what was accepted arrives first, if that does not take for ever.
+    /// Ends the stream: accepted frames are delivered first, up to the timeout.
     fn close(&mut self) -> Result<(), CliError> {
         drop(self.frame.take());
         let (mut waited, mut looked) = (Duration::ZERO, Instant::now());
-        // Transfers that failed before are those of frames that were live then; what is accepted now is to arrive.
+        // Transfers that failed before belong to frames that were live then; frames accepted now have to arrive.
         let before: Vec<_> = self.publisher.subscribers().collect();
         self.publisher.begin_close();
         while !self.publisher.is_closed() {
@@ -456,7 +456,7 @@ fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<PublishJob<'a>
     options.max_value_length = u32::try_from(CHECKSUM).unwrap_or(0);
     let mut publisher = Publisher::new(endpoint, options)?;
     let address = publisher.listen(args.listen)?;
-    // Nobody may be left who reads it.
+    // The reader of standard error may be gone.
     let _ = writeln!(std::io::stderr(), "ready {address}");
     Ok(PublishJob {
         args,

@@ -20,31 +20,31 @@ use crate::output::{self, Report};
 use crate::settings::Settings;
 use crate::stop;
 
-/// How long a farewell may take.
+/// Timeout for leaving the stream.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between two looks at a conversation of four messages.
+/// Time between two polls of a conversation of four messages.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
-/// How long a publisher that hangs up without a word is called again, if nothing else was asked for.
+/// Time for which the join is retried after the publisher closes the connection without an answer, if no other time was requested.
 const SILENT_CLOSE_RETRY_TIME: Duration = Duration::from_secs(2);
-/// Between two tries to find the publisher, and between two looks whether a signal has come.
+/// Time between two attempts to find the publisher, and between two checks for a signal.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What has come.
+/// Result of a subscription.
 #[derive(Debug, Serialize)]
 pub(super) struct SubscribeReport {
     node: u32,
     publisher: u32,
     frames: u64,
     bytes: u64,
-    /// Frames whose checksum was right.
+    /// Frames whose checksum was correct.
     checked: u64,
-    /// Frames that were not what their checksum says.
+    /// Frames that did not match their checksum.
     damaged: u64,
     gaps: u64,
     missed: u64,
-    /// Other things wrong with what the publisher sent.
+    /// Other protocol errors of the publisher.
     faults: u64,
-    /// The first number that could be seen, and the one after the last.
+    /// First visible frame number, and the number after the last one.
     first: u64,
     next: u64,
     /// Whether the publisher has ended the stream.
@@ -91,25 +91,25 @@ impl Sink {
     }
 }
 
-/// What the publisher's name stands for now: one address at least.
+/// Resolves the publisher's name: at least one address.
 fn resolve(place: &str) -> Result<Vec<SocketAddr>, CliError> {
     let unknown = |reason: String| CliError::UnknownPublisher { place: place.to_owned(), reason };
     let found: Vec<_> = place.to_socket_addrs().map_err(|error| unknown(error.to_string()))?.collect();
     if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
 }
 
-/// Whether another try may end otherwise.
+/// Reason to retry a join.
 #[derive(Debug, Clone, Copy)]
 enum RetryReason {
     Never,
-    /// If that was asked for: nobody is there, or nobody who has time or room.
+    /// Only if retries were requested: there is no publisher, or it has no time or no free slot.
     OnRequest,
-    /// For a moment in any case: a publisher with many callers has hung up before it heard this one.
+    /// For a short time in any case: a publisher with many callers closed the connection before it read this request.
     ClosedSilently,
 }
 
-/// Tries each address of the publisher once; all of them together take no longer than one may ([`SubscriberOptions::patience`]): each has
-/// an equal part of what is left. `None`: a signal came meanwhile.
+/// Tries each address of the publisher once. All attempts together take no longer than one may ([`SubscriberOptions::patience`]): each gets
+/// an equal part of the remaining time. Returns `None` if a signal arrived meanwhile.
 fn try_join(
     station: &LinkedCard,
     args: &SubscribeArgs,
@@ -150,7 +150,7 @@ fn try_join(
             ) => RetryReason::OnRequest,
             _ => RetryReason::Never,
         };
-        // A name often has an address of each version, and a publisher listens at one of them.
+        // A name often has an IPv4 and an IPv6 address, and the publisher listens on one of them.
         let is_elsewhere = matches!(error, JoinError::Bootstrap(BootstrapError::Connect { .. }));
         last = Err((again, error.into()));
         if !is_elsewhere {
@@ -179,13 +179,13 @@ fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliErro
             }
             Err((_, error)) => return Err(error),
         }
-        // It has not become what runs until it is told to end.
+        // The time limit still applies: the subscription has not started.
         settings.deadline.check(|| format!("looking for the publisher at {}", args.publisher))?;
         pause(RETRY_INTERVAL);
     }
 }
 
-/// Sleeps in pieces, until a signal comes.
+/// Sleeps in intervals, until a signal arrives.
 fn pause(span: Duration) {
     let until = Instant::now() + span;
     while !stop::is_asked() {
@@ -213,7 +213,7 @@ pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write
     let report = job.report();
     let (damaged, frames) = (report.damaged, report.frames);
     match ended {
-        // There is nobody to say farewell to, and what had come until then is said.
+        // There is no publisher to leave; the frames received until then are reported.
         Err(CliError::PublisherLost { .. }) => {}
         Ok(()) => job.leave(),
         Err(_) => {
@@ -235,7 +235,7 @@ struct SubscribeJob {
     damaged: u64,
     faults: u64,
     began: Option<Instant>,
-    /// From the first frame to the last event.
+    /// Time from the first frame to the last event.
     span: Duration,
     ended: bool,
 }
@@ -284,7 +284,7 @@ impl SubscribeJob {
                     self.frame(&frame);
                     sink.take(&frame)?;
                     if let Some(delay) = args.delay {
-                        // What a slow program does meanwhile is not this one's business.
+                        // Simulates a slow program, which polls nothing meanwhile.
                         pause(delay);
                     }
                 }
@@ -335,7 +335,7 @@ impl SubscribeJob {
         }
     }
 
-    /// Says farewell, and puts the card to rest.
+    /// Leaves the stream and stops the card.
     fn leave(self) {
         if let Err(error) = self.subscriber.leave(LEAVE_TIMEOUT) {
             tracing::info!(%error, "left without an answer");

@@ -1,8 +1,8 @@
 //! `ops`, `queues`, `registry`, `escape`, `stats`: the state of a card's transport.
 //!
-//! Op table and queues are the sending host's; registry and escape channel are the receiving card's, and its host has a mirror
-//! of them. A card that is only looked at shows the second kind. So that there is something to see of both, a load can be made: a
-//! transfer, made as `transfer` makes it, of which the listing is taken in the middle.
+//! Op table and queues belong to the sending host. Registry and escape channel belong to the receiving card, and its host has a mirror of
+//! them. Without a load, only the second kind is shown. The command can make a load: a transfer as `transfer` makes it, in the middle of
+//! which the listing is taken.
 
 mod picture;
 mod receiving;
@@ -24,16 +24,16 @@ pub use receiving::{EscapeReport, RegistryReport};
 pub use sending::{OpsReport, QueuesReport};
 pub use stats::StatsReport;
 
-/// Where the listing is taken.
+/// Moment and source of the listing.
 pub(in crate::commands) enum ListingSource {
     /// In the middle of a transfer.
     Load(Box<Load>),
-    /// Of a card as it is.
+    /// Card in its current state.
     Card { name: String, node: u32, tables: ReceiveTables },
 }
 
 fn scene(settings: &Settings, args: &ListingArgs) -> Result<ListingSource, CliError> {
-    // A simulated card is fresh for every command: without a load there would never be anything to see.
+    // A simulated card is fresh for every command: without a load there would be nothing to list.
     let wanted = settings.card.is_simulated()
         || args.load.peer.is_some()
         || args.load.size.is_some()
@@ -47,7 +47,7 @@ fn scene(settings: &Settings, args: &ListingArgs) -> Result<ListingSource, CliEr
     Ok(ListingSource::Card { name: opened.card.name().to_owned(), node, tables })
 }
 
-/// `ops`.
+/// Runs `ops`.
 ///
 /// # Errors
 /// See [`CliError`].
@@ -55,7 +55,7 @@ pub fn ops(settings: &Settings, args: &ListingArgs) -> Result<OpsReport, CliErro
     OpsReport::new(&scene(settings, args)?)
 }
 
-/// `queues`.
+/// Runs `queues`.
 ///
 /// # Errors
 /// See [`CliError`].
@@ -63,7 +63,7 @@ pub fn queues(settings: &Settings, args: &ListingArgs) -> Result<QueuesReport, C
     Ok(QueuesReport::new(&scene(settings, args)?))
 }
 
-/// `registry`.
+/// Runs `registry`.
 ///
 /// # Errors
 /// See [`CliError`].
@@ -71,7 +71,7 @@ pub fn registry(settings: &Settings, args: &ListingArgs) -> Result<RegistryRepor
     RegistryReport::new(&scene(settings, args)?)
 }
 
-/// `escape`.
+/// Runs `escape`.
 ///
 /// # Errors
 /// See [`CliError`].
@@ -79,7 +79,7 @@ pub fn escape(settings: &Settings, args: &ListingArgs) -> Result<EscapeReport, C
     EscapeReport::new(&scene(settings, args)?)
 }
 
-/// `stats`.
+/// Runs `stats`.
 ///
 /// # Errors
 /// See [`CliError`].
@@ -87,30 +87,30 @@ pub fn stats(settings: &Settings, args: &ListingArgs) -> Result<StatsReport, Cli
     StatsReport::new(&scene(settings, args)?)
 }
 
-/// The rules that a card goes by where a transfer names none.
+/// Default scheme of a card, for transfers that name none.
 fn scheme_name(tables: &ReceiveTables) -> Result<&'static str, CliError> {
     Ok(tables.scheme()?.map_or("unknown", Scheme::name_of))
 }
 
-/// All rules that a card goes by, the default ones among them.
+/// All active schemes of a card, including the default.
 fn scheme_names(tables: &ReceiveTables) -> Result<Vec<&'static str>, CliError> {
     Ok(tables.schemes()?.iter().map(Scheme::name_of).collect())
 }
 
-/// Whether one of the schemes is one of messages.
+/// Returns whether one of the schemes is a message scheme.
 fn has_messages(schemes: &[&str]) -> bool {
     schemes.iter().any(|scheme| *scheme != REGISTRY)
 }
 
-/// The registry's scheme, whose packets are of segments.
+/// Name of the registry scheme, whose packets belong to segments.
 const REGISTRY: &str = Scheme::Registry.name();
 
-/// A span in microseconds, for JSON.
+/// Converts a span to microseconds, for JSON.
 fn in_micros(span: fpga_driver::protocol::Nanos) -> f64 {
     Duration::from_nanos(span.get()).as_secs_f64() * 1e6
 }
 
-/// A span for people.
+/// Formats a span for people.
 fn span_text(micros: f64) -> String {
     if micros < 10_000.0 { format!("{micros:.1} µs") } else { format!("{:.1} ms", micros / 1000.0) }
 }

@@ -1,18 +1,18 @@
-//! When a listing was taken.
+//! Moment at which a listing was taken.
 
 use serde::Serialize;
 
 use super::ListingSource;
 use crate::units::binary_size;
 
-/// How far the load was.
+/// Progress of the load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadProgress {
-    /// Bytes of the transfer.
+    /// Size of the transfer in bytes.
     pub of_bytes: u64,
-    /// Of these, acknowledged: as if every packet were full.
+    /// Acknowledged bytes, as if every packet were full.
     pub acknowledged_bytes: u64,
-    /// Since it was submitted, by the card's clock.
+    /// Time since its submission, by the card's clock.
     pub elapsed_us: f64,
 }
 
@@ -26,7 +26,7 @@ impl LoadProgress {
         })
     }
 
-    /// A line below a listing's head.
+    /// Line below a listing's head.
     pub(super) fn text(moment: Option<&Self>) -> String {
         match moment {
             Some(Self { of_bytes, acknowledged_bytes, elapsed_us }) => format!(

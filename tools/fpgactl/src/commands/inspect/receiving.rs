@@ -1,4 +1,4 @@
-//! `registry` and `escape`: what the receiving card keeps, and whether its host's mirror agrees.
+//! `registry` and `escape`: tables of the receiving card, and whether its host's mirror agrees.
 
 use fpga_driver::endpoint::{EscapeSlot, ReceiveTables};
 use fpga_driver::firmware::MessageId;
@@ -14,7 +14,7 @@ use crate::cli::Scheme;
 use crate::error::CliError;
 use crate::output::{Report, render, table};
 
-/// What the host's mirror of a table says.
+/// State of the host's mirror of a table.
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct MirrorRow {
     pub(in crate::commands) occupancy: u16,
@@ -59,21 +59,21 @@ fn registry_owner(scene: &ListingSource) -> (String, u32, ReceiveTables) {
     }
 }
 
-/// What `registry` reports.
+/// Report of `registry`.
 #[derive(Debug, Serialize)]
 pub struct RegistryReport {
     pub(in crate::commands) card: String,
     pub(in crate::commands) node: u32,
     #[serde(flatten)]
     pub(in crate::commands) moment: Option<LoadProgress>,
-    /// By whose rules where a transfer names none.
+    /// Default scheme, for transfers that name none.
     pub(in crate::commands) scheme: &'static str,
-    /// And by whose at all: entries of a registry, contexts of messages, or some of both.
+    /// All active schemes: with entries of a registry, contexts of messages, or both.
     pub(in crate::commands) schemes: Vec<&'static str>,
     pub(in crate::commands) capacity: u16,
     pub(in crate::commands) occupancy: u32,
     pub(in crate::commands) high_water: u32,
-    /// How long an entry waits for its sender.
+    /// Silence of its sender after which an entry is released.
     pub(in crate::commands) timeout_us: f64,
     pub(in crate::commands) entries: Vec<EntryRow>,
     pub(in crate::commands) mirror: Option<MirrorRow>,
@@ -82,7 +82,7 @@ pub struct RegistryReport {
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct EntryRow {
     pub(in crate::commands) index: u16,
-    /// By which it is received.
+    /// Scheme that receives it.
     pub(in crate::commands) scheme: &'static str,
     pub(in crate::commands) generation: u32,
     pub(in crate::commands) source: u32,
@@ -93,25 +93,25 @@ pub(in crate::commands) struct EntryRow {
     pub(in crate::commands) base: String,
     pub(in crate::commands) length: u32,
     pub(in crate::commands) expected: u16,
-    /// The packet that the mask begins with: 0, or in schemes of messages the lowest missing one.
+    /// First packet of the mask: 0, or in message schemes the lowest missing packet.
     pub(in crate::commands) first: u32,
     pub(in crate::commands) received: u32,
-    /// The mask's words, as the card holds them: word 0 first, the unused bits set.
+    /// Words of the mask as the card holds them: word 0 first, unused bits set.
     pub(in crate::commands) mask: Vec<String>,
     /// One character per expected packet from `first` on, at most 256: `#` in memory, `.` missing.
     pub(in crate::commands) bits: String,
     pub(in crate::commands) silent: bool,
     pub(in crate::commands) notify: bool,
     pub(in crate::commands) transfer_length: u64,
-    /// Since its last packet.
+    /// Time since its last packet.
     pub(in crate::commands) age_us: f64,
-    /// Until the card gives it up, if nothing more comes.
+    /// Time until the card releases it, if no further packet arrives.
     pub(in crate::commands) expires_in_us: f64,
 }
 
 impl EntryRow {
     fn new(index: u16, entry: &EntryView, patience: Nanos) -> Self {
-        // A mask shows no more than 256 packets from the first missing one on.
+        // A mask shows at most 256 packets from the first missing one on.
         let shown = u32::from(entry.expected).saturating_sub(entry.first).min(256);
         let bits = drawn(&entry.mask, u16::try_from(shown).unwrap_or(u16::MAX));
         let there = u32::try_from(bits.bytes().filter(|bit| *bit == b'#').count()).unwrap_or(u32::MAX);
@@ -140,7 +140,7 @@ impl EntryRow {
     }
 }
 
-/// A mask as bits, packet 0 first.
+/// Formats a mask as bits, packet 0 first.
 fn drawn(mask: &[u32; 8], expected: u16) -> String {
     let words = mask.iter().flat_map(|word| (0..32).map(move |bit| word >> bit & 1 != 0));
     words.take(usize::from(expected)).map(|there| if there { '#' } else { '.' }).collect()
@@ -207,7 +207,7 @@ impl Report for RegistryReport {
             ["entry", "from", "transfer", part, "base", "bytes", "packets", "heard", "given up", "mask"];
         let mut rows = table(&head, &[0, 1, 2, 3, 5, 6, 7, 8]);
         for entry in &self.entries {
-            // Sixty-four to a line: the widest mask takes four.
+            // 64 bits per line: the widest mask takes four lines.
             let drawn: Vec<_> = entry
                 .bits
                 .as_bytes()
@@ -236,7 +236,7 @@ impl Report for RegistryReport {
     }
 }
 
-/// What `escape` reports.
+/// Report of `escape`.
 #[derive(Debug, Serialize)]
 pub struct EscapeReport {
     pub(in crate::commands) card: String,
@@ -246,7 +246,7 @@ pub struct EscapeReport {
     pub(in crate::commands) capacity: u16,
     pub(in crate::commands) occupancy: u32,
     pub(in crate::commands) high_water: u32,
-    /// How long a packet waits for the first one of its segment.
+    /// Escape timeout: how long a packet waits for the start packet of its segment.
     pub(in crate::commands) timeout_us: f64,
     pub(in crate::commands) slots: Vec<SlotRow>,
     pub(in crate::commands) mirror: Option<MirrorRow>,
@@ -263,7 +263,7 @@ pub(in crate::commands) struct SlotRow {
     pub(in crate::commands) length: u64,
     pub(in crate::commands) op: String,
     pub(in crate::commands) age_us: f64,
-    /// Until the card drops it.
+    /// Time until the card drops it.
     pub(in crate::commands) drops_in_us: f64,
 }
 
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn mask_is_drawn_per_packet() {
         let mut mask = [u32::MAX; 8];
-        // The document's example: eight packets expected, the first there.
+        // Example of the document: eight packets expected, the first one present.
         mask[0] = 0xFFFF_FF01;
         assert_eq!(drawn(&mask, 8), "#.......");
         mask[0] = 0xFFFF_FF85;

@@ -1,4 +1,4 @@
-//! `ops` and `queues`: what the sending host keeps.
+//! `ops` and `queues`: tables of the sending host.
 
 use fpga_driver::endpoint::{ReceiveTables, SendingContext};
 use fpga_driver::protocol::Nanos;
@@ -15,20 +15,20 @@ use crate::error::CliError;
 use crate::output::{Report, render, table};
 use crate::units::binary_size;
 
-/// What `ops` reports.
+/// Report of `ops`.
 #[derive(Debug, Serialize)]
 pub struct OpsReport {
     pub(in crate::commands) card: String,
     pub(in crate::commands) node: u32,
     #[serde(flatten)]
     pub(in crate::commands) moment: Option<LoadProgress>,
-    /// Entries of the op table; `null` where the card is only looked at: the table is its driver's.
+    /// Entries of the op table; `null` if the card is only inspected: the table belongs to its driver.
     pub(in crate::commands) capacity: Option<u32>,
     pub(in crate::commands) in_use: usize,
     pub(in crate::commands) ops: Vec<OpRow>,
-    /// By whose rules where a transfer names none.
+    /// Default scheme, for transfers that name none.
     pub(in crate::commands) scheme: &'static str,
-    /// And by whose at all. By those that are not the registry's the card sends, and has messages instead of an op table.
+    /// All active schemes. Under the message schemes the card sends, and has messages instead of an op table.
     pub(in crate::commands) schemes: Vec<&'static str>,
     pub(in crate::commands) messages: Vec<MessageRow>,
 }
@@ -36,24 +36,24 @@ pub struct OpsReport {
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct MessageRow {
     pub(in crate::commands) context: u32,
-    /// By which it is sent.
+    /// Scheme that sends it.
     pub(in crate::commands) scheme: &'static str,
     pub(in crate::commands) state: &'static str,
     pub(in crate::commands) node: u32,
     pub(in crate::commands) message: String,
-    /// The receiver's context; `null`: not known.
+    /// The receiver's context; `null`: unknown.
     pub(in crate::commands) receivers_context: Option<u32>,
     pub(in crate::commands) transfer: u32,
     pub(in crate::commands) base: String,
     pub(in crate::commands) length: u32,
     pub(in crate::commands) packets: u32,
-    /// All packets before this one have arrived, as far as answers tell.
+    /// All packets before this one have arrived, according to the answers received.
     pub(in crate::commands) first_open: u32,
     /// All packets before this one were sent.
     pub(in crate::commands) first_unsent: u32,
     pub(in crate::commands) packets_sent: u32,
     pub(in crate::commands) tries: u32,
-    /// Since the receiver was last heard.
+    /// Time since the last packet from the receiver.
     pub(in crate::commands) age_us: f64,
 }
 
@@ -100,13 +100,13 @@ pub(in crate::commands) struct OpRow {
     pub(in crate::commands) address: String,
     pub(in crate::commands) length: u32,
     pub(in crate::commands) tries: u8,
-    /// Time-outs in a row.
+    /// Consecutive timeouts.
     pub(in crate::commands) silent: u8,
-    /// "Busy" answers in a row.
+    /// Consecutive "busy" answers.
     pub(in crate::commands) busy: u8,
-    /// Since it was last sent.
+    /// Time since it was last sent.
     pub(in crate::commands) age_us: f64,
-    /// Until it is sent again without an answer; negative: overdue; `null`: it waits for a transmit window.
+    /// Time until it is retransmitted without an answer; negative: overdue; `null`: it waits for a transmit window.
     pub(in crate::commands) deadline_us: Option<f64>,
 }
 
@@ -149,7 +149,7 @@ impl OpsReport {
             ListingSource::Card { .. } => (None, Nanos::ZERO),
         };
         let Some(sender) = sender else {
-            // Of an op table that its driver keeps nothing is known, and there may be one.
+            // The op table belongs to the driver, and whether there is one is unknown.
             let capacity = (!schemes.contains(&REGISTRY)).then(|| tables.sending_contexts());
             let in_use = messages.len();
             return Ok(Self {
@@ -187,7 +187,7 @@ impl OpsReport {
     }
 }
 
-/// What the rows of an op table come to: how many stand where, and who has waited longest.
+/// Summary of the rows of an op table: number of rows per state, and the row with the most tries.
 fn summary(ops: &[OpRow]) -> String {
     let count = |state| ops.iter().filter(|op| op.state == state_name(state)).count();
     let mut text = format!(
@@ -289,17 +289,17 @@ impl Report for OpsReport {
     }
 }
 
-/// What `queues` reports.
+/// Report of `queues`.
 #[derive(Debug, Serialize)]
 pub struct QueuesReport {
     pub(in crate::commands) card: String,
     pub(in crate::commands) node: u32,
     #[serde(flatten)]
     pub(in crate::commands) moment: Option<LoadProgress>,
-    /// Longer transfers join the big-transfer queue; `null` where the card is only looked at.
+    /// Longer transfers join the big-transfer queue; `null` if the card is only inspected.
     pub(in crate::commands) big_threshold: Option<u32>,
     pub(in crate::commands) segment_size: Option<u32>,
-    /// By a scheme other than the registry's, the card cuts transfers and sends.
+    /// Under a message scheme, the card cuts transfers into packets and sends them.
     pub(in crate::commands) card_sends: bool,
     pub(in crate::commands) destinations: Vec<DestinationRow>,
     pub(in crate::commands) transfers: Vec<TransferRow>,
@@ -313,11 +313,11 @@ pub(in crate::commands) struct DestinationRow {
     pub(in crate::commands) under_way: u32,
     pub(in crate::commands) packets_in_flight: u32,
     pub(in crate::commands) big_head_remaining: u64,
-    /// Its last news was a time-out: it gets no new packets.
+    /// Its last event was a timeout: it gets no new packets.
     pub(in crate::commands) suspect: bool,
     /// Smoothed mean of its round trips; `null` before the first.
     pub(in crate::commands) round_trip_us: Option<f64>,
-    /// How long an answer is waited for before a packet is sent again for the first time.
+    /// Initial retransmission timeout of a packet.
     pub(in crate::commands) timeout_us: f64,
 }
 
@@ -326,7 +326,7 @@ pub(in crate::commands) struct TransferRow {
     pub(in crate::commands) slot: u32,
     pub(in crate::commands) queue: &'static str,
     pub(in crate::commands) stage: &'static str,
-    /// `null` while nothing of it was sent.
+    /// `null` until part of it has been sent.
     pub(in crate::commands) transfer: Option<u32>,
     pub(in crate::commands) node: u32,
     pub(in crate::commands) destination: String,
@@ -338,7 +338,7 @@ pub(in crate::commands) struct TransferRow {
     pub(in crate::commands) packets_sent: u64,
     pub(in crate::commands) retransmits: u64,
     pub(in crate::commands) age_us: f64,
-    /// Until it is given up whatever the progress; negative: overdue; `null`: it has no deadline of its own.
+    /// Time until it is given up regardless of progress; negative: overdue; `null`: it has no deadline of its own.
     pub(in crate::commands) deadline_us: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! `stats`: what both ends have counted.
+//! `stats`: counters of both ends.
 
 use fpga_driver::endpoint::{EndpointCounters, ReceiveCounters, ReceiveTables};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::commands::transfer::load::Load;
 use crate::error::CliError;
 use crate::output::{Report, pairs};
 
-/// What `stats` reports: one end, or the two of a load.
+/// Report of `stats`: one end, or both ends of a load.
 #[derive(Debug, Serialize)]
 pub struct StatsReport {
     #[serde(flatten)]
@@ -21,11 +21,11 @@ pub(in crate::commands) struct NodeStats {
     pub(in crate::commands) card: String,
     pub(in crate::commands) node: u32,
     pub(in crate::commands) interface: NiStats,
-    /// `null` where the card is only looked at.
+    /// `null` if the card is only inspected.
     pub(in crate::commands) driver: Option<DriverStats>,
 }
 
-/// The network interface's counters, since its reset.
+/// Counters of the network interface since its reset.
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct NiStats {
     pub(in crate::commands) rx_packets: u32,
@@ -49,7 +49,7 @@ pub(in crate::commands) struct NiStats {
     pub(in crate::commands) escape_high_water: u32,
 }
 
-/// The driver's counters, since the endpoint was opened.
+/// Counters of the driver since the endpoint was opened.
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct DriverStats {
     pub(in crate::commands) packets: u64,
@@ -57,11 +57,11 @@ pub(in crate::commands) struct DriverStats {
     pub(in crate::commands) acknowledged: u64,
     pub(in crate::commands) stale_answers: u64,
     pub(in crate::commands) busy_answers: u64,
-    /// First packets that a busy receiver refused and that gave their op number back to others.
+    /// Start packets that a busy receiver refused and that released their op number for others.
     pub(in crate::commands) yielded: u64,
     pub(in crate::commands) refusals: u64,
     pub(in crate::commands) timeouts: u64,
-    /// Time-outs of packets that wait for their segment's first one, which alone was sent again.
+    /// Timeouts of packets that wait for the start packet of their segment; only the start packet was retransmitted.
     pub(in crate::commands) deferred: u64,
     pub(in crate::commands) segments: u64,
     pub(in crate::commands) completed: u64,
@@ -70,7 +70,7 @@ pub(in crate::commands) struct DriverStats {
     pub(in crate::commands) notifications: u64,
     pub(in crate::commands) windows: u64,
     pub(in crate::commands) faults: u64,
-    /// How often the copy engine ran past the end of its chain and was reset.
+    /// Number of times that the copy engine ran past the end of its chain and was reset.
     pub(in crate::commands) chain_overruns: u64,
     pub(in crate::commands) reads_served: u64,
     pub(in crate::commands) reads_refused: u64,

@@ -18,7 +18,7 @@ use crate::target::{self, Opened};
 pub use watch::watch;
 pub use write::WriteReport;
 
-/// A register without its value.
+/// Register without its value.
 #[derive(Debug, Serialize)]
 struct RegisterRow {
     name: String,
@@ -44,7 +44,7 @@ impl RegisterRow {
     }
 }
 
-/// A register with its value.
+/// Register with its value.
 #[derive(Debug, Serialize)]
 struct RegisterValueRow {
     name: String,
@@ -53,14 +53,14 @@ struct RegisterValueRow {
     access: &'static str,
     value: u32,
     hex: String,
-    /// The name of the value, where the register's values have names.
+    /// Name of the value, if the register's values have names.
     meaning: Option<String>,
     fields: Vec<registers::FieldValue>,
     #[serde(skip)]
     decoded: String,
 }
 
-/// The field that was asked for.
+/// Requested field.
 #[derive(Debug, Serialize)]
 struct FieldRow {
     name: String,
@@ -73,7 +73,7 @@ struct FieldRow {
 }
 
 impl FieldRow {
-    /// `None` if a whole register was named.
+    /// Returns `None` if a whole register was named.
     fn new(named: &Named<'_>, word: u32) -> Option<Self> {
         let part = named.field.as_ref()?;
         let (value, meaning) = named.value(word);
@@ -118,21 +118,21 @@ impl RegisterValueRow {
     }
 }
 
-/// What a `regs` command found.
+/// Report of a `regs` command.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum RegsReport {
-    /// `regs list`.
+    /// Report of `regs list`.
     List(ListReport),
-    /// `regs dump`.
+    /// Report of `regs dump`.
     Dump(DumpReport),
-    /// `regs read`.
+    /// Report of `regs read`.
     Read(Box<ReadReport>),
-    /// `regs write`.
+    /// Report of `regs write`.
     Write(Box<WriteReport>),
 }
 
-/// The card's registers: a map may have some hundred thousand, so that each is described as it is written.
+/// Registers of the card. A map may have several hundred thousand, so each is described when it is written out.
 #[derive(Debug, Serialize)]
 pub struct ListReport {
     card: String,
@@ -140,15 +140,15 @@ pub struct ListReport {
     registers: Vec<Register>,
 }
 
-/// The card's registers with their values.
+/// Registers of the card with their values.
 #[derive(Debug, Serialize)]
 pub struct DumpReport {
     card: String,
     #[serde(serialize_with = "shown")]
     registers: Vec<(Register, u32)>,
-    /// Not read, because a read changes the card.
+    /// Registers not read because a read changes the card.
     skipped_side_effect: Vec<String>,
-    /// Not read, because there is nothing to read.
+    /// Write-only registers, which are not read.
     skipped_write_only: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ pub struct ReadReport {
     card: String,
     #[serde(flatten)]
     register: RegisterValueRow,
-    /// The field, if one was asked for.
+    /// Requested field, if any.
     field: Option<FieldRow>,
     doc: String,
 }
@@ -182,10 +182,10 @@ impl Report for RegsReport {
     }
 }
 
-/// What a long report is as one piece.
+/// Returns a long report as one string.
 fn whole(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
     let mut text = Vec::new();
-    // Memory takes all that is written to it.
+    // Writing to memory cannot fail.
     let _ = write(&mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -264,7 +264,7 @@ impl ReadReport {
     }
 }
 
-/// Fields line by line; nothing for a plain number.
+/// Fields line by line; empty for a plain number.
 fn fields_table(fields: &[registers::FieldValue]) -> String {
     if fields.is_empty() {
         return String::new();
@@ -332,7 +332,7 @@ pub(super) fn dump(opened: &Opened, all: Vec<Register>) -> Result<DumpReport, Cl
     Ok(report)
 }
 
-/// The register or field of this name, if it may be read.
+/// Returns the register or field of this name if it may be read.
 fn readable<'a>(
     opened: &Opened,
     all: &'a [Register],
@@ -344,7 +344,7 @@ fn readable<'a>(
     let (register, name) = (named.register, named.name());
     let access = named.field.as_ref().map_or(register.access, |field| field.access);
     if !access.is_readable() {
-        // Set and clear aliases are named after what they are aliases of.
+        // Set and clear aliases are named after their register.
         let plain = register.name.rsplit_once('_').map(|(plain, _)| plain.to_owned());
         let hint = match plain.filter(|plain| all.iter().any(|other| other.name == *plain)) {
             Some(plain) => format!("read {plain} instead"),

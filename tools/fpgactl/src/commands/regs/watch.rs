@@ -1,4 +1,4 @@
-//! `regs watch`: registers read over and over.
+//! `regs watch`: reads registers repeatedly.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -17,20 +17,20 @@ use crate::stop;
 use crate::style::{self, OutputStyle};
 use crate::target::{self, Opened};
 
-/// Longest time without a look whether it is to end.
+/// Maximum time between two checks for the end of the command.
 const TIMEOUT: Duration = Duration::from_millis(50);
 
-/// What a look found, of one register or field.
+/// Result of sampling one register or field.
 #[derive(Debug, Serialize)]
 struct Change {
-    /// Of the card's clock, since the first look.
+    /// Seconds of the card's clock since the first sample.
     seconds: f64,
     name: String,
     value: u32,
     hex: String,
     meaning: Option<String>,
     fields: Vec<FieldValue>,
-    /// The value before; `None` at the first look.
+    /// Previous value; `None` in the first sample.
     previous: Option<u32>,
     /// Fields that have changed.
     changed: Vec<String>,
@@ -97,7 +97,7 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
                 lines(settings.json, changes.iter().filter(|(is_new, _)| *is_new).map(|(_, change)| change))?
             }
         };
-        // Nobody is left to watch: an end like any other.
+        // The reader of the output is gone: a normal end.
         if !output::write_while_read(&text, out)? || args.count.is_some_and(|count| looks >= count) {
             return Ok(());
         }
@@ -120,7 +120,7 @@ fn lines<'a>(json: bool, changes: impl Iterator<Item = &'a Change>) -> Result<Ve
     Ok(text)
 }
 
-/// Waits; `false` if it is to end.
+/// Waits; returns `false` if the command has to end.
 fn back_off(opened: &Opened, settings: &Settings, span: Duration) -> bool {
     let mut left = settings.deadline.left().map_or(span, |limit| span.min(limit));
     loop {
@@ -131,7 +131,7 @@ fn back_off(opened: &Opened, settings: &Settings, span: Duration) -> bool {
             return true;
         }
         let part = left.min(TIMEOUT);
-        // A card in this process has a time of its own, which passes in no time.
+        // A card in this process has its own virtual time, which needs no real time.
         opened.transport.pause(part);
         if opened.simulated {
             std::thread::sleep(part);
@@ -140,15 +140,15 @@ fn back_off(opened: &Opened, settings: &Settings, span: Duration) -> bool {
     }
 }
 
-/// A terminal whose lines change in place.
+/// Terminal whose lines are updated in place.
 struct Screen {
     columns: usize,
-    /// Bold is shown.
+    /// Whether bold is shown.
     bold: bool,
 }
 
 impl Screen {
-    /// `None` where standard output is none whose cursor moves, or has too few lines for so many.
+    /// Returns `None` if standard output has no movable cursor, or has too few lines for `lines`.
     fn of_stdout(lines: usize, manner: OutputStyle) -> Option<Self> {
         let stdout = io::stdout();
         if !style::redraws(&stdout) {
@@ -156,7 +156,7 @@ impl Screen {
         }
         let size = rustix::termios::tcgetwinsize(&stdout).ok();
         let (columns, rows) = size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
-        // Terminals that do not know say zero.
+        // Terminals that do not know their size report zero.
         let (columns, rows) = if columns == 0 || rows == 0 { (80, 24) } else { (columns, rows) };
         (lines < rows).then_some(Self { columns, bold: manner.colours })
     }
@@ -164,14 +164,14 @@ impl Screen {
     fn draw(&self, changes: &[(bool, Change)], first: bool) -> String {
         let mut text = String::new();
         if !first {
-            // Up to the first line.
+            // Moves up to the first line.
             let _ = write!(text, "\x1b[{}A", changes.len());
         }
         let width = changes.iter().map(|(_, change)| change.name.len()).max().unwrap_or(0);
         for (is_new, change) in changes {
             let is_new = *is_new && !first;
             let mark = if is_new { '*' } else { ' ' };
-            // Values first: on a narrow terminal names of fields are cut off.
+            // Values first: a narrow terminal cuts off field names.
             let mut line = TerminalLine { text: &mut text, left: self.columns };
             line.push(&format!("{mark} {:width$} = ", change.name), false);
             line.push(&change.hex, is_new && self.bold);
@@ -189,7 +189,7 @@ impl Screen {
     }
 }
 
-/// A line that ends where the terminal does.
+/// Line that ends at the terminal's width.
 struct TerminalLine<'a> {
     text: &'a mut String,
     left: usize,
@@ -248,7 +248,7 @@ mod tests {
         assert!(lines[1].starts_with("* ni.control.enable = \x1b[1m0x1\x1b[0m"), "{second:?}");
         let third = screen.draw(&looks[2], false);
         assert!(!third.contains("\x1b[1m") && !third.contains('*'), "{third:?}");
-        // Without bold the mark says it.
+        // Without bold the mark shows the change.
         let plain = Screen { columns: 80, bold: false }.draw(&looks[1], false);
         assert!(plain.contains('*') && !plain.contains("\x1b[1m"), "{plain:?}");
     }

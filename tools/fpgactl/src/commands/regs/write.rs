@@ -1,4 +1,4 @@
-//! `regs write`: one register by name, before and after.
+//! `regs write`: writes one register by name, and reads it before and after.
 
 use fpga_driver::registers::AccessKind;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::guard::{self, BarSpan};
 use crate::registers::{self, Register};
 use crate::target::Opened;
 
-/// A register that was written.
+/// Register that was written.
 #[derive(Debug, Serialize)]
 pub struct WriteReport {
     card: String,
@@ -19,13 +19,13 @@ pub struct WriteReport {
     access: &'static str,
     value: u32,
     hex: String,
-    /// The field, if one was named.
+    /// Field, if one was named.
     field: Option<FieldRow>,
-    /// What the register steers.
+    /// Effect of the register.
     effect: Option<&'static str>,
-    /// The register before; the one that it is an alias of, where it is one; `None` if there is nothing to read.
+    /// Register before the write. For an alias this is the aliased register; `None` if it cannot be read.
     before: Option<RegisterValueRow>,
-    /// The same register after.
+    /// The same register after the write.
     after: Option<RegisterValueRow>,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn write(
     };
     let word = named.bits().insert(rest & kept, value);
     register.write(&opened.card, word)?;
-    // The read behind the write pushes it to the card.
+    // The read after the write pushes it to the card.
     let after = look()?;
     Ok(WriteReport {
         field: FieldRow::new(&named, word),
@@ -118,10 +118,10 @@ pub(super) fn write(
     })
 }
 
-/// The register that shows what a write did: itself, or what it is an alias of, if a read of that changes nothing.
+/// Register that shows the effect of a write: the register itself or the aliased register, if reading it changes nothing.
 fn mirror<'a>(register: &'a Register, all: &'a [Register]) -> Option<&'a Register> {
     let shown = match register.access {
-        // Set and clear aliases are named after what they are aliases of.
+        // Set and clear aliases are named after their register.
         AccessKind::Write1Set | AccessKind::Write1Clear => {
             let (plain, _) = register.name.rsplit_once('_')?;
             all.iter().find(|other| other.name == plain)?

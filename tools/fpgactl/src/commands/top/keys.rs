@@ -1,8 +1,7 @@
 //! Keys, read from the terminal as bytes.
 //!
-//! Not by `crossterm`, which reads until something comes: where a terminal has gone away, nothing ever does, and its loop never ends.
-//! The sequences are those of xterm and of whatever follows it (ECMA-48 control sequences; "PC-Style Function Keys" of XTerm Control
-//! Sequences).
+//! `crossterm` is not used: it reads until input arrives, and its loop never ends after the terminal has gone away. The sequences are those
+//! of xterm and compatible terminals (ECMA-48 control sequences; "PC-Style Function Keys" of XTerm Control Sequences).
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,11 +10,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
 
-/// A key, as far as anything here is done with it.
+/// Key, as far as `top` uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Char(u8),
-    /// Ctrl-C, which in raw mode is a byte like any other.
+    /// Ctrl-C, which is an ordinary byte in raw mode.
     Interrupt,
     Escape,
     Tab,
@@ -27,23 +26,23 @@ pub(super) enum Key {
     PageUp,
     PageDown,
     Home,
-    /// Something else.
+    /// Any other key.
     Other,
-    /// There is no terminal any more.
+    /// The terminal is gone.
     Gone,
 }
 
-/// The keys that were pressed and not taken yet.
+/// Keys that were pressed and not yet processed.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     pressed: VecDeque<Key>,
 }
 
 impl Keys {
-    /// The next key, waited for at most so long.
+    /// Returns the next key; waits for at most `wait`.
     ///
     /// # Errors
-    /// What the system says of standard input.
+    /// Errors of standard input from the system.
     pub(super) fn next(&mut self, wait: Duration) -> io::Result<Option<Key>> {
         if self.pressed.is_empty() {
             self.read(wait)?;
@@ -54,7 +53,7 @@ impl Keys {
     fn read(&mut self, wait: Duration) -> io::Result<()> {
         let stdin = io::stdin();
         let mut waited = [PollFd::new(&stdin, PollFlags::IN)];
-        // Waits here are far shorter than what a time holds.
+        // Waits here are far below the limit of a `Timespec`.
         let wait = Timespec::try_from(wait).unwrap_or_default();
         match poll(&mut waited, Some(&wait)) {
             Ok(0) | Err(Errno::INTR) => return Ok(()),
@@ -72,7 +71,7 @@ impl Keys {
     }
 }
 
-/// Takes what came at once apart. An escape at the end is the key; what follows one is a sequence.
+/// Splits bytes that arrived together. An escape at the end is the key; otherwise it begins a sequence.
 fn parse(mut bytes: &[u8], into: &mut VecDeque<Key>) {
     while let Some((first, rest)) = bytes.split_first() {
         let (key, used) = match (first, rest) {
@@ -89,9 +88,9 @@ fn parse(mut bytes: &[u8], into: &mut VecDeque<Key>) {
     }
 }
 
-/// The key of a control sequence, and how many bytes behind the escape it took.
+/// Key of a control sequence, and its number of bytes after the escape.
 fn sequence_key(sequence: &[u8]) -> (Key, usize) {
-    // Parameters, and the byte that ends it.
+    // Parameters, and the final byte.
     let Some(end) = sequence.iter().position(|byte| (0x40..0x7F).contains(byte)) else {
         return (Key::Other, 1 + sequence.len());
     };

@@ -1,7 +1,7 @@
-//! `top`: channels, queues, op table, registry, escape channel, rates and errors of a card, look after look.
+//! `top`: channels, queues, op table, registry, escape channel, rates and errors of a card, sampled periodically.
 //!
-//! On a terminal whose cursor moves it is a view with keys (`view`, `terminal`); anywhere else, and with `--json`, one report after the other.
-//! What is looked at, and when, is the same in all of them (`watched`); what a look holds is in `look`.
+//! On a terminal with a movable cursor it is a view with keys (`view`, `terminal`); anywhere else, and with `--json`, it prints one report
+//! after the other. All of them sample the same things at the same times (`monitor`); `snapshot` defines the content of a sample.
 
 mod keys;
 mod monitor;
@@ -24,12 +24,12 @@ pub use snapshot::Snapshot;
 /// Runs the command.
 ///
 /// # Errors
-/// See [`CliError`]; [`CliError::Terminal`] where the terminal does not do what it is asked for.
+/// See [`CliError`]; [`CliError::Terminal`] if a terminal operation fails.
 pub fn run(settings: &Settings, args: &TopArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let watched = Monitor::new(settings, args)?;
     let result = shown(settings, args, watched, out);
     match result {
-        // That is how it ends.
+        // The normal end.
         Err(CliError::Stopped { .. }) => Ok(()),
         other => other,
     }
@@ -43,7 +43,7 @@ fn shown(settings: &Settings, args: &TopArgs, watched: Monitor, out: &mut dyn Wr
     lines(settings, args, watched, out)
 }
 
-/// One report after the other, until there are enough, nobody reads them any more, or a signal comes.
+/// Prints one report after the other, until the requested number is reached, the reader is gone, or a signal arrives.
 fn lines(
     settings: &Settings,
     args: &TopArgs,
@@ -54,7 +54,7 @@ fn lines(
     let mut number = 0;
     while args.count().is_none_or(|looks| number < looks) {
         let due = Instant::now() + args.interval;
-        // The first look is at what is there at once, except where a load has yet to do something.
+        // The first sample is taken at once, unless a load has to make progress first.
         if number > 0 || watched.is_load() {
             let stopped = watched.advance(settings, args, &mut stop::is_asked)?;
             if stopped {
@@ -81,7 +81,7 @@ fn lines(
     Ok(())
 }
 
-/// Sleeps in pieces; `false` if the command is to stop.
+/// Sleeps in intervals; returns `false` if the command has to stop.
 fn sleep_until(due: Instant, settings: &Settings) -> Result<bool, CliError> {
     const CHUNK_BYTES: Duration = Duration::from_millis(20);
     loop {

@@ -1,4 +1,4 @@
-//! What `top` looks at: a load that goes on and on, or a card as it is.
+//! Subject of `top`: a load that runs continuously, or a card in its current state.
 
 use std::time::{Duration, Instant};
 
@@ -13,25 +13,25 @@ use crate::error::CliError;
 use crate::settings::Settings;
 use crate::target::{self, Opened};
 
-/// How long the cards work before somebody who waits is asked whether he still does.
+/// Maximum time that the cards work between two checks whether to stop.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// What is watched, and what was seen of it last.
+/// Subject of `top`, and its last sample.
 pub(super) struct Monitor {
     subject: MonitorTarget,
     sampler: Sampler,
-    /// In this process, where time is the cards' own.
+    /// Whether the cards are in this process and have virtual time.
     simulated: bool,
 }
 
-/// A load, or a card that is only looked at. One without a network interface has no tables, only channels.
+/// A load, or a card that is only inspected. A card without a network interface has no tables, only channels.
 pub(super) enum MonitorTarget {
     Load(ListingSource),
     Card { opened: Opened, tables: Option<ListingSource> },
 }
 
 impl Monitor {
-    /// Opens what is to be watched.
+    /// Opens the subject.
     ///
     /// # Errors
     /// See [`CliError`].
@@ -47,7 +47,7 @@ impl Monitor {
         Ok(Self { subject, sampler: Sampler::default(), simulated })
     }
 
-    /// A card as it is.
+    /// Monitors a card in its current state.
     ///
     /// # Errors
     /// [`CliError::Endpoint`].
@@ -66,18 +66,18 @@ impl Monitor {
         })
     }
 
-    /// Whether something is made to happen.
+    /// Returns whether a load runs.
     pub(super) const fn is_load(&self) -> bool {
         matches!(self.subject, MonitorTarget::Load(_))
     }
 
-    /// Whether time is the cards' own.
+    /// Returns whether time is virtual.
     pub(super) const fn is_simulated(&self) -> bool {
         self.simulated
     }
 
-    /// Lets a load go on for as long as lies between two looks: by its own clock where it is simulated. `stop` is asked now and
-    /// then. Whether it said yes. A card that is only looked at goes on by itself.
+    /// Runs a load for the time between two samples, by its own clock if it is simulated. Calls `stop` periodically and returns whether it
+    /// returned true. A card that is only inspected needs no driving.
     ///
     /// # Errors
     /// See [`CliError`].
@@ -104,7 +104,7 @@ impl Monitor {
         Ok(false)
     }
 
-    /// Looks.
+    /// Takes a sample.
     ///
     /// # Errors
     /// See [`CliError`].

@@ -1,4 +1,4 @@
-//! One look: the state of everything that is watched, and what has changed since the look before.
+//! Sample: the state of the subject, and the changes since the previous sample.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ use crate::error::CliError;
 use crate::target::Opened;
 use crate::units::micros;
 
-/// What one look found. Rates are per second of the card's clock, which is virtual on a simulated card.
+/// Content of one sample. Rates are per second of the card's clock, which is virtual on a simulated card.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
-    /// From 1.
+    /// Number of the sample, from 1.
     #[serde(rename = "look")]
     pub(super) snapshot: u64,
-    /// Since the first look, by the card's clock.
+    /// Time since the first sample, by the card's clock.
     pub(super) time_us: f64,
-    /// Since the look before; 0 at the first one, which has no rates.
+    /// Time since the previous sample; 0 in the first one, which has no rates.
     pub(super) span_us: f64,
-    /// Transfers of the load that have ended; `null` where nothing is made to happen.
+    /// Completed transfers of the load; `null` without a load.
     pub(super) transfers: Option<u64>,
     /// Acknowledged payload of the load, as if every packet were full.
     pub(super) goodput_gb_per_s: Option<f64>,
     /// The card, or sender and receiver.
     pub(super) ends: Vec<CardSnapshot>,
     pub(super) trouble: Vec<Warning>,
-    /// The rest is `null` for a card without a network interface.
+    /// This and the following tables are `null` for a card without a network interface.
     pub(super) ops: Option<OpsReport>,
     pub(super) queues: Option<QueuesReport>,
     pub(super) registry: Option<RegistryReport>,
@@ -43,7 +43,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What is drawn over time: goodput, or what the card's DMA moves, in MB/s.
+    /// Value of the graph over time: goodput, or the DMA rate of the card, in MB/s.
     pub(super) fn headline(&self) -> Option<u64> {
         let dma = || self.ends.first()?.rates.as_ref()?.dma_gb_per_s;
         let rate = self.goodput_gb_per_s.or_else(dma)?;
@@ -63,7 +63,7 @@ pub(super) struct CardSnapshot {
     pub(super) card: String,
     pub(super) role: &'static str,
     pub(super) channels: Vec<Channel>,
-    /// `null` at the first look, and where there is nothing to count.
+    /// `null` in the first sample, and if there is nothing to count.
     pub(super) rates: Option<Rates>,
 }
 
@@ -71,22 +71,22 @@ pub(super) struct CardSnapshot {
 #[derive(Debug, Serialize)]
 pub(super) struct Channel {
     pub(super) name: String,
-    /// `running`, `waiting` (started, with nothing to do), `stopped`; `error` where the status says so; `gone`.
+    /// `running`, `waiting` (started and idle), `stopped`, `error` (by the status register) or `gone`.
     pub(super) state: &'static str,
-    /// Descriptors completed since the engine was started last.
+    /// Descriptors completed since the engine was last started.
     pub(super) completed: u32,
     pub(super) status: String,
-    /// The status in words.
+    /// Decoded status.
     pub(super) decoded: String,
 }
 
-/// What happened per second.
+/// Events per second.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Rates {
     pub(super) packets_in_per_s: Option<f64>,
     pub(super) packets_out_per_s: Option<f64>,
     pub(super) acks_per_s: Option<f64>,
-    /// The next ones only where the card counts, as simulated ones do.
+    /// This and the following rates exist only if the card counts, as simulated ones do.
     pub(super) dma_gb_per_s: Option<f64>,
     pub(super) descriptors_per_s: Option<f64>,
     pub(super) interrupts_per_s: Option<f64>,
@@ -94,20 +94,20 @@ pub(super) struct Rates {
     pub(super) mmio_writes_per_s: Option<f64>,
 }
 
-/// Something that ought not to happen, or not often.
+/// Condition that should not occur, or only rarely.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Warning {
     pub(super) card: String,
     pub(super) what: &'static str,
-    /// `error`, or `notice` for what a bad network explains.
+    /// `error`, or `notice` for conditions that a bad network explains.
     pub(super) level: &'static str,
-    /// Since the counter was reset.
+    /// Count since the counter was reset.
     pub(super) count: u64,
-    /// Of these, since the look before.
+    /// Count since the previous sample.
     pub(super) new: u64,
 }
 
-/// What one end has counted up to some look.
+/// Counters of one end at some sample.
 #[derive(Clone, Default)]
 struct CounterSample {
     interface: Option<ReceiveCounters>,
@@ -115,7 +115,7 @@ struct CounterSample {
     accesses: Option<AccessCounters>,
 }
 
-/// What was seen last, which rates are made of.
+/// Previous counters, from which rates are computed.
 #[derive(Default)]
 pub(super) struct Sampler {
     samples: u64,
@@ -126,7 +126,7 @@ pub(super) struct Sampler {
     trouble: BTreeMap<(String, &'static str), u64>,
 }
 
-/// One end of what is watched.
+/// One end of the subject.
 struct CardHistory<'a> {
     opened: &'a Opened,
     role: &'static str,
@@ -134,7 +134,7 @@ struct CardHistory<'a> {
 }
 
 impl Sampler {
-    /// Looks at `subject`.
+    /// Samples `subject`.
     pub(super) fn sample(&mut self, subject: &MonitorTarget) -> Result<Snapshot, CliError> {
         let (seen, now, acknowledged, transfers) = match subject {
             MonitorTarget::Load(ListingSource::Load(load)) => {
@@ -226,7 +226,7 @@ impl Sampler {
         for (what, level, count) in counted.warnings() {
             let before = self.trouble.insert((card.to_owned(), what), count).unwrap_or(0);
             if count > 0 {
-                // A counter of 32 bits may have wrapped.
+                // A 32-bit counter may have wrapped.
                 let new = count.saturating_sub(before);
                 all.push(Warning { card: card.to_owned(), what, level, count, new });
             }
@@ -235,7 +235,7 @@ impl Sampler {
 }
 
 impl CounterSample {
-    /// What ought not to happen, errors first.
+    /// Conditions that should not occur, errors first.
     fn warnings(&self) -> Vec<(&'static str, &'static str, u64)> {
         let (error, notice) = ("error", "notice");
         let mut all = Vec::new();
@@ -272,7 +272,7 @@ impl Rates {
     fn between(before: &CounterSample, after: &CounterSample, rate: impl Fn(u64) -> f64) -> Self {
         let mut rates = Self::default();
         if let (Some(before), Some(after)) = (&before.interface, &after.interface) {
-            // Registers of 32 bits, which wrap.
+            // 32-bit registers, which wrap.
             let of = |after: u32, before: u32| Some(rate(after.wrapping_sub(before).into()));
             rates.packets_in_per_s = of(after.rx_packets, before.rx_packets);
             rates.packets_out_per_s = of(after.tx_packets, before.tx_packets);
@@ -290,7 +290,7 @@ impl Rates {
     }
 }
 
-/// All channels of a card. One that cannot be read is shown as that: the others may still tell something.
+/// All channels of a card. A channel that cannot be read is shown as such: the others may still be useful.
 fn channels(card: &Card) -> Vec<Channel> {
     let info = &card.info().xdma;
     info.channels()
@@ -336,9 +336,9 @@ fn channels(card: &Card) -> Vec<Channel> {
         .collect()
 }
 
-/// What a decoded word says, without the word.
+/// Decoded status without the raw word.
 fn words(decoded: &str) -> String {
-    // Groups of errors without an error say nothing.
+    // Error groups without an error are omitted.
     decoded.split(' ').skip(1).filter(|field| !field.ends_with("=none")).collect::<Vec<_>>().join(" ")
 }
 

@@ -1,4 +1,4 @@
-//! The terminal of `top`: keys in, looks out, and the terminal as it was at the end, whatever the end is.
+//! Terminal of `top`: reads keys, shows samples, and restores the terminal at every kind of end.
 
 use core::mem::ManuallyDrop;
 use std::io;
@@ -17,30 +17,30 @@ use crate::error::CliError;
 use crate::settings::Settings;
 use crate::stop;
 
-/// Looks are at least and at most so far apart, and a simulated card's by its own clock.
+/// Minimum and maximum interval between samples: on the wall clock, and on the clock of a simulated card.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
 const STEPS: (Duration, Duration) = (Duration::from_micros(1), Duration::from_millis(100));
-/// How long a key is waited for at a time: a signal is seen in between.
+/// Maximum wait for a key: signals are checked in between.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Puts the terminal back. A panic does it, too: `ratatui` hangs itself before the hook that reports it.
+/// Restores the terminal. A panic restores it, too: `ratatui` installs itself before the hook that reports the panic.
 struct TerminalGuard;
 
 impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        // Not `restore`, which reports what fails to a standard error that may be gone, too, and panics then.
+        // Not `restore`: it reports failures to standard error, which may be gone, too, and then panics.
         let _ = ratatui::try_restore();
         let _ = execute!(io::stdout(), Show);
     }
 }
 
-/// What a key asks for.
+/// Action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyAction {
     None,
     Quit,
     Draw,
-    /// A look now.
+    /// Take a sample now.
     Refresh,
     Slower,
     Faster,
@@ -48,13 +48,13 @@ enum KeyAction {
 
 /// Runs the view until a key or a signal ends it.
 pub(super) fn run(settings: &Settings, args: &TopArgs, mut watched: Monitor) -> Result<(), CliError> {
-    // Its own drop shows the cursor, and reports what fails in the same way.
+    // Its own drop shows the cursor, and reports failures in the same way.
     let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(CliError::Terminal)?);
     let restored = TerminalGuard;
     let result = live(&mut terminal, settings, args.clone(), &mut watched);
     drop(restored);
     match result {
-        // The terminal has gone away: nobody is left to be told.
+        // The terminal has gone away: there is no reader for a message.
         Err(CliError::Terminal(error)) if is_closed(&error) => Ok(()),
         other => other,
     }
@@ -93,7 +93,7 @@ fn live(
             due = Instant::now() + args.interval;
             let mut quit = false;
             let mut stop = || {
-                // Whatever goes wrong with keys here goes wrong again above, where it is told.
+                // An error of the key input here occurs again above, where it is reported.
                 quit = stop::is_asked()
                     || matches!(key(Duration::ZERO, &mut keys, &mut chosen), Ok(KeyAction::Quit));
                 quit
@@ -119,7 +119,7 @@ fn pace(watched: &Monitor, args: &TopArgs) -> String {
     }
 }
 
-/// Looks twice as far apart, or half: in the cards' time where that is their own.
+/// Doubles or halves the interval between samples: in virtual time if the cards have it.
 fn change_interval(watched: &Monitor, args: &mut TopArgs, slower: bool) {
     let changed = |span: Duration, (least, most): (Duration, Duration)| {
         let span = if slower { span.saturating_mul(2) } else { span / 2 };
@@ -132,7 +132,7 @@ fn change_interval(watched: &Monitor, args: &mut TopArgs, slower: bool) {
     }
 }
 
-/// Waits for a key, and does what it says as far as that is about the view.
+/// Waits for a key, and performs its action if it concerns the view.
 fn key(wait: Duration, keys: &mut Keys, chosen: &mut ViewState) -> Result<KeyAction, CliError> {
     let key = keys.next(wait).map_err(CliError::Terminal)?;
     Ok(key.map_or(KeyAction::None, |key| pressed(key, chosen)))

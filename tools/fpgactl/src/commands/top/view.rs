@@ -1,7 +1,7 @@
-//! What `top` shows of a look: pages, from a terminal of 20 columns on.
+//! Pages that `top` shows of a sample, on terminals of at least 20 columns.
 //!
-//! Everything here is a function of a [`Snapshot`] and of what the keys have chosen, so that a test draws into a buffer what a terminal
-//! would show. Columns of a table stand in the order of what they are worth: those that a narrow terminal has no room for are left out.
+//! Everything here is a function of a [`Snapshot`] and of the key selections, so that a test draws into a buffer what a terminal would
+//! show. The columns of a table are in order of importance: a narrow terminal omits the last ones.
 
 mod pages;
 
@@ -18,14 +18,14 @@ use super::snapshot::Snapshot;
 use crate::style::OutputStyle;
 use pages::Table;
 
-/// The least that anything can be shown on.
+/// Minimum terminal size, in columns and rows.
 const MIN_TERMINAL_SIZE: (u16, u16) = (20, 6);
-/// From here on the overview has two columns.
+/// Minimum size for an overview with two columns.
 const TWO_COLUMN_SIZE: (u16, u16) = (140, 30);
-/// Looks whose rates are remembered: as many as a wide terminal has columns.
+/// Number of samples whose rates are kept: the columns of a wide terminal.
 const HISTORY_LENGTH: usize = 200;
 
-/// What can be looked at.
+/// Pages of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
     Overview,
@@ -60,25 +60,25 @@ impl Page {
         }
     }
 
-    /// The one that is `steps` further, round and round.
+    /// Page `steps` further, cyclically.
     pub(super) fn turned(self, steps: usize) -> Self {
         let at = Self::ALL.iter().position(|page| *page == self).unwrap_or(0);
         Self::ALL.get((at + steps) % Self::ALL.len()).copied().unwrap_or(self)
     }
 }
 
-/// What the keys have chosen.
+/// Selections made by keys.
 #[derive(Debug)]
 pub(super) struct ViewState {
     pub(super) page: Page,
     pub(super) paused: bool,
     pub(super) help: bool,
-    /// Lines that are above the page.
+    /// Lines scrolled off above the page.
     pub(super) scrolled: usize,
     pub(super) style: OutputStyle,
-    /// How far apart looks are, in words.
+    /// Sampling interval in words.
     pub(super) pace: String,
-    /// Rates of the looks so far, the newest last.
+    /// Rates of the samples so far, newest last.
     history: VecDeque<u64>,
 }
 
@@ -95,7 +95,7 @@ impl ViewState {
         }
     }
 
-    /// Keeps what is drawn over time.
+    /// Stores the rate for the graph over time.
     pub(super) fn remember(&mut self, look: &Snapshot) {
         if let Some(rate) = look.headline() {
             if self.history.len() >= HISTORY_LENGTH {
@@ -105,7 +105,7 @@ impl ViewState {
         }
     }
 
-    /// Scrolls down; how far there is to go is known when it is drawn.
+    /// Scrolls down; the limit is known only when the page is drawn.
     pub(super) const fn scroll(&mut self, lines: usize) {
         self.scrolled = self.scrolled.saturating_add(lines);
     }
@@ -118,7 +118,7 @@ impl ViewState {
         if self.style.colours { Style::new().add_modifier(Modifier::BOLD) } else { Style::new() }
     }
 
-    /// How a state is coloured.
+    /// Style of a state.
     fn state(&self, state: &str) -> Style {
         match state {
             "running" | "sending" | "in flight" => self.style(Color::Green),
@@ -162,9 +162,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, look: &Snapshot, chosen: &ViewState) {
     }
 }
 
-/// A look as text: the overview without colours and keys, as high as it takes.
+/// Returns a sample as text: the overview without colours and keys, at full height.
 pub(super) fn text(look: &Snapshot, width: u16, manner: OutputStyle) -> String {
-    // High enough for every channel, mask and trouble there can be; what is empty is cut off.
+    // High enough for all channels, masks and warnings; empty lines are cut off.
     let height = 80;
     let chosen = ViewState::new(OutputStyle { colours: false, ..manner });
     let backend = TestBackend::new(width.max(MIN_TERMINAL_SIZE.0), height);
@@ -256,7 +256,7 @@ fn help(frame: &mut Frame<'_>, body: Rect) {
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-/// A heading, unless it is empty, with lines below it; those that do not fit are counted.
+/// Heading (unless empty) with lines below it; those that do not fit are counted.
 fn section(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -304,15 +304,15 @@ fn overview(frame: &mut Frame<'_>, area: Rect, look: &Snapshot, chosen: &ViewSta
     titled(frame, part(2, last), "queues", &Table::of(Page::Queues, look, chosen), chosen);
 }
 
-/// One column: what is most wanted first.
+/// One column, most important sections first.
 fn narrow(frame: &mut Frame<'_>, area: Rect, look: &Snapshot, chosen: &ViewState) {
     let width = area.width;
-    // Most of it speaks for itself: a line less of heading is a line more of masks.
+    // Most sections need no heading: each heading omitted is one more line of masks.
     let rest = section(frame, area, chosen, "", pages::rates(look, chosen, width));
     let rest = history(frame, rest, chosen, 1);
     let rest = section(frame, rest, chosen, "", pages::channel_lines(look, chosen, width));
     let rest = section(frame, rest, chosen, "", pages::occupancy(look, chosen, width));
-    // Trouble must not be pushed off the screen by masks: it takes what it needs, up to a sixth.
+    // Masks must not push warnings off the screen: warnings get the lines they need, up to a sixth.
     let most = usize::from((area.height / 6).max(2));
     let rest = section(frame, rest, chosen, "trouble", pages::warnings(look, chosen, most));
     if look.registry.is_some() && rest.height > 1 {
@@ -325,7 +325,7 @@ fn titled(frame: &mut Frame<'_>, area: Rect, name: &str, page: &Table, chosen: &
     table(frame, rest, page, chosen);
 }
 
-/// Rates over time, where there are characters for it.
+/// Rates over time, if the terminal has the characters for it.
 fn history(frame: &mut Frame<'_>, area: Rect, chosen: &ViewState, height: u16) -> Rect {
     if !chosen.style.unicode || chosen.history.is_empty() || area.height <= height {
         return area;
@@ -340,7 +340,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, table: &Table, chosen: &ViewState) {
     let mut lines = table.lines(area.width, chosen);
     let head = if lines.is_empty() { None } else { Some(lines.remove(0)) };
     let room = usize::from(area.height).saturating_sub(1);
-    // Never past the last line.
+    // Never scrolls past the last line.
     let scrolled =
         if chosen.page == Page::Overview { 0 } else { chosen.scrolled.min(lines.len().saturating_sub(room)) };
     let more = lines.len().saturating_sub(scrolled + room);
@@ -363,7 +363,7 @@ mod tests {
     use crate::commands::top::monitor::Monitor;
     use crate::settings::Settings;
 
-    /// Looks at the cards that a command line names; the last of `looks`, and what is remembered.
+    /// Samples the cards that a command line names. Returns the last of `looks` samples and the view state.
     fn sample_until(arguments: &[&str], looks: usize) -> (Snapshot, ViewState) {
         let cli = Cli::try_parse_from([&["fpgactl", "top"], arguments].concat()).unwrap();
         let settings = Settings::new(&cli.global).unwrap();
@@ -383,7 +383,7 @@ mod tests {
         watched.sample().unwrap()
     }
 
-    /// What a terminal of that size shows.
+    /// Content of a terminal of that size.
     fn screen((width, height): (u16, u16), look: &Snapshot, chosen: &ViewState) -> String {
         let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, look, chosen)).unwrap();

@@ -1,9 +1,9 @@
-//! What the receiving network interface counted over a whole run.
+//! Counters of the receiving network interface over a whole run.
 
 use fpga_driver::Endpoint;
 use fpga_driver::endpoint::{EndpointError, ReceiveCounters};
 
-/// Counts since the first reading. The registers have 32 bits and wrap; read once per transfer they give 64.
+/// Counts since the first reading. The registers have 32 bits and wrap; reading them once per transfer yields 64-bit counts.
 #[derive(Debug, Default)]
 pub(super) struct NiCounters {
     last: ReceiveCounters,
@@ -15,12 +15,12 @@ pub(super) struct NiCounters {
 }
 
 impl NiCounters {
-    /// Starts to count.
+    /// Starts counting.
     pub(super) fn new(endpoint: &Endpoint) -> Result<Self, EndpointError> {
         Ok(Self { last: endpoint.tables().counters()?, ..Self::default() })
     }
 
-    /// Adds what was counted since the last reading.
+    /// Adds the counts since the last reading.
     pub(super) fn update(&mut self, endpoint: &Endpoint) -> Result<(), EndpointError> {
         let now = endpoint.tables().counters()?;
         let last = core::mem::replace(&mut self.last, now);
@@ -34,7 +34,7 @@ impl NiCounters {
         Ok(())
     }
 
-    /// Packets that were there already: of a segment under way, or of one that is complete.
+    /// Duplicate packets: of a segment in progress, or of a complete one.
     pub(super) const fn duplicates(&self) -> u64 {
         self.duplicates
     }
@@ -44,12 +44,12 @@ impl NiCounters {
         self.escape_hits
     }
 
-    /// Packets that the escape channel could not keep.
+    /// Packets for which the escape channel had no free slot.
     pub(super) const fn escape_dropped(&self) -> u64 {
         self.escape_dropped
     }
 
-    /// Segments that entered the registry.
+    /// Segments registered in the registry.
     pub(super) const fn registrations(&self) -> u64 {
         self.registrations
     }

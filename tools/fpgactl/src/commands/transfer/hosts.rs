@@ -15,18 +15,18 @@ use crate::progress::Deadline;
 use crate::stream::{Compare, SourceReader};
 use crate::target::Opened;
 
-/// Limits of the wait until a withdrawn transfer has nothing on its way to the card: polls, and wall-clock time.
+/// Limits of the wait until nothing of a withdrawn transfer is in flight to the card: polls, and wall-clock time.
 const MAX_WITHDRAW_POLLS: u32 = 100_000;
 const WITHDRAWAL_TIME: Duration = Duration::from_secs(1);
-/// Bytes that are written at once through an endpoint's own channel.
+/// Bytes written at once through an endpoint's own channel.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Host and card A.
 #[derive(Debug)]
 pub(in crate::commands) struct SendingHost {
-    // In drop order: the engines stop before the card is closed.
+    // In drop order: the engines stop before the card closes.
     endpoint: Endpoint,
-    /// `None`: the card's only H2C channel is the endpoint's.
+    /// `None`: the endpoint owns the card's only H2C channel.
     h2c: Option<H2cChannel>,
     opened: Opened,
 }
@@ -37,7 +37,7 @@ pub(in crate::commands) struct ReceivingHost {
     endpoint: Endpoint,
     c2h: C2hChannel,
     opened: Opened,
-    /// Where transfers go, once it is opened.
+    /// Destination of transfers, once it is opened.
     region: Option<RemoteRegion>,
 }
 
@@ -45,9 +45,9 @@ pub(in crate::commands) struct ReceivingHost {
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) completion: Completion,
-    /// From the send call until the sending host saw the completion, by card A's clock.
+    /// Time from the send call until the sending host saw the completion, by card A's clock.
     pub(super) local: Duration,
-    /// From the send call until the receiving host saw the notification, by card A's clock too.
+    /// Time from the send call until the receiving host saw the notification, also by card A's clock.
     pub(super) remote: Duration,
 }
 
@@ -82,12 +82,12 @@ impl SendingHost {
         Ok(self.endpoint.poll()?)
     }
 
-    /// Rests after a poll that has found nothing.
+    /// Backs off after a poll that finds nothing.
     pub(super) fn rest(&self, backoff: &mut Backoff) {
         self.opened.card.back_off(backoff);
     }
 
-    /// Starts the transfer of what was loaded; `None` if the other end has opened nothing.
+    /// Starts the transfer of the loaded data; `None` if the other end has opened no region.
     pub(super) fn send(
         &mut self,
         to: &ReceivingHost,
@@ -98,13 +98,13 @@ impl SendingHost {
         Ok(Some(self.endpoint.send(self.address(), &region, 0, length, plan.send_options(self.ended()))?))
     }
 
-    /// Transfers that have ended: the number of the next one.
+    /// Number of completed transfers; also the number of the next one.
     fn ended(&self) -> u64 {
         let sender = self.endpoint.counters().sender;
         sender.completed.saturating_add(sender.failed)
     }
 
-    /// Withdraws a transfer, and waits a little until the card has what was on its way to it.
+    /// Withdraws a transfer, and waits briefly until the card has received what is in flight to it.
     pub(super) fn withdraw(&mut self, ticket: SendTicket) {
         self.endpoint.cancel(ticket);
         let (mut backoff, began) = (Backoff::new(), Instant::now());
@@ -117,7 +117,7 @@ impl SendingHost {
         }
     }
 
-    /// The transfer's end, if it has come. Of others there are none.
+    /// Completion of the transfer, if there is one. No other transfer exists.
     pub(super) fn take_completion(&mut self, ticket: SendTicket) -> Option<Completion> {
         self.endpoint.next_completion().filter(|done| done.ticket == ticket)
     }
@@ -128,13 +128,13 @@ impl SendingHost {
 
     pub(super) fn ops_in_use(&self) -> u64 {
         let ops = self.endpoint.sender().map_or(0, |sender| sender.ops().count());
-        // Where the card sends, transfers stand for the packets that only it knows.
+        // If the card sends, only it knows the packets: transfers are counted instead.
         let registry_alone = self.endpoint.schemes() == SchemeList::NONE.with(Rules::Registry);
         let transfers = if registry_alone { 0 } else { self.endpoint.transfers().len() };
         (ops + transfers) as u64
     }
 
-    /// The card and the endpoint on it.
+    /// The card and its endpoint.
     pub(in crate::commands) const fn both(&self) -> (&Opened, &Endpoint) {
         (&self.opened, &self.endpoint)
     }
@@ -145,12 +145,12 @@ impl SendingHost {
         self.endpoint.counters().sender.acknowledged.checked_shl(log2.into()).unwrap_or(0)
     }
 
-    /// Where every chunk starts in card A's memory.
+    /// Start address of every chunk in card A's memory.
     fn address(&self) -> CardAddr {
         self.endpoint.usable_memory().start
     }
 
-    /// Puts the next `length` bytes of the stream into card memory.
+    /// Writes the next `length` bytes of the stream to card memory.
     pub(super) fn load(
         &mut self,
         source: &mut SourceReader<'_>,
@@ -199,7 +199,7 @@ impl SendingHost {
 impl ReceivingHost {
     pub(super) fn open(opened: Opened, plan: &Plan) -> Result<Self, CliError> {
         let endpoint = Endpoint::open_with(&opened.card, &plan.endpoint(&opened, 1)?)?;
-        // Where the interface cannot push events, the endpoint fetches them by channel 0.
+        // If the interface cannot push events, the endpoint fetches them through channel 0.
         let pushes = opened.card.info().ni.as_ref().is_some_and(|ni| ni.event_push);
         let channel = if pushes { 0 } else { 1 };
         if channel >= opened.card.info().xdma.c2h_channels {
@@ -229,22 +229,22 @@ impl ReceivingHost {
         Ok(self.endpoint.poll()?)
     }
 
-    /// The card and the endpoint on it.
+    /// The card and its endpoint.
     pub(in crate::commands) const fn both(&self) -> (&Opened, &Endpoint) {
         (&self.opened, &self.endpoint)
     }
 
-    /// Forgets what has arrived: nobody waits for it.
+    /// Discards notifications: no caller waits for them.
     pub(super) fn drop_notifications(&mut self) {
         while self.endpoint.next_notification().is_some() {}
     }
 
-    /// Where every chunk arrives in card B's memory.
+    /// Destination address of every chunk in card B's memory.
     pub(super) fn address(&self) -> CardAddr {
         self.endpoint.usable_memory().start
     }
 
-    /// Lets any node write the first `length` bytes of card memory: who knows the key is the sender.
+    /// Lets any node write the first `length` bytes of card memory: only the sender knows the key.
     pub(super) fn open_region(&mut self, length: u64) -> Result<RegionHandle, CliError> {
         let region = self.endpoint.open_region(NodeId::ANY, CardRange::new(self.address(), length))?;
         self.region = Some(region.remote);
@@ -256,7 +256,7 @@ impl ReceivingHost {
         Ok(self.endpoint.close_region(region)?)
     }
 
-    /// Passes what arrived to `sink`.
+    /// Passes the received bytes to `sink`.
     pub(super) fn unload(
         &mut self,
         sink: &mut Compare<'_, '_>,
@@ -270,7 +270,7 @@ impl ReceivingHost {
     }
 }
 
-/// Sends one chunk, numbered from 1, and drives both ends until each knows that it is there.
+/// Sends one chunk, numbered from 1, and drives both ends until each has seen its completion.
 pub(super) fn exchange(
     sending: &mut SendingHost,
     receiving: &mut ReceivingHost,
@@ -338,14 +338,14 @@ pub(super) fn exchange(
     }
 }
 
-/// Lets what is still on its way end: windows that come back, registry entries that are released.
+/// Waits until everything in flight has ended: windows are returned, registry entries are released.
 pub(super) fn settle(
     sending: &mut SendingHost,
     receiving: &mut ReceivingHost,
     deadline: Deadline,
 ) -> Result<(), CliError> {
     let mut last_work_at = sending.opened.now();
-    // A few rounds without work after both are idle: an event may be on its way to the host.
+    // A few rounds without work after both are idle: an event may be in flight to the host.
     let mut quiet = 0;
     let mut backoff = Backoff::new();
     while quiet < 16 {
@@ -357,7 +357,7 @@ pub(super) fn settle(
             last_work_at = now;
             backoff.reset();
         } else if now.saturating_sub(last_work_at) > STALL_NS {
-            // What is left is counted and reported by the caller.
+            // The caller counts and reports whatever remains.
             return Ok(());
         }
         deadline.check(|| "waiting for both ends to become idle".to_owned())?;

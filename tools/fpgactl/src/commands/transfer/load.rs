@@ -1,4 +1,4 @@
-//! A transfer up to some point, or one after the other, for listings of what is under way then.
+//! Runs one transfer up to some point, or transfers in sequence, for listings in the middle of it.
 
 use std::time::Duration;
 
@@ -17,37 +17,37 @@ use crate::progress::Deadline;
 use crate::settings::Settings;
 use crate::target::Opened;
 
-/// Looks for a moment in which no event is under way; after so many the mirror is compared as it is.
+/// Polls for a moment without an event in flight; after this number the mirror is compared as it is.
 const MAX_POLLS: u32 = 256;
 
-/// Both ends in the middle of a transfer, which is withdrawn in the end.
+/// Both ends in the middle of a transfer, which is withdrawn at the end.
 #[derive(Debug)]
 pub struct Load {
     pub(in crate::commands) sending: SendingHost,
     pub(in crate::commands) receiving: ReceivingHost,
     /// Bytes of the transfer.
     pub(in crate::commands) length: u64,
-    /// Of these, acknowledged.
+    /// Acknowledged bytes of the transfer.
     pub(in crate::commands) acknowledged: u64,
-    /// Since it was submitted, by the card's clock.
+    /// Time since its submission, by the card's clock.
     pub(in crate::commands) elapsed: Duration,
-    /// The card's clock.
+    /// Time of the card's clock.
     pub(in crate::commands) now: Nanos,
-    /// Where the receiver's mirror differs from its card.
+    /// Differences between the receiver's mirror and its card.
     pub(in crate::commands) differences: Vec<Difference>,
-    /// Transfers that have ended.
+    /// Completed transfers.
     pub(in crate::commands) ended: u64,
     under_way: Option<SendTicket>,
     plan: Plan,
-    /// When the transfer was submitted, and when something last happened.
+    /// Time of the transfer's submission, and of the last progress.
     began: u64,
     last_work_at: u64,
-    /// Bytes acknowledged of the transfers before.
+    /// Acknowledged bytes of the earlier transfers.
     before: u64,
 }
 
 impl Drop for Load {
-    /// Withdraws the transfer, and lets what is on its way to the card arrive: engines are not to be stopped in the middle of it.
+    /// Withdraws the transfer, and waits until what is in flight to the card has arrived: engines must not be stopped in the middle of it.
     fn drop(&mut self) {
         if let Some(ticket) = self.under_way {
             self.sending.withdraw(ticket);
@@ -88,7 +88,7 @@ impl Load {
         Ok(load)
     }
 
-    /// Submits the transfer, the first time or again.
+    /// Submits the transfer, for the first time or again.
     fn submit(&mut self) -> Result<(), CliError> {
         self.began = self.sending.opened().now();
         self.last_work_at = self.began;
@@ -98,7 +98,7 @@ impl Load {
         Ok(())
     }
 
-    /// Polls both ends until `enough` is so, or the transfer has ended. Looks at least once.
+    /// Polls both ends until `enough` returns true or the transfer has ended. Polls at least once.
     fn poll_until(&mut self, deadline: Deadline, enough: impl Fn(&Self) -> bool) -> Result<(), CliError> {
         let mut backoff = Backoff::new();
         while let Some(ticket) = self.under_way {
@@ -136,7 +136,7 @@ impl Load {
         [self.sending.both(), self.receiving.both()]
     }
 
-    /// Bytes acknowledged of all transfers together.
+    /// Acknowledged bytes of all transfers together.
     pub(in crate::commands) const fn acknowledged_in_all(&self) -> u64 {
         self.before.saturating_add(self.acknowledged)
     }
@@ -147,7 +147,7 @@ impl Load {
         self.elapsed = card_span(self.began, now);
     }
 
-    /// Goes on until the card's clock stands at `until`, with the same transfer again each time that it has ended.
+    /// Continues until the card's clock reaches `until`; each time the transfer ends, it is submitted again.
     ///
     /// # Errors
     /// See [`CliError`].
@@ -157,7 +157,7 @@ impl Load {
             if self.under_way.is_none() {
                 self.submit()?;
             }
-            // There is nothing to send: time alone goes on.
+            // There is nothing to send: only time advances.
             if self.under_way.is_none() {
                 deadline.check(|| "the transfer to look at".to_owned())?;
                 self.sending.rest(&mut backoff);
@@ -168,7 +168,7 @@ impl Load {
         Ok(())
     }
 
-    /// Compares the receiver's mirror with its card, in a moment in which no event is under way.
+    /// Compares the receiver's mirror with its card, at a moment without an event in flight.
     ///
     /// # Errors
     /// See [`CliError`].
@@ -179,7 +179,7 @@ impl Load {
             if self.differences.is_empty() {
                 break;
             }
-            // The sender rests meanwhile: what is under way arrives, and then no event is.
+            // The sender is not polled meanwhile: what is in flight arrives, and then no event is in flight.
             self.sending.rest(&mut backoff);
             self.receiving.poll()?;
             self.differences = self.receiving.endpoint().check_mirror()?;
@@ -189,7 +189,7 @@ impl Load {
     }
 }
 
-/// Makes the transfer that `args` describe until `part` of it (0 to 1) is acknowledged, or until it has ended.
+/// Runs the transfer that `args` describe until `part` of it (0 to 1) is acknowledged, or until it has ended.
 ///
 /// # Errors
 /// See [`CliError`].
@@ -201,7 +201,7 @@ pub fn run_to(settings: &Settings, args: &TransferArgs, part: f64) -> Result<Loa
     Ok(load)
 }
 
-/// Bytes that `part` of `length` are.
+/// Converts `part` of `length` to bytes.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,6 +1,6 @@
 //! `transfer`: host A -> card A -> network -> card B -> host B, verified byte for byte.
 //!
-//! Data of any length goes through the same piece of card memory, chunk by chunk:
+//! Data of any length goes through the same range of card memory, chunk by chunk:
 //!
 //! ```text
 //! source --bulk--> card A, same address --send--> card B, same address --bulk--> compare with the source, read again
@@ -29,8 +29,8 @@ use hosts::{Arrival, ReceivingHost, SendingHost};
 use plan::Plan;
 pub use report::TransferReport;
 
-/// How long nothing may happen, by the card's clock, before a transfer counts as stuck. Longer than the sender's own patience,
-/// which ends in a better message.
+/// Time without progress, by the card's clock, after which a transfer counts as stuck. Longer than the sender's own timeout, which gives a
+/// better message.
 const STALL_NS: u64 = 2_000_000_000;
 
 /// Runs the command.
@@ -94,7 +94,7 @@ fn open_ends(
     Ok((source, sending, receiving))
 }
 
-/// What stays the same from chunk to chunk.
+/// State that is the same for all chunks.
 struct TransferJob<'a> {
     settings: &'a Settings,
     plan: &'a Plan,
@@ -106,7 +106,7 @@ struct TransferJob<'a> {
 /// One chunk of the stream.
 #[derive(Clone, Copy)]
 struct Chunk {
-    /// From 1.
+    /// Number of the chunk, from 1.
     number: u64,
     /// Offset in the stream.
     start: u64,
@@ -185,7 +185,7 @@ impl TransferJob<'_> {
     }
 }
 
-/// After the last transfer nothing may be in use at either end.
+/// Checks that nothing is in use at either end after the last transfer.
 fn check_nothing_allocated(sending: &SendingHost, receiving: &ReceivingHost) -> Result<(), CliError> {
     let ops = sending.ops_in_use();
     let (registry, _) = receiving.endpoint().tables().registry_occupancy()?;
@@ -203,12 +203,12 @@ fn check_nothing_allocated(sending: &SendingHost, receiving: &ReceivingHost) -> 
     })
 }
 
-/// A span of the card's clock.
+/// Span of the card's clock.
 fn card_span(from: u64, to: u64) -> Duration {
     Duration::from_nanos(to.saturating_sub(from))
 }
 
-/// `offset` bytes behind `start`; the driver refuses what is outside card memory.
+/// Address `offset` bytes after `start`; the driver refuses addresses outside card memory.
 fn remainder(start: CardAddr, offset: u64) -> CardAddr {
     start.checked_add(offset).unwrap_or(CardAddr::new(u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! The options of a transfer after defaults and checks.
+//! Options of a transfer after defaults and checks.
 
 use std::time::Duration;
 
@@ -15,42 +15,42 @@ use crate::target::Opened;
 
 /// Default of `--size`.
 const SIZE: u64 = 64 << 20;
-/// The same for transfers that are looked at on their way: enough to fill every table, and there at once.
+/// Default of `--size` for inspected transfers: enough to fill every table, and done quickly.
 const INSPECTED_TRANSFER_BYTES: u64 = 1 << 20;
 /// Default of `--chunk`.
 const CHUNK: u64 = 256 << 20;
-/// A card that a process serves shares its processor with others, and so do the links between such cards: a packet may be
-/// behind another one by the time slices of some processes.
+/// Escape timeout for served cards. Such a card shares its CPU with others, and so do the links between such cards: a packet may be late by
+/// the time slices of several processes.
 const SERVED_ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
 /// Default of `--seed`.
 const SEED: u64 = 1;
 /// Default of `--reorder`.
 pub(super) const REORDER: u16 = 64;
-/// Default of `--segment`, where a mask and a transmit window hold it.
+/// Default of `--segment`, if a mask and a transmit window can hold it.
 const SEGMENT: u32 = 16 << 10;
 
-/// The options of a transfer.
+/// Options of a transfer.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) size: u64,
     pub(super) seed: u64,
     pub(super) packet: Option<u32>,
-    /// `None`: not asked for.
+    /// `None`: not requested.
     pub(super) reorder: Option<u16>,
-    /// What else the simulated network does.
+    /// Other impairments of the simulated network.
     pub(super) impair: ImpairArgs,
-    /// The default one first; the transfers of a long file take turns.
+    /// Schemes, default first; the transfers of a long file alternate between them.
     pub(super) schemes: Vec<Scheme>,
     tuning: Tuning,
     round_trip: Option<Duration>,
     pub(super) notify: Notifier,
     deadline: Option<Duration>,
     priority: u8,
-    /// The card tells of every packet, so that the mirror has masks.
+    /// Whether the card raises an event for every packet, so that the mirror has masks.
     pub(super) packet_events: bool,
     threshold: Option<u32>,
     segment: Option<u32>,
-    /// `None`: the default, or what card memory holds if that is less.
+    /// `None`: the default, or the size of card memory if that is less.
     chunk: Option<u64>,
 }
 
@@ -75,13 +75,13 @@ impl Plan {
         })
     }
 
-    /// Of a transfer that is made to be looked at: the card tells of every packet, since a listing compares masks too.
+    /// Plan of a transfer for inspection: the card raises an event for every packet, since a listing also compares masks.
     pub(super) fn for_inspection(args: &TransferArgs, defaults: &TransferDefaults) -> Result<Self, CliError> {
         let size = args.size.or(defaults.size).unwrap_or(INSPECTED_TRANSFER_BYTES);
         Ok(Self { size, packet_events: true, ..Self::new(args, defaults)? })
     }
 
-    /// The size of packets is fixed when a card is built: for a real card the option only states what is expected.
+    /// Checks the packet size. It is fixed when a card is built: for a real card the option only states the expected size.
     pub(super) fn check_packet(&self, opened: &Opened) -> Result<(), CliError> {
         let (Some(wanted), Some(ni)) = (self.packet, &opened.card.info().ni) else { return Ok(()) };
         let built = 1u32.checked_shl(ni.packet_size_log2.into()).unwrap_or(0);
@@ -94,7 +94,7 @@ impl Plan {
         )))
     }
 
-    /// Fails if segments would be shorter than a packet of the card: every packet would be a segment, with the state of one.
+    /// Fails if segments would be shorter than a packet of the card: every packet would be a segment with its own state.
     pub(super) fn check_segment(&self, opened: &Opened) -> Result<(), CliError> {
         let (Some(segment), Some(ni)) = (self.segment, &opened.card.info().ni) else { return Ok(()) };
         let packet = 1_u32.checked_shl(ni.packet_size_log2.into()).unwrap_or(u32::MAX);
@@ -107,10 +107,10 @@ impl Plan {
         )))
     }
 
-    /// How to open an endpoint; `salt` tells the two ends apart.
+    /// Options of an endpoint; `salt` distinguishes the two ends.
     ///
     /// # Errors
-    /// [`CliError::Usage`] for a threshold above the card's longest segment.
+    /// [`CliError::Usage`] for a threshold above the card's maximum segment length.
     pub(super) fn endpoint(&self, opened: &Opened, salt: u64) -> Result<EndpointOptions, CliError> {
         let mut options = EndpointOptions::default();
         if opened.served {
@@ -122,7 +122,7 @@ impl Plan {
         options.round_trip = self.round_trip.unwrap_or(options.round_trip);
         options.packet_events = self.packet_events;
         options.big_threshold = self.threshold;
-        // A threshold alone makes segments long enough for it; the card's mask limits them.
+        // With only a threshold, segments are made long enough for it, up to the limit of the card's mask.
         let registry = self.schemes.contains(&Scheme::Registry);
         let ni = opened.card.info().ni.as_ref();
         if let (true, Some(threshold), Some(ni)) = (registry, self.threshold, ni)
@@ -137,8 +137,8 @@ impl Plan {
         options.segment_size = self.segment.or_else(|| {
             self.threshold.filter(|_| registry).map(|threshold| threshold.max(default_segment(ni)))
         });
-        // On simulated cards a run is repeatable to the last packet. Between real ones a life that is not new could be taken
-        // for the one before.
+        // On simulated cards a run is repeatable to the last packet. Between real ones a reused incarnation number could be mistaken for
+        // the previous incarnation.
         if opened.simulated {
             let mixed = self.seed.wrapping_mul(2).wrapping_add(salt);
             options.incarnation = Some(u32::try_from(mixed & 0xFFFF_FFFF).unwrap_or(0));
@@ -146,7 +146,7 @@ impl Plan {
         Ok(options)
     }
 
-    /// Of transfer `number`, counted from 0.
+    /// Options of transfer `number`, counted from 0.
     pub(super) fn send_options(&self, number: u64) -> SendOptions {
         let notify = match self.notify {
             Notifier::Receiver => SendNotify::Receiver,
@@ -158,7 +158,7 @@ impl Plan {
         self.deadline.map_or(options, |deadline| options.deadline(deadline))
     }
 
-    /// Bytes of a chunk of a stream of `length` bytes, where that is known: what was asked for, if it fits into both cards' memory.
+    /// Chunk size in bytes for a stream of `length` bytes, if known: the requested size, if it fits into both cards' memory.
     pub(super) fn chunk_size(
         &self,
         length: Option<u64>,
@@ -179,7 +179,7 @@ impl Plan {
     }
 }
 
-/// Parameters of schemes. One that none of the schemes has is a mistake.
+/// Parameters of schemes. A parameter that none of the schemes has is an error.
 fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     let mut tuning = Tuning::default();
     (tuning.window, tuning.credit, tuning.resend_after) = (args.window, args.credit, args.resend_after);
@@ -206,12 +206,12 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     }
 }
 
-/// As the driver chooses it.
+/// Segment size that the driver would choose.
 fn default_segment(ni: Option<&NiInfo>) -> u32 {
     ni.map_or(SEGMENT, |ni| longest_segment(ni).min(SEGMENT))
 }
 
-/// Bytes that a registry entry's mask covers and a transmit window holds.
+/// Maximum segment length in bytes: what a registry entry's mask covers and a transmit window holds.
 fn longest_segment(ni: &NiInfo) -> u32 {
     let mask = u32::from(ni.mask_bits).checked_shl(ni.packet_size_log2.into()).unwrap_or(0);
     mask.min(ni.windows.payload_size)

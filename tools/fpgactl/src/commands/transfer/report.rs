@@ -1,4 +1,4 @@
-//! What `transfer` reports.
+//! Report of `transfer`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::output::{Report, pairs};
 use crate::stream::Source;
 use crate::units::{binary_size, gigabytes_per_second, micros, rate};
 
-/// The report of a transfer that succeeded. The keys are a contract with scripts.
+/// Report of a successful transfer. The keys are a contract with scripts.
 #[derive(Debug, Serialize)]
 pub struct TransferReport {
     source: String,
@@ -22,18 +22,18 @@ pub struct TransferReport {
     bytes: u64,
     verified: bool,
     written: bool,
-    /// Wall clock from the first byte read to the last byte compared.
+    /// Wall-clock time from the first byte read to the last byte compared.
     seconds: f64,
     goodput_gb_per_s: f64,
-    /// Where `card_seconds` and latencies come from.
+    /// Clock of `card_seconds` and the latencies.
     card_clock: &'static str,
-    /// Time on the network alone, all transfers together, by the card's clock.
+    /// Time on the network only, all transfers together, by the card's clock.
     card_seconds: f64,
     card_goodput_gb_per_s: f64,
     transfers: u64,
     segments: u64,
     silent_segments: u64,
-    /// All of them, those that were sent again included.
+    /// All packets, retransmissions included.
     packets_sent: u64,
     packets_received: u64,
     retransmits: u64,
@@ -50,9 +50,9 @@ pub struct TransferReport {
     notify: &'static str,
     scheme: String,
     seed: u64,
-    /// `null` between real cards.
+    /// Reorder depth; `null` between real cards.
     reorder: Option<u16>,
-    /// What else the simulated network did; `null` between real cards.
+    /// Other impairments of the simulated network; `null` between real cards.
     impairments: Option<ImpairReport>,
     #[serde(skip)]
     span: Duration,
@@ -60,7 +60,7 @@ pub struct TransferReport {
     card_span: Duration,
 }
 
-/// Latencies of several transfers in µs; `null` where there was none.
+/// Latencies of several transfers in µs; `null` if there was none.
 #[derive(Debug, Default, Serialize)]
 struct Latency {
     min: Option<f64>,
@@ -108,7 +108,7 @@ impl TransferReport {
             sender: sending.name(),
             receiver: receiving.name(),
             bytes: 0,
-            // A report exists only where every byte was compared.
+            // A report exists only if every byte was compared.
             verified: true,
             written,
             seconds: 0.0,

@@ -1,8 +1,8 @@
-//! How curves are told apart: colour, dash pattern and marker, no two of which are the same for the first 64 curves.
+//! Styles of curves: colour, dash pattern and marker. The combination is unique for the first 64 curves.
 
 use super::CurveKind;
 
-/// Colours that people of any colour vision tell apart (Okabe and Ito), without the yellow that is invisible on white paper.
+/// Colours that people with any colour vision can distinguish (Okabe and Ito), without the yellow that is invisible on white paper.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00", "#7f7f7f"];
 
@@ -10,7 +10,7 @@ const COLOURS: [&str; 8] =
 const DASHES: [&str; 8] =
     ["", "6 2", "1.5 1.7", "7 2 1.5 2", "3.2 1.6", "10 3", "5 1.6 1.5 1.6 1.5 1.6", "2 4"];
 
-/// What is drawn at a point.
+/// Marker of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names of shapes")]
@@ -36,22 +36,22 @@ const MARKERS: [Marker; 8] = [
     Marker::Plus,
 ];
 
-/// How a curve is drawn.
+/// Style of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CurveStyle {
-    /// A colour of SVG.
+    /// SVG colour.
     pub colour: &'static str,
     /// The line's `stroke-dasharray`: empty for a solid line, `None` without a line.
     pub dash: Option<&'static str>,
-    /// At each point, if anything.
+    /// Marker at each point, if any.
     pub marker: Option<Marker>,
-    /// Of the line.
+    /// Whether the line is thin.
     pub thin: bool,
 }
 
 impl CurveStyle {
-    /// The look of curve `number` in a style.
+    /// Style of curve `number`, of the given kind.
     #[must_use]
     pub const fn of(number: usize, style: CurveKind) -> Self {
         let column = number % 8;
@@ -72,7 +72,7 @@ impl CurveStyle {
 }
 
 impl Marker {
-    /// Its outline around a point, as an SVG path, and whether it is filled with the colour; else with white.
+    /// Outline around a point as an SVG path, and whether it is filled with the colour; otherwise it is filled with white.
     pub(super) fn path(self, x: f64, y: f64, radius: f64) -> (String, bool) {
         use super::draw::number as n;
         let at = |dx: f64, dy: f64| format!("{},{}", n(x + dx * radius), n(y + dy * radius));

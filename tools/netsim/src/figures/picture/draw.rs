@@ -1,5 +1,5 @@
-//! A picture as an SVG document. Each curve is a group of class `series` with its name as title; each entry of a legend a group of class
-//! `legend`. The document has a title and a description, which screen readers read out.
+//! Rendering of a picture as an SVG document. Each curve is a group of class `series` with its name as title; each entry of a legend a
+//! group of class `legend`. The document has a title and a description for screen readers.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ const GREY: &str = "#555555";
 const GRID: &str = "#dddddd";
 const MARK: &str = "#b00000";
 
-/// A coordinate with two digits behind the point at most.
+/// Formats a coordinate with at most two decimal places.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -41,7 +41,7 @@ fn group(class: &str) -> Element {
     element("g", &[("class", class.to_owned())])
 }
 
-/// An element that holds text alone.
+/// Element that contains only text.
 fn words(name: &str, text: &str) -> Element {
     let mut element = Element::new(name);
     element.append(Text::new(text));
@@ -59,7 +59,7 @@ fn text(text: &str, (x, y): (f64, f64), size: f64, anchor: &str) -> Element {
     element
 }
 
-/// Below the middle of a line of text by this share of its size lies its baseline.
+/// Distance of the baseline below the middle of a line of text, as a fraction of the font size.
 const BASELINE: f64 = 0.35;
 
 fn line(points: &[(f64, f64)], colour: &str, thick: f64, dash: &str) -> Element {
@@ -98,7 +98,7 @@ fn marker(shape: Marker, (x, y): (f64, f64), colour: &str) -> Element {
     )
 }
 
-/// A marked point: an asterisk, which no curve has.
+/// Marked point: an asterisk, which no curve uses.
 fn asterisk((x, y): (f64, f64)) -> Element {
     let mut path = String::new();
     for (dx, dy) in [(0.0, 1.0), (0.87, 0.5), (0.87, -0.5)] {
@@ -165,7 +165,7 @@ fn panel(placed: &PlacedPanel<'_>) -> Element {
     axes(placed, &mut all);
     let markers = placed.markers(RADIUS);
     let curves: Vec<(&Curve, &Vec<(f64, f64)>)> = placed.panel.drawn().zip(&markers).collect();
-    // Bands first; then lines, solid ones below the broken ones, through whose gaps they are seen; markers above all of them.
+    // Bands first, then lines, then markers. Solid lines are below the broken ones and visible through their gaps.
     let mut bands = group("bands");
     for (curve, _) in &curves {
         if let Some(band) = band(placed, curve) {
@@ -193,7 +193,7 @@ fn panel(placed: &PlacedPanel<'_>) -> Element {
     for mark in named(placed.panel) {
         all.append(asterisk(placed.at(mark.x, mark.y)));
     }
-    // Marks whose name is in the legend are behind the curves' markers.
+    // Marks whose name is in the legend follow the curves' markers.
     for at in markers.iter().skip(curves.len()).flatten() {
         all.append(asterisk(*at));
     }
@@ -253,7 +253,7 @@ fn axes(placed: &PlacedPanel<'_>, all: &mut Element) {
     }
 }
 
-/// The confidence band, where a curve has one.
+/// Confidence band, if the curve has one.
 fn band(placed: &PlacedPanel<'_>, curve: &Curve) -> Option<Element> {
     if !matches!(curve.style, CurveKind::Line | CurveKind::Band) {
         return None;
@@ -273,7 +273,7 @@ fn band(placed: &PlacedPanel<'_>, curve: &Curve) -> Option<Element> {
     );
     if curve.style == CurveKind::Band {
         let mut series = group("series");
-        // An outline, because shades alone are the same in grey.
+        // With an outline, because shades alone are the same in grey.
         band.assign("stroke", curve.look().colour);
         band.assign("stroke-width", "0.4");
         band.assign("stroke-dasharray", OUTLINES.get(curve.colour % OUTLINES.len()).copied().unwrap_or(""));
@@ -287,7 +287,7 @@ fn band(placed: &PlacedPanel<'_>, curve: &Curve) -> Option<Element> {
 /// Dash patterns of bands' outlines.
 const OUTLINES: [&str; 4] = ["1 1", "4 1", "2 3", "4 1 1 1"];
 
-/// A curve's line, and whether that has gaps.
+/// Line of a curve, and whether it has gaps.
 fn series(placed: &PlacedPanel<'_>, curve: &Curve, markers: &[(f64, f64)]) -> (bool, Element) {
     let mut series = group("series");
     let look = curve.look();
@@ -309,7 +309,7 @@ const fn thick(look: &CurveStyle) -> f64 {
     if look.thin { 0.9 } else { 1.3 }
 }
 
-/// The name of a marked point.
+/// Name of a marked point.
 fn name(label: &Label) -> Element {
     let mut all = group("label");
     let (end, is_far) = label.end();
@@ -319,7 +319,7 @@ fn name(label: &Label) -> Element {
     let at = (label.at.0, NOTE_SIZE.mul_add(BASELINE, label.at.1));
     let mut words = text(&label.text, at, NOTE_SIZE, "start");
     words.assign("fill", MARK);
-    // A margin of paper around the letters, for the lines of the grid.
+    // White margin around the letters, to separate them from the grid lines.
     words.assign("stroke", "#ffffff");
     words.assign("stroke-width", "2");
     words.assign("paint-order", "stroke");
@@ -366,7 +366,7 @@ fn legend(entry: &Entry<'_>) -> Element {
     all
 }
 
-/// The picture in words: what is shown over what, where each curve begins and ends, and the caption.
+/// Description of the picture in words: the quantities on the axes, the ends of each curve, and the caption.
 fn description(picture: &Picture) -> String {
     let mut words = String::new();
     for panel in &picture.panels {
@@ -395,7 +395,7 @@ fn logarithmic(panel: &Panel) -> &'static str {
 }
 
 fn spoken(panel: &Panel, x: f64, y: f64) -> (String, String) {
-    // Points of one name may lie beside its place.
+    // Points of a category may be drawn beside its position.
     let x = if let Scale::Names(_) = panel.x_scale { x.round() } else { x };
     (panel.x_scale.label(panel.x_scale.place(x)), panel.y_scale.label(panel.y_scale.place(y)))
 }

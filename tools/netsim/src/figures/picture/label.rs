@@ -1,15 +1,15 @@
-//! Names of single points: written where neither a curve, a marker nor another name is.
+//! Labels of single points, placed clear of curves, markers and other labels.
 
 use super::layout::{NOTE_SIZE, PlacedPanel, Rect, named};
 use super::text::width;
 use crate::statistics::count;
 
-/// Distances that are tried, in units.
+/// Step between the distances that are tried, in units.
 const STEP: f64 = 3.0;
-/// Nearer names need no line to their points.
+/// Maximum distance of a label without a line to its point.
 pub(super) const NEAR: f64 = 14.0;
 
-/// A name, the middle of its left end, and the point that it belongs to.
+/// Label: text, middle of its left end, and the point that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Label {
     pub(super) text: String,
@@ -19,7 +19,7 @@ pub(super) struct Label {
 }
 
 impl Label {
-    /// The end of the line to its point, and whether it takes one.
+    /// End of the line to its point, and whether a line is needed.
     pub(super) fn end(&self) -> ((f64, f64), bool) {
         let (x, y) = self.of;
         let nearest = (x.clamp(self.area.left, self.area.right), y.clamp(self.area.top, self.area.bottom));
@@ -27,7 +27,7 @@ impl Label {
     }
 }
 
-/// The names of a panel's marks. `markers` is where the curves' markers are.
+/// Labels of a panel's marks. `markers` are the positions of the curves' markers.
 pub(super) fn labels(placed: &PlacedPanel<'_>, markers: &[Vec<(f64, f64)>], radius: f64) -> Vec<Label> {
     let around = |(x, y): (f64, f64)| Rect { left: x, right: x, top: y, bottom: y }.grown(radius + 1.0);
     let mut taken: Vec<Rect> = markers.iter().flatten().map(|at| around(*at)).collect();
@@ -61,7 +61,7 @@ pub(super) fn labels(placed: &PlacedPanel<'_>, markers: &[Vec<(f64, f64)>], radi
             let nearest = (of.0.clamp(area.left, area.right), of.1.clamp(area.top, area.bottom));
             (nearest.0 - of.0).hypot(nearest.1 - of.1)
         };
-        // Where there is no free place at all, the upper right corner, over whatever is there.
+        // If no position is free, the upper right corner is used and may cover something.
         let at = free.min_by(|one, other| distance(one).total_cmp(&distance(other)));
         let at = at.unwrap_or((plot.right - wide, plot.top + high / 2.0));
         let area = area(at.0, at.1);

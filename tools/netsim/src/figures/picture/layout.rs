@@ -1,10 +1,10 @@
-//! Where everything of a picture stands: panels in rows, the space that their labels take, legends, notes and caption.
+//! Layout of a picture: panels in rows, space for their labels, legends, notes and caption.
 
 use super::text::{broken, width, wrapped};
 use super::{Curve, CurveKind, Extent, Mark, Panel, Picture, Scale};
 use crate::statistics::count;
 
-/// Units across a picture: four for a millimetre of a paper's column.
+/// Width of a picture in units: four per millimetre of a paper's column.
 pub const WIDTH: f64 = 340.0;
 
 pub(super) const TITLE_SIZE: f64 = 11.0;
@@ -14,18 +14,18 @@ pub(super) const TICK_SIZE: f64 = 8.5;
 pub(super) const LEGEND_SIZE: f64 = 8.5;
 pub(super) const NOTE_SIZE: f64 = 8.0;
 pub(super) const CAPTION_SIZE: f64 = 8.0;
-/// Baseline to baseline, in sizes of the font.
+/// Line spacing, as a multiple of the font size.
 const LINE: f64 = 1.25;
 const MARGIN: f64 = 8.0;
-/// A curve's sample in the legend.
+/// Width of a curve's sample in the legend.
 pub(super) const SAMPLE: f64 = 26.0;
 const GAP: f64 = 5.0;
-/// Heights of plots: the only one, one of several below each other, one beside others.
+/// Heights of plots: a single one, one of several below each other, one beside others.
 const SINGLE_PLOT_HEIGHT: f64 = 190.0;
 const STACKED_PLOT_HEIGHT: f64 = 118.0;
 const SIDE_BY_SIDE_PLOT_HEIGHT: f64 = 96.0;
 
-/// A rectangle.
+/// Rectangle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rect {
     pub(super) left: f64,
@@ -42,9 +42,9 @@ impl Rect {
             && other.top < self.bottom
     }
 
-    /// Whether the straight line between two points passes through.
+    /// Returns whether the straight line between two points crosses the rectangle.
     pub(super) fn is_crossed(&self, (x0, y0): (f64, f64), (x1, y1): (f64, f64)) -> bool {
-        // Liang and Barsky: the part of the line that is inside of all four sides.
+        // Liang and Barsky: the part of the line that is inside all four sides.
         let (dx, dy) = (x1 - x0, y1 - y0);
         let (mut from, mut to) = (0.0_f64, 1.0_f64);
         for (step, room) in
@@ -68,33 +68,33 @@ impl Rect {
     }
 }
 
-/// A label at a tick: its place along the axis and its lines.
+/// Label at a tick: its position along the axis and its lines.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tick {
     pub(super) at: f64,
     pub(super) lines: Vec<String>,
 }
 
-/// A panel with its place.
+/// Panel with its position.
 #[derive(Clone, Debug)]
 pub(super) struct PlacedPanel<'a> {
     pub(super) panel: &'a Panel,
-    /// Inside of the axes.
+    /// Area inside the axes.
     pub(super) plot: Rect,
-    /// All of it.
+    /// Area of the whole panel.
     pub(super) cell: Rect,
     pub(super) x_ticks: Vec<Tick>,
     pub(super) y_ticks: Vec<Tick>,
-    /// Baseline of the x axis' label.
+    /// Baseline of the x axis label.
     pub(super) x_label: f64,
-    /// Middle line of the y axis' label.
+    /// Middle line of the y axis label.
     pub(super) y_label: f64,
     pub(super) notes: Vec<(f64, String)>,
     x: (f64, f64),
     y: (f64, f64),
 }
 
-/// An entry of a legend and the left end and middle line of its sample.
+/// Entry of a legend, with the left end and middle line of its sample.
 #[derive(Clone, Debug)]
 pub(super) struct Entry<'a> {
     pub(super) what: Sample<'a>,
@@ -102,16 +102,16 @@ pub(super) struct Entry<'a> {
     pub(super) y: f64,
 }
 
-/// What a legend explains.
+/// Object that a legend entry explains.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sample<'a> {
     Curve(&'a Curve),
-    /// A name that several marks have.
+    /// Name of several marks.
     Mark(&'a str),
 }
 
 impl<'a> Sample<'a> {
-    /// What has to be the same for entries to be the same.
+    /// Key by which equal entries are recognised.
     fn key(&self) -> (&'a str, Option<(usize, CurveKind)>) {
         match self {
             Self::Curve(curve) => (&curve.name, Some((curve.colour, curve.style))),
@@ -127,11 +127,11 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// A picture with all places.
+/// Picture with all positions.
 #[derive(Clone, Debug)]
 pub(super) struct Layout<'a> {
     pub(super) height: f64,
-    /// Baselines and lines.
+    /// Baselines and text lines.
     pub(super) title: Vec<(f64, String)>,
     pub(super) panels: Vec<PlacedPanel<'a>>,
     pub(super) legend: Vec<Entry<'a>>,
@@ -160,7 +160,7 @@ fn samples(panel: &Panel) -> Vec<Sample<'_>> {
     all
 }
 
-/// The legend of several panels together, if one of them has all entries of the others: `None` if there is none.
+/// Common legend of several panels, if one of them has all entries of the others; otherwise `None`.
 fn shared<'a>(panels: &[&'a Panel]) -> Option<Vec<Sample<'a>>> {
     let all: Vec<Vec<Sample<'a>>> = panels.iter().map(|panel| samples(panel)).collect();
     let longest = all.iter().max_by_key(|samples| samples.len())?;
@@ -188,7 +188,7 @@ impl<'a> Layout<'a> {
         let (mut panels, mut legend) = (Vec::new(), Vec::new());
         let left = |column: usize| across.mul_add(count(column), MARGIN);
         let rows: Vec<&'a [Panel]> = picture.panels.chunks(columns).collect();
-        // Plots above each other begin at the same place.
+        // Plots above each other are left-aligned.
         let widest = |column: usize| {
             let panels = rows.iter().filter_map(|row| row.get(column));
             panels.map(|panel| widest_number(panel, tall)).fold(10.0_f64, f64::max)
@@ -217,7 +217,7 @@ impl<'a> Layout<'a> {
                 legend.extend(entries);
                 y = end;
             } else {
-                // Only of a single row can this be.
+                // Possible only with a single row.
                 for (column, panel) in row.iter().enumerate() {
                     let (entries, end) = entries(&samples(panel), left(column), left(column) + across, below);
                     legend.extend(entries);
@@ -236,7 +236,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Entries of a legend in columns of one width, and where the legend ends.
+/// Entries of a legend in columns of equal width, and the end of the legend.
 fn entries<'a>(samples: &[Sample<'a>], left: f64, right: f64, top: f64) -> (Vec<Entry<'a>>, f64) {
     if samples.is_empty() {
         return (Vec::new(), top);
@@ -244,7 +244,7 @@ fn entries<'a>(samples: &[Sample<'a>], left: f64, right: f64, top: f64) -> (Vec<
     let widths = samples.iter().map(|sample| SAMPLE + GAP + width(sample.name(), LEGEND_SIZE) + 8.0);
     let widest = widths.fold(1.0_f64, f64::max);
     let fit = (1..=samples.len()).rev().find(|fit| widest * count(*fit) <= right - left).unwrap_or(1);
-    // As few rows as that takes, and rows of one length.
+    // The minimum number of rows, with rows of equal length.
     let rows = samples.len().div_ceil(fit);
     let columns = samples.len().div_ceil(rows);
     let each = ((right - left) / count(columns)).min(widest + 14.0);
@@ -259,7 +259,7 @@ fn entries<'a>(samples: &[Sample<'a>], left: f64, right: f64, top: f64) -> (Vec<
 }
 
 impl<'a> PlacedPanel<'a> {
-    /// A panel in a cell whose bottom is still open; `widest` is the width of the y axis' numbers.
+    /// Places a panel in a cell whose bottom is not yet known; `widest` is the width of the y axis numbers.
     fn of(panel: &'a Panel, cell: Rect, tall: f64, headed: bool, widest: f64) -> Self {
         let [x, y] = ranges(panel);
         let top = cell.top + if headed { HEADING_SIZE * LINE + 3.0 } else { 3.0 };
@@ -304,7 +304,7 @@ impl<'a> PlacedPanel<'a> {
         Self { panel, plot, cell, x_ticks, y_ticks, x_label, y_label, notes, x, y }
     }
 
-    /// Where a value of the curves is drawn: never outside of the axes.
+    /// Position of a value of the curves: never outside the axes.
     pub(super) fn at(&self, x: f64, y: f64) -> (f64, f64) {
         let share = |(low, high): (f64, f64), place: f64| ((place - low) / (high - low)).clamp(0.0, 1.0);
         let Rect { left, top, right, bottom } = self.plot;
@@ -314,8 +314,8 @@ impl<'a> PlacedPanel<'a> {
         )
     }
 
-    /// Where the markers of each curve are drawn, and behind them the marks whose name is in the legend: those that would cover each other,
-    /// side by side.
+    /// Positions of the markers of each curve, followed by those of the marks whose name is in the legend. Markers that would cover each
+    /// other are placed side by side.
     pub(super) fn markers(&self, radius: f64) -> Vec<Vec<(f64, f64)>> {
         let mut all: Vec<Vec<(f64, f64)>> = self
             .panel
@@ -331,7 +331,7 @@ impl<'a> PlacedPanel<'a> {
         for (curve, points) in all.iter().enumerate() {
             flat.extend(points.iter().enumerate().map(|(point, (x, y))| (curve, point, *x, *y)));
         }
-        // From left to right, from top to bottom: what belongs together is neighbours then.
+        // From left to right, from top to bottom: related markers are neighbours then.
         flat.sort_by(|one, other| one.2.total_cmp(&other.2).then(one.3.total_cmp(&other.3)));
         let columns: Vec<&[(usize, usize, f64, f64)]> =
             flat.chunk_by(|one, other| other.2 - one.2 < 0.5).collect();
@@ -340,7 +340,7 @@ impl<'a> PlacedPanel<'a> {
             let beside = |other: Option<&&[(usize, usize, f64, f64)]>, else_at: f64| {
                 other.and_then(|other| other.first()).map_or(else_at, |first| first.2)
             };
-            // Half of the way to the neighbours is this column's.
+            // This column extends half the way to its neighbours.
             let before = number.checked_sub(1).and_then(|before| columns.get(before));
             let (low, high) = (
                 beside(before, self.plot.left - radius),
@@ -364,7 +364,7 @@ impl<'a> PlacedPanel<'a> {
     }
 }
 
-/// Places of the y axis that get a number where the plot is so high.
+/// Positions of the y axis that get a number in a plot of height `tall`.
 fn y_ticks(panel: &Panel, tall: f64) -> Vec<f64> {
     let [_, (low, high)] = ranges(panel);
     fitting(panel.y_scale, (low, high), tall / 17.0, |ticks| {
@@ -385,7 +385,7 @@ const fn names(scale: Scale) -> usize {
     }
 }
 
-/// The smallest distance between neighbours.
+/// Smallest distance between neighbours.
 fn apart(places: &[f64]) -> f64 {
     let mut sorted = places.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -393,7 +393,7 @@ fn apart(places: &[f64]) -> f64 {
     pairs.fold(f64::INFINITY, f64::min)
 }
 
-/// As many ticks as fit; all names.
+/// As many ticks as fit; for categories, all of them.
 fn fitting(scale: Scale, (low, high): (f64, f64), most: f64, fit: impl Fn(&[f64]) -> bool) -> Vec<f64> {
     if names(scale) > 0 {
         return scale.ticks(low, high, most);
@@ -410,12 +410,12 @@ fn fitting(scale: Scale, (low, high): (f64, f64), most: f64, fit: impl Fn(&[f64]
         }
         last = ticks;
     }
-    // The ends of what there is.
+    // The first and the last position.
     let ends = [last.first().copied(), last.last().copied()];
     ends.into_iter().flatten().collect()
 }
 
-/// What the axes show, in places.
+/// Ranges of the axes, in positions.
 pub(super) fn ranges(panel: &Panel) -> [(f64, f64); 2] {
     let all = || panel.drawn().flat_map(|curve| &curve.points);
     let span = |scale: Scale, values: &mut dyn Iterator<Item = f64>, from_zero: bool, margin: f64| {
@@ -439,7 +439,7 @@ pub(super) fn ranges(panel: &Panel) -> [(f64, f64); 2] {
         all().flat_map(|[_, y, low, high]| [*y, *low, *high]).chain(panel.marks.iter().map(|mark| mark.y));
     let x = match panel.x_scale {
         Scale::Names(names) => (-0.5, count(names.len()) - 0.5),
-        // Markers that are drawn side by side take some place at both ends.
+        // Markers that are drawn side by side need some space at both ends.
         scale => span(scale, &mut xs, false, 0.08),
     };
     let y = match panel.y_extent {

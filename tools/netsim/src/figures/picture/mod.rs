@@ -1,8 +1,8 @@
 //! Pictures of curves as SVG: panels with axes, confidence bands, marked points, a legend and a caption.
 //!
-//! A picture is [`WIDTH`] units wide: one column of a paper (85 mm, 4 units per millimetre), with text of 6 points and more at that width. It
-//! is shown at twice that size. Curves differ in colour, dash pattern and marker, so that they can be told apart in grey; coinciding
-//! markers are drawn side by side, and names of single points are placed where no curve passes.
+//! A picture is [`WIDTH`] units wide: one column of a paper (85 mm, 4 units per millimetre), with text of at least 6 points at that width.
+//! It is shown at twice that size. Curves differ in colour, dash pattern and marker, so that they are distinct in grey. Coinciding markers
+//! are drawn side by side, and labels of single points are placed clear of the curves.
 
 mod curve_style;
 mod draw;
@@ -16,35 +16,35 @@ pub use curve_style::{CurveStyle, Marker};
 pub use layout::WIDTH;
 pub use scale::binary;
 
-/// A picture: panels in rows of `columns`, a title above, a legend and the caption below.
+/// Picture: panels in rows of `columns`, a title above, a legend and the caption below.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Picture {
-    /// What it shows.
+    /// Title.
     pub title: String,
     /// Parameters and definitions of all symbols, one paragraph each.
     pub caption: Vec<String>,
-    /// Panels of one row.
+    /// Number of panels per row.
     pub columns: usize,
-    /// In reading order.
+    /// Panels in reading order.
     pub panels: Vec<Panel>,
 }
 
-/// One pair of axes.
+/// Panel with one pair of axes.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Panel {
-    /// What is special about this one.
+    /// Title: the difference from the other panels.
     pub title: String,
-    /// With unit.
+    /// Label of the x axis, with unit.
     pub x_label: String,
-    /// With unit.
+    /// Label of the y axis, with unit.
     pub y_label: String,
-    /// How x is drawn.
+    /// Scale of the x axis.
     pub x_scale: Scale,
-    /// How y is drawn.
+    /// Scale of the y axis.
     pub y_scale: Scale,
-    /// Which part of the y axis is shown.
+    /// Shown part of the y axis.
     pub y_extent: Extent,
     /// Curves, in the legend's order.
     pub curves: Vec<Curve>,
@@ -54,7 +54,7 @@ pub struct Panel {
     pub notes: Vec<String>,
 }
 
-/// Which part of an axis is shown.
+/// Shown part of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Extent {
     /// From zero (linear scales) to the largest value.
@@ -66,75 +66,75 @@ pub enum Extent {
     Between(f64, f64),
 }
 
-/// How an axis is drawn.
+/// Scale of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// As it is.
+    /// Linear.
     #[default]
     Linear,
-    /// By powers of ten.
+    /// Logarithmic, by powers of ten.
     Decades,
-    /// By powers of two, with binary units of bytes.
+    /// Logarithmic, by powers of two, with binary units of bytes.
     Bytes,
-    /// One place per value, in the order of these names.
+    /// Categories: one position per value, in the order of these names.
     Names(&'static [&'static str]),
 }
 
-/// A curve.
+/// Curve.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Curve {
-    /// In the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Number of its look: colour, dash pattern and marker ([`CurveStyle`]); curves of one number belong together and differ in style.
+    /// Number of its colour, dash pattern and marker ([`CurveStyle`]). Curves with the same number belong together and differ in `style`.
     pub colour: usize,
-    /// How it is drawn.
+    /// Kind of drawing.
     pub style: CurveKind,
     /// x, y, and the lower and upper end of y's band.
     pub points: Vec<[f64; 4]>,
 }
 
-/// How a curve is drawn.
+/// Kind of drawing of a curve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CurveKind {
     /// A line with a marker at each point, and its band.
     #[default]
     Line,
-    /// A thin line without markers: arithmetic, or too many points for markers.
+    /// A thin line without markers: for computed curves, or too many points for markers.
     Thin,
-    /// The band alone.
+    /// Only the band.
     Band,
-    /// Markers alone, with their bands as bars.
+    /// Only markers, with their bands as bars.
     Dots,
 }
 
-/// A point with a name.
+/// Point with a name.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Mark {
-    /// Where.
+    /// x coordinate.
     pub x: f64,
-    /// Where.
+    /// y coordinate.
     pub y: f64,
-    /// What. A name that several marks of a panel have stands in the legend, once.
+    /// Name. If several marks of a panel share it, it stands once in the legend.
     pub name: String,
 }
 
 impl Curve {
-    /// Without points.
+    /// Creates a curve without points.
     #[must_use]
     pub fn new(name: impl Into<String>, colour: usize) -> Self {
         Self { name: name.into(), colour, ..Self::default() }
     }
 
-    /// How it is drawn.
+    /// Sets the kind of drawing.
     #[must_use]
     pub fn style(mut self, style: CurveKind) -> Self {
         self.style = style;
         self
     }
 
-    /// Its points with half the widths of their intervals.
+    /// Sets the points, with half the widths of their intervals.
     #[must_use]
     pub fn points(mut self, points: impl IntoIterator<Item = (f64, f64, f64)>) -> Self {
         let points =
@@ -151,7 +151,7 @@ impl Curve {
 }
 
 impl Mark {
-    /// At a place.
+    /// Creates a mark at a point.
     #[must_use]
     pub fn new(x: f64, y: f64, name: impl Into<String>) -> Self {
         Self { x, y, name: name.into() }
@@ -159,12 +159,12 @@ impl Mark {
 }
 
 impl Panel {
-    /// Curves that have points.
+    /// Curves with at least one point.
     pub fn drawn(&self) -> impl Iterator<Item = &Curve> {
         self.curves.iter().filter(|curve| !curve.points.is_empty())
     }
 
-    /// The panel's notes, and one for each curve that has no points.
+    /// Notes of the panel, and one for each curve without points.
     #[must_use]
     pub fn all_notes(&self) -> Vec<String> {
         let empty = self.curves.iter().filter(|curve| curve.points.is_empty());
@@ -174,7 +174,7 @@ impl Panel {
 }
 
 impl Picture {
-    /// As an SVG document.
+    /// Returns the picture as an SVG document.
     #[must_use]
     pub fn svg(&self) -> String {
         draw::document(self)

@@ -1,9 +1,9 @@
-//! Scales of axes: where a value lies, which places get a label, and what is written there.
+//! Scales of axes: positions of values, positions of labels, and label texts.
 
 use super::Scale;
 
 impl Scale {
-    /// Where a value is along the axis.
+    /// Position of a value along the axis.
     #[must_use]
     pub fn place(self, value: f64) -> f64 {
         match self {
@@ -13,7 +13,7 @@ impl Scale {
         }
     }
 
-    /// What is written at a place.
+    /// Label text at a position.
     #[must_use]
     pub fn label(self, place: f64) -> String {
         match self {
@@ -31,15 +31,14 @@ impl Scale {
         }
     }
 
-    /// Ends of an axis that shows from `low` to `high`, far enough from each other for labels that differ: what does not spread is a point
-    /// in the middle.
+    /// Ends of an axis that shows `low` to `high`, far enough apart for distinct labels. A single value is shown in the middle.
     #[must_use]
     pub fn widened(self, low: f64, high: f64) -> (f64, f64) {
         let most = low.abs().max(high.abs());
         match self {
             Self::Linear if most == 0.0 => (0.0, 1.0),
             Self::Linear => {
-                // Numbers are written with three digits.
+                // Numbers have three digits.
                 let missing = (0.05 * most - (high - low)).max(0.0) / 2.0;
                 (low - missing, high + missing)
             }
@@ -47,12 +46,12 @@ impl Scale {
         }
     }
 
-    /// Places that get a label along an axis that shows from `low` to `high`: about `most` of them.
+    /// Positions of about `most` labels along an axis that shows `low` to `high`.
     pub(super) fn ticks(self, low: f64, high: f64, most: f64) -> Vec<f64> {
         match self {
             Self::Linear => round_numbers(low, high, most),
             Self::Decades => {
-                // Powers of ten, and what lies between them where there are few.
+                // Powers of ten, and intermediate values if there are few.
                 let steps: &[f64] = match most / (high - low).max(1e-9) {
                     each if each < 2.0 => &[1.0],
                     each if each < 3.0 => &[1.0, 3.0],
@@ -76,22 +75,22 @@ impl Scale {
     }
 }
 
-/// From `first` to at most `last`, so far apart.
+/// Numbers from `first` to at most `last`, `step` apart.
 fn whole_numbers(first: f64, last: f64, step: f64) -> impl Iterator<Item = f64> {
     (0_u32..200).map(move |number| f64::from(number).mul_add(step, first)).take_while(move |at| *at <= last)
 }
 
-/// Numbers 1, 2 or 5 times a power of ten apart from `low` to `high`, at most about `most` of them.
+/// Multiples of 1, 2 or 5 times a power of ten from `low` to `high`, at most about `most` of them.
 fn round_numbers(low: f64, high: f64, most: f64) -> Vec<f64> {
     let least = ((high - low) / most).max(f64::MIN_POSITIVE);
     let power = 10_f64.powf(least.log10().floor());
     let step = [1.0, 2.0, 5.0].into_iter().map(|times| times * power).find(|step| *step >= least);
     let step = step.unwrap_or(10.0 * power);
-    // By whole multiples, so that nothing adds up.
+    // By whole multiples, so that errors do not accumulate.
     whole_numbers((low / step).ceil(), high / step + 1e-9, 1.0).map(|times| times * step).collect()
 }
 
-/// A number with as many digits as it takes.
+/// Formats a number with as many digits as necessary.
 fn short(value: f64) -> String {
     let digits = match value.abs() {
         value if value >= 100.0 || value == 0.0 => 0,
@@ -103,7 +102,7 @@ fn short(value: f64) -> String {
     if digits > 0 { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Bytes in binary units.
+/// Formats bytes in binary units.
 fn bytes(value: f64) -> String {
     let units = [(1024.0 * 1024.0 * 1024.0, "GiB"), (1024.0 * 1024.0, "MiB"), (1024.0, "KiB")];
     match units.iter().find(|(size, _)| value >= *size - 0.5) {
@@ -112,7 +111,7 @@ fn bytes(value: f64) -> String {
     }
 }
 
-/// A number of bytes in the largest binary unit.
+/// Formats a number of bytes in the largest binary unit.
 #[must_use]
 pub fn binary(size: u64) -> String {
     bytes(crate::figures::float(size))

@@ -1,4 +1,4 @@
-//! Properties of every figure's drawing, read from the SVG itself, and of drawings made for one property.
+//! Tests properties of every figure's drawing, read from the SVG itself, and of drawings made for one property.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -11,27 +11,27 @@ use super::layout::{Layout, Rect};
 use super::*;
 use crate::figures::{Figure, Options, RenderedFigure};
 
-/// What a document says, as far as the tests ask.
+/// Content of a document, as far as the tests need it.
 #[derive(Debug, Default)]
 struct Document {
-    /// Of the root.
+    /// Title of the root.
     title: String,
     description: String,
     size: (f64, f64),
     texts: Vec<Words>,
-    /// By the number of their panel.
+    /// Curves by the number of their panel.
     series: Vec<Series>,
     /// Names in legends.
     legend: Vec<String>,
     panels: usize,
 }
 
-/// A line of text and where it is.
+/// Line of text and its position.
 #[derive(Clone, Debug)]
 struct Words {
     text: String,
     area: Rect,
-    /// Of a marked point.
+    /// Whether it is the label of a marked point.
     is_label: bool,
     panel: usize,
 }
@@ -65,7 +65,7 @@ fn area_of(attributes: &Attributes, text: &str) -> Rect {
     };
     let area = Rect { left, right: left + wide, top: y - size * 0.75, bottom: y + size * 0.2 };
     let Some(transform) = attributes.get("transform") else { return area };
-    // A quarter turn to the left around a place: the label of a y axis.
+    // A quarter turn to the left around a point: the label of a y axis.
     let place = transform.split(['(', ')']).nth(1).unwrap();
     let place: Vec<f64> = place.split(' ').map(|number| number.parse().unwrap()).collect();
     Rect {
@@ -150,7 +150,7 @@ fn made(figure: Figure) -> RenderedFigure {
     figure.make(&options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-/// Every figure with its document, and a picture that has everything that figures may have. Made once: simulations take their time.
+/// Every figure with its document, and a picture with every feature of figures. Made once, because simulations take time.
 fn all() -> impl Iterator<Item = &'static (String, Picture, Document)> {
     static ALL: LazyLock<Vec<(String, Picture, Document)>> = LazyLock::new(|| {
         let mut pictures: Vec<(String, Picture)> =
@@ -161,7 +161,7 @@ fn all() -> impl Iterator<Item = &'static (String, Picture, Document)> {
     ALL.iter()
 }
 
-/// One of them.
+/// Picture of one figure.
 fn drawn(figure: Figure) -> &'static Picture {
     all().find(|(name, ..)| name == figure.name()).map(|(_, picture, _)| picture).unwrap()
 }
@@ -217,7 +217,7 @@ fn svg_draws_and_explains_each_curve_once_per_panel() {
                 assert_eq!(drawn.iter().filter(|series| series.name == *curve).count(), 1, "{name}: {curve}");
             }
             explained.extend(names.iter().map(|name| (*name).to_owned()));
-            // A name that several marks have stands in the legend, too.
+            // A name of several marks stands in the legend, too.
             let marks = panel.marks.iter();
             let shared =
                 marks.filter(|mark| panel.marks.iter().filter(|other| other.name == mark.name).count() > 1);
@@ -228,7 +228,7 @@ fn svg_draws_and_explains_each_curve_once_per_panel() {
     }
 }
 
-/// In grey: by dash pattern, width and marker alone.
+/// In grey: distinct by dash pattern, width and marker alone.
 #[test]
 fn svg_series_of_panel_differ_without_colour() {
     for (name, picture, document) in all() {
@@ -272,7 +272,7 @@ fn svg_texts_do_not_overlap_and_stay_inside() {
     }
 }
 
-/// Names of points are where neither a line nor a marker is.
+/// Labels of points cover neither a line nor a marker.
 #[test]
 fn svg_labels_cover_no_curve() {
     let mut labels = 0;
@@ -316,7 +316,7 @@ fn curve_without_points_leaves_note() {
     assert!(!document.legend.contains(&"without points".to_owned()));
 }
 
-/// Where every point is, and not at zero.
+/// The axis starts at the data, not at zero.
 #[test]
 fn fairness_axis_starts_at_data() {
     let picture = drawn(Figure::Adaptive);
@@ -336,7 +336,7 @@ fn fairness_axis_starts_at_data() {
     }
 }
 
-/// A symbol that a picture uses is explained in its caption: "W: ...", "K = 3: ..." or "T and d: ...".
+/// The caption explains every symbol that a picture uses: "W: ...", "K = 3: ..." or "T and d: ...".
 #[test]
 fn caption_defines_every_symbol() {
     let mut found = BTreeSet::new();

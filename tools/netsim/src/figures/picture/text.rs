@@ -1,11 +1,11 @@
-//! How wide text is, without a font at hand: an estimate that is rather too wide for the fonts that SVG viewers take for `sans-serif`.
+//! Estimate of text widths without a font. It tends to be too wide for the fonts that SVG viewers use for `sans-serif`.
 
 /// Width of `text` at a font size.
 pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(share).sum::<f64>() * size
 }
 
-/// Of the font size.
+/// Width of a letter as a fraction of the font size.
 fn share(letter: char) -> f64 {
     match letter {
         'i' | 'j' | 'l' | 'I' | '.' | ',' | ';' | ':' | '\'' | '|' | '!' | '(' | ')' | '/' | ' ' => 0.37,
@@ -16,7 +16,7 @@ fn share(letter: char) -> f64 {
     }
 }
 
-/// `text` in lines of at most `most`, broken at spaces.
+/// Breaks `text` at spaces into lines of at most `most`.
 pub(super) fn wrapped(text: &str, size: f64, most: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -31,7 +31,7 @@ pub(super) fn wrapped(text: &str, size: f64, most: f64) -> Vec<String> {
     lines
 }
 
-/// The label of a category in lines: broken at spaces and behind hyphens where it is wider than `most`, and within a word that is wider.
+/// Breaks the label of a category into lines: at spaces and after hyphens where it is wider than `most`, and within a word that is wider.
 pub(super) fn broken(text: &str, size: f64, most: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for part in text.split_inclusive(['-', ' ']) {
@@ -43,7 +43,7 @@ pub(super) fn broken(text: &str, size: f64, most: f64) -> Vec<String> {
     lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// A word in pieces that fit, none of them shorter than three letters.
+/// Splits a word into parts that fit, of at least three letters each.
 fn hyphenated(word: &str, size: f64, most: f64) -> Vec<String> {
     let letters: Vec<char> = word.trim_end().chars().collect();
     if width(word.trim_end(), size) <= most || letters.len() < 7 {
@@ -53,7 +53,7 @@ fn hyphenated(word: &str, size: f64, most: f64) -> Vec<String> {
     let fit = (3..=letters.len() - 3).rev();
     let fit: Vec<&[char]> =
         fit.filter_map(|end| letters.get(..end)).filter(|start| width(&piece(start), size) <= most).collect();
-    // Before a consonant with a vowel behind it, where there is one.
+    // Before a consonant that a vowel follows, if there is one.
     let is_vowel = |letter: Option<&char>| letter.is_some_and(|letter| "aeiouy".contains(*letter));
     let begins = |start: &&&[char]| {
         !is_vowel(letters.get(start.len()))

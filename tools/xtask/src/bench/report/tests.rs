@@ -1,4 +1,4 @@
-//! The report of made-up pairs.
+//! Tests of the report with synthetic pairs.
 
 use super::super::Direction;
 use super::super::statistics::PlacementLatencies;

@@ -1,4 +1,4 @@
-//! Lines and tables that a look is shown as.
+//! Lines and tables of a sample.
 
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -7,12 +7,12 @@ use super::{Page, ViewState};
 use crate::commands::top::snapshot::{Channel, Snapshot};
 use crate::units::binary_size;
 
-/// A column of a table.
+/// Column of a table.
 struct Column {
     head: &'static str,
-    /// Numbers stand at the right.
+    /// Whether cells are right-aligned, as numbers are.
     right: bool,
-    /// Takes what is left, and is cut where that is too little; only ever the last one.
+    /// Takes the remaining width and is cut off if that is too small; only the last column may be open.
     open: bool,
 }
 
@@ -28,11 +28,11 @@ const fn open(head: &'static str) -> Column {
     Column { head, right: false, open: true }
 }
 
-/// A page of rows. What there is to say where there are none stands in `remark`.
+/// Page of rows. `remark` is shown if there are none.
 pub(super) struct Table {
     remark: String,
     columns: Vec<Column>,
-    /// The cells of each row, and the state that it is coloured by.
+    /// Cells of each row, and the state that determines its colour.
     rows: Vec<(Vec<String>, &'static str)>,
 }
 
@@ -246,7 +246,7 @@ impl Table {
         Self { remark: String::new(), columns, rows: rows.collect() }
     }
 
-    /// The head and the rows, in as many columns as `width` holds.
+    /// Head and rows, in as many columns as fit into `width`.
     pub(super) fn lines(&self, width: u16, chosen: &ViewState) -> Vec<Line<'static>> {
         if self.rows.is_empty() {
             return vec![Line::from(self.remark.clone())];
@@ -261,7 +261,7 @@ impl Table {
             let widest =
                 self.rows.iter().map(|row| cell(row, number)).max().unwrap_or(0).max(column.head.len());
             let left = width.saturating_sub(used);
-            // Something of the first two is always shown.
+            // Part of the first two columns is always shown.
             let wanted = if column.open || number < 2 { widest.min(left) } else { widest };
             if wanted > left || wanted == 0 {
                 break;
@@ -290,7 +290,7 @@ impl Table {
     }
 }
 
-/// A span of microseconds in few characters.
+/// Formats a span of microseconds in few characters.
 pub(super) fn span(micros: f64) -> String {
     match micros {
         ..0.0 => "over".to_owned(),
@@ -301,7 +301,7 @@ pub(super) fn span(micros: f64) -> String {
     }
 }
 
-/// A count per second in few characters.
+/// Formats a count per second in few characters.
 fn per_second(rate: f64) -> String {
     match rate {
         ..1e3 => format!("{rate:.0}"),
@@ -311,7 +311,7 @@ fn per_second(rate: f64) -> String {
     }
 }
 
-/// What moves, end by end.
+/// Rates of each end.
 pub(super) fn rates(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if let Some(rate) = look.goodput_gb_per_s {
@@ -361,7 +361,7 @@ const fn letter(state: &str) -> char {
     }
 }
 
-/// All channels in a few lines: a letter each.
+/// All channels in a few lines: one letter each.
 pub(super) fn channel_lines(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
     let label = 10;
     let room = (usize::from(width).saturating_sub(label) / 8).max(1);
@@ -381,7 +381,7 @@ pub(super) fn channel_lines(look: &Snapshot, chosen: &ViewState, width: u16) -> 
     lines
 }
 
-/// How full tables are.
+/// Occupancy of the tables.
 pub(super) fn occupancy(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Line<'static>> {
     let mut rows: Vec<(&str, u64, u64, Option<u32>)> = Vec::new();
     if let Some(ops) = &look.ops
@@ -438,7 +438,7 @@ pub(super) fn occupancy(look: &Snapshot, chosen: &ViewState, width: u16) -> Vec<
     lines
 }
 
-/// What ought not to happen, in at most so many lines, what is new first.
+/// Warnings, in at most `most` lines, new ones first.
 pub(super) fn warnings(look: &Snapshot, chosen: &ViewState, most: usize) -> Vec<Line<'static>> {
     let mut all: Vec<_> = look.trouble.iter().collect();
     all.sort_by_key(|trouble| (trouble.level != "error", trouble.new == 0));
