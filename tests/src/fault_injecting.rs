@@ -1,6 +1,7 @@
-//! A transport that lies: some registers read as something else, writes are refused, a cell of its memory is stuck, the card leaves
-//! in the middle. For cards that no card file describes, for failures at a register access of one's choice, and for doors behind
-//! which nothing else can be made to fail. It counts, too: what a card behind a kernel costs can be seen from this side alone.
+//! Fault-injecting backend: it replaces register values, drops or refuses register writes, holds one byte of card memory at a fixed value,
+//! and removes the card at a chosen register access. It serves for cards that no card file describes, for failures at a chosen register
+//! access, and for backends where nothing else can be made to fail. It also counts accesses, because the cost of a card behind a kernel can
+//! only be measured on this side.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
@@ -17,18 +18,18 @@ use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock};
 use fpga_driver::sim::{CardFailure, SimBackend, SimNetwork};
 use fpga_driver::{Backend, BarOffset, CardAddr, Iova};
 
-/// A register that reads as something else.
+/// Register that reads as a fixed value.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplacedRegister {
-    /// Its BAR.
+    /// BAR of the register.
     pub bar: u8,
-    /// Its offset there.
+    /// Offset in the BAR.
     pub at: u64,
-    /// What it reads as.
+    /// Value that a read returns.
     pub value: u32,
 }
 
-/// What is wrong at the moment.
+/// Faults that are active now.
 #[derive(Debug)]
 struct InjectedFaults {
     replaced: Vec<ReplacedRegister>,
@@ -37,57 +38,57 @@ struct InjectedFaults {
     dropped_writes: Vec<(u8, u64)>,
     stuck_cell: Option<(CardAddr, u8)>,
     delayed_write: Option<DelayedWrite>,
-    /// So many register accesses are left until this happens.
+    /// Number of register accesses before this failure occurs.
     trap: Option<(u64, CardFailure)>,
-    /// What has happened.
+    /// Failure that has occurred.
     failure: CardFailure,
     interrupts: InterruptFault,
-    /// Whatever is asked for, the device may do no more than this.
+    /// Maximum access right of every new DMA mapping, whatever the driver requests.
     access: Option<DmaAccess>,
 }
 
-/// A register whose writes the card overtakes.
+/// A register whose writes arrive after further steps of the card.
 #[derive(Debug)]
 struct DelayedWrite {
     /// BAR and offset.
     register: (u8, u64),
-    /// Steps of the card before each write, one after the other; `None`: before every one as many as there are to take.
+    /// Steps of the card before each write, one after the other; `None`: before every write, as many steps as the card can do.
     steps: Option<VecDeque<u32>>,
 }
 
-/// What becomes of the interrupts that a wait is for.
+/// Fault of the interrupts that a wait expects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum InterruptFault {
-    /// They arrive.
+    /// Interrupts arrive.
     #[default]
     Normal,
-    /// They are lost.
+    /// Interrupts are lost.
     Lost,
-    /// Every wait is woken at once, whether there was one or not.
+    /// Every wait wakes at once, with or without an interrupt.
     Spurious,
-    /// Every other wait ends without the one that has arrived.
+    /// Every other wait ends without the interrupt that has arrived.
     Late,
 }
 
-/// Time-outs by which the driver's sleeps guard against a lost interrupt, with windows out and without. Shorter ones are timers.
+/// Timeouts with which the driver's sleeps guard against a lost interrupt, with and without open windows. Shorter ones are timers.
 const GUARDS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
-/// Time between two looks at the card of a wait whose guard is not heeded.
+/// Time between two polls of the card in a wait that ignores its guard timeout.
 const STEP: Duration = Duration::from_millis(100);
-/// Maximum time of such a wait, for wake-ups that are lost on the host's side: far beyond what a loaded machine delays a thread by.
+/// Maximum time of such a wait, for wake-ups that are lost on the host's side: far longer than a loaded machine delays a thread.
 const MAX_SLEEP: Duration = Duration::from_secs(300);
-/// How long is waited for an interrupt that does not come.
+/// Duration of a wait for an interrupt that does not arrive.
 const LOST: Duration = Duration::from_millis(20);
 /// The DMA BAR of simulated cards.
 const DMA_BAR: u8 = 1;
 
-/// What went over the seam.
+/// Register accesses and interrupts that passed through this backend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AccessTraffic {
-    /// Register reads; a block counts once per word.
+    /// Register reads; a block read counts once per word.
     pub reads: u64,
     /// Register writes.
     pub writes: u64,
-    /// Interrupts that waits were woken by.
+    /// Interrupts that woke waits.
     pub interrupts: u64,
 }
 
@@ -96,32 +97,32 @@ struct Counts {
     reads: AtomicU64,
     writes: AtomicU64,
     interrupts: AtomicU64,
-    /// Waits for interrupts so far, those under way, and those that no interrupt has ended though nothing else could.
+    /// Waits for interrupts so far, those in progress, and those whose interrupt was lost.
     sleeps: AtomicU64,
     asleep: AtomicU64,
     lost_wakeups: AtomicU64,
 }
 
-/// A mapping for DMA that was made and not undone.
+/// A DMA mapping that exists.
 #[derive(Debug, Clone)]
 pub struct Mapping {
     /// First address.
     pub iova: Iova,
-    /// What is mapped there.
+    /// Mapped memory.
     pub memory: SharedMemory,
 }
 
-/// A card some of whose registers lie.
+/// Backend that injects faults into the one it wraps.
 pub struct FaultInjectingBackend {
     inner: Arc<dyn Backend>,
-    /// The simulated card's number, where it is one of this process.
+    /// Network and number of the simulated card, where it runs in this process.
     card: Option<(SimNetwork, usize)>,
     faults: Arc<Mutex<InjectedFaults>>,
     counts: Arc<Counts>,
     mappings: Mutex<Vec<Mapping>>,
     waits: AtomicU64,
     ignore_timeouts: AtomicBool,
-    /// Time of a clock of its own, in nanoseconds, and whether that is what the driver sees.
+    /// Time of the backend's own clock in nanoseconds, and whether the driver sees that clock.
     time: AtomicU64,
     own_clock: AtomicBool,
 }
@@ -137,7 +138,7 @@ fn locked<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl FaultInjectingBackend {
-    /// Writes the cell that does not keep its value.
+    /// Writes the fixed value to the stuck byte of card memory.
     fn hold_cell(&self) {
         if let Some((at, value)) = locked(&self.faults).stuck_cell
             && let Some((network, number)) = &self.card
@@ -146,14 +147,14 @@ impl FaultInjectingBackend {
         }
     }
 
-    /// `inner` with registers replaced.
+    /// Wraps `inner` with registers replaced.
     #[must_use]
     pub fn new(inner: Arc<SimBackend>, replaced: Vec<ReplacedRegister>) -> Arc<Self> {
         let card = (inner.network().clone(), inner.card_number());
         Self::with(inner, Some(card), replaced)
     }
 
-    /// Any transport; `card` where it is a simulated one whose network is at hand.
+    /// Wraps any backend; `card` is given where it is a simulated card whose network is at hand.
     #[must_use]
     pub fn wrap(inner: Arc<dyn Backend>, card: Option<(SimNetwork, usize)>) -> Arc<Self> {
         Self::with(inner, card, Vec::new())
@@ -189,14 +190,14 @@ impl FaultInjectingBackend {
         })
     }
 
-    /// From now on the driver sees a clock that claims to be the system's, and advances by a microsecond for each step of a polling loop
-    /// and by as much as a sleep is to take: what a wait takes by it does not depend on the machine.
+    /// Gives the driver a clock that claims to be the system's. It advances by a microsecond for each step of a polling loop and by the
+    /// full duration of each sleep, so that the duration of a wait does not depend on the machine.
     pub fn use_virtual_monotonic_clock(&self) {
         self.time.store(self.inner.now(), Ordering::SeqCst);
         self.own_clock.store(true, Ordering::SeqCst);
     }
 
-    /// Lets time pass on the clock of its own. Returns whether there is one.
+    /// Advances the backend's own clock. Returns whether the driver sees that clock.
     fn pass(&self, span: Duration) -> bool {
         let own = self.own_clock.load(Ordering::SeqCst);
         if own {
@@ -205,7 +206,7 @@ impl FaultInjectingBackend {
         own
     }
 
-    /// What went over the seam so far.
+    /// Accesses and interrupts so far.
     #[must_use]
     pub fn traffic(&self) -> AccessTraffic {
         AccessTraffic {
@@ -215,32 +216,33 @@ impl FaultInjectingBackend {
         }
     }
 
-    /// Waits for interrupts do not heed the time-outs that guard against lost interrupts from now on, or heed them again. A wait that only
-    /// such a guard would have ended [oversleeps](Self::lost_wakeups). Timers are heeded: what a timer ends is no lost interrupt.
+    /// Makes waits for interrupts ignore, or observe again, the timeouts that guard against lost interrupts. A wait that only such a guard
+    /// would have ended counts as a [lost wake-up](Self::lost_wakeups). Timers are observed: a wait that a timer ends has not lost an
+    /// interrupt.
     pub fn ignore_timeouts(&self, on: bool) {
         self.ignore_timeouts.store(on, Ordering::SeqCst);
     }
 
-    /// Waits for an interrupt so far.
+    /// Number of waits for an interrupt so far.
     #[must_use]
     pub fn sleeps(&self) -> u64 {
         self.counts.sleeps.load(Ordering::SeqCst)
     }
 
-    /// Waits for an interrupt that are under way.
+    /// Number of waits for an interrupt in progress.
     #[must_use]
     pub fn waiter_count(&self) -> u64 {
         self.counts.asleep.load(Ordering::SeqCst)
     }
 
-    /// Waits of those that [sleep on](Self::ignore_timeouts) whose interrupt was lost: a simulated card of this process asserts an enabled
-    /// line, and has sent no message. Other cards do not tell: there, waits that no interrupt has ended for minutes.
+    /// Number of waits that [ignore their guard](Self::ignore_timeouts) and whose interrupt was lost: a simulated card of this process
+    /// asserts an enabled line and has sent no message. Other cards do not show this: there, waits that no interrupt has ended for minutes.
     #[must_use]
     pub fn lost_wakeups(&self) -> u64 {
         self.counts.lost_wakeups.load(Ordering::SeqCst)
     }
 
-    /// Sleeps until the interrupt comes, however long that takes, or until it is known to be lost.
+    /// Sleeps until the interrupt arrives, however long that takes, or until it is known to be lost.
     fn wait_for_interrupt(&self, interrupt: &Interrupt) -> Result<Option<u64>, InterruptError> {
         let began = Instant::now();
         loop {
@@ -248,7 +250,7 @@ impl FaultInjectingBackend {
                 return Ok(Some(arrived));
             }
             if self.asserts_line() || began.elapsed() >= MAX_SLEEP {
-                // The card is asked before the descriptor: a message that it has sent by then is there.
+                // The card's state was read before the event fd, so a message that the card had sent by then is seen here.
                 match interrupt.try_take() {
                     0 => {
                         self.counts.lost_wakeups.fetch_add(1, Ordering::SeqCst);
@@ -275,54 +277,54 @@ impl FaultInjectingBackend {
         asserted.unwrap_or(false)
     }
 
-    /// What the device can reach, oldest first.
+    /// DMA mappings, oldest first.
     #[must_use]
     pub fn mappings(&self) -> Vec<Mapping> {
         locked(&self.mappings).clone()
     }
 
-    /// The IOMMU forgets one of them; the driver's own unmapping of it will go well all the same.
+    /// Removes a mapping from the IOMMU. The driver's own unmapping of it succeeds all the same.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's errors.
     pub fn unmap_behind_driver(&self, mapping: &Mapping) -> Result<(), DmaMapError> {
         self.inner.unmap_dma(mapping.iova, mapping.memory.len() as u64)
     }
 
-    /// From now on the device may do no more than this with one of them.
+    /// Restricts the device to `access` on one mapping.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's errors.
     pub fn restrict_access(&self, mapping: &Mapping, access: DmaAccess) -> Result<(), DmaMapError> {
         self.inner.unmap_dma(mapping.iova, mapping.memory.len() as u64)?;
         self.inner.map_dma(mapping.iova, &mapping.memory, access)
     }
 
-    /// Maps again what was taken away.
+    /// Restores a mapping that was removed.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's errors.
     pub fn remap(&self, mapping: &Mapping) -> Result<(), DmaMapError> {
         self.inner.map_dma(mapping.iova, &mapping.memory, DmaAccess::Both)
     }
 
-    /// From now on, whatever mapping is asked for, the device may do no more than this. `None` ends it.
+    /// Restricts every mapping made from now on to `access`, whatever is requested. `None` ends the restriction.
     pub fn restrict_all_access(&self, access: Option<DmaAccess>) {
         locked(&self.faults).access = access;
     }
 
-    /// After `accesses` more register accesses the card fails.
+    /// Makes the card fail after `accesses` more register accesses.
     pub fn fail_after(&self, accesses: u64, failure: CardFailure) {
         locked(&self.faults).trap = Some((accesses, failure));
     }
 
-    /// Whether the failure that was asked for has happened.
+    /// Whether the requested failure has occurred.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         locked(&self.faults).failure != CardFailure::None
     }
 
-    /// The card is back, and everything that was wrong is right again.
+    /// Restores the card and ends all faults.
     pub fn restore(&self) {
         let mut faults = locked(&self.faults);
         (faults.trap, faults.failure, faults.interrupts) = (None, CardFailure::None, InterruptFault::Normal);
@@ -333,39 +335,38 @@ impl FaultInjectingBackend {
         }
     }
 
-    /// What becomes of interrupts from now on.
+    /// Sets the fault of interrupts from now on.
     pub fn interrupts(&self, what: InterruptFault) {
         locked(&self.faults).interrupts = what;
     }
 
-    /// Replaces these registers from now on, and no others.
+    /// Replaces the values of these registers and no others from now on.
     pub fn replace(&self, replaced: Vec<ReplacedRegister>) {
         locked(&self.faults).replaced = replaced;
     }
 
-    /// Writes to these registers, BAR and offset, are lost from now on, and to no others.
+    /// Drops writes to these registers (BAR and offset) and no others from now on.
     pub fn drop_writes(&self, deaf: Vec<(u8, u64)>) {
         locked(&self.faults).dropped_writes = deaf;
     }
 
-    /// A byte of card memory that always holds the same from now on.
+    /// Holds a byte of card memory at `value` from now on.
     pub fn hold_byte(&self, at: CardAddr, value: u8) {
         locked(&self.faults).stuck_cell = Some((at, value));
     }
 
-    /// From now on the card does all it can before a write to this register arrives, as when the CPU is taken away between two
-    /// writes.
+    /// Lets the card do all the work it can before a write to this register arrives, as when the CPU is preempted between two writes.
     pub fn delay_write(&self, write: Option<(u8, u64)>) {
         locked(&self.faults).delayed_write = write.map(|register| DelayedWrite { register, steps: None });
     }
 
-    /// The same, but that the card takes so many steps before the first write from now on, so many before the second, and so on.
+    /// Lets the card do the given number of steps before the first write to this register, before the second, and so on.
     pub fn delay_writes(&self, register: (u8, u64), steps: &[u32]) {
         let steps = Some(steps.iter().copied().collect());
         locked(&self.faults).delayed_write = Some(DelayedWrite { register, steps });
     }
 
-    /// Whether the system refuses every register write from now on.
+    /// Makes the system refuse every register write (`on`), or accept writes again.
     pub fn refuse_writes(&self, on: bool) {
         locked(&self.faults).refuse_writes = on;
     }
@@ -380,7 +381,7 @@ struct FaultInjectingBar {
 }
 
 impl FaultInjectingBar {
-    /// One access more; how the card fails at it.
+    /// Counts register accesses. Returns the failure of the card at this access.
     fn count(&self, counter: &AtomicU64, accesses: u64) -> CardFailure {
         counter.fetch_add(accesses, Ordering::Relaxed);
         let mut faults = locked(&self.faults);
@@ -389,7 +390,7 @@ impl FaultInjectingBar {
                 faults.failure = *failure;
                 faults.trap = None;
                 if let Some((network, number)) = &self.card {
-                    // The whole card, not its registers alone: what left the bus does no DMA either.
+                    // The whole card fails, not only its registers: a removed card does no DMA either.
                     network.fail(*number, faults.failure);
                 }
             }
@@ -414,7 +415,7 @@ impl FaultInjectingBar {
     }
 
     fn write(&self, accesses: u64, write: impl FnOnce() -> Result<(), MmioError>) -> Result<(), MmioError> {
-        // Writes are posted: nobody learns that there is no card.
+        // Writes are posted: a write to an absent card reports no error.
         if self.count(&self.counts.writes, accesses) == CardFailure::None { write() } else { Ok(()) }
     }
 }
@@ -520,7 +521,7 @@ impl Backend for FaultInjectingBackend {
 
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
         let undone = self.inner.unmap_dma(iova, length);
-        // One that a test has taken away behind the driver's back is not missed.
+        // The driver may unmap a mapping that a test has removed without the driver: that is not an error.
         let known = {
             let mut mappings = locked(&self.mappings);
             let before = mappings.len();
@@ -562,7 +563,7 @@ impl Backend for FaultInjectingBackend {
             return Err(ResetError::NoAnswer { level });
         }
         self.inner.reset(level)?;
-        // Registers that read as all ones are what a reset is for.
+        // A reset clears the fault of registers that read as all ones.
         locked(&self.faults).failure = CardFailure::None;
         Ok(())
     }
@@ -601,7 +602,7 @@ impl Backend for FaultInjectingBackend {
         }
         let what = locked(&self.faults).interrupts;
         if what == InterruptFault::Spurious {
-            // Woken at once, by nothing.
+            // A spurious wake-up.
             self.inner.relax();
             let arrived = self.inner.wait_interrupt(interrupt, Duration::ZERO)?;
             self.counts.interrupts.fetch_add(arrived.unwrap_or(0), Ordering::Relaxed);
@@ -634,7 +635,7 @@ impl Backend for FaultInjectingBackend {
     }
 
     fn counters(&self) -> Option<AccessCounters> {
-        // A card in another process counts nothing here, a served one of this process does.
+        // A card in another process counts nothing here; a served card of this process does.
         self.inner.counters().or_else(|| {
             let (network, number) = self.card.as_ref()?;
             let counters = network.with_card(*number, |card| *card.counters())?;

@@ -1,4 +1,4 @@
-//! What whole-stack tests share: simulated cards, opened, alone or on one network; and the conformance suite.
+//! Shared code of the whole-stack tests: simulated cards, opened, alone or on one network; and the conformance suite.
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_panics_doc, reason = "fixtures of tests: a panic is the failure report")]
 #![expect(clippy::expect_used, reason = "fixtures of tests: a panic is the failure report")]
@@ -19,25 +19,25 @@ use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, Endpoint, H2cChannel, N
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-/// How long anything may take in virtual time.
+/// Maximum virtual time of any operation in a test.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where a pair's sender keeps what it sends.
+/// Address of the sent data in the memory of a pair's sender.
 pub const SOURCE: CardAddr = CardAddr::new(0x10_0000);
 
-/// Where a pair's receiver gets it.
+/// Address of the received data in the memory of a pair's receiver.
 pub const TARGET: CardAddr = CardAddr::new(0x2000_0000);
 
-/// In which order a network delivers that does nothing else.
+/// Order in which a network without other impairments delivers packets.
 #[derive(Clone, Debug)]
 pub enum DeliveryOrder {
-    /// As packets were sent.
+    /// In the order in which packets were sent.
     InOrder,
-    /// At random among `depth` that are on their way, decided by `seed`.
+    /// In random order among `depth` packets in flight, chosen from `seed`.
     Random {
-        /// The same one gives the same order.
+        /// Seed; the same seed gives the same order.
         seed: u64,
-        /// Packets that are shuffled with each other.
+        /// Number of packets that are shuffled with each other.
         depth: usize,
     },
     /// A permutation, applied block by block.
@@ -45,7 +45,7 @@ pub enum DeliveryOrder {
 }
 
 impl DeliveryOrder {
-    /// A network without cards whose network delivers so.
+    /// Builder of a network without cards that delivers packets in this order.
     #[must_use]
     pub fn network(self) -> SimNetworkBuilder {
         let (order, seed) = match self {
@@ -57,7 +57,7 @@ impl DeliveryOrder {
     }
 }
 
-/// Host A, card A, network, card B, host B.
+/// Two hosts, each with a card, on one network: host A, card A, network, card B, host B.
 #[derive(Debug)]
 pub struct Pair {
     /// The simulated cards and the network between them.
@@ -87,7 +87,7 @@ impl Pair {
         Self::with(order, |options| options)
     }
 
-    /// The same, with endpoint options.
+    /// Two built-in cards on a network that delivers in `order`, with endpoint options.
     #[must_use]
     pub fn with(order: DeliveryOrder, options: impl Fn(EndpointOptions) -> EndpointOptions) -> Self {
         let network = order.network().cards(2).build().expect("two built-in cards");
@@ -104,13 +104,13 @@ impl Pair {
         Self { network, a, b, h2c, c2h }
     }
 
-    /// Opens `length` bytes at [`TARGET`] for A.
+    /// Opens `length` bytes at [`TARGET`] of card B to A.
     pub fn region(&mut self, length: u64) -> RemoteRegion {
         let node = self.a.node();
         self.b.open_region(node, CardRange::new(TARGET, length)).expect("a region").remote
     }
 
-    /// Host A's memory to card A.
+    /// Copies `data` from host A's memory to card A.
     pub fn load(&mut self, data: &[u8], at: CardAddr) {
         let mut source = data;
         let card = self.a.card().clone();
@@ -126,7 +126,7 @@ impl Pair {
         .expect("host to card");
     }
 
-    /// Card B's memory to host B.
+    /// Copies `length` bytes from card B's memory to host B.
     #[must_use]
     pub fn fetch(&mut self, at: CardAddr, length: usize) -> Vec<u8> {
         let mut sink = Vec::with_capacity(length);
@@ -144,7 +144,7 @@ impl Pair {
         sink
     }
 
-    /// Polls both endpoints until neither has anything left to do and the network is empty.
+    /// Polls both endpoints until both are idle and the network is empty.
     pub fn settle(&mut self) {
         loop {
             let work = self.a.poll().expect("endpoint A") + self.b.poll().expect("endpoint B");
@@ -153,14 +153,13 @@ impl Pair {
                 if self.a.is_idle() {
                     return;
                 }
-                // Only a timer can go on: a refused packet waits before its next try.
+                // Only a timer can cause further progress: a refused packet waits before its next try.
                 self.a.relax();
             }
         }
     }
 
-    /// Sends `length` bytes from [`SOURCE`] to the start of `region` and settles. Returns every completion and every
-    /// notification there was.
+    /// Sends `length` bytes from [`SOURCE`] to the start of `region` and settles. Returns all completions and all notifications.
     pub fn transfer(
         &mut self,
         region: &RemoteRegion,
@@ -173,7 +172,7 @@ impl Pair {
         (completions, notifications)
     }
 
-    /// Nothing may be left anywhere: op table, queues, windows, registry, escape channel, mirror.
+    /// Asserts that op table, queues, windows, registry, escape channel and mirror are empty at both ends.
     pub fn assert_empty(&mut self) {
         assert!(
             self.a.is_idle(),
@@ -188,14 +187,14 @@ impl Pair {
         assert_eq!(self.network.undeliverable_frames(), 0);
     }
 
-    /// The node id of A.
+    /// Node id of A.
     #[must_use]
     pub fn node_a(&self) -> NodeId {
         self.a.node()
     }
 }
 
-/// Every order of `0..count`.
+/// All permutations of `0..count`.
 #[must_use]
 pub fn orders(count: usize) -> Vec<Vec<usize>> {
     let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };

@@ -1,4 +1,4 @@
-//! One channel of one card, whatever its direction and run mode, so that a test is written once for all of them.
+//! One channel of one card in any direction and run mode, so that a test is written once for all of them.
 
 use core::fmt;
 
@@ -23,7 +23,7 @@ pub enum Channel {
     C2h(C2hChannel),
 }
 
-/// Calls the method of the channel inside.
+/// Calls the method of the contained channel.
 macro_rules! forward {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         impl Channel {
@@ -31,7 +31,7 @@ macro_rules! forward {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// The channel's.
+                /// The channel's errors.
                 pub fn $name(&mut self, $($argument: $kind),*) -> $result {
                     match self {
                         Self::H2c(channel) => channel.$name($($argument),*),
@@ -44,38 +44,38 @@ macro_rules! forward {
 }
 
 forward! {
-    /// As the channel's.
+    /// Same as the channel's method.
     submit(buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused>;
-    /// As the channel's.
+    /// Same as the channel's method.
     register_memory(area: RegisteredMemory) -> Result<MemoryHandle, RegisterRefused>;
-    /// As the channel's.
+    /// Same as the channel's method.
     deregister_memory(memory: MemoryHandle) -> Result<RegisteredMemory, ChannelError>;
-    /// As the channel's.
+    /// Same as the channel's method.
     submit_at(memory: MemoryHandle, offset: usize, length: usize, card: CardAddr) -> Result<Ticket, SubmitError>;
-    /// As the channel's.
+    /// Same as the channel's method.
     submit_list(pieces: &[ScatterGatherEntry]) -> Result<Ticket, SubmitError>;
-    /// As the channel's.
+    /// Same as the channel's method.
     poll() -> Result<usize, ChannelError>;
-    /// As the channel's.
+    /// Same as the channel's method.
     next_completion() -> Option<Completion>;
-    /// As the channel's.
+    /// Same as the channel's method.
     wait(ticket: Ticket, options: WaitOptions) -> Result<Completion, ChannelError>;
-    /// As the channel's.
+    /// Same as the channel's method.
     wait_ended(ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError>;
-    /// As the channel's.
+    /// Same as the channel's method.
     cancel(ticket: Ticket) -> Result<bool, ChannelError>;
-    /// As the channel's.
+    /// Same as the channel's method.
     abort() -> Result<usize, ChannelError>;
-    /// As the channel's.
+    /// Same as the channel's method.
     arm() -> Result<(), ChannelError>;
-    /// As the channel's.
+    /// Same as the channel's method.
     disarm() -> Result<(), ChannelError>;
-    /// As the channel's.
+    /// Same as the channel's method.
     events() -> Result<ChannelEvents, ChannelError>;
 }
 
 impl Channel {
-    /// As the channel's.
+    /// Same as the channel's method.
     #[must_use]
     pub fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
         match self {
@@ -84,7 +84,7 @@ impl Channel {
         }
     }
 
-    /// As the channel's.
+    /// Same as the channel's method.
     #[must_use]
     pub fn ended(&self) -> u64 {
         match self {
@@ -93,7 +93,7 @@ impl Channel {
         }
     }
 
-    /// As the channel's.
+    /// Same as the channel's method.
     #[must_use]
     pub fn has_ended(&self, ticket: Ticket) -> bool {
         match self {
@@ -102,7 +102,7 @@ impl Channel {
         }
     }
 
-    /// As the channel's.
+    /// Same as the channel's method.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         match self {
@@ -111,7 +111,7 @@ impl Channel {
         }
     }
 
-    /// Lets time pass. A card with a thread may need this processor to get on.
+    /// Lets time pass. A card with its own thread may need this processor to make progress.
     pub fn relax(&self) {
         std::thread::yield_now();
         match self {
@@ -120,10 +120,10 @@ impl Channel {
         }
     }
 
-    /// `write_with` or `read_with`.
+    /// Runs one blocking transfer: `write_with` or `read_with`.
     ///
     /// # Errors
-    /// The channel's.
+    /// The channel's errors.
     pub fn transfer(
         &mut self,
         buffer: DmaBuffer,
@@ -137,14 +137,14 @@ impl Channel {
     }
 }
 
-/// Direction, run mode, and where the card lives.
+/// Direction, run mode, and whether the card runs in its own thread.
 #[derive(Clone, Copy)]
 pub struct TestSetup {
-    /// Which way the data goes.
+    /// Direction of the data.
     pub direction: Direction,
-    /// How the ring is kept running.
+    /// Run mode of the ring.
     pub mode: RunMode,
-    /// The card works in a thread of its own, in real time.
+    /// The card runs in its own thread, in real time.
     pub threaded: bool,
 }
 
@@ -165,10 +165,10 @@ const fn setups(threaded: bool) -> [TestSetup; 4] {
     ]
 }
 
-/// Both directions in both run modes, with a card that works when it is told to: every run is the same.
+/// Both directions in both run modes, with a card that runs only when it is stepped: every run is the same.
 pub const SETUPS: [TestSetup; 4] = setups(false);
 
-/// The same with a card that works by itself: no two runs are the same.
+/// Both directions in both run modes, with a card that runs in its own thread: no two runs are the same.
 pub const THREADED: [TestSetup; 4] = setups(true);
 
 impl TestSetup {
@@ -178,7 +178,7 @@ impl TestSetup {
         matches!(self.direction, Direction::H2c)
     }
 
-    /// A network with this card alone.
+    /// A network with this card only.
     #[must_use]
     pub fn network(self, description: CardDescription) -> SimNetwork {
         let builder = SimNetwork::builder().card(description);
@@ -186,16 +186,16 @@ impl TestSetup {
         builder.build().expect("a card that can be built")
     }
 
-    /// Default options in this run mode.
+    /// Default channel options in this run mode.
     #[must_use]
     pub fn options(self) -> ChannelOptions {
         ChannelOptions::default().run_mode(self.mode)
     }
 
-    /// Takes channel `number`.
+    /// Takes channel `number` of this direction.
     ///
     /// # Errors
-    /// The card's.
+    /// The card's errors.
     pub fn take(self, card: &Card, number: u8, options: ChannelOptions) -> Result<Channel, ResourceError> {
         let options = options.run_mode(self.mode);
         if self.to_card() {
@@ -205,7 +205,7 @@ impl TestSetup {
         }
     }
 
-    /// Puts `data` where a transfer between `memory` and `card` takes it from.
+    /// Puts `data` at the source of a transfer between `memory` and `card`.
     pub fn put(
         self,
         network: &SimNetwork,
@@ -221,7 +221,7 @@ impl TestSetup {
         }
     }
 
-    /// What lies where a transfer between `memory` and `card` brings it.
+    /// Reads the destination of a transfer between `memory` and `card`.
     #[must_use]
     pub fn arrived(
         self,
@@ -239,7 +239,7 @@ impl TestSetup {
         bytes
     }
 
-    /// A buffer for a transfer of `data` to or from `at`, which is where the data lies if it comes from the card.
+    /// A buffer for a transfer of `data` to or from `at`. For a card-to-host transfer the data is written to `at`.
     #[must_use]
     pub fn buffer(self, network: &SimNetwork, card: &Card, at: CardAddr, data: &[u8]) -> DmaBuffer {
         if self.to_card() {
@@ -251,7 +251,7 @@ impl TestSetup {
         buffer
     }
 
-    /// Whether `data` has gone its way between `buffer` and `at`.
+    /// Whether `data` is at the destination of a transfer between `buffer` and `at`.
     #[must_use]
     pub fn moved(self, network: &SimNetwork, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
         if self.to_card() { peek(network, 0, at, data.len()) == data } else { buffer.to_vec() == data }
@@ -261,24 +261,24 @@ impl TestSetup {
 /// A card with one channel taken.
 #[derive(Debug)]
 pub struct Rig {
-    /// What the channel does.
+    /// Direction and run mode of the channel.
     pub setup: TestSetup,
     /// Channel 0.
     pub channel: Channel,
     /// The card.
     pub card: Card,
-    /// The network with that card alone.
+    /// The network with only that card.
     pub network: SimNetwork,
 }
 
 impl Rig {
-    /// A card with two channels each way.
+    /// A card with two channels in each direction.
     #[must_use]
     pub fn new(way: TestSetup) -> Self {
         Self::with(way, way.options())
     }
 
-    /// The same, with options; the run mode is `way`'s.
+    /// A card with two channels in each direction, and channel options; the run mode is that of `way`.
     #[must_use]
     pub fn with(way: TestSetup, options: ChannelOptions) -> Self {
         let network = way.network(with_channels(2, 2));
@@ -286,14 +286,14 @@ impl Rig {
         Self::on(network, card, way, options)
     }
 
-    /// On a card of the caller's.
+    /// A channel of the caller's card.
     #[must_use]
     pub fn on(network: SimNetwork, card: Card, way: TestSetup, options: ChannelOptions) -> Self {
         let channel = way.take(&card, 0, options).expect("a channel");
         Self { setup: way, channel, card, network }
     }
 
-    /// With interrupts enabled.
+    /// A card with two channels in each direction and interrupts enabled.
     #[must_use]
     pub fn with_interrupts(way: TestSetup) -> Self {
         let network = way.network(with_channels(2, 2));
@@ -302,24 +302,24 @@ impl Rig {
         Self::on(network, card, way, way.options())
     }
 
-    /// Attaches `length` bytes.
+    /// Registers `length` bytes of memory.
     pub fn register_memory(&mut self, length: usize) -> MemoryHandle {
         let area = self.card.registered_memory(length).expect("DMA memory");
         self.channel.register_memory(area).expect("attached")
     }
 
-    /// The bytes of attached memory.
+    /// The bytes of registered memory.
     #[must_use]
     pub fn memory(&self, memory: MemoryHandle) -> SharedSlice<'_> {
         self.channel.memory(memory).expect("attached")
     }
 
-    /// Puts `data` where a transfer between `memory` and `card` takes it from.
+    /// Puts `data` at the source of a transfer between `memory` and `card`.
     pub fn put(&self, memory: MemoryHandle, offset: usize, card: CardAddr, data: &[u8]) {
         self.setup.put(&self.network, self.memory(memory), offset, card, data);
     }
 
-    /// What lies where a transfer between `memory` and `card` brings it.
+    /// Reads the destination of a transfer between `memory` and `card`.
     #[must_use]
     pub fn arrived(&self, memory: MemoryHandle, offset: usize, card: CardAddr, length: usize) -> Vec<u8> {
         self.setup.arrived(&self.network, self.memory(memory), offset, card, length)
@@ -331,20 +331,20 @@ impl Rig {
         self.setup.buffer(&self.network, &self.card, at, data)
     }
 
-    /// Whether `data` has gone its way between `buffer` and `at`.
+    /// Whether `data` is at the destination of a transfer between `buffer` and `at`.
     #[must_use]
     pub fn moved(&self, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
         self.setup.moved(&self.network, buffer, at, data)
     }
 
-    /// Lets the card do `count` units of work; one with a thread has done some already, and goes on.
+    /// Lets the card do `count` units of work. A card with its own thread may have done some already, and continues.
     pub fn step(&self, count: usize) {
         for _ in 0..count {
             self.network.step();
         }
     }
 
-    /// Polls until nothing is in flight; the completions, in order.
+    /// Polls until nothing is in flight. Returns the completions in order.
     pub fn finish(&mut self) -> Vec<Completion> {
         let began = self.network.now();
         while self.channel.in_flight() > 0 {
@@ -361,12 +361,12 @@ impl Rig {
         self.completions()
     }
 
-    /// What has ended and was not taken.
+    /// Completions that were not collected yet.
     pub fn completions(&mut self) -> Vec<Completion> {
         core::iter::from_fn(|| self.channel.next_completion()).collect()
     }
 
-    /// A transfer through the channel arrives.
+    /// Asserts that a transfer through the channel arrives.
     pub fn assert_works(&mut self, seed: u64) {
         let data = crate::bytes(seed, 20_001);
         let at = CardAddr::new(0xC_0001);
@@ -376,7 +376,7 @@ impl Rig {
             Err(failed) => panic!("{:?}: {failed}", self.setup),
         };
         assert!(self.moved(&buffer, at, &data), "{:?}", self.setup);
-        // It works the same way as before: an endless run is still one.
+        // The run mode is unchanged: a ring in credit mode is still in credit mode.
         let held = SgdmaCommonBlock::CREDIT_MODE.address(SGDMA_COMMON_BASE);
         let word = cards::register(&self.network, 0, cards::DMA_BAR, held);
         let bit = if self.setup.to_card() { 0 } else { 16 };

@@ -1,5 +1,5 @@
-//! Cards of any description on one network, mostly two, with their endpoints; data goes in and out behind the driver's back, so that
-//! every channel is free for the test.
+//! Cards of any description on one network, mostly two, with their endpoints. Data is written to and read from card memory without the
+//! driver, so that every channel is free for the test.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
 
 use crate::{DeliveryOrder, cards};
 
-/// Endpoints, numbered from 0.
+/// Several cards on one network and their endpoints, numbered from 0.
 #[derive(Debug)]
 pub struct Testbed {
     /// The simulated cards and the network between them.
@@ -43,7 +43,7 @@ impl Testbed {
         Self::of(&CardDescription::default(), order, |options| options)
     }
 
-    /// Two cards of one description (but for the node id), and endpoints with options of the caller's.
+    /// Two cards of one description (except for the node id), and endpoints with the caller's options.
     #[must_use]
     pub fn of(
         description: &CardDescription,
@@ -53,7 +53,7 @@ impl Testbed {
         Self::nodes(2, description, order, change)
     }
 
-    /// `count` cards of one description but for the node ids, which follow each other.
+    /// `count` cards of one description except for the node ids, which are consecutive.
     #[must_use]
     pub fn nodes(
         count: u32,
@@ -64,7 +64,7 @@ impl Testbed {
         Self::joined(count, description, order.network(), change)
     }
 
-    /// `count` built-in cards, and a network that does this to their packets.
+    /// `count` built-in cards on a network with the given impairments.
     #[must_use]
     pub fn impaired(
         count: u32,
@@ -76,10 +76,10 @@ impl Testbed {
         Self::joined(count, &CardDescription::default(), network, change)
     }
 
-    /// `count` cards of one description but for the node ids, in this network.
+    /// `count` cards of one description except for the node ids, in this network.
     ///
     /// # Panics
-    /// If there can be no such cards.
+    /// If such cards cannot be built.
     #[must_use]
     pub fn joined(
         count: u32,
@@ -103,12 +103,12 @@ impl Testbed {
         Self { network, ends, completions, notifications }
     }
 
-    /// End `index`, which is open.
+    /// Endpoint `index`, which must be open.
     pub fn end(&mut self, index: usize) -> &mut Endpoint {
         self.ends[index].as_mut().expect("an open endpoint")
     }
 
-    /// Lets the other end, or any of several, write `length` bytes of `index`'s memory from `at` on.
+    /// Allows the other end, or any of several, to write `length` bytes of `index`'s memory from `at` on.
     pub fn region(&mut self, index: usize, at: CardAddr, length: u64) -> RegionHandle {
         let other = match self.ends.as_slice() {
             [first, second] => [second, first][index].as_ref().map_or(NodeId::ANY, Endpoint::node),
@@ -142,10 +142,10 @@ impl Testbed {
         self.end(from).send(source, to, offset, length, options).expect("a transfer that is accepted")
     }
 
-    /// Polls one end and takes what it has.
+    /// Polls one end and collects its completions and notifications.
     ///
     /// # Errors
-    /// The endpoint's.
+    /// The endpoint's errors.
     pub fn poll(&mut self, index: usize) -> Result<usize, EndpointError> {
         let Some(end) = &mut self.ends[index] else { return Ok(0) };
         let work = end.poll()?;
@@ -154,10 +154,10 @@ impl Testbed {
         Ok(work)
     }
 
-    /// Polls all ends and lets the cards work in small steps until nothing is left to do, retries included.
+    /// Polls all ends and runs the cards in small steps until everything is idle, retries included.
     ///
     /// # Errors
-    /// An endpoint's.
+    /// An endpoint's errors.
     ///
     /// # Panics
     /// If that takes more than a minute of virtual time.
@@ -173,30 +173,30 @@ impl Testbed {
                 if self.ends.iter().flatten().all(Endpoint::is_idle) {
                     return Ok(());
                 }
-                // Only a timer can go on.
+                // Only a timer can cause further progress.
                 self.network.advance(Nanos::from_micros(10));
             }
             assert!(self.network.now() < limit, "nothing moves any more: {self:#?}");
         }
     }
 
-    /// As [`try_settle`](Self::try_settle) where no endpoint may fail.
+    /// Same as [`try_settle`](Self::try_settle), but panics if an endpoint fails.
     pub fn settle(&mut self) {
         self.try_settle().unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Puts `bytes` into card `index`'s memory.
+    /// Writes `bytes` to card `index`'s memory.
     pub fn put(&self, index: usize, at: CardAddr, bytes: &[u8]) {
         cards::poke(&self.network, index, at, bytes);
     }
 
-    /// Card `index`'s memory.
+    /// Reads card `index`'s memory.
     #[must_use]
     pub fn get(&self, index: usize, at: CardAddr, length: usize) -> Vec<u8> {
         cards::peek(&self.network, index, at, length)
     }
 
-    /// Nothing may be left at any end, once the timers of what was refused or abandoned have run out.
+    /// Asserts that no end has any state, once the timers of refused or abandoned packets have expired.
     pub fn assert_clean(&mut self) {
         self.settle();
         self.network.advance(Nanos::from_secs(10));
@@ -221,7 +221,7 @@ impl Testbed {
         }
     }
 
-    /// A transfer of these bytes from end 0 to end 1 that must succeed, with one completion and one notification.
+    /// Transfers these bytes from end 0 to end 1. The transfer must succeed with one completion and one notification.
     pub fn carry(&mut self, source: CardAddr, region: &RemoteRegion, offset: u64, bytes: &[u8]) {
         self.put(0, source, bytes);
         let length = bytes.len() as u64;

@@ -1,6 +1,6 @@
-//! What a steady path takes from the heap: nothing; and what a long transfer takes: no more than a short one.
+//! Heap use: a path in its steady state allocates nothing, and a long transfer needs no more memory than a short one.
 //!
-//! Driver, simulated cards and network run in this thread, so all of them are counted.
+//! Driver, simulated cards and network run in this thread, so that all their allocations are counted.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use core::time::Duration;
@@ -29,7 +29,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const DEPTH: usize = 64;
 
-/// What both kinds of channels have.
+/// Common interface of both kinds of channels.
 trait Channel {
     fn submit(&mut self, buffer: DmaBuffer, card: CardAddr);
     fn poll(&mut self) -> usize;
@@ -95,7 +95,7 @@ fn steady(mut take: impl FnMut(&Card, u8) -> Box<dyn Channel>) {
     for (number, size) in [(0, 64), (1, 4096), (0, 60_000)] {
         let mut channel = take(&card, number);
         let mut free: Vec<_> = (0..DEPTH).map(|_| card.buffer(size).unwrap()).collect();
-        // Card memory comes into being where it is written first; queues are as long as they get.
+        // Warm-up: card memory is allocated at the first write, and queues grow to their final length.
         run(&network, &mut channel, &mut free, 20 * DEPTH);
         let (allocations, ()) =
             CountingAllocator::count(|| run(&network, &mut channel, &mut free, 50 * DEPTH));
@@ -120,7 +120,7 @@ fn credit_mode_allocates_nothing() {
     steady(|card, number| Box::new(card.c2h_with(number, options).unwrap()));
 }
 
-/// Keeps the channel full of parts, or of lists, of attached memory until `count` more have ended.
+/// Keeps the channel full of parts, or of lists, of registered memory until `count` more have ended.
 fn run_attached(
     rig: &mut Rig,
     memory: MemoryHandle,
@@ -260,7 +260,7 @@ fn mapped_buffers_allocate_nothing() {
     assert_eq!(allocations, 0);
 }
 
-/// A refusal is not an accident: a full ring is met all the time.
+/// A refusal is part of normal operation: a full ring is frequent.
 #[test]
 fn refusals_allocate_nothing() {
     let network = network(with_channels(1, 1));
@@ -281,12 +281,12 @@ fn refusals_allocate_nothing() {
     assert_eq!(allocations, 0);
 }
 
-/// The buffer out of its place; another one, of mapped memory, goes there.
+/// Takes the buffer out of its place and puts another buffer of mapped memory there.
 fn take(buffer: &mut DmaBuffer, card: &Card) -> DmaBuffer {
     std::mem::replace(buffer, card.buffer(64).unwrap())
 }
 
-/// `count` transfers, one after the other, both ways.
+/// Runs `count` transfers, one after the other, in alternating directions.
 fn exchange(net: &mut Testbed, regions: &[RemoteRegion; 2], count: usize, length: u64) {
     for n in 0..count {
         let from = n % 2;
@@ -311,7 +311,7 @@ fn network_path_allocates_nothing() {
     ] {
         let mut net = Testbed::new(order.clone());
         let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
-        // Until as many frames as ever have been on the wire at once.
+        // Warm-up until the number of frames on the wire has reached its maximum.
         exchange(&mut net, &regions, 200, length);
         let (allocations, ()) = CountingAllocator::count(|| exchange(&mut net, &regions, 40, length));
         assert_eq!(allocations, 0, "{length} bytes, {order:?}");
@@ -319,7 +319,7 @@ fn network_path_allocates_nothing() {
     }
 }
 
-/// Packets and answers are lost, damaged, doubled, late and out of order, and cards that have room for little refuse many.
+/// Network that loses, damages, duplicates, delays and reorders packets and answers.
 fn trouble() -> SimNetworkBuilder {
     let chance = |fraction| Probability::new(fraction).unwrap();
     let conditions = Conditions::default()
@@ -331,7 +331,8 @@ fn trouble() -> SimNetworkBuilder {
     SimNetwork::builder().impairments(impairments).seed(5)
 }
 
-/// Whatever becomes of packets: sent again, refused, kept aside, told twice.
+/// Packets that are retransmitted, refused, buffered, or reported twice cause no allocation. The cards' tables are small, so that they
+/// refuse many.
 #[test]
 fn network_path_with_loss_allocates_nothing() {
     for scheme in Scheme::ALL {
@@ -353,7 +354,7 @@ fn network_path_with_loss_allocates_nothing() {
                 assert!(net.completions[end].drain(..).all(|done| done.result == Ok(())));
             }
         };
-        // Until more frames than ever after have been on the wire at once.
+        // Warm-up until the number of frames on the wire has exceeded the later maximum.
         (0..6).for_each(|_| round(&mut net, 16));
         let counted = |net: &mut Testbed| {
             let tables = net.end(1).tables().counters().unwrap();
@@ -372,7 +373,7 @@ fn network_path_with_loss_allocates_nothing() {
     }
 }
 
-/// A wait that sleeps takes no more than one that looks.
+/// A wait that sleeps allocates no more than one that polls.
 #[test]
 fn network_wait_allocates_nothing() {
     let network = SimNetwork::builder().cards(2).build().unwrap();
@@ -394,7 +395,7 @@ fn network_wait_allocates_nothing() {
     assert_eq!(allocations, 0);
 }
 
-/// A file without end that is stored nowhere.
+/// Endless file that is not stored anywhere.
 struct Endless(Pcg64);
 
 impl Read for Endless {
@@ -404,7 +405,7 @@ impl Read for Endless {
     }
 }
 
-/// Takes a file and compares it with what it should be.
+/// Writer that compares the data with the expected data.
 struct Compared {
     expected: Endless,
     piece: Vec<u8>,
@@ -429,7 +430,7 @@ fn endless() -> Endless {
     Endless(Pcg64::new(11, 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96))
 }
 
-/// By every scheme whose sender is the card's: host, both cards and the network between them.
+/// Every scheme whose sender is the card's: host, both cards and the network between them.
 #[test]
 fn message_schemes_path_allocates_nothing() {
     for scheme in Scheme::ALL.iter().filter(|scheme| **scheme != Scheme::Registry) {
@@ -446,7 +447,7 @@ fn message_schemes_path_allocates_nothing() {
             assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
             assert!(net.notifications[1].pop_front().is_some());
         };
-        // Buffers of frames come into being with the first packets.
+        // Warm-up: frame buffers are allocated with the first packets.
         round(&mut net);
         round(&mut net);
         let (allocations, ()) = CountingAllocator::count(|| round(&mut net));
@@ -454,7 +455,7 @@ fn message_schemes_path_allocates_nothing() {
     }
 }
 
-/// Host to card to card to host, 256 MiB in pieces: beyond the cards' memory that takes no more than a few pieces.
+/// Moves 256 MiB from host to card to card to host in chunks. Beyond the cards' memory that needs no more memory than a few chunks.
 #[test]
 fn long_transfer_memory_equals_short_transfer() {
     const TOTAL: u64 = 256 << 20;
@@ -500,10 +501,10 @@ fn long_transfer_memory_equals_short_transfer() {
         [0, 1].map(|index| net.network.with_card(index, |card| card.resident_pages()).unwrap()).iter().sum();
     let card_memory = resident as u64 * (64 << 10);
     let mapped: usize = cards.iter().map(|card| card.memory().stats().mapped_bytes).sum();
-    // Card memory is mapped, not taken from the heap.
+    // Card memory is mapped and not on the heap, so that `peak` does not contain it.
     let beyond = peak + mapped as u64;
     assert!(beyond < LIMIT, "{beyond} bytes beyond {card_memory} of card memory");
-    // Card memory itself: one chunk and a few pages at each card.
+    // Card memory itself: one chunk and a few pages on each card.
     assert!(card_memory < 2 * (CHUNK + (1 << 20)), "{card_memory}");
     net.assert_clean();
 }

@@ -1,5 +1,4 @@
-//! Copies inside the card: long copies, time limits, builds of the engine. The conformance cases `cdma.*` and `fault.cdma_*` show the
-//! rest.
+//! Copies inside the card: long copies, timeouts, builds of the engine. The conformance cases `cdma.*` and `fault.cdma_*` test the rest.
 #![expect(clippy::cast_possible_truncation, reason = "lengths of tests")]
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
@@ -22,7 +21,7 @@ fn opened() -> (SimNetwork, Card) {
     (network, card)
 }
 
-/// A copy that must arrive.
+/// Runs a copy that must arrive.
 fn assert_works(network: &SimNetwork, cdma: &mut Cdma, seed: u64) {
     let data = bytes(seed, 70_001);
     poke(network, 0, at(0x30_0001), &data);
@@ -48,7 +47,7 @@ fn cdma_long_copy_is_cut() {
     let mut cdma = card.cdma().unwrap();
     let length = (64 << 20) + 12_345;
     let (from, to) = (0x1000_0001, 0x2000_0003);
-    // Marks around every place where a piece may end.
+    // Marks around every address at which a chunk may end.
     let marks: Vec<u64> = (0..=length >> 20).map(|mib| (mib << 20).min(length - 64)).collect();
     for &mark in &marks {
         poke(&network, 0, at(from + mark), &bytes(mark, 64));
@@ -71,7 +70,7 @@ fn cdma_second_owner_is_refused() {
     assert!(matches!(card.clone().cdma_at(BarOffset::new(0x1000)), Err(ResourceError::InUse { .. })));
     drop(cdma);
     assert_works(&network, &mut card.cdma().unwrap(), 2);
-    // An endpoint uses it for itself.
+    // An endpoint uses the engine itself.
     let endpoint = fpga_driver::Endpoint::open_with(&card, &fpga_tests::testbed::options(1)).unwrap();
     assert!(matches!(card.cdma(), Err(ResourceError::InUse { .. })));
     drop(endpoint);
@@ -100,7 +99,7 @@ fn cdma_copy_ends_at_timeout() {
             }
             Err(error) => panic!("{error}"),
         }
-        // It was reset: nothing goes on behind the caller's back.
+        // The engine was reset: it does not continue after the error is returned.
         let then = peek(&network, 0, at(0x1_0000_0000), 9 << 20);
         network.step_until_idle();
         assert!(peek(&network, 0, at(0x1_0000_0000), 9 << 20) == then);
@@ -125,7 +124,7 @@ fn cdma_without_dre_unaligned_copy_fails_typed() {
     assert!(peek(&network, 0, at(0x8040), 4000) == data[..4000]);
 }
 
-/// A card whose engine realigns nothing and has a data path of `bytes`, and the engine with a channel each way.
+/// A card whose engine has no DRE and a data path of `bytes`, and the engine with a channel for each direction.
 fn without_realignment(bytes: u32) -> (SimNetwork, Card, Cdma) {
     let network = network(described(&format!("cdma: {{ dre: false, data_width: {} }}", bytes * 8)));
     let card = open(&network);
@@ -134,7 +133,7 @@ fn without_realignment(bytes: u32) -> (SimNetwork, Card, Cdma) {
     (network, card, cdma)
 }
 
-/// Every place of both addresses in a beat, and every length around one and two: the bytes arrive, and those beside them stay.
+/// All offsets of both addresses in a beat, and all lengths around one and two beats: the bytes arrive, and the adjacent bytes stay.
 #[test]
 fn cdma_without_dre_bounce_copies_every_byte() {
     const SPAN: usize = 1024;
@@ -159,12 +158,12 @@ fn cdma_without_dre_bounce_copies_every_byte() {
             let mut expected = before;
             expected[beat + second..][..length].copy_from_slice(&source[first..first + length]);
             assert!(peek(&network, 0, at(to), SPAN) == expected, "{what}");
-            // The engine does what it can.
+            // The engine copies the part that it can.
             let by_the_engine = network.with_card(0, |card| card.counters().cdma_bytes).unwrap() - beats;
             let ahead = if first == second { ((beat - first) % beat).min(length) } else { length };
             assert_eq!(by_the_engine, (length - ahead) as u64, "{what}");
         }
-        // More than goes through the host at a time, and more than the engine takes at a time.
+        // More than one bounce chunk, and more than the engine copies at a time.
         for (first, second) in if beat == 64 { vec![(1, 1), (1, 2)] } else { Vec::new() } {
             let data = bytes(1, (4 << 20) + 99);
             poke(&network, 0, at(0x100_0000 + first), &data);
@@ -190,13 +189,13 @@ fn cdma_bounce_failure_is_reported() {
     assert!(error.to_string().contains("c2h0"), "{error}");
     network.with_card(0, |card| card.poison(at(0), 0));
     cdma.copy(at(0x10_0001), at(0x40_0002), 1 << 20).unwrap();
-    // A time limit holds for the way through the host too.
+    // The timeout also holds for the path through the host.
     let error =
         cdma.copy_with_timeout(at(0x10_0001), at(0x80_0002), 4 << 20, Duration::from_nanos(300)).unwrap_err();
     assert!(matches!(error, CdmaError::TimedOut { .. }), "{error}");
     cdma.copy(at(0x10_0001), at(0x40_0002), 1000).unwrap();
 
-    // Channels that cannot be lent come back.
+    // Refused channels are returned.
     let other = open(&self::network(described("cdma: { dre: false }")));
     for (width, foreign) in [(0, false), (3, false), (256, false), (64, true)] {
         let (h2c, c2h) = cdma.take_bounce_channels().unwrap();
@@ -241,7 +240,7 @@ fn cdma_card_without_identity_needs_offset() {
         assert!(matches!(error, ResourceError::Mmio { .. }), "{error}");
     }
     assert_works(&network, &mut card.cdma_at(BarOffset::new(0x1000)).unwrap(), 4);
-    // Without an identity nobody knows where memory ends: the bus says so.
+    // Without the identity block the driver does not know where memory ends: the bus reports the error.
     let mut cdma = card.cdma_at(BarOffset::new(0x1000)).unwrap();
     let error = cdma.copy(at(0), at(MEMORY), 64).unwrap_err();
     assert!(matches!(error, CdmaError::Engine { .. }), "{error}");

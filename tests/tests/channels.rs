@@ -17,7 +17,7 @@ use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, assert_pool, network, open, peek, poke, seeded, with_channels};
 use proptest::prelude::*;
 
-/// Descriptors and write-back of one channel: one area of DMA memory.
+/// Number of allocations for descriptors and write-back of one channel.
 const AREAS: usize = 1;
 
 fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
@@ -104,11 +104,11 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(seeded(64))]
 
-    /// Card memory behaves like an array of bytes, whatever the sizes, addresses and channels.
+    /// Card memory behaves like an array of bytes for all sizes, addresses and channels.
     #[test]
     fn channels_round_trips_match_array(steps in prop::collection::vec(step(), 1..24), longest in prop::sample::select(vec![4096, 65_536, ((1 << 28) - 1) & !0xFFF])) {
         let mut file = with_channels(4, 4);
-        // So that the array ends where memory ends, on a 64-bit address.
+        // The array ends at the end of card memory, on a 64-bit address.
         file.memory.size = MODEL_AT + MODEL as u64;
         let network = network(file);
         let card = open(&network);
@@ -134,8 +134,8 @@ proptest! {
         assert_pool(&card, 8 * AREAS, 0);
     }
 
-    /// Transfers in flight end in the order in which they were submitted, each with its own buffer, however polling and
-    /// submitting interleave.
+    /// Transfers in flight end in the order in which they were submitted, each with its own buffer, for every interleaving of polling and
+    /// submitting.
     #[test]
     fn channels_random_interleaving_keeps_order(actions in prop::collection::vec((0..3_u8, 1..40_000_usize), 1..200)) {
         let network = network(with_channels(1, 1));
@@ -213,7 +213,7 @@ fn ring_full_submit_returns_buffer() {
         assert_eq!(channel.in_flight() as usize, capacity);
         let done = finish(&network, &mut channel, capacity);
         assert!(done.iter().all(|done| done.outcome == Ok(4096)));
-        // The same buffer, the same call: now there is room.
+        // The same call with the same buffer succeeds now, because the ring has space.
         let ticket = channel.submit(refused.buffer, CardAddr::new(0x5000)).unwrap();
         channel.wait(ticket, WaitOptions::default()).unwrap().outcome.unwrap();
         assert_eq!(peek(&network, 0, CardAddr::new(0x5000), 4096), [7; 4096]);
@@ -255,7 +255,7 @@ fn submit_too_many_descriptors_is_reported() {
         );
     }
     drop(refused);
-    // A refused option leaves the channel to be taken.
+    // A refused option leaves the channel free.
     card.c2h(0).unwrap();
     assert_pool(&card, AREAS, 0);
 }
@@ -270,7 +270,7 @@ fn submit_contiguous_memory_uses_one_descriptor() {
     h2c.write(card.buffer(1 << 20).unwrap(), CardAddr::new(3)).unwrap();
     assert_eq!(count() - before, 1, "1 MiB in one piece");
     drop(h2c);
-    // The safe setting for IP builds with the long-descriptor quirk: one per page.
+    // The safe setting for IP builds with the long-descriptor quirk: one page per descriptor.
     let mut h2c = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
     let before = count();
     h2c.write(card.memory().allocate_aligned(1 << 20, 4096).unwrap(), CardAddr::new(3)).unwrap();
@@ -309,7 +309,7 @@ fn ticket_is_accepted_once() {
     let mut channel = card.h2c(0).unwrap();
     let tickets: Vec<_> =
         (0..4).map(|_| channel.submit(card.buffer(100).unwrap(), CardAddr::ZERO).unwrap()).collect();
-    // Out of order: completions of others stay.
+    // Out of order: completions of the others stay.
     for ticket in [tickets[2], tickets[0], tickets[3], tickets[1]] {
         let done = channel.wait(ticket, WaitOptions::default()).unwrap();
         assert_eq!((done.ticket, done.outcome), (ticket, Ok(100)));
@@ -318,7 +318,7 @@ fn ticket_is_accepted_once() {
         assert!(matches!(again, Err(ChannelError::UnknownTicket { .. })), "{again:?}");
     }
     assert!(channel.next_completion().is_none());
-    // A ticket of another channel that has not come so far.
+    // A ticket of another channel, with a number that this channel has not reached.
     let mut other = card.h2c(1).unwrap();
     assert!(matches!(
         other.wait(tickets[3], WaitOptions::default()),
@@ -342,7 +342,7 @@ fn wait_timed_out_can_be_repeated() {
     assert_eq!(channel.wait(ticket, WaitOptions::default()).unwrap().outcome, Ok(1 << 20));
 }
 
-/// Drives a future to its end: channels ask to be polled again by themselves.
+/// Drives a future to completion: channels request the next poll by themselves.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -394,7 +394,7 @@ fn completion_future_dropped_leaves_transfer_in_flight() {
     assert!(peek(&network, 0, CardAddr::ZERO, 1 << 20) == data);
     drop(done.buffer);
     assert_pool(&card, AREAS, 0);
-    // One that is never polled starts nothing by being dropped.
+    // Dropping a future that was never polled has no effect.
     let ticket = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
     drop(channel.completion(ticket));
     assert_eq!(finish(&network, &mut channel, 1).pop().unwrap().ticket, ticket);
@@ -412,7 +412,7 @@ fn channels_share_scarce_vectors() {
         assert!(granted.is_shared());
         assert_eq!(card.enable_interrupts().unwrap(), granted, "enabled once");
         let by_interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
-        // Each waits while another's interrupt is in the vector that both share.
+        // Each channel waits while another's interrupt is in the vector that both share.
         let mut channels: Vec<_> = (0..4).map(|number| card.h2c(number).unwrap()).collect();
         let mut submit = |channel: &mut H2cChannel| {
             let buffer = card.buffer(4096).unwrap();

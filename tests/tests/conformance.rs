@@ -1,4 +1,4 @@
-//! The conformance suite on the doors of this process, each case by each door as a test of its own.
+//! The conformance suite on the backends of this process: each case on each backend is a separate test.
 
 use std::process::ExitCode;
 
@@ -36,7 +36,7 @@ fn faults_page_is_current() -> Result<(), Failed> {
         .into())
 }
 
-/// What the page promises is shown by a case, and by one that asks the door for no less.
+/// Checks that a case exists for every row of the fault table, and that it needs the same capabilities.
 fn every_row_has_a_case() -> Result<(), Failed> {
     for row in TABLE {
         let case = cases().into_iter().find(|case| case.name == row.case);
@@ -58,7 +58,7 @@ fn names_are_unique() -> Result<(), Failed> {
     if names.len() == count { Ok(()) } else { Err("two cases have one name".into()) }
 }
 
-/// The programs for kills from outside do what they say: the first without being killed.
+/// Checks the programs for kills from outside (`--hammer`, `--check-after-kill`); the first one is stopped, not killed.
 fn stress() -> Result<(), Failed> {
     let failed = |error: Box<dyn std::error::Error>| Failed::from(error.to_string());
     for door in BACKENDS {

@@ -1,5 +1,5 @@
-//! What documents name exists: files and headings that they link to, the chapters of the manual, and the tests, cases and examples of
-//! `docs/complaints.md`, each of which leads to the file that it is in.
+//! Checks that everything that documents name exists: files and headings that they link to, the chapters of the manual, and the tests,
+//! cases and examples of `docs/complaints.md`, each of which links to its file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,24 +9,24 @@ use fpga_tests::conformance::cases;
 
 const PAGE: &str = include_str!("../../docs/complaints.md");
 
-/// The words in backticks.
+/// Returns the words in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The links of a row's last column: what they say, and the file that they lead to, from the root.
+/// Returns the links of a row's last column: text, and target file relative to the root.
 fn linked(text: &str) -> Vec<(&str, &str)> {
     let links = text.split("[`").skip(1).filter_map(|rest| rest.split_once("`](../"));
     links.filter_map(|(word, rest)| Some((word, rest.split_once(')')?.0))).collect()
 }
 
-/// Whether a word of the last column has to lead to a file: everything but commands does.
+/// Whether a word of the last column must link to a file: everything but commands must.
 fn wants_link(word: &str) -> bool {
     word.starts_with("cargo run -p fpga-examples")
         || !(word.starts_with("cargo ") || word.starts_with("fpgactl "))
 }
 
-/// What is wrong with a link: `None` if it leads to the file where `word` is.
+/// Error of a link; `None` if it leads to the file that contains `word`.
 fn broken_link_reason(word: &str, file: &str) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let Ok(text) = fs::read_to_string(root.join(file)) else {
@@ -35,7 +35,7 @@ fn broken_link_reason(word: &str, file: &str) -> Option<String> {
     let is_there = match (word.split_once("::"), word.strip_prefix("cargo run -p fpga-examples --example ")) {
         (Some((place, _)), _) => place == file,
         (_, Some(example)) => file == format!("examples/{example}.rs"),
-        // Rows of the fault table are cases, too, whose names begin with its own.
+        // Rows of the fault table are cases, too, whose names begin with `fault.`.
         _ => [Some(word), word.strip_prefix("fault.")]
             .into_iter()
             .flatten()
@@ -44,7 +44,7 @@ fn broken_link_reason(word: &str, file: &str) -> Option<String> {
     (!is_there).then(|| format!("{word} is not in {file}"))
 }
 
-/// What does not exist, in words; `None` if it does.
+/// Error text if `word` names something that does not exist; `None` if it exists.
 fn missing(word: &str, cases: &[String]) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     if let Some((file, test)) = word.split_once("::") {
@@ -124,7 +124,7 @@ fn complaints_broken_links_are_found() {
     assert!(!wants_link("cargo xtask vm-test") && !wants_link("fpgactl top"));
 }
 
-/// The targets of links to files and headings: the file, empty for the page itself, and the heading's name.
+/// Targets of links to files and headings: the file (empty for the page itself) and the heading's anchor.
 fn links(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).filter_map(|(target, _)| {
         if target.contains("://") || target.contains(' ') || target.is_empty() {
@@ -134,7 +134,7 @@ fn links(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     })
 }
 
-/// What a heading is called in links: lower case, without signs, with `-` for spaces.
+/// Anchors of the headings: lower case, without punctuation, with `-` for spaces.
 fn anchors(text: &str) -> impl Iterator<Item = String> {
     let mut code = false;
     let lines = text.lines().filter(move |line| {
@@ -190,7 +190,7 @@ fn document_links_resolve() {
     assert_eq!(anchors(page).collect::<Vec<_>>(), ["the-first-card-in-10-minutes", "when-it-hangs"]);
 }
 
-/// The list of chapters and the folder are the same: a page that is in no list is read by nobody.
+/// The list of chapters matches the folder: a page that is in no list cannot be found by readers.
 #[test]
 fn manual_lists_every_page() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
@@ -206,7 +206,7 @@ fn manual_lists_every_page() {
             .map(|(file, _)| file)
             .filter(|file| !file.contains('/') && !file.is_empty())
             .collect();
-        // A page that lists chapters is one, and does not list itself.
+        // A page that lists chapters is a page, too, and does not list itself.
         listed.extend((list == "README.md").then_some("README.md"));
         listed.sort_unstable();
         listed.dedup();
@@ -236,7 +236,7 @@ fn pages() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Every word of the Rust sources below `folder`.
+/// Collects every word of the Rust sources below `folder`.
 fn words_of_sources(folder: &Path, words: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
@@ -253,7 +253,7 @@ fn words_of_sources(folder: &Path, words: &mut BTreeSet<String>) {
     }
 }
 
-/// Paths of the project's files below `folder`, from the root.
+/// Collects the paths of the project's files below `folder`, relative to the root.
 fn files_below(folder: &Path, root: &Path, files: &mut Vec<String>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
@@ -267,7 +267,7 @@ fn files_below(folder: &Path, root: &Path, files: &mut Vec<String>) {
     }
 }
 
-/// Whether a quoted word names a file of the sources, in whole or by the end of its path.
+/// Whether a quoted word names a source file by its full path or by the end of its path.
 fn is_source_path(quoted: &str) -> bool {
     let ending = Path::new(quoted).extension().and_then(|ending| ending.to_str());
     quoted.contains('/')
@@ -298,7 +298,7 @@ fn source_paths_in_documents_exist() {
     assert!(!is_source_path("lib.rs") && !is_source_path("/etc/a.toml") && !is_source_path("out/NAME.csv"));
 }
 
-/// The parts of a quoted Rust path such as `Endpoint::send`; `None` for anything else.
+/// Parts of a quoted Rust path such as `Endpoint::send`; `None` for anything else.
 fn rust_path(quoted: &str) -> Option<Vec<&str>> {
     let path = quoted.split_once('(').map_or(quoted, |(path, _)| path);
     let parts: Vec<&str> = path.split("::").collect();
@@ -339,7 +339,7 @@ struct Rename {
     new: String,
     apply: String,
     status: String,
-    /// Where the old word stays, such as in JSON.
+    /// Places where the old word stays, such as JSON.
     #[serde(default)]
     exceptions: Vec<String>,
 }
@@ -369,7 +369,7 @@ fn renamed_identifiers_are_not_used_again() {
     assert!(used.is_empty(), "{}", used.join("\n"));
 }
 
-/// The word behind each occurrence of `before`.
+/// Returns the word after each occurrence of `before`.
 fn words_after<'a>(text: &'a str, before: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(before).skip(1).filter_map(|rest| {
         rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'))
@@ -413,7 +413,7 @@ fn document_cargo_commands_exist() {
     assert!(unknown.is_empty(), "{}", unknown.join("\n"));
 }
 
-/// The commit that BENCHMARKS.md was measured at can be looked up. Without git, or in a shallow clone, there is nothing to look it up in.
+/// The commit in BENCHMARKS.md exists in the history. The check is skipped without git or in a shallow clone.
 #[test]
 fn benchmarks_commit_is_in_history() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,4 +1,4 @@
-//! Mistakes and odd cards that must not end in wrong data: each of these once did, or could have.
+//! Errors of callers and unusual cards that must not end in wrong data: regression tests.
 
 use core::future::Future;
 use core::pin::pin;
@@ -36,7 +36,7 @@ fn buffer_of_other_card_is_refused_and_returned() {
 fn backend_serves_cards_in_sequence() {
     let network = cards::network(cards::described(""));
     let transport = network.backend(0);
-    // A buffer that outlives its card keeps its region mapped; the next card's memory goes elsewhere.
+    // A buffer that outlives its card keeps its region mapped; the next card's memory is at other addresses.
     let kept = Card::open(Arc::clone(&transport) as _).unwrap().buffer(64).unwrap();
     let card = Card::open(transport).unwrap();
     let next = card.buffer(64).unwrap();
@@ -101,7 +101,7 @@ fn cdma_short_address_build_refuses_unreachable() {
     let card = cards::open(&network);
     let before = cards::peek(&network, 0, CardAddr::new(1 << 30), 4096);
     let mut cdma = card.cdma().unwrap();
-    // 5 GiB: its low word alone would be 1 GiB.
+    // 5 GiB: its low word alone means 1 GiB.
     let error = cdma.copy(CardAddr::ZERO, CardAddr::new(5 << 30), 4096).unwrap_err();
     assert!(matches!(error, CdmaError::Narrow { register: "destination address", .. }), "{error}");
     assert_eq!(cards::peek(&network, 0, CardAddr::new(1 << 30), 4096), before);
@@ -115,7 +115,7 @@ fn cdma_copy_beyond_address_width_copies_nothing() {
     let network = cards::network(cards::described("cdma: { address_width: 32 }"));
     let card = cards::open(&network);
     let mut cdma = card.cdma().unwrap();
-    // Two pieces of 4 MiB below 4 GiB, two above.
+    // Two chunks of 4 MiB below 4 GiB, two above.
     let (below, length) = (CardAddr::new((4 << 30) - (8 << 20)), 16 << 20);
     cards::poke(&network, 0, CardAddr::ZERO, &[7; 4096]);
     let error = cdma.copy(CardAddr::ZERO, below, length).unwrap_err();
@@ -145,7 +145,7 @@ fn await_on_removed_card_ends() {
         })
     };
     assert!(matches!(outcome, Some(Err(ChannelError::Gone { .. }))), "{outcome:?}");
-    // The transfer has ended as aborted; its buffer stays where the card may still reach it.
+    // The transfer has ended as aborted; its buffer is in quarantine, because the card may still reach it.
     let done = channel.next_completion().unwrap();
     assert!(done.outcome.is_err() && done.buffer.is_none());
     assert!(matches!(channel.poll(), Err(ChannelError::Gone { .. })));
@@ -198,7 +198,7 @@ fn open_stops_events_of_earlier_owner_before_bus_master() {
     let network = SimNetwork::builder().cards(1).build().unwrap();
     let card = Card::open(network.backend(0)).unwrap();
     let endpoint = fpga_driver::Endpoint::open_with(&card, &testbed::options(1)).unwrap();
-    // As if the process had been killed: nothing is switched off.
+    // Like a killed process: nothing is switched off.
     core::mem::forget(endpoint);
     core::mem::forget(card);
     let control = BarOffset::new(0x2008);
@@ -210,7 +210,7 @@ fn open_stops_events_of_earlier_owner_before_bus_master() {
 #[test]
 fn addresses_above_4_gib_work() {
     let mut net = Testbed::new(DeliveryOrder::Random { seed: 6, depth: 64 });
-    // Source and target straddle the boundary at different offsets.
+    // Source and target cross the boundary at different offsets.
     let region = net.region(1, CardAddr::new((1 << 32) - 70_001), 200_000).remote;
     net.carry(CardAddr::new((1 << 32) - 100_003), &region, 0, &bytes(6, 200_000));
     assert_eq!(region.node, NodeId::new(2));

@@ -1,4 +1,4 @@
-//! Two networks that know nothing of each other but an address: frames go from one to the other as datagrams on the loopback interface.
+//! Two networks that know only each other's address: frames go from one to the other as datagrams on the loopback interface.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ fn loopback() -> UdpLinkOptions {
     UdpLinkOptions::new("127.0.0.1:0".parse().unwrap())
 }
 
-/// Two networks, made of `build` with a card and a link each.
+/// Two networks from `build`, each with a card and a link.
 fn networks(build: impl Fn() -> SimNetworkBuilder) -> [SimNetwork; 2] {
     let first = UdpLink::bind(loopback()).unwrap();
     let second = UdpLink::bind(loopback().peer(first.local())).unwrap();
@@ -43,7 +43,7 @@ fn endpoint(network: &SimNetwork, scheme: Scheme) -> SharedEndpoint {
     Endpoint::open_with(&Card::open(network.backend(0)).unwrap(), &options).unwrap().into()
 }
 
-/// Sends both ways, and reads, with a thread for each end.
+/// Sends in both directions with a thread for each end, and checks the data.
 fn exchange(networks: &[SimNetwork; 2], scheme: Scheme) {
     let ends = [0, 1].map(|at: usize| endpoint(&networks[at], scheme));
     let data = [bytes(1, LENGTH), bytes(2, LENGTH)];
@@ -53,7 +53,7 @@ fn exchange(networks: &[SimNetwork; 2], scheme: Scheme) {
     let regions = [0, 1].map(|at: usize| {
         ends[at].open_region(ends[1 - at].node(), CardRange::new(TARGET, LENGTH as u64)).unwrap().remote
     });
-    // The first network's link has no peers: it answers whoever has sent.
+    // The first network's link has no configured peers: it answers the sender of a received datagram.
     let send = |from: usize| {
         ends[from].send(SOURCE, &regions[1 - from], 0, LENGTH as u64, SendOptions::default()).unwrap()
     };
@@ -69,7 +69,7 @@ fn exchange(networks: &[SimNetwork; 2], scheme: Scheme) {
                 if from == 1 {
                     ends[1].wait_notification(TIMEOUT).unwrap();
                 }
-                // A network without a thread answers only while somebody waits: the other end may still have something to send again.
+                // A network without a thread answers only during a wait: the other end may still have to retransmit.
                 ended.fetch_add(1, Ordering::Relaxed);
                 while ended.load(Ordering::Relaxed) < 2 {
                     let more = ends[from].wait_notification(Duration::from_millis(1));
@@ -91,7 +91,7 @@ fn link_threaded_networks_exchange_packets() {
     exchange(&networks(|| SimNetwork::builder().threaded(ThreadOptions::default())), Scheme::Registry);
 }
 
-/// Without a thread the cards work while somebody polls, and time is real all the same.
+/// Without a thread the cards run only while they are polled; time is real all the same.
 #[test]
 fn link_unthreaded_networks_exchange_packets_while_polled() {
     let networks = networks(SimNetwork::builder);

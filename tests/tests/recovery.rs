@@ -1,4 +1,4 @@
-//! The recovery ladder: what each rung finds and does, how far it is climbed, and what it leaves alone.
+//! Recovery steps: what each finds and does, how far the recovery escalates, and what it leaves unchanged.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn step(report: &RecoveryReport, rung: RecoveryStep) -> &RecoveryStepReport {
         .unwrap_or_else(|| panic!("no {rung} in {report:#?}"))
 }
 
-/// Which rungs did something, and which failed.
+/// Steps that had an effect or failed.
 fn active(report: &RecoveryReport) -> Vec<String> {
     let idle = |report: &&RecoveryStepReport| report.outcome != RecoveryStepOutcome::NotNeeded;
     report
@@ -42,7 +42,7 @@ fn active(report: &RecoveryReport) -> Vec<String> {
         .collect()
 }
 
-/// The ladder on a card that nobody has open.
+/// Runs the recovery on a card that no process has open.
 fn unopened(network: &SimNetwork, options: RecoveryOptions) -> Result<RecoveryReport, RecoveryError> {
     let transport: Arc<dyn Backend> = network.backend(0);
     recovery::recover(&transport, &OpenOptions::default(), &options)
@@ -57,7 +57,7 @@ fn assert_works(network: &SimNetwork, card: &Card) {
     assert!(peek(network, 0, CardAddr::new(0x9000), 10_000) == data);
 }
 
-/// As if a process had been killed in the middle of a run of this channel.
+/// Leaves the card as a process does that is killed during a run of this channel.
 fn process_killed_during_run(network: &SimNetwork, options: ChannelOptions) {
     let card = open(network);
     let mut channel = card.c2h_with(1, options).unwrap();
@@ -115,7 +115,7 @@ fn recovery_check_only_changes_nothing() {
     assert!(matches!(forced, Err(RecoveryError::Observed { .. })), "{forced:?}");
     drop(card);
     assert_eq!((control(), command()), (before, commanded));
-    // Who is to own it opens it as ever.
+    // Its owner can still open it.
     assert_works(&network, &open(&network));
 }
 
@@ -143,7 +143,7 @@ fn recovery_ni_and_cdma_of_killed_process_are_stopped() {
     let card = open(&network);
     let endpoint = Endpoint::open_with(&card, &options(1)).unwrap();
     let user = card.user_bar().cloned().unwrap_or_else(|| panic!("a user BAR"));
-    // A copy of nothing: the engine halts with an error.
+    // A copy of length 0: the engine halts with an error.
     let btt = BarOffset::new(0x1000).offset_by(CdmaBlock::BTT.offset());
     let control = BarOffset::new(0x1000).offset_by(CdmaBlock::CR.offset());
     user.write32(control, 0).and_then(|()| user.write32(btt, 0)).unwrap();
@@ -171,7 +171,7 @@ fn recovery_single_channel_leaves_others() {
         register(network, 0, DMA_BAR, ChannelBlock::CONTROL.address(channel_base(Direction::C2h, 1))) & 1
     };
     assert_eq!(running(&network), 1);
-    // Nor is the whole card reset for one channel.
+    // A request for one channel does not reset the whole card.
     let report = unopened(&network, RecoveryOptions::default().channel(C2H1).at_least(RecoveryLevel::Bus));
     let report = report.unwrap();
     assert_eq!((active(&report), report.reopen), (vec!["c2h1 recovered".to_owned()], false));
@@ -197,7 +197,7 @@ fn recovery_held_channel_needs_force() {
     let RecoveryError::InUse { what, .. } = &error else { panic!("{error}") };
     assert_eq!(what, "h2c0, the CDMA engine are");
     assert!(error.to_string().contains("drop the handles"), "{error}");
-    // Another channel is nobody's.
+    // Another channel is not in use.
     let other = card.recover_with(&RecoveryOptions::default().channel(C2H1));
     assert!(other.is_ok_and(|report| report.well));
     let done = channel.wait(ticket, WaitOptions::default()).unwrap();
@@ -233,12 +233,12 @@ fn recovery_requested_reset_is_done() {
     let card = open(&network);
     let report = card.recover_with(&RecoveryOptions::default().at_least(RecoveryLevel::Function));
     let report = report.unwrap();
-    // Public XDMA cards have none: that is no error of the ladder.
+    // Public XDMA cards have no function level reset: that is not an error of the recovery.
     assert!(report.well && !report.reopen);
     assert_eq!(active(&report), ["function unsupported"]);
     assert_works(&network, &card);
 
-    // Who allows more gets the next stronger one in its place, and hears of both.
+    // A higher maximum level allows the next stronger reset instead, and both are reported.
     let further =
         RecoveryOptions::default().at_least(RecoveryLevel::Function).with_max_level(RecoveryLevel::Bus);
     let report = card.recover_with(&further).unwrap();
@@ -264,7 +264,7 @@ fn recovery_stuck_engine_escalates() {
     let tampered =
         FaultInjectingBackend::new(network.backend(0), vec![ReplacedRegister { bar: DMA_BAR, at, value: 1 }]);
     let transport: Arc<dyn Backend> = tampered.clone();
-    // It cannot even be opened, which is when the ladder is needed most.
+    // The card cannot be opened in this state, which is the main use of the recovery.
     assert!(matches!(Card::open(Arc::clone(&transport)), Err(OpenError::NotIdle { .. })));
     let recover = |level| {
         let options = RecoveryOptions::default().with_max_level(level);
@@ -279,7 +279,7 @@ fn recovery_stuck_engine_escalates() {
         panic!("{report:#?}")
     };
     let report = recover(RecoveryLevel::Bus);
-    // The register lies after the reset too: that the reset was done does not make the card well.
+    // The register reads wrong after the reset too: a completed reset alone does not make the card healthy.
     assert!(!report.well && report.reopen);
     assert_eq!(active(&report), ["c2h1 failed", "function unsupported", "bus failed"]);
     tampered.replace(Vec::new());

@@ -1,4 +1,4 @@
-//! What nodes of the message schemes take from the heap once they have been built: nothing, with packets lost too.
+//! Heap use of message-scheme nodes after they are built: none, also with lost packets.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use fpga_pci::testing::CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Longer than the packets of all contexts take: timers that are too short would send everything again.
+/// Longer than the transmission of all contexts' packets: shorter timers would retransmit everything.
 const ROUND_TRIP: Nanos = Nanos::from_micros(50);
 const LOCAL_NODE: NodeId = NodeId::new(1);
 const REMOTE_NODE: NodeId = NodeId::new(2);
@@ -39,7 +39,7 @@ static SCHEMES: [Scheme; 5] = [
 ];
 
 struct Pair {
-    /// By which transfers go in turn.
+    /// Schemes that successive transfers use in turn.
     schemes: &'static [Scheme],
     sender: Sender,
     receiver: Receiver,
@@ -73,7 +73,7 @@ impl Pair {
         Self { schemes, sender, receiver, there, back, now: Nanos::ZERO, sent: 0, done: 0 }
     }
 
-    /// Sends `count` transfers of 100 kB, of which one packet in `loss` is lost.
+    /// Sends `count` transfers of 100 kB; one packet in `loss` is lost.
     fn run(&mut self, count: u64, loss: u64) {
         let payload = [0; 512];
         for (_, scheme) in (0..count).zip(self.schemes.iter().cycle()) {
@@ -127,10 +127,10 @@ impl Pair {
 
 #[test]
 fn message_schemes_allocate_nothing() {
-    // Each alone, and all of them in turn.
+    // Each scheme alone, and all of them in turn.
     for schemes in SCHEMES.chunks(1).chain([SCHEMES.as_slice()]) {
         let mut pair = Pair::new(schemes);
-        // From the first packet on: what is needed was there when the nodes were built.
+        // Counted from the first packet on: all memory is allocated when the nodes are built.
         let (allocations, ()) = CountingAllocator::count(|| {
             pair.run(20, u64::MAX);
             pair.run(20, 301);

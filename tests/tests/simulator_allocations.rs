@@ -1,8 +1,8 @@
-//! Senders and receivers of every scheme, the links between them and the event queue take nothing from the heap per packet: what
-//! they need is allocated with their tables, before the first packet.
+//! Senders and receivers of every scheme, the links between them and the event queue allocate nothing per packet: their memory is allocated
+//! with their tables, before the first packet.
 //!
-//! Counted is a whole transfer, from its first packet to its last answer, with everything that follows from loss and disorder:
-//! time-outs, refusals, packets that wait for their segment's first one, and copies of what has arrived.
+//! Counted is a whole transfer, from its first packet to its last answer, with all effects of loss and reordering: timeouts, refusals,
+//! packets that wait for the first one of their segment, and duplicates.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
 use fpga_driver::firmware::Incarnation;
@@ -19,7 +19,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const LENGTH: u64 = 4 << 20;
 
-/// Runs a scenario and holds its heap use against nothing at all.
+/// Runs a scenario and asserts that it allocates nothing.
 fn run(scenario: &Scenario) -> Report {
     let simulation = Simulation::new(scenario).unwrap();
     let (allocations, report) = CountingAllocator::count(|| simulation.run());
@@ -34,7 +34,7 @@ fn orders() -> [Order; 3] {
     [Order::InOrder, Order::Random { depth: 64, patience }, Order::Degree { degree: 64, patience }]
 }
 
-/// Loss of `percent`, damage and copies, for packets and answers alike.
+/// Adds loss of `percent`, damage and duplicates for packets and answers alike.
 fn trouble(scenario: Scenario, percent: f64) -> Scenario {
     let probability = |percent: f64| Probability::new(percent / 100.0).unwrap();
     let conditions = Conditions::default()

@@ -1,4 +1,4 @@
-//! The page of `fpga_protocol::state` leaves nothing out: what sender, receiver and mirror take from the heap is what their tables come to.
+//! The tables of `fpga_protocol::state` are complete: the heap use of sender, receiver and mirror equals the sum of their tables.
 
 use fpga_driver::firmware::{Incarnation, NodeId};
 use fpga_driver::protocol::mirror::Mirror;
@@ -10,7 +10,7 @@ use fpga_pci::testing::CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Holds the bytes against the tables. What is not counted per entry is a few words; what is counted in whole bytes may be less.
+/// Compares the bytes with the tables. State that is not counted per entry is a few words; entries counted in whole bytes may need less.
 fn compare(what: &str, bytes: u64, tables: &[StateTable]) {
     let told: u64 = tables.iter().map(StateTable::total).sum();
     let (most, least) = (told + 256, told - told / 50);

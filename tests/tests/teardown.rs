@@ -1,5 +1,5 @@
-//! Closing in any order, at any moment: nothing is left mapped, running or allowed to run, every buffer is accounted for, and
-//! the card opens again.
+//! Closing in any order at any time: nothing stays mapped, running or able to run, every buffer is accounted for, and the card can be
+//! opened again.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::any::Any;
@@ -29,7 +29,7 @@ fn two_cards() -> SimNetwork {
     SimNetwork::builder().cards(2).build().unwrap()
 }
 
-/// The whole card works: both directions, the copy engine, the endpoint.
+/// Asserts that the whole card works: both directions, the copy engine, the endpoint.
 fn assert_works(network: &SimNetwork) {
     let card = open(network);
     assert_pool(&card, 0, 0);
@@ -41,7 +41,7 @@ fn assert_works(network: &SimNetwork) {
     assert!(buffer.to_vec() == data);
     drop((h2c, buffer));
     let mut endpoint = Endpoint::open_with(&card, &options(77)).unwrap();
-    // To itself: the network brings every frame to the node it names.
+    // The endpoint sends to itself: the network delivers every frame to the node in its header.
     let node = endpoint.node();
     let region = endpoint.open_region(node, CardRange::new(CardAddr::new(0x10_0000), 30_001)).unwrap();
     let ticket =
@@ -51,14 +51,14 @@ fn assert_works(network: &SimNetwork) {
     assert!(peek(network, 0, CardAddr::new(0x10_0000), 30_001) == data);
 }
 
-/// Named things that are dropped one by one.
+/// Named objects that are dropped one by one.
 type Things = Vec<(&'static str, Option<Box<dyn Any>>)>;
 
 fn boxed<T: 'static>(thing: T) -> Option<Box<dyn Any>> {
     Some(Box::new(thing))
 }
 
-/// A card with everything taken and transfers in every direction under way, after `steps` units of work.
+/// A card with all resources taken and transfers in every direction in flight, after `steps` units of work.
 fn busy_card(network: &SimNetwork, endpoint: bool, steps: usize) -> (Things, DmaPool) {
     let card = open(network);
     let short = ChannelOptions::default().max_descriptor_length(4096);
@@ -88,7 +88,7 @@ fn busy_card(network: &SimNetwork, endpoint: bool, steps: usize) -> (Things, Dma
     for _ in 0..steps / 2 {
         network.step();
     }
-    // Queued behind the runs, and some ended but not taken.
+    // Some transfers are queued after the runs, and some have ended without being collected.
     h2c.poll().unwrap();
     h2c.submit(card.buffer(100).unwrap(), CardAddr::ZERO).unwrap();
     let pool = card.memory().clone();
@@ -109,14 +109,14 @@ fn drop_in_every_order_releases_memory(endpoint: bool) {
         let names: Vec<_> = order.iter().map(|&index| things[index].0).collect();
         for &index in &order {
             things[index].1 = None;
-            // Between the drops the card goes on with whatever it still may do.
+            // Between the drops the card does the work that it still may do.
             for _ in 0..3 {
                 network.step();
             }
         }
         let stats = pool.stats();
         assert_eq!((stats.in_use, stats.in_use_bytes, stats.quarantined), (0, 0, 0), "{names:?}");
-        // The card is closed before its memory goes: nothing can reach it any more.
+        // The card is closed before its memory is freed: it cannot reach the memory any more.
         assert!(channels_idle(&network, 0), "{names:?}");
         assert_eq!(network.with_card(0, |card| card.config().bus_master()), Some(false), "{names:?}");
         drop(pool);
@@ -164,7 +164,7 @@ fn dropped_channel_is_free_and_stopped() {
         drop(channel);
         assert!(channels_idle(&network, 0), "after {steps} steps");
         assert_pool(&card, 0, 0);
-        // What the engine wrote is nobody's buffer any more: nothing may arrive later.
+        // The engine's target memory has another owner now: nothing may arrive later.
         let mut witness = card.buffer(200_000).unwrap();
         witness.fill(0x5A);
         network.step_until_idle();
@@ -179,7 +179,7 @@ fn open_stops_run_of_earlier_process() {
         let mut memory = DmaPoolOptions::default();
         memory.region_size = 64 << 20;
         let card = open_with(&network, OpenOptions::default().memory(memory));
-        // The first piece of the only region.
+        // The first allocation of the only region.
         let region = card.buffer(64).unwrap().iova();
         let mut forgotten = Vec::new();
         for number in 0..4 {
@@ -196,8 +196,8 @@ fn open_stops_run_of_earlier_process() {
         for _ in 0..steps {
             network.step();
         }
-        // A process that was killed: its handles never ran their ends. The kernel takes away its mappings and the right to
-        // do DMA, but knows nothing of run bits.
+        // State after a process was killed: no handle was dropped. The kernel removes its mappings and clears bus mastering, but does not
+        // clear run bits.
         let mapped = card.memory().stats();
         assert_eq!(mapped.regions, 1);
         std::mem::forget((forgotten, card));

@@ -1,5 +1,5 @@
-//! Every wait ends in time: within its time-out and a tenth of it, or 50 ms. By a clock that counts steps and sleeps
-//! ([`FaultInjectingBackend::use_virtual_monotonic_clock`]), so that a loaded machine changes no verdict.
+//! Every wait ends in time: no later than a tenth of its timeout, or 50 ms, after it. The clock counts steps and sleeps
+//! ([`FaultInjectingBackend::use_virtual_monotonic_clock`]), so that a loaded machine does not change the result.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn opened(cards: u32) -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
     (network, seam, card)
 }
 
-/// Runs a wait of `timeout`, and checks what it took.
+/// Runs a wait of `timeout`, and checks its duration.
 fn timed<T>(seam: &FaultInjectingBackend, timeout: Duration, what: &str, wait: impl FnOnce() -> T) -> T {
     let before = seam.now();
     let waited = wait();
@@ -43,7 +43,7 @@ fn timed<T>(seam: &FaultInjectingBackend, timeout: Duration, what: &str, wait: i
     waited
 }
 
-/// A channel whose engine is never started and always busy: nothing ends, and it does not stop either.
+/// Makes a channel hang: the engine is never started and always busy, so that no transfer ends and the engine does not stop.
 fn hang(seam: &FaultInjectingBackend, direction: Direction) {
     let base = channel_base(direction, 0);
     let at = |address: fpga_driver::BarOffset| address.get();
@@ -86,7 +86,7 @@ fn blocking_transfer_ends_at_timeout_though_engine_does_not_stop() {
         let failed =
             timed(&seam, timeout, "read", || channel.read_with(buffer, CardAddr::ZERO, wait)).unwrap_err();
         assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
-        // It may still be written to.
+        // The engine may still write to the buffer.
         assert!(failed.buffer.is_none());
         assert!(channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).is_err() || channel.poll().is_err());
     }
@@ -98,7 +98,7 @@ fn bulk_transfer_ends_at_total_timeout() {
     let (_network, seam, card) = opened(1);
     let mut channel = card.h2c(0).unwrap();
     seam.use_virtual_monotonic_clock();
-    // The channel hangs after some pieces, when most of the time has passed.
+    // The channel hangs after some chunks, when most of the time has passed.
     let mut source = Bounced::new(std::io::repeat(7));
     let wait = WaitOptions::default().total(total);
     let hanging = Arc::clone(&seam);
@@ -108,12 +108,12 @@ fn bulk_transfer_ends_at_total_timeout() {
             hang(&hanging, Direction::H2c);
         }
     };
-    // Aborting has the engine's own limit.
+    // The abort has the engine's own timeout.
     let card = &card;
     let before = seam.now();
     let failed =
         bulk::write_from(card, &mut channel, &mut source, CardAddr::ZERO, 64 << 20, wait, &mut progress);
-    // The engine does not stop either, which is the error that says what to do.
+    // The engine does not stop either; that error tells the user what to do.
     assert!(matches!(failed, Err(BulkError::Channel(ChannelError::Wedged { .. }))), "{failed:?}");
     let took = Duration::from_nanos(seam.now() - before);
     assert!(took >= total && took <= total + Duration::from_millis(2050), "{took:?}");
@@ -141,7 +141,7 @@ fn cdma_copy_ends_at_timeout_though_engine_hangs() {
         let mut cdma = card.cdma().unwrap();
         let at = CDMA + CdmaBlock::SR.address(fpga_driver::BarOffset::ZERO).get();
         let control = CDMA + CdmaBlock::CR.address(fpga_driver::BarOffset::ZERO).get();
-        // Never idle, and a reset that never ends.
+        // An engine that is never idle, and a reset that never ends.
         seam.replace(vec![
             ReplacedRegister { bar: USER_BAR, at, value: 0 },
             ReplacedRegister { bar: USER_BAR, at: control, value: 4 },
@@ -190,7 +190,7 @@ fn endpoint_waits_end_at_timeout() {
     }
 }
 
-/// Time of a card in this process is virtual. Where there is nothing to do it advances to the next timer at once.
+/// The time of a card in this process is virtual. While the card is idle it advances to the next timer at once.
 #[test]
 fn virtual_wait_without_work_takes_few_steps() {
     let (network, seam, card) = opened(1);

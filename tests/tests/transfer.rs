@@ -1,4 +1,4 @@
-//! One file through two cards: every byte arrives, whatever order the network delivers in.
+//! One file through two cards: every byte arrives, in any delivery order of the network.
 #![expect(clippy::cast_possible_truncation, reason = "lengths of tests")]
 
 use std::ops::Range;
@@ -33,11 +33,11 @@ fn transfer_in_order_completes() {
     carry(&mut pair, &bytes(1, 100_000));
 }
 
-/// One length under a range of delivery orders.
+/// Transfers one length under a range of delivery orders.
 fn orders(length: usize, seeds: Range<u64>) {
     let data = bytes(length as u64, length);
     for seed in seeds {
-        // From two frames shuffled with each other to more than can be in flight at once.
+        // From two frames shuffled with each other to more frames than can be in flight at once.
         let depth = [2, 8, 64, 256, 1024][seed as usize % 5];
         let mut pair = Pair::new(DeliveryOrder::Random { seed, depth });
         carry(&mut pair, &data);
@@ -61,7 +61,7 @@ hundred_orders! {
     length_513: 513, 0..100;
     length_16_kib: 16 << 10, 0..100;
     length_16_kib_and_1: (16 << 10) + 1, 0..100;
-    // In two halves, for the sake of machines with more than one core.
+    // Split into two tests, so that machines with more than one core run them in parallel.
     length_64_mib_first_half: 64 << 20, 0..50;
     length_64_mib_second_half: 64 << 20, 50..100;
 }

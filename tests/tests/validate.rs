@@ -1,4 +1,4 @@
-//! The self-test: a card in order passes everything and is as it was before; every fault makes the right test say the right thing.
+//! The self-test: a healthy card passes all tests and is unchanged afterwards; every fault makes the right test report it.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use fpga_tests::cards::{
 };
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 
-/// The memory of the built-in card, and what the test uses of it by default.
+/// End of the built-in card's memory, and the memory that the self-test uses by default.
 const MEMORY: u64 = 8 << 30;
 const SCRATCH: u64 = MEMORY - (64 << 10) - SCRATCH_BYTES;
 
@@ -29,12 +29,12 @@ fn of(description: CardDescription, options: ValidateOptions) -> Report {
     validate(&open(&network(description)), options)
 }
 
-/// Names of the tests that ended like this.
+/// Names of the tests with this status.
 fn names(report: &Report, status: Status) -> Vec<&str> {
     report.tests.iter().filter(|test| test.status == status).map(|test| test.name.as_str()).collect()
 }
 
-/// The test of this name ended like this, and its message has these parts.
+/// Asserts that the test of this name has this status, and that its message contains these parts.
 #[track_caller]
 fn assert_test(report: &Report, name: &str, status: Status, parts: &[&str]) {
     let test = report.test(name).unwrap_or_else(|| panic!("no test {name} in {report:#?}"));
@@ -44,7 +44,7 @@ fn assert_test(report: &Report, name: &str, status: Status, parts: &[&str]) {
     }
 }
 
-/// These tests warned, these failed, and no others.
+/// Asserts that exactly these tests warned and exactly these failed.
 #[track_caller]
 fn assert_only(report: &Report, warned: &[&str], failed: &[&str]) {
     assert_eq!(names(report, Status::Warn), warned, "{report:#?}");
@@ -89,7 +89,7 @@ fn validate_healthy_card_passes_and_is_unchanged() {
         assert_eq!(register(&network, 0, bar, BarOffset::new(at)), value, "register {at:#x}");
     }
     assert_eq!(network.with_card(0, |card| card.config().msix_enabled()), Some(false));
-    // Nothing is left taken.
+    // All resources are free.
     drop((card.h2c(3), card.c2h(3), card.cdma()));
     drop(card);
     assert_closed(&network, 0);
@@ -99,7 +99,7 @@ fn validate_healthy_card_passes_and_is_unchanged() {
 fn validate_same_seed_repeats_run() {
     let run = |seed| of(with_channels(2, 1), ValidateOptions::default().seed(seed));
     let (first, again) = (run(7), run(7));
-    // All but the endpoint's incarnation is the same, and that shows nowhere.
+    // Only the endpoint's incarnation differs, and the report does not contain it.
     assert_eq!(first, again);
     assert_only(&run(8), &[], &[]);
 }
@@ -216,7 +216,7 @@ fn validate_held_parts_are_skipped() {
     let back = c2h.read(buffer, CardAddr::ZERO).unwrap();
     assert!(back.to_vec() == data);
 
-    // Without one direction nothing can be compared.
+    // Without one direction data cannot be compared.
     let network = self::network(with_channels(1, 1));
     let card = open(&network);
     let _held = card.c2h(0);
@@ -250,7 +250,7 @@ fn validate_corrupted_memory_is_named() {
     let card = open(&network);
     let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
         let bad = if test.name == "memory.save" { 1 } else { 0 };
-        // For the length of one test.
+        // Poisoned for the duration of one test.
         network.with_card(0, |card| card.poison(CardAddr::new(SCRATCH + 100), bad));
     });
     assert_only(&report, &[], &["transfer.h2c0"]);
@@ -288,7 +288,7 @@ fn validate_stuck_memory_cell_is_found() {
         &report,
         "transfer.h2c0",
         Status::Fail,
-        // Two bytes behind the first transfer, of one byte, where its guard is.
+        // Two bytes after the first transfer, which has one byte: in its guard bytes.
         &["h2c0: 1 bytes of walking ones", "byte 66 of 129", "0x80 instead of 0xa5", "outside the transfer"],
     );
     assert_test(&report, "transfer.c2h0", Status::Fail, &["c2h0"]);
@@ -302,7 +302,7 @@ fn validate_wrong_counts_are_found() {
     let card = open(&network);
     network.with_card(0, |card| card.override_completed_count(Some(77)));
     let report = validate(&card, ValidateOptions::default().timeout(Duration::from_millis(5)));
-    // The endpoint's own channel believes no such count either.
+    // The endpoint's own channel rejects this count too.
     assert_only(&report, &["credits.run"], &["descriptors.count", "writeback", "ni.loopback"]);
     assert_test(&report, "descriptors.count", Status::Fail, &["h2c0 reports 77 completed", "run of 1"]);
     assert_test(&report, "writeback", Status::Fail, &["0x0000004d", "run of 5"]);
@@ -393,7 +393,7 @@ fn validate_stuck_engine_ends_test_and_keeps_memory() {
         &["h2c0 does not stop", "2000 ms", "reset --level bus"],
     );
     assert_test(&report, "abort", Status::Skip, &["does not stop"]);
-    // Another channel puts the memory right.
+    // Another channel restores the memory.
     assert_test(&report, "memory.restore", Status::Pass, &["as they were"]);
     assert!(peek(&network, 0, CardAddr::new(SCRATCH), 4096) == before);
     let kept = card.memory().quarantined();
@@ -430,7 +430,7 @@ fn validate_removed_card_ends_test() {
                     "{later}"
                 );
             }
-            // Back again, everything passes: nothing is left taken.
+            // When the card is back, everything passes: no resource is still taken.
             network.fail(0, CardFailure::None);
             drop(card);
             if after % 8 == 0 {

@@ -1,4 +1,4 @@
-//! The driver and a served card: the same driver, the same card, and a socket between them.
+//! The driver with a served card: the same driver and the same card, with a socket between them.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, described, peek, poke, with_channels};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// So long nothing takes that works.
+/// Timeout that no working operation reaches.
 const LONG: Duration = Duration::from_secs(30);
 
 /// A card that a thread of this process serves.
@@ -61,7 +61,7 @@ impl Served {
         Card::open(self.backend()).unwrap()
     }
 
-    /// Ends the server, as if its process had ended.
+    /// Ends the server, like the end of its process.
     fn end(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -69,7 +69,7 @@ impl Served {
         }
     }
 
-    /// Waits until the server has put the card of a client that has left to rest, then ends it.
+    /// Waits until the server has made the card idle after its client has disconnected, then ends the server.
     fn finish(mut self) {
         self.end();
         assert_closed(&self.network, 0);
@@ -82,7 +82,7 @@ fn waits() -> [WaitOptions; 3] {
         .map(|mode| WaitOptions::default().mode(mode).timeout(LONG))
 }
 
-/// Memory without a file is reached by messages that this process answers, also while it waits for answers itself.
+/// The card reaches memory without a file by messages, which this process answers also while it waits for answers itself.
 #[test]
 fn served_card_unshareable_memory_uses_messages() {
     let served = Served::start(with_channels(1, 1));
@@ -116,8 +116,8 @@ fn served_card_unshareable_memory_uses_messages() {
     served.finish();
 }
 
-/// A card with `channels` in each direction that has this interrupt pin and no messages: the line is a level, masked when it fires and
-/// unmasked by a message.
+/// A card with `channels` in each direction, interrupt pin `pin` and no MSI or MSI-X: INTx is a level, masked when it fires and unmasked by
+/// a message.
 fn with_a_line(channels: u8, pin: u8) -> (Served, Card) {
     let served = Served::start(described(&format!(
         "xdma: {{ h2c_channels: {channels}, c2h_channels: {channels} }}\ninterrupts: {{ msix_vectors: 0, msi_vectors: 0, pin: {pin} }}"
@@ -128,8 +128,8 @@ fn with_a_line(channels: u8, pin: u8) -> (Served, Card) {
     (served, card)
 }
 
-/// Channels of both directions and the copy engine, each with a sleeper of its own on the one line: every one is woken for what is
-/// its own, whatever the others leave asserted and whichever pin it is.
+/// Channels of both directions and the copy engine, each with its own waiter on the one INTx line: every waiter is woken for its own
+/// interrupts, whatever other channels leave asserted, and with every pin.
 #[test]
 fn served_card_many_waiters_share_intx() {
     const ROUNDS: u64 = 30;
@@ -156,7 +156,7 @@ fn served_card_many_waiters_share_intx() {
                     }
                 });
             }
-            // Behind what the channels use of the first channel's megabytes, and inside what the bypass BAR shows.
+            // After the first channel's memory, and inside the window of the bypass BAR.
             let options = CdmaRingOptions::new(CardAddr::new(0xF0_0000)).descriptors(16).user_interrupt(0);
             let path = DescriptorPath::bypass(CardAddr::ZERO);
             let mut ring = card.cdma().unwrap().into_ring::<u64>(path, options).unwrap();
@@ -179,8 +179,8 @@ fn served_card_many_waiters_share_intx() {
     }
 }
 
-/// A channel's interrupt is asserted and its owner does not look. A sleeper on the same line is woken by it once and not without end:
-/// it masks what is not its own at the card. The owner, when it listens again, misses nothing.
+/// A channel's interrupt is asserted and its owner does not poll. It wakes a waiter on the same line once and not repeatedly: the waiter
+/// masks other channels' interrupts at the card. The owner misses nothing when it waits again.
 #[test]
 fn served_card_slow_owner_does_not_keep_others_awake() {
     let (served, card) = with_a_line(2, 1);
@@ -195,7 +195,7 @@ fn served_card_slow_owner_does_not_keep_others_awake() {
         slow.arm().unwrap();
         let ticket = slow.submit(card.buffer_from(&data).unwrap(), at).unwrap();
         slow.poll().unwrap();
-        // The other's engine waits: it may not fetch its descriptors.
+        // The other channel's engine is halted: it may not fetch its descriptors.
         let halt = PerChannel::one(Direction::H2c, 1).into_bits();
         let (halt_on, halt_off) = (SgdmaCommonBlock::HALT_SET, SgdmaCommonBlock::HALT_CLEAR);
         card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(halt_on.offset()), halt).unwrap();
@@ -207,21 +207,21 @@ fn served_card_slow_owner_does_not_keep_others_awake() {
         assert!(during < 40, "{during} register reads in one sleep");
         card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(halt_off.offset()), halt).unwrap();
         assert_eq!(sleeper.wait(halted, wait).unwrap().outcome, Ok(3000));
-        // It was told, by the line or by who masked it; and waits by interrupt work as before.
+        // The owner was notified, by the line or by the thread that masked it; waits by interrupt work as before.
         assert!(events.take() > 0, "round {round}");
         assert_eq!(slow.wait(ticket, wait).unwrap().outcome, Ok(3000));
         let ticket = slow.submit(card.buffer_from(&data).unwrap(), at).unwrap();
         assert_eq!(slow.wait(ticket, wait).unwrap().outcome, Ok(3000));
         assert!(peek(&served.network, 0, at, 3000) == data);
     }
-    // The line is one level for both channels: how often it rises is not said.
+    // The line is one level for both channels, so that the number of its rises is not defined.
     assert_ne!(served.network.with_card(0, |card| card.counters().interrupts), Some(0));
     drop((slow, sleeper, card));
     served.finish();
 }
 
-/// Two event loops on one line, which have nothing to do: what has ended before they listened wakes neither of them, and each transfer
-/// wakes its owner.
+/// Two idle event loops on one line: completions that were seen before the loops arm wake neither of them, and each transfer wakes its
+/// owner.
 #[test]
 fn served_card_intx_listener_not_woken_by_seen_completion() {
     let (served, card) = with_a_line(2, 1);
@@ -232,7 +232,7 @@ fn served_card_intx_listener_not_woken_by_seen_completion() {
             let data = bytes(round, 3000);
             let ticket = channel.submit(card.buffer_from(&data).unwrap(), CardAddr::new(at << 20)).unwrap();
             let events = channel.events().unwrap();
-            // As an event loop does: take, arm, poll, and sleep until the descriptor is readable.
+            // As an event loop does: collect, arm, poll, and sleep until the event fd is readable.
             loop {
                 let _ = events.take();
                 channel.arm().unwrap();
@@ -246,7 +246,7 @@ fn served_card_intx_listener_not_woken_by_seen_completion() {
             }
             tickets.push(ticket);
         }
-        // Both listen, with nothing in flight. Whatever is on its way to them has come after the second look.
+        // Both are armed, with nothing in flight. Wake-ups in flight have arrived by the second pass.
         let mut woken = 0;
         for _ in 0..10 {
             for channel in &mut channels {
@@ -275,7 +275,7 @@ fn served_card_is_clean_for_next_client() {
         let data = bytes(seed, 5000);
         card.h2c(0).unwrap().write(card.buffer_from(&data).unwrap(), CardAddr::ZERO).unwrap();
         assert!(peek(&served.network, 0, CardAddr::ZERO, 5000) == data);
-        // A card has one user: the next one is told.
+        // A card has one user: another one is refused.
         let second = VfioUserBackend::open(&served.path).unwrap_err();
         assert!(is_busy(&second), "{second}");
         drop(card);
@@ -283,12 +283,12 @@ fn served_card_is_clean_for_next_client() {
     served.finish();
 }
 
-/// A client that ends without a word, with transfers under way, leaves a card that the next one opens and uses.
+/// A client that disconnects without notice, with transfers in flight, leaves a card that the next one can open and use.
 #[test]
 fn served_card_survives_vanished_client() {
     let served = Served::start(with_channels(1, 1));
     let connection = Connection::connect(&served.path, LONG).unwrap();
-    // What the system does to the socket of a process that is killed.
+    // The system shuts down the socket of a killed process; this handle does the same.
     let kill = Connection::new(connection.as_fd().try_clone_to_owned().unwrap());
     let options = VfioUserOptions::default().deadline(LONG);
     let transport = VfioUserBackend::over(connection, &served.path, options).unwrap();
@@ -300,7 +300,7 @@ fn served_card_survives_vanished_client() {
     channel.poll().unwrap();
     kill.shut_down();
     drop((channel, card));
-    // Until the server has come to the end of what the dead client had sent, the card is taken.
+    // The card is busy until the server has processed everything that the killed client had sent.
     let began = Instant::now();
     let transport = loop {
         match VfioUserBackend::open_with(&served.path, options) {
@@ -355,7 +355,7 @@ fn served_card_recovery_reaches_reset() {
     served.finish();
 }
 
-/// The server goes with transfers under way: whoever waits is told, in every mode, and nothing waits for ever.
+/// The server ends with transfers in flight: every wait returns an error, in every mode, and none lasts for ever.
 #[test]
 fn served_card_server_end_ends_every_wait() {
     for wait in waits() {
@@ -368,7 +368,7 @@ fn served_card_server_end_ends_every_wait() {
         served.end();
         let ticket = channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
         let lost = match channel.wait(ticket, wait) {
-            // The first to notice ended all transfers, with an outcome of their own.
+            // The call that detects it first ends all transfers, each with its own outcome.
             Ok(completion) => {
                 assert!(completion.outcome.is_err());
                 channel.poll().unwrap_err()
@@ -388,7 +388,7 @@ fn served_card_server_end_ends_every_wait() {
     }
 }
 
-/// The card in the other process writes, acknowledges and completes what others send, though its host takes no event.
+/// The card in the other process writes, acknowledges and completes transfers from other nodes, though its host takes no event.
 #[test]
 fn served_card_unpolled_host_takes_transfers() {
     let network = SimNetwork::builder().cards(2).build().unwrap();

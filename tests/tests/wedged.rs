@@ -1,5 +1,5 @@
-//! Engines that cannot be shown to have stopped, registers that cannot be written, streams that end early: what may still be
-//! reached is kept out of use and counted, everything else comes back.
+//! Engines that cannot be confirmed idle, registers that cannot be written, streams that end early: memory that may still be reached is in
+//! quarantine and counted, all other memory is returned.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::io;
@@ -28,7 +28,7 @@ fn tampered() -> (SimNetwork, Arc<FaultInjectingBackend>, Card) {
     (network, transport, card)
 }
 
-/// The status register of a channel that is busy for ever.
+/// Status register of a channel that is busy for ever.
 fn busy(direction: Direction, number: u8) -> ReplacedRegister {
     let at = ChannelBlock::STATUS.address(channel_base(direction, number)).get();
     ReplacedRegister { bar: DMA_BAR, at, value: 1 }
@@ -85,7 +85,7 @@ fn wedged_engine_keeps_buffers() {
     );
     assert_eq!(done[3].buffer.as_ref().map(DmaBuffer::len), Some(700), "never posted, so it is back");
     drop(done);
-    // The posted ones and the ring.
+    // The posted buffers and the ring.
     assert_pool(&card, 0, kept + 1);
     assert!(
         card.memory().quarantined().iter().all(|record| record.reason == QuarantineReason::IdleNotConfirmed)
@@ -93,9 +93,9 @@ fn wedged_engine_keeps_buffers() {
     let refused = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
     assert!(matches!(refused.error, SubmitError::Channel(ChannelError::Wedged { .. })));
     drop(refused);
-    // Its neighbours do not care.
+    // The neighbouring channels are not affected.
     assert_works(&network, &card, &mut card.h2c(0).unwrap());
-    // Nor is what is in quarantine ever handed out again.
+    // Quarantined memory is never allocated again.
     let records = card.memory().quarantined();
     let buffers: Vec<_> = (0..500).map(|_| card.buffer(4096).unwrap()).collect();
     for (buffer, record) in
@@ -111,7 +111,7 @@ fn wedged_blocking_transfer_keeps_buffer() {
     let (_network, transport, card) = tampered();
     let mut channel = card.c2h(0).unwrap();
     transport.replace(vec![busy(Direction::C2h, 0)]);
-    // The engine reads nothing: no such address on the bus, and the status register hides it.
+    // The engine fetches no descriptors (fetch halt, 0x6014), and its status register always reads busy.
     let halt = fpga_driver::BarOffset::new(0x6014);
     card.dma_bar().write32(halt, 1 << 16).unwrap();
     let failed = channel.read(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap_err();
@@ -131,10 +131,10 @@ fn unwritable_registers_are_reported() {
     assert!(matches!(error, ChannelError::Mmio { source: MmioError::Refused { .. }, .. }), "{error}");
     assert_eq!(channel.in_flight(), 1, "not lost, and not given back either");
     drop(channel);
-    // Nothing is known of the engine: its ring and its buffer are not for others.
+    // The state of the engine is unknown: its ring and its buffer stay in quarantine.
     assert_pool(&card, 0, 2);
     transport.refuse_writes(false);
-    // The next owner must not take the old run's completions for its own.
+    // The next owner must not count the old run's completions as its own.
     assert!(matches!(card.h2c(0), Err(ResourceError::Busy { .. })));
     network.step_until_idle();
     drop(card.h2c(0).unwrap());
@@ -168,11 +168,11 @@ fn wedged_endpoint_channel_keeps_memory() {
     network.step();
     transport.replace(vec![busy(Direction::H2c, 3)]);
     drop(endpoint);
-    // Descriptor ring and header blocks; the event ring is back, for the interface said that it is off.
+    // Descriptor ring and header blocks. The event ring is returned, because the interface reports that it is off.
     assert_pool(&card, 0, 2);
     transport.replace(Vec::new());
     drop(Endpoint::open_with(&card, &options(2)).unwrap());
-    // Events may still be pushed if it does not say so.
+    // Without that report events may still be pushed.
     let control = ReplacedRegister { bar: 0, at: 0x2008, value: 5 };
     let endpoint = Endpoint::open_with(&card, &options(3)).unwrap();
     transport.replace(vec![control]);
@@ -180,7 +180,7 @@ fn wedged_endpoint_channel_keeps_memory() {
     assert_pool(&card, 0, 3);
 }
 
-/// A file that ends, or fails, after so many bytes.
+/// A file that ends, or fails, after a given number of bytes.
 struct FailingStream {
     left: usize,
     error: bool,
@@ -252,7 +252,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
         assert!(h2c.next_completion().is_none() && c2h.next_completion().is_none());
         assert_pool(&card, 2, 0);
     }
-    // Past the end of memory, from the first piece or from a later one on.
+    // Beyond the end of memory, from the first chunk or from a later one on.
     for start in [0x2_0000_0000, 0x2_0000_0000 - (3 << 20)] {
         let at = CardAddr::new(start);
         let mut plenty = FailingStream { left: usize::MAX, error: false };
@@ -278,7 +278,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
         assert!(matches!(error, Err(BulkError::Submit(SubmitError::CardMemory { .. }))), "{error:?}");
         assert_pool(&card, 2, 0);
     }
-    // The bus says no in the middle.
+    // A bus error in the middle.
     network.with_card(0, |card| card.poison(CardAddr::new(5 << 20), 64));
     let mut plenty = FailingStream { left: usize::MAX, error: false };
     let error = bulk::write_from(

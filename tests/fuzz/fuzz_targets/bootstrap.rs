@@ -1,5 +1,6 @@
-//! What strangers say at a publisher's port, cut in any way, and what peers write into card memory about a stream: everything is answered,
-//! little is held, and what is understood is spelled in exactly one way.
+//! Fuzzes the bytes that unknown senders write to a publisher's port, split in any way, and the blocks that peers write into card memory
+//! about a stream. Every input is accepted or refused with an error, the buffered data is bounded, and every accepted input has exactly one
+//! encoding.
 #![no_main]
 
 use fpga_firmware::crc::crc32c;
@@ -7,7 +8,7 @@ use fpga_frames::blocks::{BLOCK, CreditBlock, FrameHeader, StatusBlock, VERSION}
 use fpga_frames::bootstrap::wire::{HEADER_LENGTH, Inbox, MAX_BODY, MAX_MESSAGE};
 use libfuzzer_sys::fuzz_target;
 
-/// The first block's stream or key, wherever it stands: a wrong one stops everything else.
+/// Stream or key of the first block at its usual offset: with a wrong one the decoder refuses everything else.
 fn stream(bytes: &[u8]) -> u64 {
     bytes.get(8..16).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight")))
 }
@@ -15,7 +16,7 @@ fn stream(bytes: &[u8]) -> u64 {
 fn check_blocks(bytes: &[u8]) {
     let stream = stream(bytes);
     let head = bytes.get(..BLOCK);
-    // Zeros behind the fields are not looked at: a later version may use them.
+    // Bytes after the fields are not compared: a later version may use them.
     if let Ok(header) = FrameHeader::decode(bytes, bytes.len(), stream) {
         assert_eq!(header.encode()[..48], bytes[..48]);
         assert!(header.value_length <= header.max_value_length);
@@ -34,7 +35,7 @@ fn check_blocks(bytes: &[u8]) {
     }
 }
 
-/// The same bytes as they may come: in pieces of `cut`.
+/// Feeds the bytes in chunks of at most `cut`.
 fn check_messages(bytes: &[u8], cut: usize) {
     let mut inbox = Inbox::default();
     let mut rest = bytes;
@@ -50,7 +51,7 @@ fn check_messages(bytes: &[u8], cut: usize) {
                 let end = bytes.len() - rest.len();
                 let again = message.encode();
                 let said = &bytes[taken..end];
-                // A refusal of any version is understood, and answered in this one.
+                // A refusal of any version is decoded, and encoded with this version.
                 if said[8..10] == VERSION.to_le_bytes() {
                     assert_eq!(again, said);
                 }
@@ -69,7 +70,7 @@ fuzz_target!(|input: &[u8]| {
     let cut = usize::from(cut).max(1);
     check_messages(bytes, cut);
     check_blocks(bytes);
-    // Magic, version, lengths and checksums stop nearly every mutation: try the same bytes with right ones.
+    // Magic, version, lengths and checksums stop nearly every mutation: test the same bytes with valid ones too.
     let mut message = bytes.to_vec();
     if message.len() >= HEADER_LENGTH + 4 {
         let body = (message.len() - HEADER_LENGTH - 4).min(MAX_BODY);

@@ -1,4 +1,5 @@
-//! Any text is answered; a description that is taken makes a card, and one that is not says where and why.
+//! Fuzzes card files: a valid text gives a description that a card can be built from, an invalid one gives an error with its position and
+//! reason.
 #![no_main]
 
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::path::Path;
 use fpga_card::{Card, CardDescription, DescriptionError};
 use libfuzzer_sys::fuzz_target;
 
-/// Lines as YAML counts them, at most: it knows more line ends than `str::lines`.
+/// Maximum number of lines by YAML's rules, which know more line ends than `str::lines`.
 fn max_lines(text: &str) -> usize {
     text.matches(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count() + 1
 }

@@ -1,4 +1,4 @@
-//! Any 64 bytes are answered; what decodes is spelled in exactly one way.
+//! Fuzzes events of 64 bytes: each is decoded or refused, and a decoded event has exactly one encoding.
 #![no_main]
 
 use fpga_firmware::event::{Event, EventKind, SIZE, sequence_of};

@@ -1,4 +1,4 @@
-//! Any identity block is answered; an accepted one keeps its promises about the blocks.
+//! Fuzzes identity blocks: each is accepted or refused, and the block table of an accepted one is consistent.
 #![no_main]
 
 use fpga_firmware::generated::{BlockType, CONTRACT_CHECKSUM, CONTRACT_VERSION, IDENTITY_MAGIC};
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     let mut words: Vec<u32> = input.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
     let bar_size = 0x1_0000;
     examine(&words, bar_size);
-    // The same block table behind a head that is let through.
+    // The same block table with a valid head.
     if words.len() >= HEAD_WORDS {
         words[..3].copy_from_slice(&[IDENTITY_MAGIC, CONTRACT_VERSION, CONTRACT_CHECKSUM]);
         examine(&words, bar_size);

@@ -1,5 +1,5 @@
-//! Any packets, in any order, at any time, to both sides of a node of any message scheme: neither panics, nothing is written outside of
-//! what is open, every transfer ends once, and whoever is left alone comes to rest.
+//! Fuzzes both sides of a node of any message scheme with any packets, in any order, at any time: neither side panics, nothing is written
+//! outside open windows, every transfer ends once, and both sides become idle without further input.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use fpga_protocol::sender::{Command, Notify, Ticket};
 use fpga_registers::CardAddr;
 use libfuzzer_sys::fuzz_target;
 
-/// The node under test, which sends to itself as well: one network of two sides.
+/// The node under test, which also sends to itself: one network with two sides.
 const NODE: NodeId = NodeId::new(2);
 const INCARNATION: Incarnation = Incarnation::new(9);
 const KEY: u64 = 7;
@@ -34,7 +34,7 @@ const SCHEMES: [Scheme; 5] = [
     Scheme::Selective,
 ];
 
-/// What was opened, if it is open, and a part of it that is no memory.
+/// Memory of the window, if it is open; its last bytes return a memory fault.
 struct Bounded {
     open: bool,
 }
@@ -61,14 +61,14 @@ struct Rig {
     reads: Reads,
     memory: Bounded,
     now: Nanos,
-    /// What was sent and not delivered, the last of it.
+    /// Packets sent and not delivered, at most the last 64.
     on_way: Vec<OutgoingPacket>,
     open: BTreeSet<Ticket>,
-    /// Every scheme is on, and transfers choose.
+    /// All schemes are active, and each transfer chooses one.
     mixed: bool,
 }
 
-/// Small tables, so that they are full soon and message numbers come round.
+/// Node with small tables, so that they fill up soon and message numbers wrap around.
 fn rig(shape: u8) -> Rig {
     let scheme = SCHEMES[usize::from(shape % 5)];
     let rules = SchemeConfig::new(scheme, ROUND_TRIP).expect("no registry");
@@ -152,7 +152,7 @@ impl Rig {
         );
     }
 
-    /// A packet comes, whoever made it.
+    /// Delivers a packet of any origin.
     fn deliver(&mut self, header: &Header, payload: &[u8]) {
         let now = self.now;
         self.sender.handle_packet(now, header);
@@ -162,7 +162,7 @@ impl Rig {
         }
     }
 
-    /// Whatever is sent can be encoded, and parses as what it was.
+    /// Checks that a sent packet can be encoded, and that parsing returns the same packet.
     fn sent(&mut self, departure: OutgoingPacket) {
         let OutgoingPacket { header, payload, .. } = departure;
         let mut frame = [0; MAX_PACKET_LENGTH];
@@ -203,7 +203,7 @@ impl Rig {
             self.sent(departure);
         }
         while let Some(done) = self.sender.poll_completion() {
-            // What answers a read was submitted by the reads.
+            // The answers to reads were submitted by the read server, and are not in the set.
             self.open.remove(&done.ticket);
             if let Err(error) = done.result {
                 assert!(!error.to_string().is_empty());
@@ -214,7 +214,7 @@ impl Rig {
         }
     }
 
-    /// One of the packets on their way comes, with a field off now and then, as a broken or hostile node's would be.
+    /// Delivers one of the packets in flight, sometimes with a changed field, as from a broken or hostile node.
     fn arrive(&mut self, [which, keep, odd, value]: [u8; 4]) {
         if self.on_way.is_empty() {
             return;
@@ -286,7 +286,7 @@ fuzz_target!(|input: &[u8]| {
                 rest = tail;
                 if what % 8 == 0 || what & 0x10 != 0 { rig.submit(*bytes) } else { rig.read(*bytes) }
             }
-            // A whole packet as it stands in the input, checksum repaired, fields as they are.
+            // A whole packet from the input, with the checksum repaired and the fields unchanged.
             2 => {
                 let length = rest.len().min(160);
                 let mut frame = rest[..length].to_vec();
@@ -315,7 +315,7 @@ fuzz_target!(|input: &[u8]| {
                     rig.sender.cancel(rig.now, ticket);
                 }
             }
-            // Its host closes the window, opens it for reading, or opens it again.
+            // The host closes the window, opens it for reads only, or opens it again.
             4 => {
                 let access = rig.receiver.access_mut();
                 rig.memory.open = what & 0x10 != 0;
@@ -337,7 +337,7 @@ fuzz_target!(|input: &[u8]| {
         }
         assert!(rig.receiver.live() <= 2 && rig.sender.live() <= 2);
     }
-    // Left alone, every transfer ends, and everything is forgotten.
+    // Without further input every transfer ends, and all state is released.
     for _ in 0..20_000 {
         rig.outputs();
         rig.on_way.clear();

@@ -1,5 +1,5 @@
-//! Any packets, in any order, at any time: the receiver neither panics nor writes outside what is open, counts whatever it does not
-//! write by its cause, and comes to rest.
+//! Fuzzes the receiver with any packets, in any order, at any time: it does not panic, does not write outside open windows, counts every
+//! packet that it does not write by its cause, and becomes idle.
 #![no_main]
 
 use fpga_firmware::generated::Permissions;
@@ -16,7 +16,7 @@ const BASE: u64 = 0x1000;
 const LENGTH: u64 = 0x800;
 const PACKET: u64 = 64;
 
-/// What was opened, if it is open, and a part of it that is no memory.
+/// Memory of the window, if it is open; its last bytes return a memory fault.
 struct Bounded {
     open: bool,
     writes: u64,
@@ -35,7 +35,7 @@ impl ReceiveMemory for Bounded {
     }
 }
 
-/// Small tables, so that they are full soon.
+/// Receiver with small tables, so that they fill up soon.
 fn receiver() -> Receiver {
     let mut config = ReceiverConfig::new(NODE, Incarnation::new(9));
     config.packet_size_log2 = 6;
@@ -56,7 +56,7 @@ fn window(permissions: Permissions) -> MemoryWindow {
     MemoryWindow { source: NodeId::ANY, base: CardAddr::new(BASE), length: LENGTH, key: KEY, permissions }
 }
 
-/// Packets by what kept them from being written.
+/// Number of packets that were not written, over all causes.
 fn causes(receiver: &Receiver) -> u64 {
     let counters = receiver.counters();
     counters.duplicates
@@ -69,7 +69,7 @@ fn causes(receiver: &Receiver) -> u64 {
         + counters.unpolled
 }
 
-/// Hands a packet over: it is written, or there is a cause why not.
+/// Delivers a packet and checks that it is either written or counted with a cause.
 fn deliver(receiver: &mut Receiver, now: Nanos, header: &DataHeader, payload: &[u8], memory: &mut Bounded) {
     let before =
         (causes(receiver), memory.writes, receiver.counters().packets + receiver.counters().unpolled);
@@ -88,8 +88,8 @@ fn drain(receiver: &mut Receiver) {
     }
 }
 
-/// A packet that means something: few nodes, lives, transfers and segments, so that packets meet. Single fields are off now and
-/// then, as a broken or hostile sender's would be.
+/// A plausible packet: few nodes, incarnations, transfers and segments, so that packets meet. Sometimes single fields are wrong, as from a
+/// broken or hostile sender.
 fn plausible(bytes: &[u8; 8]) -> (DataHeader, usize) {
     let [who, transfer, segment, packet, count, length, odd, op] = bytes.map(u64::from);
     let small = |value: u64| u32::try_from(value).expect("a byte");
@@ -141,7 +141,7 @@ fuzz_target!(|input: &[u8]| {
     while let Some((&[what, ..], tail)) = rest.split_first_chunk::<1>() {
         rest = tail;
         match what % 8 {
-            // A whole packet as it stands in the input, checksum repaired, fields as they are.
+            // A whole packet from the input, with the checksum repaired and the fields unchanged.
             0 => {
                 let length = rest.len().min(160);
                 let mut frame = rest[..length].to_vec();
@@ -177,7 +177,7 @@ fuzz_target!(|input: &[u8]| {
                 let span = |bits: u8| Nanos::new(1 << (bits & 31));
                 receiver.set_timeouts(span(what), span(what >> 2), span(what >> 3));
             }
-            // Its host closes the window, opens it for reading, or opens it again.
+            // The host closes the window, opens it for reads only, or opens it again.
             7 => {
                 let access = receiver.access_mut();
                 memory.open = what & 0x10 != 0;
@@ -202,7 +202,7 @@ fuzz_target!(|input: &[u8]| {
     drain(&mut receiver);
     assert!(receiver.registry_occupancy() <= 2 && receiver.escape_occupancy() <= 3);
 
-    // Left alone, it forgets everything: no entry, slot or timer stays for ever.
+    // Without further input all state is released: no entry, slot or timer stays for ever.
     for _ in 0..64 {
         let Some(at) = receiver.poll_timeout() else { break };
         now = now.max(at);

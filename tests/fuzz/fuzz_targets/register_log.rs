@@ -1,11 +1,11 @@
-//! Any text is answered: by accesses that are written as they were read, or by an error that names a line of it.
+//! Fuzzes register logs: a valid text gives accesses that are written as they were read, an invalid one gives an error with a line number.
 #![no_main]
 
 use fpga_driver::record::log::{HEAD, Log, LogError};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    // As it is, and as what follows the first line: the fuzzer need not find that.
+    // Without and with a valid first line, so that the fuzzer need not find that line.
     for with_head in [false, true] {
         let text = if with_head { [HEAD.as_bytes(), b"\n", bytes].concat() } else { bytes.to_vec() };
         match Log::read(text.as_slice()) {

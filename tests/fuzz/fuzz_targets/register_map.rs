@@ -1,4 +1,5 @@
-//! Any text is answered: by a map whose registers are found by their names, or by an error that names a place of it.
+//! Fuzzes register maps: a valid text gives a map whose registers are found by their names, an invalid one gives an error with its
+//! position.
 #![no_main]
 
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::path::Path;
 use fpga_register_map::{MapError, RegisterMap};
 use libfuzzer_sys::fuzz_target;
 
-/// Lines as YAML counts them, at most: it knows more line ends than `str::lines`.
+/// Maximum number of lines by YAML's rules, which know more line ends than `str::lines`.
 fn max_lines(text: &str) -> usize {
     text.matches(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count() + 1
 }

@@ -1,4 +1,4 @@
-//! Any answers, to anything, at any time: the sender neither panics nor loses a transfer, ends each of them once, and comes to rest.
+//! Fuzzes the sender with any answers at any time: it does not panic, loses no transfer, ends each of them once, and becomes idle.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ const INCARNATION: Incarnation = Incarnation::new(9);
 const SOURCE: u64 = 0x1000;
 const TARGET: u64 = 0x9000;
 
-/// Small tables, so that they are full soon and op numbers come round.
+/// Sender with small tables, so that they fill up soon and op numbers wrap around.
 fn sender(shape: u8) -> Sender {
     let mut config = SenderConfig::default();
     config.packet_size_log2 = 6;
@@ -31,7 +31,7 @@ fn sender(shape: u8) -> Sender {
     Sender::new(config, INCARNATION).expect("a good configuration")
 }
 
-/// The sender, what it has sent, and which transfers have not ended.
+/// The sender, its sent packets, and the transfers that have not ended.
 struct Rig {
     sender: Sender,
     now: Nanos,
@@ -60,7 +60,7 @@ impl Rig {
         }
     }
 
-    /// Sends what there is, and checks every packet against its transfer.
+    /// Sends the queued packets, and checks each against its transfer.
     fn transmit(&mut self) {
         for _ in 0..64 {
             let Some(transmit) = self.sender.poll_transmit(self.now) else { return };
@@ -91,7 +91,7 @@ impl Rig {
         }
     }
 
-    /// An answer to something that was sent, with single fields off now and then, as a broken or hostile node's would be.
+    /// Delivers an answer to a sent packet, sometimes with wrong single fields, as from a broken or hostile node.
     fn answer(&mut self, [which, packet, what, odd]: [u8; 4]) {
         let Some(transmit) = self.sent.get(usize::from(which) % self.sent.len().max(1)) else { return };
         let ops = transmit.ops.as_slice();
@@ -136,7 +136,7 @@ fuzz_target!(|input: &[u8]| {
                 rest = tail;
                 rig.submit(*bytes);
             }
-            // An event as the card writes it, whatever it says.
+            // An event in the card's format with any content.
             2 => {
                 let Some((bytes, tail)) = rest.split_first_chunk::<64>() else { break };
                 rest = tail;
@@ -165,7 +165,7 @@ fuzz_target!(|input: &[u8]| {
         }
         assert!(rig.sender.ops().count() <= 8);
     }
-    // Without answers every transfer ends: in its time to give up, and whatever waits behind it.
+    // Without answers every transfer ends: within its give-up time, plus that of the transfers before it.
     for _ in 0..20_000 {
         rig.transmit();
         rig.completions();

@@ -1,5 +1,5 @@
-//! Any bytes as a message of vfio-user, to a client and to a server; and a client whose server answers as the input says:
-//! rightly, with other bytes, with an error, with a question of its own, or by closing.
+//! Fuzzes vfio-user messages to a client and to a server, and a client whose server behaves as the input says: it answers correctly, with
+//! other bytes, with an error, with a request of its own, or it closes the connection.
 #![no_main]
 
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use fpga_vfio_user::wire::{
 use fpga_vfio_user::{VfioUserBackend, VfioUserOptions};
 use libfuzzer_sys::fuzz_target;
 
-/// Long enough for a busy machine: nothing here waits for it, as the server closes when the input ends.
+/// Timeout for a busy machine: normally no wait lasts that long, because the server closes when the input ends.
 const DEADLINE: Duration = Duration::from_secs(20);
 const BAR: u64 = 8192;
 
@@ -27,7 +27,7 @@ fn messages(bytes: &[u8]) {
             assert_eq!(Header::decode(&header.encode()), Ok(header));
             header.command
         }
-        // The rest may be a message all the same.
+        // The rest may still be a valid message.
         Err(_) => Command(u16::from_ne_bytes([header[2], header[3]])),
     };
     if let Ok(request) = Request::decode(command, body) {
@@ -42,7 +42,7 @@ fn messages(bytes: &[u8]) {
     }
 }
 
-/// The right answer to a request.
+/// Encodes the correct answer to a request.
 fn answer(id: u16, request: &Request<'_>, config: &mut [u8; 256], out: &mut Vec<u8>) {
     let reply = match request {
         Request::Version(_) => {
@@ -100,12 +100,12 @@ fn serve(connection: &Connection, mut input: &[u8]) {
         let length = usize::from(choice >> 3).min(input.len());
         let mut out = Vec::new();
         match (choice % 8, header.kind) {
-            // What needs no answer gets none.
+            // A request without reply gets no answer.
             (0..=2, Kind::Request { no_reply: true }) => continue,
             (0..=2, Kind::Request { .. }) => {
                 let request = Request::decode(header.command, &body).expect("a client says what it should");
                 answer(header.id, &request, &mut config, &mut out);
-                // The same message with some bytes of the body changed.
+                // The correct answer with some bytes of the body changed.
                 if choice % 8 == 2 {
                     let (with, rest) = input.split_at(length);
                     input = rest;
@@ -114,7 +114,7 @@ fn serve(connection: &Connection, mut input: &[u8]) {
                 }
             }
             (3, _) => encode_error(header.id, header.command, u32::from(choice >> 3), &mut out),
-            // A body of any bytes.
+            // A reply with any body.
             (4, _) => {
                 let (with, rest) = input.split_at(length);
                 input = rest;
@@ -123,7 +123,7 @@ fn serve(connection: &Connection, mut input: &[u8]) {
                 out.extend_from_slice(&header.encode());
                 out.extend_from_slice(with);
             }
-            // A question, and the right answer once the client has answered.
+            // A request to the client, and the correct answer after the client has replied.
             (5, Kind::Request { .. }) => {
                 let (with, rest) = input.split_at(length);
                 input = rest;
@@ -139,7 +139,7 @@ fn serve(connection: &Connection, mut input: &[u8]) {
                 let request = Request::decode(header.command, &body).expect("a client says what it should");
                 answer(header.id, &request, &mut config, &mut out);
             }
-            // Any bytes, and nothing after them: they may be the beginning of a message.
+            // Any bytes and then the end: they may be the start of a message.
             (6, _) => {
                 let _ = connection.send(input, &[], DEADLINE);
                 return;
@@ -160,13 +160,13 @@ fn client(input: &[u8]) {
             there.shut_down();
         });
         use_it(here);
-        // A scope ends with its threads' closures. What the threads themselves have is freed a moment later, and meanwhile the
-        // sanitizer takes it for a leak.
+        // A scope ends with its threads' closures. The threads' own memory is freed a moment later, and until then the sanitizer reports it
+        // as a leak.
         server.join().expect("a server without a panic");
     });
 }
 
-/// What a program does with a card, as far as its server lets it.
+/// Typical accesses of a program to a card, as far as its server permits them.
 fn use_it(connection: Connection) {
     let options = VfioUserOptions::default().deadline(DEADLINE);
     let Ok(transport) = VfioUserBackend::over(connection, Path::new("fuzz"), options) else { return };
@@ -175,7 +175,7 @@ fn use_it(connection: Connection) {
         let _ = bar.write64(BarOffset::new(8), 1);
         let _ = bar.read64(BarOffset::new(bar.size().saturating_sub(8) & !7));
     }
-    // Three messages, or, where the server has none, the line: that one is unmasked by a message.
+    // Three messages, or INTx if the server has none: INTx is unmasked by a message.
     if let Ok(interrupts) = transport.enable_interrupts(3).or_else(|_| transport.enable_interrupts(1)) {
         interrupts.iter().for_each(fpga_pci::Interrupt::rearm);
     }
@@ -184,7 +184,7 @@ fn use_it(connection: Connection) {
         let _ = transport.map_dma(iova, &memory, DmaAccess::Both);
         let _ = transport.unmap_dma(iova, 4096);
     }
-    // Memory of this process alone, which the server's questions reach.
+    // Memory of this process only, which the server's requests reach.
     if let Ok(memory) = SharedMemory::anonymous(4096, HugePages::No) {
         let _ = transport.map_dma(iova, &memory, DmaAccess::ReadByDevice);
     }

@@ -1,9 +1,9 @@
-//! Any messages of a client are answered, each by one answer that can be read or by none where none is wanted, and leave
-//! nothing mapped and no descriptor open.
+//! Fuzzes a server with any messages of a client: each gets one readable answer, or none where no answer is requested, and afterwards no
+//! memory is mapped and no descriptor is open.
 //!
-//! An input is a row of messages: command, flags (bit 0: no answer wanted), which descriptors come along (2 bits each), length of
-//! the body (2 bytes), body. It begins after the version is settled unless its first byte is odd. Instead of a message there can be
-//! bytes for the socket (flags bit 1): what the card finds there when it asks for memory that was mapped without a file.
+//! An input is a sequence of messages: command, flags (bit 0: no answer requested), kinds of attached descriptors (2 bits each), length of
+//! the body (2 bytes), body. It starts after the version exchange unless its first byte is odd. Instead of a message there can be bytes for
+//! the socket (flags bit 1): the card reads them when it accesses memory that was mapped without a file.
 #![no_main]
 
 use std::os::fd::OwnedFd;
@@ -44,7 +44,7 @@ fn descriptors(mut choice: u8) -> Vec<OwnedFd> {
     fds
 }
 
-/// One message and the answer to it. `false`: the end.
+/// Handles one message and checks its answer. Returns whether the session continues.
 fn exchange(session: &mut Session, command: Command, no_reply: bool, fds: Vec<OwnedFd>, body: &[u8]) -> bool {
     let size = u32::try_from(HEADER_LENGTH + body.len()).expect("at most 64 KiB");
     let header = Header { id: 0x1234, command, size, kind: Kind::Request { no_reply } };
@@ -71,7 +71,7 @@ fuzz_target!(|input: &[u8]| {
     let mut description = CardDescription::default();
     description.memory.size = 1 << 20;
     let network = SimNetwork::builder().card(description).build().expect("a small card");
-    // Nothing is waited for: what is not on the socket by then does not come.
+    // The session does not wait: data must be on the socket already.
     let (here, there) = Connection::pair().expect("a socket pair");
     let mut session =
         Session::with_client_memory(&network, 0, here, Duration::ZERO).expect("an event descriptor");
@@ -85,7 +85,7 @@ fuzz_target!(|input: &[u8]| {
         let length = usize::from(u16::from_le_bytes([*low, *high])).min(behind.len());
         let (body, behind) = behind.split_at(length);
         if flags & 2 != 0 {
-            // The other end closes with the session's first complaint.
+            // The other end closes at the session's first error.
             let _ = there.send(body, &[], Duration::ZERO);
         } else if !exchange(&mut session, Command((*command).into()), flags & 1 != 0, descriptors(*fds), body)
         {

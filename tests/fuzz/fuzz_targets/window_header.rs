@@ -1,4 +1,4 @@
-//! Any header block is answered; a good one yields only packets that a receiver accepts.
+//! Fuzzes header blocks: each is accepted or refused, and an accepted one gives only packets that a receiver accepts.
 #![no_main]
 
 use fpga_firmware::window::{MAX_HEADER_BLOCK, WindowHeader};

@@ -1,4 +1,4 @@
-//! Any bytes are answered; what parses is spelled in exactly one way.
+//! Fuzzes packets: each is parsed or refused, and a parsed packet has exactly one encoding.
 #![no_main]
 
 use fpga_firmware::wire::{MAX_PACKET_LENGTH, Packet, finish};
@@ -28,7 +28,7 @@ fn check(bytes: &[u8]) {
 
 fuzz_target!(|input: &[u8]| {
     check(input);
-    // The checksum stops nearly every mutation: try the same bytes with a right one.
+    // The checksum stops nearly every mutation: test the same bytes with a valid one too.
     let mut repaired = input.to_vec();
     if let Some(body) = repaired.len().checked_sub(4)
         && finish(&mut repaired, body).is_ok()

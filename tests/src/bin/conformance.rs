@@ -1,8 +1,8 @@
-//! `conformance`: the conformance suite, and load, on any card there is. For machines without a compiler it can be linked
-//! statically.
+//! `conformance`: runs the conformance suite, or load, on any card. For machines without a compiler it can be linked statically.
 //!
-//! One line per case on standard output, as text or (`--json`) as an object `{schema_version, door, name, status, seconds,
-//! message}` with status `pass`, `fail` or `skip`, and, where the case counts what transfers cost at the card's registers, `costs`. Exit status 0: nothing failed; 1: something did; 2: the command line cannot be.
+//! One line per case on standard output, as text or (`--json`) as an object `{schema_version, backend, name, status, seconds, message}`
+//! with status `pass`, `fail` or `skip`, and, where the case counts what transfers cost at the card's registers, `costs`. Exit status 0:
+//! nothing failed; 1: a case failed; 2: invalid command line.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
@@ -88,7 +88,7 @@ fn another(text: &str) -> Result<(&'static Build, Target), String> {
     Ok((build, card.parse().map_err(|error| format!("{card}: {error}"))?))
 }
 
-/// The rate that the driver has to reach, in loops.
+/// Minimum rate of the driver as a multiple of the register loop's rate.
 const MIN_RATE_RATIO: f64 = 10.0;
 
 /// One line of the report.
@@ -100,7 +100,7 @@ struct Line<'a> {
     status: &'static str,
     seconds: f64,
     message: &'a str,
-    /// What the case counted.
+    /// Costs that the case counted.
     #[serde(skip_serializing_if = "<[Cost]>::is_empty")]
     costs: &'a [Cost],
 }
@@ -115,14 +115,14 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            // Nobody is left to be told if this fails too.
+            // If this write fails too, the error cannot be reported.
             let _ = writeln!(io::stderr(), "conformance: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whether nothing failed.
+/// Runs the suite. Returns whether nothing failed.
 fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     if arguments.fault_page {
         write!(out, "{}", page::faults())?;
@@ -133,7 +133,7 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     };
     let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
     if cases.is_empty() {
-        // As for any other command line that cannot be.
+        // The same exit as for any other invalid command line.
         Arguments::command()
             .error(ErrorKind::InvalidValue, "no case has such a name; --list shows them")
             .exit();
@@ -180,7 +180,7 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     Ok(passed)
 }
 
-/// The door to cards that are there already.
+/// Backend of existing cards.
 fn there(arguments: &Arguments, card: &Target) -> ExternalCard {
     let outside = arguments.control.clone().map(FaultControl::Control);
     let outside = outside.or_else(|| arguments.fault_control.as_deref().map(FaultControl::command));
@@ -225,7 +225,7 @@ fn report(
             )?;
         }
     }
-    // Whoever reads along is to know how far it has come.
+    // A reader of the output sees the progress at once.
     out.flush()
 }
 
@@ -246,11 +246,11 @@ fn open_backend(card: Target) -> Arc<OpenBackend> {
     Arc::new(move || target::reach(&card).map_err(|error| error.to_string()))
 }
 
-/// The one thing that was asked for instead of the suite.
+/// Runs the mode that was requested instead of the suite.
 fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     let began = Instant::now();
     let transport = match arguments.card {
-        // By itself, as every other card works.
+        // Runs in its own thread, as every other card does.
         Target::Mock => {
             fpga_tests::conformance::TestBackend::fixture(&THREADED).and_then(|stand| stand.open_backend())
         }
@@ -259,7 +259,7 @@ fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     let (name, result) = if let Some(seconds) = arguments.hammer {
         let limit = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let begun = &mut || {
-            // For whoever is to kill it: from now on it is at work.
+            // Notifies the process that will kill this one that the load runs.
             let _ = writeln!(io::stderr(), "hammering");
         };
         let run =

@@ -1,4 +1,4 @@
-//! The doors of this process, one to a card that is served on a socket, and one to a card that is there already.
+//! Backends of this process, one for a card that is served on a socket, and one for an existing card.
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -19,20 +19,20 @@ use super::fault_control::FaultControl;
 use super::{Build, Capability, Fixture, TestBackend, UserLevel};
 use crate::cards;
 
-/// A simulated card in this process: a new one for every case.
+/// Backend with a simulated card in this process: a new card for every case.
 #[derive(Debug)]
 pub struct InProcess {
     name: &'static str,
     threaded: bool,
 }
 
-/// Works when it is told to, in virtual time: every run is the same.
+/// Backend whose card runs only when it is stepped, in virtual time: every run is the same.
 pub const INLINE: InProcess = InProcess { name: "inline", threaded: false };
 
-/// Works by itself on a thread, in real time, as hardware does.
+/// Backend whose card runs in its own thread, in real time, as hardware does.
 pub const THREADED: InProcess = InProcess { name: "threaded", threaded: true };
 
-/// What a card in this process is built from: two channels each way, and idle time that flies.
+/// Description of a card in this process: two channels in each direction, and virtual time that advances fast while the card is idle.
 fn description() -> CardDescription {
     cards::with_channels(2, 2)
 }
@@ -66,7 +66,7 @@ impl InProcess {
         let network = if self.threaded {
             network.threaded(ThreadOptions::default())
         } else {
-            // Time flies while there is nothing to do: waits of seconds are over in no time.
+            // Virtual time advances fast while the card is idle: waits of seconds end at once.
             network.time(Nanos::new(100), Nanos::from_micros(20))
         };
         Ok(Box::new(SimFixture(network.build().map_err(|error| error.to_string())?)))
@@ -85,10 +85,10 @@ impl Fixture for SimFixture {
     }
 }
 
-/// Why there are no huge pages at the door of a server.
+/// Reason why a vfio-user backend has no huge pages.
 const SHARED_MEMORY_REASON: &str = "memory that is passed on to another process is of normal pages";
 
-/// A simulated card behind a UNIX socket (vfio-user), served by a thread of this process: a new one for every case.
+/// Backend with a simulated card behind a UNIX socket (vfio-user), served by a thread of this process: a new card for every case.
 #[derive(Debug)]
 pub struct ServedCard;
 
@@ -137,7 +137,7 @@ struct ServedFixture {
     network: SimNetwork,
     socket: PathBuf,
     messages: MessageCount,
-    /// The server ends when this is closed.
+    /// The server ends when this descriptor is closed.
     end: Option<OwnedFd>,
     thread: Option<JoinHandle<Result<(), String>>>,
 }
@@ -163,28 +163,28 @@ impl Drop for ServedFixture {
     fn drop(&mut self) {
         self.end = None;
         if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            // Whoever reads of a failed case wants to know.
+            // The reader of a failed case needs this error.
             let _ = writeln!(std::io::stderr(), "the served card: {error}");
         }
     }
 }
 
-/// Opens the way to a card.
+/// Opens the backend of a card.
 type OpenBackend = dyn Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync;
 
-/// A card that is there already, the same for every case: behind a kernel, a socket, or in a slot.
+/// Backend with an existing card, the same for every case: behind a kernel, behind a socket, or in a slot.
 pub struct ExternalCard {
     name: String,
     reach: Arc<OpenBackend>,
     /// Cards of other builds, in the order in which [`FaultControl`] numbers them.
     others: Vec<(&'static Build, Arc<OpenBackend>)>,
-    /// Who can do something to the cards themselves.
+    /// Control that causes faults of the cards themselves.
     fault_control: Option<FaultControl>,
-    /// Bad accesses may be provoked: the machine takes a refused one for no reason to stop.
+    /// Accesses that the IOMMU refuses may be provoked: the machine does not stop at one.
     provoke: bool,
-    /// The card's memory is another process's, too.
+    /// Another process shares the memory of the card.
     passes_memory_on: bool,
-    /// The way there is a kernel's.
+    /// The card is reached through a kernel.
     via_kernel: bool,
 }
 
@@ -195,8 +195,8 @@ impl core::fmt::Debug for ExternalCard {
 }
 
 impl ExternalCard {
-    /// A door of this name to the card that `reach` opens the way to. `provoke`: accesses that the IOMMU refuses may be made;
-    /// there are machines that stop at one.
+    /// A backend with this name for the card that `reach` opens. `provoke`: accesses that the IOMMU refuses may be made; there are machines
+    /// that stop at one.
     #[must_use]
     pub fn new(name: String, provoke: bool, reach: Arc<OpenBackend>) -> Self {
         Self {
@@ -210,28 +210,28 @@ impl ExternalCard {
         }
     }
 
-    /// It leads to a server in another process, to which memory is passed on.
+    /// Marks the card as served by another process, which shares the memory.
     #[must_use]
     pub fn passing_memory_on(mut self) -> Self {
         self.passes_memory_on = true;
         self
     }
 
-    /// It leads through a kernel, which may reset the card between two owners.
+    /// Marks the card as reached through a kernel, which may reset it between two owners.
     #[must_use]
     pub fn via_kernel(mut self) -> Self {
         self.via_kernel = true;
         self
     }
 
-    /// There is a card of this build, too.
+    /// Adds a card of this build.
     #[must_use]
     pub fn with(mut self, build: &'static Build, reach: Arc<OpenBackend>) -> Self {
         self.others.push((build, reach));
         self
     }
 
-    /// Who can do something to the cards themselves.
+    /// Sets the control that causes faults of the cards themselves.
     #[must_use]
     pub fn outside(mut self, outside: Option<FaultControl>) -> Self {
         self.fault_control = outside;

@@ -1,29 +1,29 @@
-//! Builds of the simulated card that cases need beside the usual one. A door in this process makes them; where cards are there
-//! already, they are served from the same files.
+//! Builds of the simulated card that cases need besides the usual one. A backend of this process creates them; existing cards are served
+//! from the same files.
 
 use std::path::Path;
 
 use fpga_card::CardDescription;
 
-/// A build.
+/// Build of a simulated card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Build {
-    /// Its name: that of its file in `tests/cards`.
+    /// Name: that of the file in `tests/cards`.
     pub name: &'static str,
     text: &'static str,
 }
 
 impl Build {
-    /// What a simulated card of this build is made from.
+    /// Description of a simulated card of this build.
     ///
     /// # Panics
-    /// If the file is wrong.
+    /// If the file is invalid.
     #[must_use]
     pub fn description(&self) -> CardDescription {
         CardDescription::parse(Path::new(self.name), self.text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The one of this name.
+    /// Returns the build with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         BUILDS.iter().copied().find(|build| build.name == name)
@@ -36,32 +36,32 @@ macro_rules! build {
     };
 }
 
-/// Two stream loops, which an engine without data leaves when the flush timeout says so: what is dropped is given back.
+/// Two stream loopbacks. Without data the engine closes a descriptor after the write flush timeout; dropped buffers are returned.
 pub const LOOPS: Build = build!("loops");
-/// One loop; a descriptor without data is closed neither by the flush timeout nor by clearing Run.
+/// One loopback. A descriptor without data is closed neither by the write flush timeout nor by clearing Run.
 pub const GUIDE_LOOPBACK: Build = build!("loop-as-the-guide-has-it");
-/// Streams that come from a source of packets, without an end.
+/// Streams from an endless packet source.
 pub const SOURCE: Build = build!("source");
 /// Streams of 500 packets.
 pub const SOURCE_500: Build = build!("source-500");
-/// Streams of 500 packets, which come one after the other.
+/// Streams of 500 packets, one after the other.
 pub const SOURCE_500_SLOW: Build = build!("source-500-slow");
 /// A source that never ends its packet.
 pub const ENDLESS_PACKET: Build = build!("endless-packet");
 
-/// A copy engine that moves only what lies equally far into its beats of 64 bytes.
+/// A CDMA that requires source and destination to have the same offset in their 64-byte beats.
 pub const NO_REALIGNMENT: Build = build!("copies-without-realignment");
 
-/// Interrupts by the legacy line alone.
+/// Interrupts by INTx only.
 pub const LEGACY_LINE: Build = build!("legacy-line");
 
-/// One MSI message for everything.
+/// One MSI message for all interrupts.
 pub const ONE_MESSAGE: Build = build!("one-message");
 
 /// Fewer vectors than channels and user interrupts.
 pub const FEW_VECTORS: Build = build!("few-vectors");
 
-/// All of them.
+/// All builds.
 pub const BUILDS: &[&Build] = &[
     &LOOPS,
     &GUIDE_LOOPBACK,

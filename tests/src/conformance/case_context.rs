@@ -1,5 +1,5 @@
-//! What cases share: an opened card with a seam to look at and to tamper with, and lanes, one channel with one the other way to
-//! check it by.
+//! Shared code of the cases: an opened card on a fault-injecting backend, and channel pairs (a channel under test and one of the other
+//! direction that checks it).
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -18,14 +18,14 @@ use crate::fault_injecting::FaultInjectingBackend;
 use crate::rig::{Channel, SETUPS, TestSetup};
 use crate::{TIMEOUT, bytes};
 
-/// Card memory that cases use where its size is known.
+/// Bytes of card memory that cases use where its size is known.
 const SCRATCH: u64 = 32 << 20;
-/// Where it is not: the block memory of the vendor's example design has so much.
+/// Bytes of card memory that cases use where its size is unknown: the block memory of the vendor's example design.
 const SCRATCH_UNKNOWN: u64 = 4096;
-/// What is below stays as it is: programs mostly fill memory from the start.
+/// Start of the memory that cases use. The memory below stays as it is: programs mostly fill memory from the start.
 const SCRATCH_START: u64 = 1 << 20;
 
-/// Waits patiently: a machine may be busy.
+/// Wait options with a long timeout: a machine may be busy.
 #[must_use]
 pub fn long_wait() -> WaitOptions {
     WaitOptions::default().timeout(TIMEOUT)
@@ -44,16 +44,16 @@ impl core::fmt::Debug for CaseContext<'_> {
     }
 }
 
-/// A card that was opened.
+/// An opened card.
 #[derive(Debug)]
 pub struct Opened {
     /// The card.
     pub card: Card,
-    /// What it was opened through.
+    /// Fault-injecting backend of the card.
     pub seam: Arc<FaultInjectingBackend>,
     /// Card memory that may be used.
     pub scratch: CardRange,
-    /// Where messages to the card are counted, if it is reached by messages.
+    /// Counter of messages to the card, if it is reached by messages.
     pub messages: Option<MessageCount>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> CaseContext<'a> {
         Self { backend: door, fixture: stand, costs: RefCell::new(Vec::new()) }
     }
 
-    /// Has what this work cost shown beside the case's outcome.
+    /// Reports the cost of this work beside the case's outcome.
     pub fn show(&self, cost: Cost) {
         self.costs.borrow_mut().push(cost);
     }
@@ -71,7 +71,7 @@ impl<'a> CaseContext<'a> {
         core::mem::take(self.costs.get_mut())
     }
 
-    /// The door.
+    /// The backend.
     #[must_use]
     pub const fn backend(&self) -> &dyn TestBackend {
         self.backend
@@ -83,7 +83,7 @@ impl<'a> CaseContext<'a> {
         self.fixture.card()
     }
 
-    /// Whether the card works by itself, in real time.
+    /// Whether the card runs in its own thread, in real time.
     #[must_use]
     pub fn real_time(&self) -> bool {
         self.backend.missing_reason(Capability::Repeatable).is_some()
@@ -92,7 +92,7 @@ impl<'a> CaseContext<'a> {
     /// Runs `case` on a card of another build.
     ///
     /// # Errors
-    /// The case's, or the skip where the door has no such card.
+    /// The case's, or the skip where the backend has no such card.
     pub fn on(&self, build: &Build, case: impl FnOnce(&CaseContext<'_>) -> Verdict) -> Verdict {
         let stand = self.backend.fixture_of(build).map_err(Skip)?;
         let mut bench = CaseContext::new(self.backend, &*stand);
@@ -101,37 +101,37 @@ impl<'a> CaseContext<'a> {
         verdict
     }
 
-    /// From now on these faults befall the card, and no others.
+    /// Sets these faults of the card and no others from now on.
     pub fn set_faults(&self, list: impl IntoIterator<Item = FaultEntry>) {
         let set = self.fixture.set_faults(&faults::plan(list));
         set.unwrap_or_else(|why| panic!("the door can set faults: {why}"));
     }
 
-    /// How often the faults that were set have struck.
+    /// Number of times that the set faults have occurred.
     #[must_use]
     pub fn strikes(&self) -> u64 {
         self.fixture.strikes().unwrap_or_else(|why| panic!("the door can set faults: {why}"))
     }
 
-    /// Puts a card that was pulled out back.
+    /// Puts a removed card back.
     pub fn replug(&self) {
         self.fixture.replug().unwrap_or_else(|why| panic!("the card is not put back: {why}"));
     }
 
-    /// What the card's user logic does with a line.
+    /// Sets what the card's user logic does with a user interrupt line.
     pub fn user_line(&self, line: u8, level: UserLevel) {
         self.fixture.user_line(line, level).unwrap_or_else(|why| panic!("user interrupt {line}: {why}"));
     }
 
-    /// The bus reports an error.
+    /// Makes the bus report an error.
     ///
     /// # Errors
-    /// The skip, where nobody can make it do so.
+    /// The skip, where the backend cannot cause one.
     pub fn bus_error(&self) -> Result<(), Skip> {
         self.fixture.bus_error().map_err(Skip)
     }
 
-    /// The way to the card, opened anew.
+    /// Opens the backend of the card anew.
     #[must_use]
     pub fn open_backend(&self) -> Arc<FaultInjectingBackend> {
         let transport =
@@ -139,10 +139,10 @@ impl<'a> CaseContext<'a> {
         FaultInjectingBackend::wrap(transport, self.fixture.card())
     }
 
-    /// Resets the card by the ladder, by the mildest reset that the door has.
+    /// Resets the card with the recovery steps, by the mildest reset that the backend has.
     pub fn reset(&self) {
         let transport = self.open_backend() as Arc<dyn Backend>;
-        // The engines were given their time by whoever has found that they do not stop.
+        // A short limit is enough: the caller has already found that the engines do not stop.
         let options = RecoveryOptions::default()
             .at_least(RecoveryLevel::Function)
             .with_max_level(RecoveryLevel::Bus)
@@ -166,7 +166,7 @@ impl<'a> CaseContext<'a> {
 }
 
 impl Opened {
-    /// Opens the card behind `seam`.
+    /// Opens the card through `seam`.
     #[must_use]
     pub fn on(seam: Arc<FaultInjectingBackend>, options: OpenOptions) -> Self {
         let card = Card::open_with(Arc::<FaultInjectingBackend>::clone(&seam) as Arc<dyn Backend>, options)
@@ -188,7 +188,7 @@ impl Opened {
         CardAddr::new(self.scratch.start.get() + offset)
     }
 
-    /// Skips the case if so many bytes of card memory are not known to be there.
+    /// Skips the case unless the card is known to have `bytes` bytes of usable memory.
     ///
     /// # Errors
     /// The skip.
@@ -214,14 +214,14 @@ impl Opened {
         }
     }
 
-    /// Every way that this card has, by its first channels.
+    /// Every direction and run mode that this card has on its first channels.
     #[must_use]
     pub fn ways(&self) -> Vec<TestSetup> {
         let has = |direction| self.card.info().xdma.count(direction) > 0;
         SETUPS.into_iter().filter(|way| has(way.direction)).collect()
     }
 
-    /// Takes a lane with default options.
+    /// Takes a channel pair with default options.
     ///
     /// # Errors
     /// As [`lane_with`](Self::lane_with).
@@ -229,10 +229,10 @@ impl Opened {
         self.lane_with(way, way.options())
     }
 
-    /// Takes channel 0 of `way`, and the one of the other direction.
+    /// Takes channel 0 of `way`, and channel 0 of the other direction.
     ///
     /// # Errors
-    /// The skip, where the card has no channel to check by or does not take the run mode.
+    /// The skip, where the card has no channel to check by or does not support the run mode.
     pub fn lane_with(&self, way: TestSetup, options: ChannelOptions) -> Result<ChannelPair, Skip> {
         let channel = match way.take(&self.card, 0, options) {
             Ok(channel) => channel,
@@ -259,12 +259,12 @@ impl Opened {
         }
     }
 
-    /// Everything is given back but what `areas` channels hold for themselves, and `quarantined` pieces are put away.
+    /// Asserts that `areas` allocations are in use (those that channels keep for themselves) and `quarantined` are in quarantine.
     pub fn assert_pool(&self, areas: usize, quarantined: usize) {
         crate::cards::assert_pool(&self.card, areas, quarantined);
     }
 
-    /// Closes the card. Nothing is mapped afterwards, and the card has no right to do DMA.
+    /// Closes the card. Nothing may be mapped afterwards, and bus mastering must be off.
     pub fn close(self) {
         let Self { card, seam, .. } = self;
         drop(card);
@@ -278,12 +278,12 @@ impl Opened {
 const COMMAND: u16 = 4;
 const BUS_MASTER: u16 = 1 << 2;
 
-/// A channel to test, and one the other way to check it by.
+/// A channel under test, and one of the other direction to check it by.
 #[derive(Debug)]
 pub struct ChannelPair {
     /// Direction and run mode.
     pub way: TestSetup,
-    /// Under test.
+    /// Channel under test.
     pub channel: Channel,
     other: Channel,
     card: Card,
@@ -318,7 +318,7 @@ impl ChannelPair {
         }
     }
 
-    /// A buffer for a transfer of `data` to or from `at`, which is where the data lies if it comes from the card.
+    /// A buffer for a transfer of `data` to or from `at`. For a card-to-host transfer the data is written to `at`.
     #[must_use]
     pub fn buffer(&mut self, at: CardAddr, data: &[u8]) -> DmaBuffer {
         if self.way.to_card() {
@@ -330,13 +330,13 @@ impl ChannelPair {
         buffer
     }
 
-    /// Whether `data` has gone its way between `buffer` and `at`.
+    /// Whether `data` is at the destination of a transfer between `buffer` and `at`.
     #[must_use]
     pub fn moved(&mut self, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
         if self.way.to_card() { self.read(at, data.len()) == data } else { buffer.to_vec() == data }
     }
 
-    /// Puts `data` where a transfer between attached memory and `at` takes it from.
+    /// Puts `data` at the source of a transfer between registered memory and `at`.
     pub fn put(&mut self, memory: MemoryHandle, offset: usize, at: CardAddr, data: &[u8]) {
         let host = if self.way.to_card() { data } else { &vec![0xEE; data.len()] };
         self.channel.memory(memory).expect("attached").write(offset, host).expect("inside the memory");
@@ -345,7 +345,7 @@ impl ChannelPair {
         }
     }
 
-    /// Whether `data` has gone its way between attached memory and `at`.
+    /// Whether `data` is at the destination of a transfer between registered memory and `at`.
     #[must_use]
     pub fn arrived(&mut self, memory: MemoryHandle, offset: usize, at: CardAddr, data: &[u8]) -> bool {
         if self.way.to_card() {
@@ -356,13 +356,13 @@ impl ChannelPair {
         found == data
     }
 
-    /// The channel under test alone.
+    /// Returns the channel under test and drops the other one.
     #[must_use]
     pub fn into_channel(self) -> Channel {
         self.channel
     }
 
-    /// One transfer that has to arrive, waited for as `options` say.
+    /// Runs one transfer that has to arrive, with the given wait options.
     pub fn check(&mut self, seed: u64, length: usize, offset: u64, options: WaitOptions) {
         let (data, at) = (bytes(seed, length), self.at(offset));
         let buffer = self.buffer(at, &data);
@@ -376,7 +376,7 @@ impl ChannelPair {
         }
     }
 
-    /// The channel works.
+    /// Asserts that the channel works.
     pub fn assert_works(&mut self, seed: u64) {
         self.check(seed, 3001, 0x101, long_wait());
     }

@@ -1,4 +1,4 @@
-//! What is done to a card from outside the machine that uses it: no bus of a real card has a register for it.
+//! Control of a card's faults from outside the machine that uses it: the bus of a real card has no register for them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,19 +8,19 @@ use fpgactl::control::{self, Answer, Request};
 
 use super::UserLevel;
 
-/// Whoever can reach a served card behind the back of those who use it.
+/// Access to a served card that does not go through the driver under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultControl {
     /// The control socket of `fpgactl card serve`.
     Control(PathBuf),
-    /// A command, for a machine that has no such socket. It is given the number of the card (0: the one that the suite runs on) and
+    /// A command, for a machine that has no such socket. Its arguments are the number of the card (0: the one that the suite runs on) and
     /// `control REQUEST`, whose answer it prints, or `bus-error`.
     Command(Vec<String>),
 }
 
 impl FaultControl {
-    /// A command and its first words.
+    /// Builds the command variant from a command and its first words.
     #[must_use]
     pub fn command(line: &str) -> Self {
         Self::Command(line.split_whitespace().map(str::to_owned).collect())
@@ -71,7 +71,7 @@ impl FaultControl {
     }
 }
 
-/// What the command prints.
+/// Runs the command and returns its output.
 fn run(words: &[String], card: usize, more: &[&str]) -> Result<String, String> {
     let (program, first) = words.split_first().ok_or("an empty command")?;
     let ran = Command::new(program).args(first).arg(card.to_string()).args(more).output();
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn fault_control_command_gets_card_and_request() {
-        // Says what it was given, in place of an error; of the request nothing.
+        // Prints its arguments in place of an error, and nothing of the request.
         let echo = FaultControl::command("printf {\"error\":\"card_%s_%s%.0s\"}");
         assert_eq!(echo.replug(3), Err("card_3_control".to_owned()));
         let progress = r#"{"opportunities":9,"strikes":2}"#;

@@ -1,8 +1,8 @@
-//! What goes wrong, and what a user sees of it: one row a fault. Cases run the rows, and `docs/faults.md` is printed from them, so
-//! that what is promised is what is tested.
+//! Table of faults and of what a user sees of them: one row per fault. Cases run the rows, and `docs/faults.md` is printed from them, so
+//! that the documented behaviour is the tested behaviour.
 //!
-//! A row is either a scene of its own, three transfers under a [`FaultMethod`], or it is shown by a case that does more than that.
-//! Either way the words come from [`ExpectedError`], [`MemoryOutcome`] and [`AfterFault`], and the case holds the driver to them.
+//! A row is either a scenario, three transfers under a [`FaultMethod`], or a case that does more shows it. In both cases the text comes
+//! from [`ExpectedError`], [`MemoryOutcome`] and [`AfterFault`], and the case checks the driver against them.
 
 mod table;
 
@@ -18,21 +18,21 @@ use crate::fault_injecting::InterruptFault;
 
 pub use table::TABLE;
 
-/// How a fault is made.
+/// Method that causes a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultMethod {
-    /// Interrupts do not arrive as they should.
+    /// Interrupts are lost, late or spurious.
     Interrupts(InterruptFault),
     /// The engine stops at its first descriptor with this bit in its status register.
     Status(StatusBit),
     /// The card reports this completed count, in the register and in the write-back.
     Count(u32),
-    /// The card reports a completed count that is so much too high, everywhere.
+    /// The card reports a completed count that is too high by this number, in every place.
     CountOff(i32),
     /// The write-back does not arrive.
     WritebackLost,
-    /// So many bytes of the write-back arrive.
+    /// Only this number of bytes of the write-back arrive.
     WritebackTorn(u8),
     /// The host refuses a descriptor fetch.
     FetchRefused,
@@ -40,13 +40,13 @@ pub enum FaultMethod {
     DataRefused,
     /// Registers read as all ones from the next access on.
     AllOnes,
-    /// The card is pulled out before the next access.
+    /// The card is removed before the next access.
     Removed,
-    /// The card is reset before the next access, and nobody tells the driver.
+    /// The card is reset before the next access, without notice to the driver.
     ExternalReset,
-    /// The card is pulled out as its second descriptor ends.
+    /// The card is removed as its second descriptor ends.
     RemovedAtDescriptor,
-    /// The card is reset as its second descriptor ends, and nobody tells the driver.
+    /// The card is reset as its second descriptor ends, without notice to the driver.
     ResetAtDescriptor,
     /// An AXI slave that never answers.
     Stalled,
@@ -56,13 +56,13 @@ pub enum FaultMethod {
     DecodeError,
 }
 
-/// What the driver says.
+/// Error that the driver reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExpectedError {
-    /// Error bits.
+    /// Error bits in the status register.
     Status,
-    /// A count that cannot be.
+    /// An impossible completed count.
     Count,
     /// The engine stopped without an error bit.
     Silent,
@@ -74,30 +74,30 @@ pub enum ExpectedError {
     Gone,
     /// The card was reset.
     Stale,
-    /// The copy engine stopped with an error.
+    /// The copy engine (CDMA) stopped with an error.
     Cdma,
-    /// The same in a ring of copies.
+    /// The copy engine stopped with an error in a CDMA ring.
     CdmaRing,
     /// The copy engine does not stop.
     CdmaStuck,
-    /// Descriptors did not get to the copy engine.
+    /// Descriptors did not reach the copy engine.
     Upload,
-    /// It was aborted.
+    /// The transfer was aborted.
     Aborted,
-    /// A packet that is longer than what waits for it.
+    /// A packet that is longer than the buffers that wait for it.
     TooLong,
-    /// Metadata of a stream's packet that cannot be true.
+    /// Impossible metadata of a stream packet.
     Metadata,
-    /// Nothing: two packets of a stream arrive as one.
+    /// No error: two packets of a stream arrive as one.
     Joined,
-    /// The system's word of an error on the bus.
+    /// The system reports an error on the bus.
     BusError,
-    /// Nothing: who polls sees success. The self-test finds it.
+    /// No error: a caller that polls sees success. The self-test finds the fault.
     Validate,
 }
 
 impl ExpectedError {
-    /// What an error of a channel says.
+    /// Classifies an error of a channel.
     #[must_use]
     pub const fn of(error: &ChannelError) -> Option<Self> {
         use fpga_driver::pci::MmioError;
@@ -112,7 +112,7 @@ impl ExpectedError {
         }
     }
 
-    /// What the failure of a transfer says; `None`: it failed because of another.
+    /// Classifies the cause of a failed transfer. `None`: it failed because another transfer failed.
     #[must_use]
     pub const fn of_cause(cause: &FaultCause) -> Option<Self> {
         match cause {
@@ -124,7 +124,7 @@ impl ExpectedError {
         }
     }
 
-    /// What an error of the copy engine says.
+    /// Classifies an error of the copy engine.
     #[must_use]
     pub const fn of_cdma(error: &CdmaError) -> Option<Self> {
         match error {
@@ -136,7 +136,7 @@ impl ExpectedError {
         }
     }
 
-    /// What the failure of a copy in a ring says; `None`: it failed because of another, or was given up with it.
+    /// Classifies the cause of a failed copy in a ring. `None`: it failed because of another copy, or was aborted with it.
     #[must_use]
     pub const fn of_cdma_cause(cause: &CdmaFaultCause) -> Option<Self> {
         match cause {
@@ -173,14 +173,14 @@ impl fmt::Display for ExpectedError {
     }
 }
 
-/// What becomes of the memory of transfers in flight.
+/// State of the memory of transfers in flight after the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryOutcome {
-    /// All of it comes back.
+    /// All of it is returned.
     Returned,
-    /// What was posted comes back too, but the engine may still write to its destinations in the card.
+    /// Posted memory is returned too, but the engine may still write to its destinations in the card.
     Unstopped,
-    /// What the card may still reach is kept for good and counted; what was never posted comes back.
+    /// Memory that the card may still reach stays in quarantine and is counted; memory that was never posted is returned.
     Quarantined,
 }
 
@@ -194,14 +194,14 @@ impl fmt::Display for MemoryOutcome {
     }
 }
 
-/// What works afterwards.
+/// Object that works after the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterFault {
-    /// The channel, as before.
+    /// The channel, without further action.
     Channel,
-    /// The card, opened again.
+    /// The card, after it is opened again.
     Reopen,
-    /// The card, reset and opened again.
+    /// The card, after a reset and after it is opened again.
     Reset,
 }
 
@@ -215,14 +215,14 @@ impl fmt::Display for AfterFault {
     }
 }
 
-/// Where a row applies.
+/// Objects to which a row applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppliesTo {
     /// Channels of this direction (`None`: both) and run mode (`None`: both).
     Channels(Option<Direction>, Option<RunMode>),
     /// The copy engine inside the card, one copy at a time.
     Cdma,
-    /// The copy engine inside the card, with many copies in flight.
+    /// The copy engine inside the card, with several copies in flight.
     CdmaRing,
     /// C2H channels of a card whose channels are streams.
     Stream,
@@ -233,29 +233,29 @@ pub enum AppliesTo {
 /// One fault.
 #[derive(Debug, Clone, Copy)]
 pub struct FaultRow {
-    /// Short name; its case is `fault.` and this.
+    /// Short name; the case is named `fault.` and this name.
     pub name: &'static str,
-    /// Its case's name.
+    /// Name of the case.
     pub case: &'static str,
-    /// What happens, for people.
+    /// Description of the fault for readers.
     pub what: &'static str,
-    /// How it is made; `None`: by the case named in [`case`](Self::case), which does more than a scene.
+    /// Method that causes the fault; `None`: the case named in [`case`](Self::case) causes it and does more than a scenario.
     pub fault: Option<FaultMethod>,
-    /// Where.
+    /// Objects to which the row applies.
     pub on: AppliesTo,
-    /// The scene waits by interrupt.
+    /// The scenario waits by interrupt.
     pub by_interrupt: bool,
-    /// What the driver says, in this order. Nothing: the work is done.
+    /// Errors that the driver reports, in this order. Empty: the work is done.
     pub said: &'static [ExpectedError],
-    /// What becomes of memory.
+    /// State of memory in flight.
     pub memory: MemoryOutcome,
-    /// What works afterwards.
+    /// Object that works afterwards.
     pub after: AfterFault,
-    /// What it takes of a door.
+    /// Capabilities that the backend needs.
     pub needs: &'static [Capability],
 }
 
-/// A plan of these faults.
+/// Fault plan of these entries.
 #[must_use]
 pub fn plan(list: impl IntoIterator<Item = FaultEntry>) -> FaultsDescription {
     let mut plan = FaultsDescription::default();
@@ -264,10 +264,10 @@ pub fn plan(list: impl IntoIterator<Item = FaultEntry>) -> FaultsDescription {
     plan
 }
 
-/// The row of this name.
+/// Returns the row with this name.
 ///
 /// # Panics
-/// If there is none: a mistake of the case that asks.
+/// If there is none: an error of the calling case.
 #[must_use]
 pub fn row(name: &str) -> &'static FaultRow {
     TABLE.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no fault of the name {name}"))

@@ -1,5 +1,5 @@
-//! Load: mixed transfers for ever (to be killed from outside), the first look after that, and the rate of small transfers against
-//! a loop that talks to registers.
+//! Load: mixed transfers without end (to be killed from outside), the check after that, and the rate of small transfers against a loop that
+//! uses registers only.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use crate::bytes;
 use crate::fault_injecting::FaultInjectingBackend;
 use crate::rig::{Channel, TestSetup};
 
-/// What goes wrong here is told to people.
+/// Error whose text is for people.
 type Failed = Box<dyn Error>;
 
 fn opened(transport: Arc<dyn Backend>) -> Opened {
     Opened::on(FaultInjectingBackend::wrap(transport, None), OpenOptions::default())
 }
 
-/// Mixed transfers on every channel of the card, and copies inside it, until `stop` says so: buffers, parts, lists, waits of every
-/// kind, cancels, aborts, channels that are dropped in the middle and taken again. `begun` is called as soon as something is in
-/// flight. Returns how many transfers ended well.
+/// Runs mixed transfers on every channel of the card, and copies inside it, until `stop` returns true: buffers, parts of registered memory,
+/// lists, waits of every kind, cancels, aborts, channels that are dropped in the middle and taken again. Calls `begun` as soon as something
+/// is in flight. Returns the number of transfers that succeeded.
 ///
 /// # Errors
-/// Anything that should not happen to a card that is well.
+/// Anything that should not happen to a healthy card.
 pub fn stress(
     transport: Arc<dyn Backend>,
     seed: u64,
@@ -63,7 +63,7 @@ pub fn stress(
         }
         rounds += 1;
         if rounds.is_multiple_of(64) {
-            // Dropped with work in flight, and taken again, perhaps in the other run mode.
+            // The channel is dropped with work in flight, and taken again, perhaps in the other run mode.
             let name = names.get(at).copied().ok_or("a channel")?;
             drop(lanes.swap_remove(at));
             let credits = dice.next_u64().is_multiple_of(2);
@@ -81,7 +81,7 @@ pub fn stress(
     Ok(done)
 }
 
-/// One channel under the hammer.
+/// One channel under load.
 struct LoadedChannel {
     channel: Channel,
     memory: MemoryHandle,
@@ -89,7 +89,7 @@ struct LoadedChannel {
     room: u64,
 }
 
-/// Bytes attached.
+/// Bytes of registered memory.
 const ATTACHED: usize = 64 << 10;
 
 impl LoadedChannel {
@@ -107,7 +107,7 @@ impl LoadedChannel {
         Ok(Self { channel, memory, start: opened.at(offset).get(), room })
     }
 
-    /// Some transfers, and some way to wait for them, or not.
+    /// Submits some transfers and waits for them in a random way, or not at all.
     fn round(&mut self, card: &Card, dice: &mut Pcg64, interrupts: bool) -> Result<u64, Failed> {
         let mut below = |end: u64| dice.next_u64() % end.max(1);
         let most = self.room.min(ATTACHED as u64);
@@ -141,7 +141,7 @@ impl LoadedChannel {
         match (below(8), last) {
             (0, _) => drop(self.channel.abort()?),
             (1, Some(last)) => drop(self.channel.cancel(last)?),
-            // Left in flight.
+            // The transfers stay in flight.
             (2, _) => {}
             (_, Some(last)) => self.channel.wait_ended(last, wait)?,
             (_, None) => {}
@@ -158,10 +158,10 @@ impl LoadedChannel {
     }
 }
 
-/// What the first start after a kill does: open the card, and move checked data through every channel and the copy engine.
+/// Checks a card as the first start after a kill does: opens it, and moves checked data through every channel and the copy engine.
 ///
 /// # Errors
-/// Whatever is not as it should be.
+/// Anything that is not as expected.
 pub fn check_after_kill(transport: Arc<dyn Backend>) -> Result<String, Failed> {
     let began = Instant::now();
     let opened = opened(transport);
@@ -207,27 +207,27 @@ const DEPTH: usize = 64;
 /// Two rates of one run on one card, in transfers of 4 KiB to the card per second.
 #[derive(Debug, Clone, Copy)]
 pub struct Rates {
-    /// Through the driver, 64 in flight.
+    /// Rate of the driver, with 64 transfers in flight.
     pub driver: f64,
-    /// By a loop that makes five register reads and seven writes per transfer.
+    /// Rate of a loop that makes five register reads and seven writes per transfer.
     pub registers: f64,
 }
 
 impl Rates {
-    /// How many times the loop's rate the driver's is.
+    /// The driver's rate as a multiple of the loop's rate.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.driver / self.registers
     }
 }
 
-/// Measures both, each for `span`.
+/// Measures both rates, each for `span`.
 ///
 /// # Errors
-/// Whatever fails meanwhile.
+/// Any failure of the measurement.
 pub fn rates(transport: Arc<dyn Backend>, span: Duration) -> Result<Rates, Failed> {
     let opened = opened(transport);
-    // Whatever runs cold runs twice: a little of each first.
+    // Both run for a short time first, because the first run is slow.
     let warm = span / 10;
     driver_rate(&opened, warm)?;
     register_rate(&opened, warm)?;
@@ -271,7 +271,7 @@ fn driver_rate(opened: &Opened, span: Duration) -> Result<f64, Failed> {
     }
 }
 
-/// Drives a channel as a driver does that asks the card for everything: status, counts and interrupt masks by register.
+/// Drives a channel with status, counts and interrupt masks read from registers, and measures the rate.
 fn register_rate(opened: &Opened, span: Duration) -> Result<f64, Failed> {
     const WRITEBACK: usize = 128;
     let bar = opened.card.dma_bar();

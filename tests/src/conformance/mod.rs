@@ -1,20 +1,20 @@
-//! One suite for every way to a card: the same cases by name, the same expectations, whatever stands between driver and card.
+//! One suite for every backend: the same cases by name and the same expectations on every path between driver and card.
 //!
-//! | Part | What |
+//! | Part | Contents |
 //! |---|---|
-//! | [`Case`], [`cases()`] | what is expected, written against the driver's public interface |
-//! | [`TestBackend`], [`Fixture`] | a way to a card; one card behind it, for one case |
-//! | [`Capability`] | what a case needs of a door that not every door has |
-//! | [`backends`] | the doors of this process, and cards that are there already |
+//! | [`Case`], [`cases()`] | expectations, written against the driver's public interface |
+//! | [`TestBackend`], [`Fixture`] | a backend; one card on it, for one case |
+//! | [`Capability`] | abilities that a case needs and that not every backend has |
+//! | [`backends`] | the backends of this process, and existing cards |
 //! | [`builds`] | cards of other builds than the usual one |
-//! | [`fault_control`] | what is done to a card from outside the machine that uses it |
-//! | [`CaseContext`] | what cases share |
-//! | [`faults`] | what goes wrong, what the driver says, what comes back, what works afterwards: a table |
+//! | [`fault_control`] | control of a card's faults from outside the machine that uses it |
+//! | [`CaseContext`] | shared code of the cases |
+//! | [`faults`] | table: the fault, the driver's error, the memory, what works afterwards |
 //! | [`page`] | that table as `docs/faults.md` |
-//! | [`load`] | mixed transfers for ever, a first look after a kill, rates |
+//! | [`load`] | mixed transfers without end, a check after a kill, rates |
 //!
-//! A case looks at card memory through the driver alone, so that it can be run where nothing else reaches the card. What a door
-//! cannot do it says in words; a case that finds out while it runs says so by [`Skip`].
+//! A case accesses card memory only through the driver, so that it can be run where the card cannot be reached in any other way. A backend
+//! gives the reason for a missing capability in words; a case that detects it while it runs reports it with [`Skip`].
 
 pub mod backends;
 pub mod builds;
@@ -38,19 +38,19 @@ pub use builds::Build;
 pub use case_context::CaseContext;
 pub use cases::cases;
 
-/// What a case needs of a door beyond a card that can be opened.
+/// Ability of a backend that a case needs beyond a card that can be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capability {
     /// The card's own faults can be set while it runs.
     CardFaults,
-    /// What the logic behind the card's streams does can be decided while it runs.
+    /// The behaviour of the logic behind the card's streams can be set while it runs.
     CardLogic,
     /// Lines of the card's user logic (`usr_irq_req`) can be raised and lowered.
     UserLines,
     /// Accesses that the IOMMU has to refuse may be provoked.
     DmaRefusal,
-    /// The card can be made to leave and to come back.
+    /// The card can be removed and put back.
     Removal,
     /// A reset of the bus.
     BusReset,
@@ -60,54 +60,54 @@ pub enum Capability {
     HugePages,
 }
 
-/// A way to a card.
+/// Way for the suite to reach a card.
 pub trait TestBackend: Send + Sync {
-    /// Its name in reports.
+    /// Name in reports.
     fn name(&self) -> &str;
 
-    /// Why it has not this ability; `None`: it has.
+    /// Returns the reason why the backend lacks this capability; `None`: it has it.
     fn missing_reason(&self, ability: Capability) -> Option<&'static str>;
 
-    /// A card for one case.
+    /// Provides a card for one case.
     ///
     /// # Errors
-    /// Why there is none, for people.
+    /// Why there is none, as text for people.
     fn fixture(&self) -> Result<Box<dyn Fixture>, String>;
 
-    /// A card of another build, for a case that is about one.
+    /// Provides a card of another build, for a case that needs that build.
     ///
     /// # Errors
-    /// Why there is none, for people.
+    /// Why there is none, as text for people.
     fn fixture_of(&self, build: &Build) -> Result<Box<dyn Fixture>, String>;
 
-    /// Whether somebody (a kernel) may reset the card between its owner and the next one.
+    /// Whether a kernel may reset the card between two owners.
     fn resets_between_owners(&self) -> bool {
         false
     }
 }
 
-/// One card behind a door. It is left as it was found: the next case may get the same one.
+/// One card on a backend. A case leaves it as it found it: the next case may get the same card.
 pub trait Fixture {
-    /// The way to the card, opened anew: nothing else of this process may hold it at that moment.
+    /// Opens the backend of the card anew. Nothing else in this process may hold the card at that moment.
     ///
     /// # Errors
-    /// Why not, for people.
+    /// Why it cannot be opened, as text for people.
     fn open_backend(&self) -> Result<Arc<dyn Backend>, String>;
 
-    /// The simulated card itself, where it lives in this process: its network and its number there.
+    /// The simulated card itself, where it is in this process: its network and its number there.
     fn card(&self) -> Option<(SimNetwork, usize)> {
         None
     }
 
-    /// Where messages to the card are counted at their other end.
+    /// Counter of messages to the card at their other end.
     fn messages(&self) -> Option<MessageCount> {
         None
     }
 
-    /// From now on this goes wrong with the card, and nothing else; what has gone wrong stays so.
+    /// Sets the card's faults from now on, and no others. Earlier effects of faults stay.
     ///
     /// # Errors
-    /// Why it cannot be made to, for people.
+    /// Why they cannot be set, as text for people.
     fn set_faults(&self, faults: &FaultsDescription) -> Result<(), String> {
         let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let plan = faults.plan().map_err(|(index, problem)| format!("fault {index}: {problem}"))?;
@@ -116,10 +116,10 @@ pub trait Fixture {
             .ok_or_else(|| NO_CARD_ACCESS_REASON.to_owned())
     }
 
-    /// How often the faults that were set have struck, all together.
+    /// Number of times that the set faults have occurred, in total.
     ///
     /// # Errors
-    /// Why that is not known, for people.
+    /// Why the number is unknown, as text for people.
     fn strikes(&self) -> Result<u64, String> {
         let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let strikes =
@@ -127,19 +127,19 @@ pub trait Fixture {
         strikes.ok_or_else(|| NO_CARD_ACCESS_REASON.to_owned())
     }
 
-    /// Puts a card that was pulled out back, in its power-on state.
+    /// Puts a removed card back, in its power-on state.
     ///
     /// # Errors
-    /// Why it cannot be done, for people.
+    /// Why it cannot be done, as text for people.
     fn replug(&self) -> Result<(), String> {
         let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         if network.replug(number) { Ok(()) } else { Err(NO_CARD_ACCESS_REASON.to_owned()) }
     }
 
-    /// What the card's user logic does with a line of `usr_irq_req`.
+    /// Sets what the card's user logic does with a line of `usr_irq_req`.
     ///
     /// # Errors
-    /// Why it cannot be made to, for people.
+    /// Why it cannot be set, as text for people.
     fn user_line(&self, line: u8, level: UserLevel) -> Result<(), String> {
         let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
         let done = match level {
@@ -150,13 +150,13 @@ pub trait Fixture {
         if done { Ok(()) } else { Err(format!("there is no user interrupt {line}")) }
     }
 
-    /// The bus reports an uncorrectable error, at the latest when the card is used next.
+    /// Makes the bus report an uncorrectable error, no later than at the card's next use.
     ///
     /// # Errors
-    /// Why it cannot be made to, for people.
+    /// Why it cannot do so, as text for people.
     fn bus_error(&self) -> Result<(), String> {
         let (network, number) = self.card().ok_or(NO_CARD_ACCESS_REASON)?;
-        // What a kernel that owns error reporting does when it finds the card.
+        // A kernel that owns error reporting enables it when it finds the card.
         network.with_card(number, |card| card.set_error_reporting(true));
         let mut fault = FaultEntry::new(FaultName::PciError);
         fault.error = Some("completion_timeout".to_owned());
@@ -164,10 +164,10 @@ pub trait Fixture {
     }
 }
 
-/// What user logic does with a line.
+/// Action of user logic on a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserLevel {
-    /// Raises it, and holds it.
+    /// Raises and holds it.
     High,
     /// Lowers it.
     Low,
@@ -175,46 +175,46 @@ pub enum UserLevel {
     Pulse,
 }
 
-/// Why nothing can be done to a card.
+/// Reason why a backend cannot change the card itself.
 const NO_CARD_ACCESS_REASON: &str = "nothing here reaches the card itself";
 
-/// Why a case was not run.
+/// Reason why a case was not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skip(pub String);
 
-/// How a case ended, if it did not fail: a panic is the failure report.
+/// Result of a case that did not fail: a panic is the failure report.
 pub type Verdict = Result<(), Skip>;
 
 /// One case.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// Its name: theme and expectation.
+    /// Name: theme and expectation.
     pub name: &'static str,
-    /// What it needs.
+    /// Capabilities that it needs.
     pub needs: &'static [Capability],
-    /// What it does.
+    /// Code or table row that it runs.
     pub run: CaseBody,
 }
 
-/// What a piece of work cost at the card's registers.
+/// Cost of some work at the card's registers.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Cost {
-    /// Which: how it was waited for, the direction, the run mode.
+    /// Description of the work: wait mode, direction, run mode.
     pub work: String,
-    /// How many transfers it was.
+    /// Number of transfers.
     pub transfers: u64,
-    /// Registers that were read.
+    /// Register reads.
     pub reads: u64,
-    /// Registers that were written.
+    /// Register writes.
     pub writes: u64,
-    /// Interrupts that came.
+    /// Interrupts that arrived.
     pub interrupts: u64,
 }
 
-/// What a case does. It panics if something is not as expected.
+/// Body of a case. It panics if something is not as expected.
 #[derive(Clone, Copy)]
 pub enum CaseBody {
-    /// This.
+    /// A function.
     Code(fn(&mut CaseContext<'_>) -> Verdict),
     /// Three transfers under a fault.
     Row(&'static faults::FaultRow),
@@ -236,13 +236,13 @@ impl core::fmt::Debug for Case {
 }
 
 impl Case {
-    /// Why this door cannot do it; `None`: it can be tried.
+    /// Returns the reason why this backend cannot run the case; `None`: it can be tried.
     #[must_use]
     pub fn skip_reason(&self, door: &dyn TestBackend) -> Option<&'static str> {
         self.needs.iter().find_map(|ability| door.missing_reason(*ability))
     }
 
-    /// Runs it on a card behind `door`.
+    /// Runs the case on a card of the backend `door`.
     ///
     /// # Panics
     /// If the card or the driver is not as expected.
@@ -250,7 +250,7 @@ impl Case {
         self.run_counted(door).map(drop)
     }
 
-    /// Runs it, and tells what it counted.
+    /// Runs the case and returns the costs that it counted.
     fn run_counted(&self, door: &dyn TestBackend) -> Result<Vec<Cost>, Skip> {
         if let Some(why) = self.skip_reason(door) {
             return Err(Skip(why.to_owned()));
@@ -265,7 +265,7 @@ impl Case {
     }
 }
 
-/// How a case ended.
+/// Result of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// As expected.
@@ -277,7 +277,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// One word: `pass`, `fail`, `skip`.
+    /// Status word: `pass`, `fail`, `skip`.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -287,7 +287,7 @@ impl Outcome {
         }
     }
 
-    /// What there is to say beyond that word.
+    /// Message beyond the status word; empty if there is none.
     #[must_use]
     pub fn message(&self) -> &str {
         match self {
@@ -297,18 +297,18 @@ impl Outcome {
     }
 }
 
-/// One case by one door.
+/// Result of one case on one backend.
 #[derive(Debug)]
 pub struct CaseResult {
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// What it counted.
+    /// Costs that the case counted.
     pub costs: Vec<Cost>,
 }
 
-/// Runs one case and catches its failure: the others are still to be run.
+/// Runs one case and catches its failure, so that the other cases still run.
 pub fn run_case(case: &Case, door: &dyn TestBackend) -> CaseResult {
     let began = std::time::Instant::now();
     let mut costs = Vec::new();

@@ -1,4 +1,4 @@
-//! The fault table as a page for people: `docs/faults.md`.
+//! The fault table as a page for readers: `docs/faults.md`.
 
 use core::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use fpga_driver::{Direction, RunMode};
 use super::Capability;
 use super::faults::{AppliesTo, FaultRow, TABLE};
 
-/// The page. It is committed; a test holds it against this.
+/// Text of the page. The page is committed; a test compares it with this text.
 #[must_use]
 pub fn faults() -> String {
     let mut page = String::from(HEAD);

@@ -1,4 +1,4 @@
-//! Engines and cards that do not do what they should.
+//! Engines and cards that behave incorrectly.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn cdma_ring_false_registers_are_detected() {
         let base = u32::try_from(BASE).unwrap();
         let bypass = card.info().roles.bypass.unwrap().index;
         let mut lies = match way {
-            // A pointer to nowhere, to no descriptor, to one that is not posted.
+            // Pointers that name no address in the ring, no descriptor, and a descriptor that is not posted.
             DescriptorRoute::Channel => vec![
                 (word(USER_BAR, current, 0), "current-descriptor"),
                 (word(USER_BAR, current, base + 32), "current-descriptor"),
@@ -26,7 +26,7 @@ fn cdma_ring_false_registers_are_detected() {
                 )]
             }
         };
-        // Idle from the start, without having moved: the pointer where it stopped before, the status word as it was written.
+        // Idle from the start, without progress: the pointer is where it stopped before, and the status word is as written.
         let unmoved = [
             word(USER_BAR, sr, 0x0001_000A),
             word(USER_BAR, current, base),
@@ -78,14 +78,14 @@ fn cdma_ring_false_registers_are_detected() {
     }
 }
 
-/// Descriptors that a channel cannot write: it says so, and the ring goes on when it can again.
+/// Descriptors that a channel cannot write: the ring reports it, and works again when they can be written.
 #[test]
 fn descriptor_memory_refusing_writes_ring_reports_upload() {
     let network = fast_network(with_channels(1, 1));
     let card = open(&network);
     let mut ring: CdmaRing<u64> = self::ring(&card, DescriptorRoute::Channel, options());
     assert_works(&network, &mut ring, 1);
-    // The place of the second descriptor refuses to be written.
+    // The memory of the second descriptor cannot be written.
     network.with_card(0, |card| card.poison(at(BASE + 64), 64));
     ring.copy(at(0x20_0000), at(0x40_0000), 64, 7).unwrap();
     let mut polled = Ok(0);

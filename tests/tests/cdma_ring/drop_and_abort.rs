@@ -1,4 +1,4 @@
-//! Abort, drop, close, and waits that end.
+//! Abort, drop, close, and waits that end early.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn cdma_ring_abort_in_every_state_returns_payloads() {
             for n in 0..4 {
                 ring.copy(at(0x20_0000), at(0x40_0000), 100_000, n).unwrap();
                 if n == 2 {
-                    // The last stays queued.
+                    // The last copy stays queued.
                     for _ in 0..steps {
                         ring.poll().unwrap();
                         network.step();
@@ -30,7 +30,7 @@ fn cdma_ring_abort_in_every_state_returns_payloads() {
                 assert_eq!(done.outcome.as_ref().unwrap_err().cause, CdmaFaultCause::Aborted);
             }
             assert!(done[..aborted].iter().all(|done| done.outcome == Ok(100_000)));
-            // Nothing of the aborted ones happens any more.
+            // The engine makes no more progress with the aborted copies.
             poke(&network, 0, at(0x40_0000), &[9; 100]);
             network.step_until_idle();
             assert_eq!(peek(&network, 0, at(0x40_0000), 100), [9; 100]);
@@ -51,7 +51,7 @@ fn cdma_ring_panicking_thread_releases_ring() {
         ring.poll().unwrap();
         let thread = std::thread::spawn(move || {
             let _ring = ring;
-            // A panic without its message.
+            // Panics without printing a message.
             std::panic::resume_unwind(Box::new("the thread's own mistake"));
         });
         assert!(thread.join().is_err());
@@ -84,7 +84,7 @@ fn cdma_ring_drop_while_running_leaks_nothing() {
             network.step_until_idle();
             assert!(status.idle() && peek(&network, 0, at(0x40_0000), 100) == [9; 100], "{way:?} {steps}");
             assert_pool(&card, 0, 0);
-            // The next owner, in the other mode.
+            // The next owner uses the other mode.
             let mut cdma = card.cdma().unwrap();
             cdma.copy(at(0x20_0000), at(0x40_0000), 5000).unwrap();
             let mut again = cdma.into_ring(path(&card, way), options()).unwrap();
@@ -121,7 +121,7 @@ fn cdma_ring_close_returns_engine_channel_and_payloads() {
             assert_eq!(peek(&network, 0, at(0x60_0000), 9), buffer.to_vec());
             drop(buffer);
             assert_pool(&card, 1, 0);
-            // And again into a ring.
+            // The engine becomes a ring again.
             let mut ring = cdma.into_ring(DescriptorPath::Channel(channel), options()).unwrap();
             assert_works(&network, &mut ring, 2);
         }

@@ -1,11 +1,11 @@
-//! Errors of the engine: named, and the ring goes on.
+//! Errors of the engine: reported with their cause, and the ring continues.
 
 use super::*;
 
 #[test]
 fn cdma_ring_error_at_any_position_names_copy_and_continues() {
     for way in SETUPS {
-        // Without an identity nobody knows where memory ends, so that the bus has to say it.
+        // Without the identity block the driver does not know where memory ends, so that the bus has to report it.
         for decode in [false, true] {
             let network = fast_network(with_channels(1, 1));
             let card =
@@ -18,7 +18,7 @@ fn cdma_ring_error_at_any_position_names_copy_and_continues() {
                 if !decode {
                     network.with_card(0, |card| card.poison(bad, 8));
                 }
-                // Each copy takes two descriptors; the second one of the failing copy fails.
+                // Each copy has two descriptors; the second one of the failing copy fails.
                 for n in 0..6 {
                     let to = if decode && n == failing { MEMORY } else { 0x30_0000 + n * 0x1_0000 };
                     if decode && n == failing {
@@ -73,7 +73,7 @@ fn cdma_ring_unfetchable_descriptors_are_reported() {
         for n in 0..3 {
             ring.copy(at(0x20_0000), at(0x30_0000), 64, n).unwrap();
         }
-        // They are written; then their memory fails: from the third on, counted from the one that worked.
+        // The descriptors are written before their memory fails: from the third one on, counted from the working copy.
         assert_eq!(ring.poll(), Ok(0));
         if way == DescriptorRoute::Channel {
             for _ in 0..1000 {
@@ -87,10 +87,10 @@ fn cdma_ring_unfetchable_descriptors_are_reported() {
             ring.relax();
         }
         match way {
-            // The bypass BAR shows all ones there, so the copies end; the guards cannot be written, which nobody notices.
-            // (A write is posted.)
+            // The bypass BAR reads as all ones there, so that the copies end. The guard descriptors cannot be written, which is not
+            // detected because a write is posted.
             DescriptorRoute::Bypass => assert_eq!(polled.map(|_| ()), Ok(())),
-            // The channel says that the guards did not arrive.
+            // The channel reports that the guard descriptors did not arrive.
             DescriptorRoute::Channel => {
                 assert!(matches!(polled, Err(CdmaRingError::Upload { .. })), "{polled:?}")
             }
@@ -103,7 +103,7 @@ fn cdma_ring_unfetchable_descriptors_are_reported() {
         assert!(status.sg_slave_error());
         assert_eq!(fault.place.unwrap().descriptor, 2);
         network.with_card(0, |card| card.poison(at(0), 0));
-        // Whatever became of the ring, the engine works.
+        // The engine works, whatever the state of the ring.
         let (mut cdma, path, rest) = ring.close();
         assert!(rest.is_empty());
         cdma.copy(at(0x20_0000), at(0x30_0000), 64).unwrap();
@@ -120,13 +120,13 @@ fn cdma_ring_extra_start_costs_one_reset() {
         let tampered = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::open(tampered.clone()).unwrap();
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
-        // The engine is at work on a long copy; before the high word of the next tail arrives, it has done that too.
+        // The engine executes a long copy, and completes it before the high word of the next tail arrives.
         let tail_high = CdmaBlock::TAILDESC_HIGH.address(CDMA).get();
         for round in 0..8_u64 {
             let data = bytes(round, 4_000_000);
             poke(&network, 0, at(0x20_0000), &data);
             ring.copy(at(0x20_0000), at(FAR), 3_900_000, 1).unwrap();
-            // The descriptor is there, and the engine has begun.
+            // The descriptor has arrived, and the engine has started.
             while register(&network, 0, USER_BAR, CdmaBlock::SR.address(CDMA)) & 2 != 0 {
                 assert_eq!(ring.poll(), Ok(0));
                 network.step();

@@ -1,13 +1,13 @@
-//! A new tail while the engine works: every order of what the driver writes and what the engine does.
+//! A new tail while the engine works: every interleaving of the driver's writes and the engine's steps.
 
 use super::*;
 
-/// Bytes of the copies: their lengths in steps of the engine differ.
+/// Bytes of the copies: the engine needs a different number of steps for each.
 const LENGTHS: [usize; 3] = [200_000, 100, 130_000];
 
-/// The engine takes so many steps before the tail's low word of each copy but the first, and between its low and its high word; what it
-/// had done by then decides whether it goes on by itself, is started again, or is started once too often. Whatever comes of it, every
-/// copy is made once, in order, and its bytes arrive.
+/// The engine takes a given number of steps before the tail's low word of each copy but the first, and between its low and its high word.
+/// Its progress by then decides whether it continues by itself, is started again, or is started once too often. In every case each copy is
+/// done once, in order, and its bytes arrive.
 #[test]
 fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
     let high = (USER_BAR, CdmaBlock::TAILDESC_HIGH.address(CDMA).get());
@@ -21,7 +21,7 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
             poke(&network, 0, at(0x20_0000 + ((n as u64) << 20)), data);
         }
         let mut seen = [0, 0];
-        // Ten steps are more than any of the copies takes.
+        // Ten steps are more than any of the copies needs.
         let steps = if way == DescriptorRoute::Bypass { 0..10 } else { 0..7 };
         for (before, between, again, last) in steps.clone().flat_map(|a| {
             let steps = steps.clone();
@@ -44,7 +44,7 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
                 }
                 ring.poll().unwrap();
                 if way == DescriptorRoute::Channel {
-                    // The descriptors travel: handed over when they are there.
+                    // The descriptors are in flight: the tail is written when they have arrived.
                     while ring.free_descriptors() == 15 - n as u32 && network.step() {}
                     ring.poll().unwrap();
                 }

@@ -1,4 +1,4 @@
-//! Interrupts: thresholds and the delay.
+//! Interrupts: threshold and delay.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn cdma_ring_interrupts_follow_threshold_and_delay() {
                 let enabled = register(&network, 0, DMA_BAR, IrqBlock::USER_ENABLE.address(IRQ_BASE));
                 assert_eq!(enabled, 0, "masked again");
             }
-            // Who polls gets no interrupt.
+            // A caller that polls gets no interrupt.
             let sent = card.counters().unwrap().interrupts;
             let ticket = ring.copy(at(0x20_0000), at(0x40_0000), 20_000, 5).unwrap();
             arrives(&mut ring, ticket);
@@ -50,7 +50,7 @@ fn cdma_ring_interrupts_follow_threshold_and_delay() {
     }
 }
 
-/// Lets a full ring run empty.
+/// Polls until a full ring is empty.
 fn continue_full(ring: &mut CdmaRing<u64>) {
     while ring.in_flight() != 0 {
         ring.poll().unwrap();
@@ -69,7 +69,7 @@ fn cdma_ring_threshold_saves_interrupts() {
         let mut ring: CdmaRing<u64> = ring(&card, DescriptorRoute::Bypass, options);
         let mut last = None;
         for n in 0..12 {
-            // Long enough that the sleeper has time to sleep again between two of them.
+            // Long enough for the waiter to sleep again between two copies.
             last = Some(ring.copy(at(0x20_0000), at(0x400_0000), 4 << 20, n).unwrap());
         }
         let done = ring.wait(last.unwrap(), long_wait().mode(WaitMode::Interrupt)).unwrap();

@@ -1,4 +1,4 @@
-//! Rings of copies inside the card: whole stack, both ways for descriptors.
+//! CDMA rings, whole stack, with both routes for descriptors.
 #![expect(clippy::cast_possible_truncation, reason = "lengths of tests")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
 
@@ -30,9 +30,9 @@ pub(crate) use fpga_tests::{TIMEOUT, bytes};
 pub(crate) use proptest::prelude::*;
 
 pub(crate) const MEMORY: u64 = 0x2_0000_0000;
-/// Where descriptors lie.
+/// Card address of the descriptors.
 pub(crate) const BASE: u64 = 0x10_0000;
-/// Far enough for copies of 64 MiB.
+/// Card address of destinations that have space for copies of 64 MiB.
 pub(crate) const FAR: u64 = 0x4000_0000;
 /// The CDMA's registers in the user BAR of the built-in card.
 pub(crate) const CDMA: BarOffset = BarOffset::new(0x1000);
@@ -52,7 +52,7 @@ pub(crate) fn opened() -> (SimNetwork, Card) {
     (network, card)
 }
 
-/// How descriptors travel.
+/// Route by which descriptors reach card memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DescriptorRoute {
     Bypass,
@@ -79,7 +79,7 @@ pub(crate) fn ring<T>(card: &Card, way: DescriptorRoute, options: CdmaRingOption
 
 pub(crate) fn refusal(card: &Card, path: DescriptorPath, options: CdmaRingOptions) -> CdmaRingError {
     let refused = card.cdma().unwrap().into_ring::<()>(path, options).unwrap_err();
-    // The engine that came back works.
+    // The returned engine works.
     let mut cdma = refused.cdma;
     cdma.copy(at(0x40_0000), at(0x50_0000), 64).unwrap();
     refused.error
@@ -97,7 +97,7 @@ pub(crate) fn arrives<T>(ring: &mut CdmaRing<T>, ticket: Ticket) -> T {
     done.payload
 }
 
-/// A copy that must arrive and be right.
+/// Runs a copy that must arrive with the right data.
 pub(crate) fn assert_works(network: &SimNetwork, ring: &mut CdmaRing<u64>, seed: u64) {
     let data = bytes(seed, 7001);
     poke(network, 0, at(0x30_0001), &data);
@@ -110,7 +110,7 @@ pub(crate) fn executed(network: &SimNetwork) -> u64 {
     network.with_card(0, |card| card.counters().cdma_descriptors).unwrap()
 }
 
-/// Everything that has ended, oldest first.
+/// Completions of everything that has ended, oldest first.
 pub(crate) fn drain<T>(ring: &mut CdmaRing<T>) -> Vec<CdmaCompletion<T>> {
     std::iter::from_fn(|| ring.next_completion()).collect()
 }

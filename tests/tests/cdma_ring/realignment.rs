@@ -1,10 +1,10 @@
-//! Builds without data realignment: what the engine cannot move goes through the host, in its turn.
+//! Builds without DRE: data that the engine cannot move goes through the host, in order.
 
 use super::*;
 
 const WIDTH: u32 = 16;
 
-/// A card whose engine realigns nothing, and a ring on it that was lent channels for what that leaves over.
+/// A card whose engine has no DRE, and a ring on it with bounce channels for the rest.
 fn without_realignment_ring(way: DescriptorRoute) -> (SimNetwork, Card, CdmaRing<u64>) {
     let file = "xdma: { h2c_channels: 2, c2h_channels: 1 }\ncdma: { dre: false, data_width: 128 }";
     let network = network(described(file));
@@ -24,7 +24,7 @@ fn cdma_ring_bounce_every_offset_and_length_around_beat() {
         let source = bytes(3, SPAN);
         poke(&network, 0, at(0x20_0000), &source);
         let beat = u64::from(WIDTH);
-        // By either path the same bytes take the same ways: one of them stands for all places.
+        // The data path is the same for both descriptor routes, so that one of them is enough for all offsets.
         let step = if way == DescriptorRoute::Bypass { 1 } else { 5 };
         for (first, second) in
             (0..beat).step_by(step).flat_map(|first| (0..beat).map(move |second| (first, second)))
@@ -50,7 +50,7 @@ fn cdma_ring_bounce_every_offset_and_length_around_beat() {
 proptest! {
     #![proptest_config(seeded(48))]
 
-    /// Lists of copies wherever they lie, one behind the other in flight: what one makes the next one finds.
+    /// Lists of copies at any addresses, several in flight: each copy reads the results of the earlier ones.
     #[test]
     fn cdma_ring_bounce_lists_match_array(
         lists in prop::collection::vec(prop::collection::vec((0..4000_u64, 0..4000_u64, 1..300_u64, any::<bool>()), 1..4), 1..12),
@@ -116,7 +116,7 @@ fn cdma_ring_failed_bounce_returns_payload_and_continues() {
         assert_eq!(refused.payload, 2);
         network.with_card(0, |card| card.poison(at(0), 0));
         arrives(&mut ring, before);
-        // What cannot be is refused before anything is waited for or moved.
+        // Invalid requests are refused before anything is waited for or moved.
         let refused = ring.copy(at(0x40_0001), at(BASE + 2), 100, 3).unwrap_err();
         assert!(
             matches!(
@@ -127,7 +127,7 @@ fn cdma_ring_failed_bounce_returns_payload_and_continues() {
         );
         let again = ring.copy(at(0x40_0001), at(0x50_0001), 100, 4).unwrap();
         assert_eq!(arrives(&mut ring, again), 4);
-        // Lent channels come back with the engine.
+        // Bounce channels are returned with the engine.
         let (mut cdma, path, rest) = ring.close();
         assert!(rest.is_empty());
         assert!(card.h2c(1).is_err());

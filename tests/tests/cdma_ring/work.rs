@@ -1,4 +1,4 @@
-//! What a ring does when all is well, and what it refuses.
+//! Operation of a ring without faults, and its refusals.
 
 use super::*;
 
@@ -138,7 +138,7 @@ fn cdma_ring_appends_while_running_wrap_many_times() {
                     }
                 }
                 ring.poll().unwrap();
-                // The engine stands in the middle of a chain more often than not.
+                // The engine is in the middle of a chain most of the time.
                 for _ in 0..steps {
                     network.step();
                 }
@@ -153,12 +153,12 @@ fn cdma_ring_appends_while_running_wrap_many_times() {
     }
 }
 
-/// Lets the engine have what is queued and do it, without a look at how far it is.
+/// Gives the queued copies to the engine and runs it to the end, without reading its progress.
 fn hand_over<T>(network: &SimNetwork, ring: &mut CdmaRing<T>, way: DescriptorRoute) {
     assert_eq!(ring.poll(), Ok(0));
     network.step_until_idle();
     if way == DescriptorRoute::Channel {
-        // The descriptors have arrived: now the tail.
+        // The descriptors have arrived: this poll writes the tail.
         assert_eq!(ring.poll(), Ok(0));
         network.step_until_idle();
     }
@@ -186,12 +186,12 @@ fn cdma_ring_batch_costs_one_tail_write_pair_and_one_read_per_poll() {
             let (writes, reads) =
                 (handed.mmio_writes - before.mmio_writes, handed.mmio_reads - before.mmio_reads);
             match way {
-                // 64 bytes per descriptor in accesses of 8 or, where the batch wraps, as many; the tail in two; the read-back.
+                // 64 bytes per descriptor in accesses of 8, also where the batch wraps around; two writes for the tail; one read-back.
                 DescriptorRoute::Bypass => assert_eq!((writes, reads), (8 * count + 2, 1)),
-                // A run of the channel at most, then the tail.
+                // At most one run of the channel, then the tail.
                 DescriptorRoute::Channel => assert!(writes <= 2 + 5 && reads == 0, "{writes} {reads}"),
             }
-            // The status word; or the pointer, which is at the tail, and the status register, which says idle.
+            // Bypass: the status word. Channel: the pointer, which is at the tail, and the status register, which reads idle.
             assert_eq!(
                 after.mmio_reads - handed.mmio_reads,
                 if way == DescriptorRoute::Bypass { 1 } else { 2 }
@@ -227,7 +227,7 @@ fn cdma_ring_list_is_one_copy_and_long_list_is_cut() {
         assert!(peek(&network, 0, at(0x30_0001), 15_000) == data[..15_000]);
         assert!(peek(&network, 0, at(0x31_0000), 5000) == data[15_000..]);
         assert_eq!(executed(&network), 4 + 2);
-        // A later segment may use what an earlier one made.
+        // A later segment may read data that an earlier one wrote.
         let list = [segment(0x20_0000, 0x40_0000, 100), segment(0x40_0000, 0x41_0000, 100)];
         let ticket = ring.submit(&list, String::new()).unwrap();
         arrives(&mut ring, ticket);
@@ -265,7 +265,7 @@ fn cdma_ring_invalid_copy_is_refused_and_returned() {
     let many: Vec<_> = (0..16).map(|n| segment(n, 0x20_0000 + n, 1)).collect();
     assert_eq!(of_ring(refused(&many)), RefusalReason::TooManyDescriptors { needed: 16, usable: 15 });
     assert_eq!(card.counters(), before, "no register was touched");
-    // Full is another matter.
+    // A full ring is a different error.
     ring.submit(&many[..15], 1).unwrap();
     let full = ring.submit(&many[..1], 2).unwrap_err();
     assert!(full.is_full() && full.payload == 2);
@@ -290,7 +290,7 @@ fn cdma_ring_invalid_configuration_returns_everything() {
     }
     let error = refusal(&card, bypass(), CdmaRingOptions::new(at(MEMORY + 0x1000)));
     assert!(matches!(error, CdmaRingError::Engine(CdmaError::CardMemory { .. })), "{error}");
-    // The BAR shows 64 MiB.
+    // The bypass BAR covers 64 MiB.
     for (base, window) in [(64 << 20, 0), ((64 << 20) - 512, 0), (0, 64), (BASE, 0x4000_0000)] {
         let base = CdmaRingOptions::new(at(base)).descriptors(16);
         let error = refusal(&card, DescriptorPath::bypass(at(window)), base);
@@ -302,7 +302,7 @@ fn cdma_ring_invalid_configuration_returns_everything() {
     let error = refusal(&card, bypass(), options().user_interrupt(16));
     assert!(matches!(error, CdmaRingError::NoInterrupt { .. }), "no such line: {error}");
 
-    // A channel that is at work, or another card's.
+    // A busy channel, and a channel of another card.
     let mut busy = card.h2c(0).unwrap();
     let ticket = busy.submit(card.buffer(64).unwrap(), at(0)).unwrap();
     let error = refusal(&card, DescriptorPath::channel(busy), options());
@@ -345,7 +345,7 @@ fn cdma_ring_every_build_has_ring() {
             let mut ring = ring(&card, way, options);
             (0..20).for_each(|seed| assert_works(&network, &mut ring, seed));
         }
-        // Addresses that the build does not have.
+        // Addresses that the build cannot issue.
         let network = network(described("cdma: { address_width: 32 }"));
         let card = open(&network);
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
@@ -370,7 +370,7 @@ fn cdma_ring_without_dre_unaligned_copy_is_refused() {
     let refused = ring.copy(at(0x20_0001), at(0x30_0000), 64, 5).unwrap_err();
     let CdmaSubmitError::Ring { source, .. } = refused.error else { panic!("{}", refused.error) };
     assert_eq!(source, RefusalReason::Misaligned { address: at(0x20_0001), alignment: 64 });
-    // An aligned one stays aligned where it is cut; its length is free.
+    // An aligned copy stays aligned where it is split; its length is free.
     let data = bytes(1, 20_001);
     poke(&network, 0, at(0x20_0000), &data);
     let ticket = ring.copy(at(0x20_0000), at(0x30_0040), 20_001, 6).unwrap();

@@ -1,4 +1,4 @@
-//! One transfer taken back: whatever it is, wherever it is, it ends as aborted in its turn, and all others arrive.
+//! Cancelling one transfer of any kind in any state: it ends as aborted in order, and all others arrive.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use fpga_tests::rig::TestSetup;
 
 use super::*;
 
-/// Bytes of one transfer: eight descriptors where they are short.
+/// Bytes of one transfer: eight short descriptors.
 const LENGTH: usize = 8 * 4096;
 pub(crate) const TRANSFERS: usize = 5;
 
-/// What a transfer is made of.
+/// Kind of a transfer's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Buffer,
     Part,
-    /// Two halves that do not touch.
+    /// Two halves that are not adjacent.
     List,
 }
 
 pub(crate) const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Part, Kind::List];
 
-/// A transfer and what it must bring.
+/// A transfer and its expected data.
 struct Transfer {
     ticket: Ticket,
     kind: Kind,
-    /// Place in the attached memory.
+    /// Offset in the registered memory.
     offset: usize,
     at: CardAddr,
     data: Vec<u8>,
@@ -37,7 +37,7 @@ fn place(number: usize) -> CardAddr {
     CardAddr::new(0x10_0000 + ((number as u64) << 17))
 }
 
-/// The two halves of the transfer at `offset`: on the card's side they lie apart.
+/// Halves of the transfer at `offset`: on the card's side they are not adjacent.
 fn halves(memory: MemoryHandle, offset: usize, length: usize, at: CardAddr) -> [ScatterGatherEntry; 2] {
     let first = length / 2;
     let second = at.checked_add(first as u64 + 64).unwrap();
@@ -76,7 +76,7 @@ fn submit(
     Ok(Transfer { ticket, kind, offset, at, data })
 }
 
-/// It has brought what it should.
+/// Asserts that the transfer's data has arrived.
 fn assert_arrived(rig: &Rig, memory: MemoryHandle, transfer: &Transfer, buffer: Option<&DmaBuffer>) {
     let Transfer { kind, offset, at, data, .. } = transfer;
     match kind {
@@ -92,7 +92,7 @@ fn assert_arrived(rig: &Rig, memory: MemoryHandle, transfer: &Transfer, buffer: 
     }
 }
 
-/// Compares what has ended with what should have: `cancelled` as aborted, everything else well.
+/// Compares completions with expectations: `cancelled` ended as aborted, all others succeeded.
 fn check(
     rig: &Rig,
     memory: MemoryHandle,
@@ -132,7 +132,7 @@ fn check(
     assert!(done.is_empty(), "ended twice, or never submitted: {done:?}");
 }
 
-/// Submits five transfers, lets `prepare` bring the channel into a state, cancels one and looks at everything.
+/// Submits five transfers, lets `prepare` bring the channel into a state, cancels one and checks the result.
 pub(crate) fn cancelled_after(way: TestSetup, kind: Kind, which: usize, prepare: &dyn Fn(&mut Rig)) -> bool {
     let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
     let mut rig = Rig::with(way, options);
@@ -143,7 +143,7 @@ pub(crate) fn cancelled_after(way: TestSetup, kind: Kind, which: usize, prepare:
     let ticket = transfers[which].ticket;
     let withdrawn = rig.channel.cancel(ticket).unwrap();
     if withdrawn {
-        // Still true, and no different from once.
+        // The answer to a second cancel is consistent.
         let again = rig.channel.cancel(ticket).unwrap();
         assert!(again || rig.channel.has_ended(ticket));
     }
@@ -151,7 +151,7 @@ pub(crate) fn cancelled_after(way: TestSetup, kind: Kind, which: usize, prepare:
     let cancelled: Vec<_> = withdrawn.then_some(ticket).into_iter().collect();
     check(&rig, memory, &transfers, &cancelled, done);
     assert_eq!(rig.channel.ended(), TRANSFERS as u64);
-    // Nothing is left that would keep the memory.
+    // Nothing uses the memory any more.
     drop(rig.channel.deregister_memory(memory).unwrap());
     rig.assert_works(1);
     assert_pool(&rig.card, AREA, 0);
@@ -209,7 +209,7 @@ fn cancel_transfer_in_middle_keeps_others() {
     });
 }
 
-/// A transfer of one long descriptor: the engine ends what it has begun.
+/// A transfer of one long descriptor: the engine completes what it has started.
 #[test]
 fn cancel_single_descriptor_in_progress_ends_it() {
     for way in SETUPS {
@@ -252,7 +252,7 @@ fn cancel_unknown_or_old_ticket_is_refused() {
             let unknown = other.cancel(first);
             assert!(matches!(unknown, Err(ChannelError::UnknownTicket { .. })), "{unknown:?}");
         }
-        // Nor does anything of the kind disturb what is under way.
+        // Such a cancel does not disturb a transfer in flight either.
         let running = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
         rig.channel.poll().unwrap();
         let before = rig.card.counters();
@@ -262,7 +262,7 @@ fn cancel_unknown_or_old_ticket_is_refused() {
     }
 }
 
-/// Cancels every transfer there is, in an order of chance.
+/// Cancels all transfers in random order.
 pub(crate) fn all_of_them(way: TestSetup, seed: u64) {
     let mut dice = TestRng::new(seed);
     let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
@@ -350,7 +350,7 @@ pub(crate) fn interleaved(way: TestSetup, seed: u64) {
     assert_eq!(rig.channel.ended(), COUNT as u64 + 1);
 }
 
-/// The engine has stopped on an error that nobody has seen yet, and then somebody cancels.
+/// A cancel after the engine has stopped on an error that is not reported yet.
 #[test]
 fn cancel_during_pending_error_reports_error() {
     for way in SETUPS {
@@ -361,7 +361,7 @@ fn cancel_during_pending_error_reports_error() {
             let memory = rig.register_memory(TRANSFERS * LENGTH);
             let transfers: Vec<_> =
                 (0..TRANSFERS).map(|n| submit(&mut rig, memory, Kind::Buffer, n, LENGTH).unwrap()).collect();
-            // In the third transfer, at its third page.
+            // An error in the third transfer, at its third page.
             rig.network.with_card(0, |card| card.poison(place(2).checked_add(2 * 4096).unwrap(), 64));
             rig.channel.poll().unwrap();
             rig.network.step_until_idle();
@@ -388,11 +388,11 @@ fn cancel_during_pending_error_reports_error() {
     }
 }
 
-/// What was posted goes on where it stopped: a descriptor that was executed is not executed again.
+/// Posted work continues where it stopped: an executed descriptor is not executed again.
 #[test]
 fn cancel_moves_no_descriptor_twice() {
     for way in SETUPS {
-        // Not so many that the last one begins.
+        // Few enough steps that the last transfer does not start.
         for steps in 0..30 {
             let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
             let memory = rig.register_memory(TRANSFERS * LENGTH);
@@ -411,14 +411,14 @@ fn cancel_moves_no_descriptor_twice() {
     }
 }
 
-/// Cancelling costs a few register accesses, and only where the engine has to be stopped.
+/// A cancel costs a few register accesses, and only where the engine has to be stopped.
 #[test]
 fn cancel_queued_transfer_needs_no_register_access() {
     for way in SETUPS {
         let mut rig = Rig::new(way);
         let memory = rig.register_memory(4096);
         poke(&rig.network, 0, CardAddr::ZERO, &[1]);
-        // The first is posted; in a stop run what follows waits for its end.
+        // The first transfer is posted; in batch mode the second one waits for its end.
         let first = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
         rig.channel.poll().unwrap();
         let second = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();

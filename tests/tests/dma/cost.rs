@@ -1,4 +1,4 @@
-//! What a transfer costs, counted by the card: register reads and writes, interrupts.
+//! Cost of a transfer, counted by the card: register reads and writes, interrupts.
 
 use fpga_driver::RunMode;
 use fpga_driver::pci::AccessCounters;
@@ -6,7 +6,7 @@ use fpga_tests::rig::TestSetup;
 
 use super::*;
 
-/// Counters now, less `before`.
+/// Difference of the current counters and `before`.
 fn since(rig: &Rig, before: AccessCounters) -> AccessCounters {
     let now = rig.card.counters().unwrap();
     AccessCounters {
@@ -19,7 +19,7 @@ fn since(rig: &Rig, before: AccessCounters) -> AccessCounters {
     }
 }
 
-/// One transfer, posted alone: as few writes as its run mode needs.
+/// One transfer, posted alone: the minimum number of writes of its run mode.
 #[test]
 fn cost_single_transfer_writes_minimum() {
     for way in SETUPS {
@@ -38,13 +38,13 @@ fn cost_single_transfer_writes_minimum() {
         }
         let cost = since(&rig, before);
         assert_eq!((cost.mmio_reads, cost.interrupts, cost.descriptors), (0, 0, 1000), "{way:?}");
-        // Stop, pointer, adjacency, run; the pointer's high word stays as it is. Or credits.
+        // Batch mode: stop, pointer, adjacency, run (the pointer's high word stays the same). Credit mode: credits.
         let most = if matches!(way.mode, RunMode::Batch) { 4000 } else { 1000 };
         assert!(cost.mmio_writes <= most, "{way:?}: {} writes", cost.mmio_writes);
     }
 }
 
-/// Every way to submit costs the same doorbells: a list is as cheap as a part.
+/// Every way to submit costs the same number of doorbells: a list costs no more than a part.
 #[test]
 fn cost_list_uses_as_few_doorbells_as_parts() {
     fn cost(way: TestSetup) -> [u64; 2] {

@@ -1,4 +1,5 @@
-//! Blocking transfers with a deadline: one that does not end in time is taken back with its buffer; nothing else notices.
+//! Blocking transfers with a deadline: a transfer that does not end in time is withdrawn, its buffer is returned, and others are not
+//! affected.
 
 use core::time::Duration;
 
@@ -21,8 +22,8 @@ fn rig(way: TestSetup) -> Rig {
     Rig::on(network, card, way, way.options().max_descriptor_length(4096))
 }
 
-/// Interrupts that nothing has asked for, one for every access of a register: time goes on, so that a deadline is kept where
-/// nothing moves, and work is done where something can.
+/// Spurious interrupts, one for every register access: time advances, so that a deadline is kept where nothing moves, and work is done
+/// where it can be.
 #[test]
 fn deadline_interrupt_storm_does_not_stop_clock() {
     for way in SETUPS {
@@ -60,7 +61,7 @@ fn deadline_interrupt_storm_does_not_stop_clock() {
     }
 }
 
-/// A wait that cannot even begin ends the same way.
+/// A wait that cannot even start returns the buffer in the same way.
 #[test]
 fn deadline_without_interrupts_returns_buffer() {
     for way in SETUPS {
@@ -81,7 +82,7 @@ fn deadline_without_interrupts_returns_buffer() {
     }
 }
 
-/// Long transfers in pieces, in any mode.
+/// Long transfers in chunks, in any mode.
 #[test]
 fn deadline_bulk_transfers_end_in_any_mode() {
     for mode in [RunMode::Batch, RunMode::Credit] {
@@ -103,7 +104,7 @@ fn deadline_bulk_transfers_end_in_any_mode() {
     }
 }
 
-/// A transfer that may take `limit`; whether it did it in time.
+/// Runs a transfer with the timeout `limit`. Returns whether it ended in time.
 fn deadline(way: TestSetup, limit: Duration) -> bool {
     let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
     let data = bytes(2, 60_000);
@@ -127,7 +128,7 @@ fn deadline(way: TestSetup, limit: Duration) -> bool {
     in_time
 }
 
-/// In the middle of the transfer, at whatever moment the time is up.
+/// The deadline passes at any moment of the transfer.
 #[test]
 fn deadline_at_any_moment_returns_buffer() {
     for way in SETUPS {

@@ -1,5 +1,5 @@
-//! Channels that end in the middle of their work: by request, by being dropped, by a thread's panic, by a reset, because the card
-//! leaves, because the engine does not stop. Memory that the card may still reach stays away from everybody; all other comes back.
+//! Channels that end while they have work: on request, by being dropped, by a thread's panic, by a reset, because the card is removed,
+//! because the engine does not stop. Memory that the card may still reach stays in quarantine; all other memory is returned.
 
 use fpga_driver::pci::{MmioError, QuarantineReason, ResetLevel};
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
@@ -22,12 +22,12 @@ const fn place(number: u64) -> CardAddr {
 
 /// A channel with work in every state.
 pub(crate) struct Work {
-    /// Attached, never used.
+    /// Registered, never used.
     idle: MemoryHandle,
     /// All of its transfers have ended.
     done: MemoryHandle,
     posted: MemoryHandle,
-    /// Behind the run, not posted.
+    /// Queued after the run, not posted.
     queued: MemoryHandle,
     /// Posted: buffer, part, list, buffer. Then queued: part, buffer.
     tickets: [Ticket; 6],
@@ -63,8 +63,8 @@ impl Work {
         Self { idle, done, posted, queued, tickets, data }
     }
 
-    /// Everything has ended: what went well is there, what did not is aborted. Returns how many did not, and of those, whose
-    /// buffers were not given back.
+    /// Checks that everything has ended: successful transfers have arrived, all others are aborted. Returns the number of aborted
+    /// transfers, and how many of those did not return their buffer.
     fn check(&self, rig: &mut Rig) -> (usize, usize) {
         assert_eq!(rig.channel.in_flight(), 0);
         let mut completions = rig.completions().into_iter().peekable();
@@ -103,7 +103,7 @@ impl Work {
         [self.idle, self.done, self.posted, self.queued]
     }
 
-    /// Takes all attached memory back.
+    /// Deregisters all memory.
     fn deregister_memory(&self, rig: &mut Rig) {
         for memory in self.all() {
             drop(rig.channel.deregister_memory(memory).unwrap());
@@ -152,7 +152,7 @@ fn abort_before_start_and_after_end_is_harmless() {
         rig.network.step_until_idle();
         assert_eq!(rig.channel.abort(), Ok(1), "done, not polled");
         assert_eq!(rig.completions().len(), 0, "it had ended well");
-        // After a cancel, in the middle of what it has put back into the queue.
+        // After a cancel: some of its transfers are back in the queue.
         let tickets = [0, 1, 2].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
         rig.channel.poll().unwrap();
         assert_eq!(rig.channel.cancel(tickets[1]), Ok(true));
@@ -162,7 +162,7 @@ fn abort_before_start_and_after_end_is_harmless() {
     }
 }
 
-/// The whole of `network`'s card works.
+/// Asserts that all of the card works after it is opened again.
 fn assert_opens(network: &SimNetwork, way: TestSetup) {
     let card = open(network);
     assert_pool(&card, 0, 0);
@@ -182,7 +182,7 @@ fn drop_channel_stops_card_writes() {
             drop(channel);
             assert!(channels_idle(&network, 0), "{way:?} after {steps} steps");
             assert_pool(&card, 0, 0);
-            // What the engine reached is somebody else's now.
+            // Memory that the engine could reach has another owner now.
             let mut witness = card.buffer(1 << 20).unwrap();
             witness.fill(0x5A);
             let before = network.with_card(0, |card| card.counters().descriptors);
@@ -202,7 +202,7 @@ fn drop_by_panicking_thread_releases_channel() {
                 Work::begin(&mut rig, steps);
                 rig
             };
-            // The thread's channel is another one of the same card.
+            // The thread uses another channel of the same card.
             let mut channel = way.take(&card, 1, short(way)).unwrap();
             let thread = std::thread::spawn({
                 let card = card.clone();
@@ -211,7 +211,7 @@ fn drop_by_panicking_thread_releases_channel() {
                     channel.submit_at(memory, 0, LENGTH, CardAddr::ZERO).unwrap();
                     channel.submit(card.buffer(LENGTH).unwrap(), CardAddr::ZERO).unwrap();
                     channel.poll().unwrap();
-                    // A panic without its message.
+                    // Panics without printing a message.
                     std::panic::resume_unwind(Box::new("the thread's own mistake"));
                 }
             });
@@ -229,7 +229,7 @@ fn drop_by_panicking_thread_releases_channel() {
     }
 }
 
-/// A call that finds out what has happened to the card, or may.
+/// A call that detects, or may detect, the state of the card.
 pub(crate) type PollCall = fn(&mut Rig, &Work) -> Result<(), ChannelError>;
 
 pub(crate) const MAX_POLLS: [(&str, PollCall); 5] = [
@@ -245,7 +245,7 @@ pub(crate) const MAX_POLLS: [(&str, PollCall); 5] = [
     }),
 ];
 
-/// Resets the card after `steps` units of work, and lets `look` find out.
+/// Resets the card after `steps` units of work, and lets `look` detect it.
 pub(crate) fn reset(way: TestSetup, (name, look): (&str, PollCall), steps: usize) {
     let stale =
         |error: &ChannelError| matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. });
@@ -256,7 +256,7 @@ pub(crate) fn reset(way: TestSetup, (name, look): (&str, PollCall), steps: usize
     assert!(stale(&error), "{way:?} {name}: {error}");
     let (failed, kept) = work.check(&mut rig);
     assert!(failed >= 2 && kept == 0, "{way:?} {name}: {failed} failed, {kept} kept");
-    // Said once by the call that found it, and by everything that is asked of it later.
+    // The error is returned by the call that detects it, and by every later call.
     assert!(stale(&rig.channel.poll().unwrap_err()));
     assert!(stale(&rig.channel.abort().unwrap_err()));
     assert!(stale(&rig.channel.cancel(work.tickets[0]).unwrap_err()));
@@ -284,7 +284,7 @@ fn reset_returns_all_buffers() {
     }
 }
 
-/// With nothing posted the first to notice is the doorbell.
+/// With nothing posted the doorbell is the first access that detects the reset.
 #[test]
 fn reset_before_first_doorbell_is_detected() {
     for way in SETUPS {
@@ -307,7 +307,7 @@ fn reset_before_first_doorbell_is_detected() {
     }
 }
 
-/// Lets the card leave after `steps` units of work, and lets `look` find out.
+/// Removes the card after `steps` units of work, and lets `look` detect it.
 pub(crate) fn left(way: TestSetup, (name, look): (&str, PollCall), failure: CardFailure, steps: usize) {
     let mut rig = Rig::with(way, short(way));
     let work = Work::begin(&mut rig, steps);
@@ -359,7 +359,7 @@ fn stuck_engine_quarantines_reachable_memory() {
                 quarantined,
                 QuarantineReason::IdleNotConfirmed,
             );
-            // Its neighbour does not care.
+            // The neighbouring channel is not affected.
             let Rig { channel, card, network, .. } = rig;
             let other = way.take(&card, 1, way.options()).unwrap();
             let mut other = Rig { setup: way, channel: other, card, network };
@@ -373,7 +373,7 @@ fn stuck_engine_quarantines_reachable_memory() {
     }
 }
 
-/// `kept` buffers, the ring, and the memory whose transfers were posted are in quarantine. Nothing else is.
+/// Asserts that `kept` buffers, the ring, and the memory of posted transfers are in quarantine, and nothing else.
 fn assert_kept(
     rig: &mut Rig,
     work: &Work,
@@ -384,7 +384,7 @@ fn assert_kept(
 ) {
     let way = rig.setup;
     let posted_kept = rig.channel.memory(work.posted).is_none();
-    // A call that polls may have posted the rest first.
+    // A call that polls may have posted the rest before.
     let queued_kept = posts && rig.channel.memory(work.queued).is_none();
     assert_eq!(quarantined, kept + usize::from(posted_kept) + usize::from(queued_kept), "{way:?}");
     for (memory, kept) in
@@ -400,7 +400,7 @@ fn assert_kept(
     assert!(rig.card.memory().quarantined().iter().all(|record| record.reason == reason));
 }
 
-/// What is not in flight when the channel goes, goes back to the pool, whatever the state of the engine.
+/// Memory that is not in flight when the channel is dropped goes back to the pool, in every state of the engine.
 #[test]
 fn wedged_channel_dropped_quarantines_posted_memory_only() {
     for way in SETUPS {
@@ -419,8 +419,8 @@ fn wedged_channel_dropped_quarantines_posted_memory_only() {
     }
 }
 
-/// Whoever asks for a channel whose engine still runs for its last owner is told so, and the engine is left as it is: it must not
-/// be sent to memory that goes back to the pool with the refusal.
+/// Taking a channel whose engine still runs for its last owner is refused. The engine is left unchanged: it must not be given memory that
+/// goes back to the pool with the refusal.
 #[test]
 fn take_busy_channel_is_refused_and_untouched() {
     for way in SETUPS {
@@ -430,7 +430,7 @@ fn take_busy_channel_is_refused_and_untouched() {
         let mut channel = way.take(&card, 0, short(way)).unwrap();
         channel.submit(card.buffer(4 * LENGTH).unwrap(), CardAddr::ZERO).unwrap();
         channel.poll().unwrap();
-        // Its registers cannot be written, so nobody can stop it.
+        // Without register writes the engine cannot be stopped.
         transport.refuse_writes(true);
         drop(channel);
         transport.refuse_writes(false);
@@ -492,7 +492,7 @@ fn channels_end_independently() {
         })
         .collect();
     let works: Vec<_> = rigs.iter_mut().map(|rig| Work::begin(rig, 3)).collect();
-    // Every other one is aborted, the rest goes on.
+    // Every other channel is aborted, the rest continue.
     for (n, (rig, work)) in rigs.iter_mut().zip(&works).enumerate() {
         if n % 2 == 0 {
             rig.channel.abort().unwrap();

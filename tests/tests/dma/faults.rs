@@ -1,5 +1,5 @@
-//! Transfers that fail: bad addresses on either side, poison, counts that cannot be, write-backs that get lost. The one at fault
-//! says so and where, those behind it were not executed, and the channel works again.
+//! Transfers that fail: bad addresses on either side, poison, impossible counts, lost write-backs. The failed transfer reports its error
+//! and position, the later ones are not executed, and the channel works again.
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ use fpga_tests::rig::TestSetup;
 
 use super::*;
 
-/// What the card logged of this kind.
+/// Number of faults of this kind in the card's log.
 fn logged(rig: &Rig, kind: FaultKind) -> usize {
     rig.network.with_card(0, |card| card.faults().iter().filter(|fault| fault.kind == kind).count()).unwrap()
 }
@@ -27,14 +27,15 @@ fn bits(fault: &ChannelFault) -> Vec<StatusBit> {
     fault.status_errors().collect()
 }
 
-/// A card without network interface: where its memory of 1 MiB ends, nobody knows but the AXI bus.
+/// A card without network interface: only the AXI bus knows where its memory of 1 MiB ends.
 fn unknown_memory(way: TestSetup) -> Rig {
     let network = way.network(described("memory: { size: 0x100000 }"));
     let card = open_with(&network, OpenOptions::default().network_interface(NetworkInterface::Ignored));
     Rig::on(network, card, way, way.options().max_descriptor_length(4096))
 }
 
-/// Waits until `last` has ended; the completions of what failed: the first of them, and whether all others are `Earlier`.
+/// Waits until `last` has ended. Returns the first failed transfer, its fault, and the later ones, which must all have failed with
+/// `EarlierFault`.
 fn first_fault(rig: &mut Rig, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) {
     rig.channel.wait_ended(last, WaitOptions::default()).unwrap();
     let mut done = rig.completions().into_iter();
@@ -66,7 +67,7 @@ fn fault_unmapped_card_address_fails_transfer() {
             let data = bytes(3, 4096);
             rig.put(memory, 0, CardAddr::new(0x8000), &data);
             let first = rig.channel.submit_at(memory, 0, 4096, CardAddr::new(0x8000)).unwrap();
-            // Four pages, of which two lie in memory.
+            // Four pages, of which two are in memory.
             let end = CardAddr::new(0x10_0000 - 2 * 4096);
             let bad = rig.channel.submit_at(memory, 4096, 4 * 4096, end).unwrap();
             let later: Vec<_> = (0..behind)
@@ -122,7 +123,7 @@ fn fault_poisoned_memory_fails_transfer() {
         assert!(rig.moved(&before, places[0], &data), "{way:?}: what came before is there");
         let after = if way.to_card() { peek(&rig.network, 0, places[2], 3000) } else { later.to_vec() };
         assert!(after == [0xEE; 3000], "{way:?}: what came after is not");
-        // A blocking call gives the buffer back with the error.
+        // A blocking call returns the buffer with the error.
         let failed = rig.channel.transfer(bad, BAD, WaitOptions::default()).unwrap_err();
         assert!(matches!(&failed.error, TransferError::Fault(fault) if bits(fault) == [bit]), "{failed}");
         assert_eq!(failed.buffer.unwrap().len(), 3000);
@@ -133,7 +134,7 @@ fn fault_poisoned_memory_fails_transfer() {
     }
 }
 
-/// An error in the middle of a stream: whoever goes on submitting without a look at outcomes loses the batch and no more.
+/// Errors in the middle of a stream: a caller that continues to submit without checking outcomes loses only the batch of each error.
 pub(crate) fn bad_stream(way: TestSetup) {
     let mut rig = unknown_memory(way);
     let memory = rig.register_memory(64 * 64);
@@ -192,7 +193,7 @@ fn fault_impossible_count_ends_run() {
             };
             assert_eq!((reported, fault.place.unwrap().descriptor), (lie, 0));
             assert!(fault.to_string().contains("can be used again"), "{fault}");
-            // As long as it lies, every transfer fails; then the channel works, without anything done to it.
+            // Every transfer fails while the count is wrong. Then the channel works without recovery.
             let buffer = rig.card.buffer(64).unwrap();
             let failed = rig.channel.transfer(buffer, CardAddr::ZERO, WaitOptions::default()).unwrap_err();
             assert!(matches!(failed.error, TransferError::Fault(_)) && failed.buffer.is_some(), "{failed}");
@@ -205,7 +206,7 @@ fn fault_impossible_count_ends_run() {
     }
 }
 
-/// An endless run counts on: a count that goes back is as impossible as one that is too high.
+/// The count of a circular ring continues: a decreasing count is as impossible as one that is too high.
 #[test]
 fn fault_decreasing_count_ends_run() {
     for lie in [0, 9, 15, 14] {
@@ -246,7 +247,7 @@ fn fault_constant_count_is_detected() {
         let tickets = [0, 1].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
         let limit = WaitOptions::default().timeout(Duration::from_millis(200));
         match (way.mode, rig.channel.wait_ended(tickets[0], limit)) {
-            // The engine has stopped, so it shows.
+            // A stopped engine is detected.
             (RunMode::Batch, Ok(())) => {
                 let (ticket, fault, later) = first_fault(&mut rig, tickets[1]);
                 assert_eq!((ticket, later), (tickets[0], vec![tickets[1]]));
@@ -254,7 +255,7 @@ fn fault_constant_count_is_detected() {
                 assert_eq!(fault.place.unwrap().descriptor, 0);
                 assert!(fault.to_string().contains("without an error bit"), "{fault}");
             }
-            // An engine that waits for credits looks the same as one that works: the time-out is what ends it.
+            // An engine that waits for credits cannot be distinguished from one that works: only the timeout ends the wait.
             (RunMode::Credit, Err(ChannelError::TimedOut { completed: 0, posted: 2, .. })) => {
                 assert_eq!(rig.channel.in_flight(), 2);
                 assert_eq!(rig.channel.abort(), Ok(2));
@@ -271,7 +272,7 @@ fn fault_constant_count_is_detected() {
     }
 }
 
-/// Counts of the same run stand beside each other in a time-out's message.
+/// Both counts in a timeout's message belong to the same run.
 #[test]
 fn fault_timeout_reports_progress_of_run() {
     for way in SETUPS {
@@ -284,17 +285,17 @@ fn fault_timeout_reports_progress_of_run() {
             let none = WaitOptions::default().timeout(Duration::ZERO);
             let error = rig.channel.wait_ended(tickets[1], none).unwrap_err();
             let ChannelError::TimedOut { completed, posted, .. } = error else { panic!("{error}") };
-            // In a run of their own in either mode: long descriptors share none with blocks of short ones (quirk 1).
+            // Both are in a separate run in either mode, because long descriptors do not share a run with blocks of short ones (quirk 1).
             assert_eq!((completed, posted), (0, 2), "{way:?}");
             rig.channel.wait_ended(tickets[1], WaitOptions::default()).unwrap();
         }
     }
 }
 
-/// Where the write-back word goes, as the card has it.
+/// Redirects the write-back word to an unmapped address.
 fn divert_writeback(rig: &Rig) {
     let base = channel_base(rig.setup.direction, 0);
-    // Nothing is mapped there.
+    // No memory is mapped there.
     rig.card.dma_bar().write32(ChannelBlock::POLL_ADDRESS_LOW.address(base), 0xFFFF_F000).unwrap();
     rig.card.dma_bar().write32(ChannelBlock::POLL_ADDRESS_HIGH.address(base), 0).unwrap();
 }
@@ -316,7 +317,7 @@ fn fault_lost_writebacks_lose_no_transfer() {
             assert!(rig.arrived(memory, 0, CardAddr::ZERO, 3 * 4096) == data, "{way:?}");
         }
         assert_eq!(logged(&rig, FaultKind::HostWriteLost), 20);
-        // An error is found too, and said to be where it is.
+        // An error is detected too, at the right position.
         let good = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
         let bad = rig.channel.submit_at(memory, 0, 64, CardAddr::new(0x10_0000)).unwrap();
         let later = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
@@ -371,7 +372,7 @@ fn credit_mode_unsupported_is_refused() {
         let held = SgdmaCommonBlock::CREDIT_MODE.address(SGDMA_COMMON_BASE).get();
         let transport = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::open(transport.clone()).unwrap();
-        // None at all; and all but this one.
+        // No channel has credit mode; all channels but this one have it.
         let own = PerChannel::one(way.direction, 0).into_bits();
         for value in [0, 0x000F_000F & !own] {
             transport.replace(vec![ReplacedRegister { bar: DMA_BAR, at: held, value }]);
@@ -387,7 +388,7 @@ fn credit_mode_unsupported_is_refused() {
             }
             assert_pool(&card, 0, 0);
         }
-        // A refusal leaves the channel to be taken, in either mode.
+        // A refusal leaves the channel free, in either mode.
         transport.replace(Vec::new());
         for mode in [RunMode::Credit, RunMode::Batch, RunMode::Credit] {
             let way = TestSetup { mode, ..way };

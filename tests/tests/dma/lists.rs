@@ -1,4 +1,4 @@
-//! Scatter-gather lists: many pieces, one transfer.
+//! Scatter-gather lists: several entries, one transfer.
 
 use fpga_driver::ring::RefusalReason;
 use fpga_driver::{MemoryHandle, ScatterGatherEntry};
@@ -18,7 +18,7 @@ fn descriptors(rig: &Rig) -> u64 {
     rig.card.counters().unwrap().descriptors
 }
 
-/// Lists at random, compared with the same copies in an array.
+/// Random lists, compared with the same copies in an array.
 fn lists(way: TestSetup, longest: u32) {
     const SIZE: usize = 64 << 10;
     let options = way.options().descriptors(64).transfers(8).max_descriptor_length(longest);
@@ -71,7 +71,7 @@ fn list_scattered_parts_are_one_transfer() {
     }
 }
 
-/// A list whose pieces do not overlap on either side, some of them empty, in no order.
+/// A list in random order whose entries do not overlap on either side, some of them empty.
 fn scattered(
     dice: &mut TestRng,
     memories: &[MemoryHandle],
@@ -79,7 +79,7 @@ fn scattered(
     card_size: usize,
 ) -> Vec<ScatterGatherEntry> {
     let count = 1 + dice.below(12);
-    // The last byte of either side is left for a piece that is never empty.
+    // The last byte of either side is reserved for an entry that is never empty.
     let (host_part, card_part) = ((size - 1) / count, (card_size - 1) / count);
     let mut list: Vec<_> = (0..count)
         .map(|n| {
@@ -104,7 +104,7 @@ fn list_touching_entries_share_descriptor() {
         let cases: [(&[ScatterGatherEntry], u64); 6] = [
             (&[piece(memory, 0, 100, AT), piece(memory, 100, 100, AT + 100)], 1),
             (&[piece(memory, 0, 100, AT), piece(memory, 300, 0, 0), piece(memory, 100, 1, AT + 100)], 1),
-            // A gap, or a step back, on either side.
+            // A gap or a step backwards on either side.
             (&[piece(memory, 0, 100, AT), piece(memory, 101, 100, AT + 100)], 2),
             (&[piece(memory, 0, 100, AT), piece(memory, 100, 100, AT + 101)], 2),
             (&[piece(memory, 100, 100, AT + 100), piece(memory, 0, 100, AT)], 2),
@@ -168,7 +168,7 @@ fn list_one_bad_entry_queues_nothing() {
         let ticket = rig.channel.submit_list(&[good]).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         assert_eq!(descriptors(&rig) - before, 1);
-        // What a piece without bytes names does not matter, and is not taken for something else.
+        // The memory and addresses of an empty entry are not checked, and are not used for another entry.
         let ticket = rig.channel.submit_list(&[piece(gone, 1 << 40, 0, u64::MAX), good]).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         assert!(rig.channel.deregister_memory(memory).is_ok());
@@ -186,7 +186,7 @@ fn list_overlapping_destinations_refused_sources_accepted() {
             (rig.channel.register_memory(area).unwrap(), iova)
         };
         let (memory, base) = iova(&mut rig);
-        // The pieces of these overlap on one side by as little as a byte; on the other they lie apart.
+        // These entries overlap on one side by one byte or more; on the other side they are not adjacent.
         let lists = |on_card: bool| {
             let at = |apart: u64, close: u64, length| {
                 let (card, offset) = if on_card { (close, apart) } else { (apart, close) };
@@ -197,7 +197,7 @@ fn list_overlapping_destinations_refused_sources_accepted() {
                 (vec![at(0x1000, 99, 100), at(0, 0, 100)], (0, 99, 100)),
                 (vec![at(0, 50, 1), at(0x1000, 50, 1)], (50, 50, 1)),
                 (vec![at(0, 0, 100), at(0x1000, 10, 5)], (0, 10, 5)),
-                // Among others that do not.
+                // Two overlapping entries among others that do not overlap.
                 (
                     vec![
                         at(0, 0, 64),
@@ -224,7 +224,7 @@ fn list_overlapping_destinations_refused_sources_accepted() {
             let ticket = rig.channel.submit_list(&list).unwrap();
             rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         }
-        // Two transfers of one destination are two transfers: the later one wins.
+        // Two transfers with the same destination are separate: the later one overwrites the earlier one.
         for byte in [1, 2] {
             let offset = usize::from(byte) * 64;
             rig.put(memory, offset, CardAddr::new(AT), &[byte; 64]);
@@ -264,7 +264,7 @@ fn list_million_entries_touching_and_separate() {
             panic!("{refused}")
         };
         assert_eq!((rig.channel.in_flight(), rig.channel.poll().unwrap()), (0, 0));
-        // As many as there are descriptors.
+        // As many entries as there are descriptors.
         let ticket = rig.channel.submit_list(&list[..1024]).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         assert_eq!(descriptors(&rig) - before, 1025);
@@ -306,7 +306,7 @@ fn list_longer_than_free_space_is_refused_until_free() {
     }
 }
 
-/// More descriptors than there are credits, than a block holds, than a page of descriptors.
+/// A list with more descriptors than credits, than a block holds, and than a page of descriptors.
 #[test]
 fn list_as_long_as_ring_transfers() {
     for way in SETUPS {

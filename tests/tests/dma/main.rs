@@ -1,5 +1,5 @@
-//! DMA channels in every direction and run mode: attached memory, lists, ways to wait, cancelling, endings and faults. Whatever
-//! happens, data is right or said to be wrong, every buffer comes back exactly once, and the channel works afterwards.
+//! DMA channels in every direction and run mode: registered memory, lists, wait modes, cancels, endings and faults. In every case data is
+//! right or an error is reported, every buffer is returned exactly once, and the channel works afterwards.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
@@ -21,10 +21,10 @@ use fpga_tests::rig::{Rig, SETUPS};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-/// Descriptors and write-back of one channel: one area of DMA memory.
+/// Number of allocations for descriptors and write-back of one channel.
 const AREA: usize = 1;
 
-/// A repeatable source of numbers.
+/// Repeatable random numbers.
 struct TestRng(Pcg64);
 
 impl TestRng {
@@ -32,7 +32,7 @@ impl TestRng {
         Self(Pcg64::new(u128::from(seed), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96))
     }
 
-    /// A number below `end`.
+    /// Random number below `end`.
     fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.0.next_u64() % end as u64).unwrap()
     }

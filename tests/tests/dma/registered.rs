@@ -1,4 +1,4 @@
-//! Transfers from and to parts of memory that stays with the channel.
+//! Transfers from and to parts of registered memory.
 
 use fpga_driver::pci::{DmaAccess, SharedMemory};
 use fpga_driver::ring::RefusalReason;
@@ -12,8 +12,7 @@ use super::*;
 const SIZE: usize = 256 << 10;
 const AT: CardAddr = CardAddr::new(0x40_0000);
 
-/// Parts anywhere, of any length, over and over: both sides must look like an array that the same copies were made in, to the
-/// last byte in between.
+/// Many parts of any offset and length: both sides must equal an array with the same copies, including all bytes between the parts.
 fn parts(way: TestSetup, options: ChannelOptions, count: usize) {
     let mut rig = Rig::with(way, options);
     let memory = rig.register_memory(SIZE);
@@ -96,14 +95,14 @@ fn registered_success_is_counted_without_completion() {
         assert!(tickets[..5].iter().all(|ticket| rig.channel.has_ended(*ticket)));
         rig.channel.wait_ended(tickets[9], WaitOptions::default()).unwrap();
         assert_eq!((rig.channel.ended(), rig.channel.in_flight()), (10, 0));
-        // Again, and for what ended long ago: at once.
+        // Waiting again, also for transfers that ended long ago, returns at once.
         for ticket in &tickets {
             rig.channel.wait_ended(*ticket, WaitOptions::default()).unwrap();
             let nothing = rig.channel.wait(*ticket, WaitOptions::default());
             assert!(matches!(nothing, Err(ChannelError::UnknownTicket { .. })), "{nothing:?}");
         }
         assert!(rig.channel.next_completion().is_none());
-        // A ticket of another channel that is further.
+        // A ticket of another channel, with a number that this channel has not reached.
         let mut other = way.take(&rig.card, 1, way.options()).unwrap();
         let unknown = other.wait_ended(tickets[0], WaitOptions::default());
         assert!(matches!(unknown, Err(ChannelError::UnknownTicket { .. })), "{unknown:?}");
@@ -111,7 +110,7 @@ fn registered_success_is_counted_without_completion() {
     }
 }
 
-/// Whatever is asked of the channel with this handle is refused.
+/// Asserts that every call with this handle is refused.
 fn assert_stale(rig: &mut Rig, memory: fpga_driver::MemoryHandle) {
     let refused = rig.channel.submit_at(memory, 0, 64, AT);
     assert!(matches!(refused, Err(SubmitError::NotRegistered { .. })), "{:?}: {refused:?}", rig.setup);
@@ -134,7 +133,7 @@ fn registered_memory_in_flight_cannot_be_deregistered() {
         rig.put(a, 0, places[0], &data[0]);
         rig.put(b, 0, places[1], &data[1]);
         let first = rig.channel.submit_at(a, 0, 8192, places[0]).unwrap();
-        // Queued, posted, with the card: in use all the time. What no transfer uses can go at any time.
+        // Memory is in use while its transfer is queued, posted, or executed. Memory without transfers can be deregistered at any time.
         let held = |rig: &mut Rig, memory| {
             let refused = rig.channel.deregister_memory(memory).map(|area| area.len());
             assert!(matches!(refused, Err(ChannelError::MemoryInUse { .. })), "{way:?}: {refused:?}");
@@ -153,7 +152,7 @@ fn registered_memory_in_flight_cannot_be_deregistered() {
         assert!(found == data[0] && peek(&rig.network, 0, places[0], 8192) == data[0]);
         rig.channel.wait_ended(last, WaitOptions::default()).unwrap();
         assert_stale(&mut rig, a);
-        // The place in the table is used again, the handle is not.
+        // The table slot is used again, the handle is not.
         let again = rig.channel.register_memory(area).unwrap();
         assert_ne!(again, a);
         assert_stale(&mut rig, a);
@@ -176,7 +175,7 @@ fn registered_memory_of_other_channel_is_refused() {
         let mut rig = Rig::new(way);
         let mut other = way.take(&rig.card, 1, way.options()).unwrap();
         let mut there = rig.card.registered_memory(4096).unwrap();
-        // As many as there are here, and more: the same numbers are given out in both.
+        // As many registrations as this channel has, and more: both channels give out the same numbers.
         for _ in 0..3 {
             let _here = rig.register_memory(4096);
             let memory = other.register_memory(there).unwrap();
@@ -184,7 +183,7 @@ fn registered_memory_of_other_channel_is_refused() {
             assert!(other.memory(memory).is_some());
             there = other.deregister_memory(memory).unwrap();
         }
-        // Nor of a channel that was here before.
+        // A handle of an earlier channel with the same number is refused too.
         let number_before = rig.register_memory(4096);
         drop(rig.channel);
         rig.channel = way.take(&rig.card, 0, way.options()).unwrap();
@@ -228,11 +227,11 @@ fn registered_caller_memory_transfers() {
         rig.put(own, 4321, AT, &data);
         let ticket = rig.channel.submit_at(own, 4321, 100_000, AT).unwrap();
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        // The caller looks at its own memory: nothing was copied.
+        // The caller reads its own memory: there was no copy.
         let mut found = vec![0; 100_000];
         memory.view().read(4321, &mut found).unwrap();
         assert!(found == data && peek(&rig.network, 0, AT, 100_000) == data, "{way:?}");
-        // It is unmapped when it comes back and is let go, or with its channel in the middle of a transfer.
+        // It is unmapped when it is deregistered and dropped, or when its channel is dropped in the middle of a transfer.
         drop(rig.channel.deregister_memory(own).unwrap());
         assert_eq!(rig.network.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
         let area = rig.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
@@ -314,7 +313,7 @@ fn mixed(way: TestSetup) {
                 }
             } else {
                 let offset = (n << 11) % (1 << 20);
-                // The last transfer of this part has ended: the ring is far shorter than a turn of the memory.
+                // The last transfer of this part has ended: the ring is far shorter than one pass over the memory.
                 parts.retain(|part| part.1 != offset);
                 let data = &data[..data.len().min(2048)];
                 rig.put(memory, offset, at, data);
@@ -373,7 +372,7 @@ fn check(
 
 #[test]
 fn registered_transfer_longer_than_descriptor_is_split() {
-    // 2^28 bytes and some; the lengths of descriptors have 28 bits.
+    // A little more than 2^28 bytes; descriptors have a length field of 28 bits.
     const LENGTH: usize = (1 << 28) + 4097;
     for way in SETUPS.into_iter().filter(|way| matches!(way.direction, Direction::C2h)) {
         let network = fpga_tests::cards::network(with_channels(2, 2));
@@ -383,7 +382,7 @@ fn registered_transfer_longer_than_descriptor_is_split() {
         let mut rig = Rig::on(network, card, way, way.options());
         let memory = rig.register_memory(LENGTH);
         let before = rig.card.counters().unwrap().descriptors;
-        // What is not written in the card reads as zeros.
+        // Card memory that was never written reads as zeros.
         for offset in [0, (1 << 28) - 4096, LENGTH - 8] {
             rig.memory(memory).write(offset, &[0xFF; 8]).unwrap();
         }

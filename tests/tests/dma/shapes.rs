@@ -1,4 +1,4 @@
-//! Shapes of channels: those that cannot be, and the fixed card address.
+//! Ring sizes and options: invalid ones, and the fixed card address.
 
 use fpga_card::AccessLog;
 use fpga_driver::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
@@ -8,7 +8,7 @@ use fpga_tests::rig::TestSetup;
 
 use super::*;
 
-/// Whether it is the right refusal.
+/// Whether it is the expected error.
 type Right = fn(&ConfigError) -> bool;
 
 #[test]
@@ -42,7 +42,7 @@ fn ring_invalid_options_are_refused() {
             assert_eq!(rig.card.counters(), before, "refused before the card is touched");
             assert_pool(&rig.card, AREA, 0);
         }
-        // The largest and the smallest.
+        // The largest and the smallest valid values.
         for options in [
             good.descriptors(1 << 16).transfers(1 << 16),
             good.descriptors(2).transfers(1 << 16),
@@ -68,7 +68,7 @@ fn memory_of_zero_size_is_refused() {
     }
 }
 
-/// Bytes of a beat: the built-in card's data path has 512 bits.
+/// Bytes of a beat: the built-in card's data path is 512 bits wide.
 const BEAT: usize = 64;
 
 fn fixed(way: fpga_tests::rig::TestSetup) -> (Rig, MemoryHandle) {
@@ -111,7 +111,7 @@ fn fixed_address_partial_beat_is_refused() {
             }
         }
         assert_eq!(rig.channel.in_flight(), 0);
-        // A part that is not inside is not inside, whatever its alignment.
+        // A part outside the memory is refused for that reason, whatever its alignment.
         let refused = rig.channel.submit_at(memory, 1 << 16, BEAT, at(0));
         assert!(matches!(refused, Err(SubmitError::MemoryRange { .. })), "{refused:?}");
     }
@@ -142,7 +142,7 @@ fn fixed_address_every_beat_uses_same_address() {
             }
             assert_eq!(after[BEAT..], behind[BEAT..], "nothing lies behind the address");
         }
-        // Buffers and lists go the same way; a list's pieces may all name the one address.
+        // Buffers and lists work in the same way; all entries of a list may use the one address.
         let buffer = rig.card.buffer_from(&bytes(9, 4 * BEAT)).unwrap();
         let buffer = rig.channel.transfer(buffer, at, WaitOptions::default()).unwrap();
         if way.to_card() {
@@ -156,7 +156,7 @@ fn fixed_address_every_beat_uses_same_address() {
             rig.memory(memory).read(0x1000 + BEAT, &mut last).unwrap();
             assert_eq!(peek(&rig.network, 0, at, BEAT), last);
         } else {
-            // The destination is the host's memory: there pieces may not overlap.
+            // The destination is host memory, where entries may not overlap.
             let refused = rig.channel.submit_list(&[piece(0), piece(0)]);
             assert!(matches!(refused, Err(SubmitError::Overlap { .. })), "{refused:?}");
         }
@@ -165,7 +165,7 @@ fn fixed_address_every_beat_uses_same_address() {
     }
 }
 
-/// The beat is as wide as the card says.
+/// The beat width is the one that the card reports.
 #[test]
 fn fixed_address_beat_follows_data_width() {
     for (bits, beat) in [(64, 8), (128, 16), (256, 32), (512, 64)] {
@@ -186,7 +186,7 @@ fn fixed_address_beat_follows_data_width() {
     }
 }
 
-/// The next owner of a channel is not bound by what the last one wanted.
+/// The next owner of a channel does not inherit the fixed address mode.
 #[test]
 fn fixed_address_mode_ends_with_channel() {
     for way in SETUPS {
@@ -196,7 +196,8 @@ fn fixed_address_mode_ends_with_channel() {
         drop(rig.channel);
         rig.channel = way.take(&rig.card, 0, way.options()).unwrap();
         rig.assert_works(1);
-        // Nor is a fixed channel by what came before; an error of its own ends it like any other.
+        // A channel in fixed address mode does not inherit the mode of the last owner either; its own error ends its transfer as in the
+        // other mode.
         drop(rig.channel);
         rig.channel = way.take(&rig.card, 0, way.options().fixed_address(true)).unwrap();
         let memory = rig.register_memory(4096);
@@ -210,7 +211,7 @@ fn fixed_address_mode_ends_with_channel() {
     }
 }
 
-/// A transfer that never fits says how many descriptors it needs.
+/// The refusal of a transfer that never fits reports the number of descriptors that it needs.
 #[test]
 fn submit_oversized_part_names_needed_descriptors() {
     for way in SETUPS {
@@ -234,7 +235,7 @@ fn submit_oversized_part_names_needed_descriptors() {
     }
 }
 
-/// What the driver does to the card, when by the card's clock, and with which value.
+/// Log of the driver's accesses to the card, with the card's time and the values.
 fn accesses(way: TestSetup, seed: u64) -> Vec<String> {
     let mut rig = Rig::new(way);
     rig.network.with_card(0, |card| card.set_access_log(AccessLog::bounded(1 << 16)));

@@ -1,5 +1,5 @@
-//! The same cases with a card that works by itself, in a thread of its own and in real time: posted writes arrive when they
-//! arrive, write-backs and interrupts come whenever. No two runs are the same; what must hold, holds in all of them.
+//! The same cases with a card that runs in its own thread in real time: posted writes, write-backs and interrupts arrive at any time. No
+//! two runs are the same; the invariants hold in all of them.
 
 use std::os::fd::AsFd;
 
@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::*;
 use crate::{cancel, drop_and_abort, faults};
 
-/// Lets the card work for a moment that differs from case to case.
+/// Lets the card work for a short time that differs from case to case.
 fn moment(n: usize) {
     for _ in 0..n {
         std::thread::yield_now();
@@ -53,15 +53,15 @@ fn threaded_errors_in_sequence_leave_channel_usable() {
     }
 }
 
-/// Sleeps until the descriptor is readable; false after a time in which every transfer ends.
+/// Sleeps until the event fd is readable. Returns false after a time in which every transfer ends.
 fn sleep(events: &ChannelEvents) -> bool {
     let descriptor = events.as_fd();
     let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).unwrap() == 1
 }
 
-/// Nothing but the descriptor wakes this loop, and nothing is looked at before it does: an interrupt that goes missing, or comes
-/// before its write-back, stops it for good.
+/// Only the event fd wakes this loop, and the loop polls only after a wake-up: an interrupt that is lost, or that arrives before its
+/// write-back, stops it for good.
 #[test]
 fn threaded_event_loop_misses_no_interrupt() {
     for way in THREADED {
@@ -91,7 +91,7 @@ fn threaded_event_loop_misses_no_interrupt() {
     }
 }
 
-/// Every channel of the card in a thread of its own, all at the same time, with everything they can do.
+/// Each channel of the card in its own thread, all at the same time, with all operations.
 #[test]
 fn threaded_every_channel_in_own_thread() {
     let network = THREADED[0].network(fpga_tests::cards::with_channels(4, 4));

@@ -1,4 +1,4 @@
-//! Ways to wait: by polling first, by interrupt, by a file descriptor among others.
+//! Waits: by polling first, by interrupt, by a file descriptor among others.
 
 use core::time::Duration;
 use std::os::fd::AsFd;
@@ -33,7 +33,7 @@ fn hybrid_wait_short_transfer_spins_long_transfer_sleeps() {
         }
         let after = rig.card.counters().unwrap();
         assert_eq!((after.interrupts, after.mmio_reads), (0, before.mmio_reads), "{way:?}");
-        // 64 pages of 64 KiB: more than the card does in the time.
+        // 64 pages of 64 KiB: more than the card moves within the spin time.
         for n in 1..=5 {
             let data = bytes(n, 4 << 20);
             let at = CardAddr::new(n << 24);
@@ -46,7 +46,7 @@ fn hybrid_wait_short_transfer_spins_long_transfer_sleeps() {
             assert!(after.mmio_reads - before.mmio_reads <= 1, "{way:?}");
             assert!(rig.arrived(memory, 0, at, 4 << 20) == data, "{way:?}");
         }
-        // Afterwards nobody sleeps: short ones raise none again.
+        // Later short transfers need no sleep, and cause no interrupt.
         for _ in 0..20 {
             let ticket = rig.channel.submit_at(memory, 0, 100, CardAddr::ZERO).unwrap();
             rig.channel.wait_ended(ticket, spin).unwrap();
@@ -83,20 +83,20 @@ fn wait_every_mode_ends_at_timeout() {
             assert!(matches!(error, Err(ChannelError::TimedOut { .. })), "{way:?} {mode:?}: {error:?}");
             let waited = rig.network.now().get() - before.get();
             assert!((10_000..20_000).contains(&waited), "{way:?} {mode:?}: {waited} ns");
-            // It goes on, and can be waited for by any other means.
+            // The transfer continues, and can be waited for in any mode.
             rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
             rig.assert_works(1);
         }
     }
 }
 
-/// A batch that reports only at its end, long after somebody has become suspicious and has looked at the registers.
+/// A batch that reports only at its end, long after the driver has read the registers because of missing progress.
 #[test]
 fn wait_slow_batch_reports_no_fault() {
     for way in SETUPS {
         for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(8) }]
         {
-            // Ten microseconds for each descriptor.
+            // Ten microseconds per descriptor.
             let builder = SimNetwork::builder().card(with_channels(1, 1));
             let builder = builder.time(Nanos::from_micros(10), Nanos::from_micros(10)).units_per_relax(1);
             let network = builder.build().unwrap();
@@ -116,7 +116,7 @@ fn wait_slow_batch_reports_no_fault() {
     }
 }
 
-/// An engine that was stopped and started again in between interrupts as before.
+/// An engine that was stopped and started again in between still interrupts.
 #[test]
 fn interrupt_wait_works_between_cancels() {
     for way in SETUPS {
@@ -136,12 +136,12 @@ fn interrupt_wait_works_between_cancels() {
         }
         assert!(cancelled > 50);
         assert_eq!(rig.completions().len(), cancelled, "{way:?}");
-        // None of them was found by a look after the sleep's own time-out alone.
+        // All of them were found by their interrupt, none by the poll after the sleep's timeout.
         assert!(rig.network.now() < Nanos::from_millis(100), "{way:?}: {:?}", rig.network.now());
     }
 }
 
-/// A completion is not lost over a register that cannot be written when it has come already.
+/// A completion that has arrived is not lost because of a register that cannot be written.
 #[test]
 fn wait_completion_survives_register_write_failure() {
     for way in SETUPS {
@@ -167,8 +167,8 @@ fn readable(events: &ChannelEvents) -> bool {
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now)).unwrap() == 1
 }
 
-/// What an event loop does: sleep on the descriptor, take, arm, poll until there is nothing, sleep again. Nothing may end
-/// without a wake-up, whatever ends between arming and sleeping.
+/// An event loop: sleep on the event fd, collect, arm, poll until nothing ends, sleep again. No transfer may end without a wake-up,
+/// including those that end between arming and sleeping.
 #[test]
 fn channel_event_loop_never_sleeps_over_completion() {
     for way in SETUPS {
@@ -194,7 +194,7 @@ fn channel_event_loop_never_sleeps_over_completion() {
                 if rig.channel.in_flight() == 0 {
                     continue;
                 }
-                // The sleep: nobody polls the channel any more until the descriptor says so.
+                // The sleep: the channel is not polled again until the event fd is readable.
                 rig.network.step_until_idle();
                 assert!(readable(&events), "{way:?} seed {seed}: {submitted} submitted, {ended} ended");
                 assert_ne!(events.take(), 0);

@@ -1,5 +1,5 @@
-//! The copy engine behind an endpoint, started once too often: a new tail takes two writes where addresses are wide, and an engine that
-//! reaches it between the two runs on behind it.
+//! An endpoint's CDMA chain that is started once too often. A new tail needs two writes where addresses are wide, and an engine that
+//! reaches the tail between the two writes runs past it.
 
 use super::*;
 
@@ -12,7 +12,7 @@ use fpga_tests::fault_injecting::FaultInjectingBackend;
 /// The CDMA's registers in the user BAR of the built-in card.
 const CDMA: BarOffset = BarOffset::new(0x1000);
 
-/// An end whose every new tail is overtaken by so many steps of the cards; `None`: as many as there are to take.
+/// Gives end 0 a backend that lets the cards do `steps` steps before the high word of each new tail; `None`: as many as there are to do.
 fn overtaken(net: &mut Testbed, steps: Option<u32>) -> Arc<FaultInjectingBackend> {
     net.ends[0] = None;
     let seam = FaultInjectingBackend::new(net.network.backend(0), Vec::new());

@@ -1,4 +1,4 @@
-//! Rings that are too small, options that contradict each other, endpoints that end.
+//! Event rings that are too small, contradictory options, endpoints that end.
 
 use fpga_driver::netmodel::Impairments;
 
@@ -43,12 +43,13 @@ fn small_event_ring_limits_sender() {
             matches!(error, EndpointError::Option { .. } | EndpointError::Resource(_)),
             "{wrong}: {error}"
         );
-        // Nothing stays taken.
+        // A refused open leaves no resource taken.
         Endpoint::open_with(&card, &fpga_tests::testbed::options(2)).unwrap();
     }
 }
 
-/// What others send is held back for the ring's sake; what a host asks for itself, and does not look at, is not.
+/// The NI limits the events that other nodes cause to the event credits. Events that the host itself requests and does not read are not
+/// limited.
 #[test]
 fn lost_events_end_endpoint_with_error() {
     let mut net = Testbed::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
@@ -56,7 +57,7 @@ fn lost_events_end_endpoint_with_error() {
         options
     });
     let node = net.end(0).node();
-    // An event each, and the ring has room for 64.
+    // One event each, and the ring has 64 slots.
     for _ in 0..80 {
         net.end(1).query_peer(node, Duration::from_secs(1)).unwrap();
         net.network.advance(Nanos::from_micros(10));
@@ -73,7 +74,7 @@ fn second_incarnation_waits_for_packets_of_first() {
     let region = net.region(1, TARGET, 1000);
     net.put(0, SOURCE, &bytes(1, 1000));
     net.send(0, SOURCE, &region.remote, 0, 1000);
-    // Its packets are under way for 9 ms; the first life ends when they have left.
+    // The packets are in flight for 9 ms; the first incarnation ends when they have left.
     while net.network.network_counters().data.offered == 0 {
         net.poll(0).unwrap();
         net.network.step();
@@ -112,7 +113,7 @@ fn contradictory_options_are_refused() {
         change(&mut options);
         Endpoint::open_with(&card, &options).unwrap_err()
     };
-    // threshold <= segment <= mask_bits x packet_size
+    // The rule is threshold <= segment <= mask_bits x packet_size.
     assert!(matches!(open(&|options| options.segment_size = Some(32 << 10)), EndpointError::Config { .. }));
     assert!(matches!(open(&|options| options.segment_size = Some(0)), EndpointError::Config { .. }));
     assert!(matches!(
@@ -137,7 +138,7 @@ fn contradictory_options_are_refused() {
     Endpoint::open_with(&card, &options).unwrap();
 }
 
-/// A build that keeps the op table itself: this host would send again what the card does.
+/// A build that keeps the op table itself: host and card would both retransmit.
 #[test]
 fn card_with_own_op_table_is_refused() {
     let network = fpga_tests::cards::network(CardDescription::default());
@@ -149,7 +150,7 @@ fn card_with_own_op_table_is_refused() {
             .unwrap();
     let error = Endpoint::open_with(&card, &options(1)).map(drop).unwrap_err();
     assert!(matches!(error, EndpointError::OpTable { entries: 256, .. }), "{error}");
-    // Where the card sends by itself, it does not matter.
+    // With a scheme whose sender is the card, this op table is allowed.
     let mut options = options(1);
     options.scheme = Scheme::Selective;
     Endpoint::open_with(&card, &options).unwrap();
@@ -170,8 +171,8 @@ fn sender_restart_mid_transfer_recovers() {
         net.ends[0] = None;
         assert_eq!(card.memory().stats().in_use, 0);
         net.ends[0] = Some(Endpoint::open_with(&card, &options(0xA2)).unwrap());
-        // The new life's transfers are told from the old one's, which the receiver still holds, and go to the same place: the old
-        // one's packets that are on the wire arrive before anything is sent.
+        // The receiver distinguishes transfers of the new incarnation from those of the old one, which it still holds, though they have the
+        // same target. The packets of the old incarnation on the wire arrive before anything new is sent.
         for length in [400_000, 10, 100_000] {
             net.carry(at(SOURCE, 0x10_0000), &region.remote, 0, &bytes(length as u64, length));
         }
@@ -196,7 +197,7 @@ fn receiver_restart_mid_transfer_recovers() {
         net.ends[1] = Some(Endpoint::open_with(&card, &options(0xB2)).unwrap());
         let again = net.region(1, TARGET, 400_000);
         net.settle();
-        // The old transfer ends once, with an error: its key is gone, or nobody answered.
+        // The old transfer ends once, with an error: its key is no longer valid, or there was no answer.
         let done = net.completions[0].pop_front().unwrap();
         assert!(done.result.is_err(), "{done:?}");
         assert_eq!(net.completions[0].pop_front(), None);
@@ -234,16 +235,16 @@ fn removed_card_ends_endpoint() {
         assert!(error.to_string().contains("mock:0"), "{error}");
         let card = net.end(0).card().clone();
         net.ends[0] = None;
-        // What the card may still reach is not handed out again.
+        // Memory that the card may still reach is not reused.
         let stats = card.memory().stats();
         assert_eq!(stats.in_use, 0, "{stats:?}");
-        // Event ring at least; the channel's ring and the staging memory, if header blocks were under way.
+        // At least the event ring; also the channel's ring and the staging memory, if header blocks were in flight.
         assert!(stats.quarantined > 0, "{failure:?}: {error}: {stats:?}");
         let largest = card.memory().quarantined().iter().map(|record| record.length).max();
         assert_eq!(largest, Some(4096 * 64), "the event ring: {:?}", card.memory().quarantined());
         drop(card);
         net.network.fail(0, CardFailure::None);
-        // Nobody could clear its run bits, but it reaches nothing any more.
+        // The run bits could not be cleared, but the card cannot reach any memory.
         assert_eq!(net.network.mapped_bytes(0), 0);
         assert_eq!(net.network.with_card(0, |card| card.config().bus_master()), Some(false));
         net.network.step_until_idle();

@@ -1,4 +1,4 @@
-//! What others send must not end an endpoint, however much of it comes while nobody polls.
+//! A flood of packets from other nodes must not end an endpoint while its host does not poll.
 
 use fpga_driver::firmware::event::{EventKind, FaultReason};
 use fpga_driver::firmware::generated::Capabilities;
@@ -14,7 +14,7 @@ fn frame(control: &Control) -> Vec<u8> {
     bytes
 }
 
-/// A whole transfer works, and nothing is left behind.
+/// Asserts that a whole transfer works and leaves no state behind.
 fn assert_works(net: &mut Testbed) {
     let region = net.region(1, TARGET, 100_000);
     net.carry(SOURCE, &region.remote, 0, &bytes(9, 100_000));
@@ -59,7 +59,7 @@ fn bad_packet_flood_without_polling_loses_no_event() {
     .iter()
     .map(frame)
     .collect();
-    // Nothing of any kind, with a good checksum.
+    // A packet of an unknown type with a valid checksum.
     let mut nonsense = vec![WIRE_VERSION, 200];
     nonsense.resize(24, 0);
     assert_eq!(fpga_driver::firmware::wire::finish(&mut nonsense, 20), Ok(24));

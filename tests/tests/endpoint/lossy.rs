@@ -1,4 +1,4 @@
-//! Networks that lose, double, damage, delay and reorder packets.
+//! Networks that lose, duplicate, damage, delay and reorder packets.
 
 use fpga_driver::endpoint::SendTimeout;
 use fpga_driver::netmodel::{Blackout, Conditions, Delay, Impairments, Loss, Order, Probability};
@@ -9,7 +9,7 @@ fn share(part: f64) -> Probability {
     Probability::new(part).unwrap()
 }
 
-/// A little of everything, on data and control packets alike.
+/// All impairments at a low rate, on data and control packets alike.
 fn bad(loss: f64) -> Impairments {
     let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::from_micros(3) };
     let conditions = Conditions::default()
@@ -21,7 +21,7 @@ fn bad(loss: f64) -> Impairments {
     Impairments::both(conditions).order(order).distance(Nanos::new(800))
 }
 
-/// Every transfer ends well, once at each end, and leaves nothing behind.
+/// Every transfer succeeds, once at each end, and leaves no state behind.
 #[test]
 fn lossy_network_delivers_every_transfer_once() {
     for (seed, loss) in [(1, 0.02), (2, 0.05), (3, 0.10)] {
@@ -67,7 +67,7 @@ fn lossy_network_fixed_timeout_with_try_limit_delivers() {
     net.assert_clean();
 }
 
-/// Nothing gets through for ten milliseconds, in the middle of a transfer.
+/// A blackout of ten milliseconds in the middle of a transfer.
 #[test]
 fn blackout_mid_transfer_is_survived() {
     let mut dark = bad(0.0);
@@ -98,7 +98,7 @@ fn lossy_network_delivers_reads() {
     net.assert_clean();
 }
 
-/// The same seed gives the same run, to the last packet.
+/// The same seed gives the same run, packet by packet.
 #[test]
 fn lossy_network_same_seed_repeats_run() {
     let run = |seed| {

@@ -53,7 +53,7 @@ fn at(base: CardAddr, offset: u64) -> CardAddr {
     base.checked_add(offset).unwrap()
 }
 
-/// One transfer that is refused: its completion says why, and nothing else comes of it.
+/// Runs one transfer that must be refused: its completion has the reason, and there are no other effects.
 fn assert_refused(net: &mut Testbed, region: &RemoteRegion, length: u64, untouched: (CardAddr, usize)) {
     net.put(0, SOURCE, &bytes(1, length as usize));
     net.put(1, untouched.0, &vec![0xC3; untouched.1]);

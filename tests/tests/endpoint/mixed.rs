@@ -1,4 +1,4 @@
-//! Endpoints that go by several schemes at once, each transfer by its own.
+//! Endpoints that run several schemes at the same time; each transfer chooses its own.
 
 use fpga_driver::endpoint::{Mismatch, ReadError, ReadFailure, SchemeList, SharedEndpoint};
 use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
@@ -9,7 +9,7 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// All there are, with the registry as the default.
+/// Options with all schemes, and the registry as the default.
 fn every(mut options: EndpointOptions) -> EndpointOptions {
     options.other_schemes = Scheme::ALL.iter().copied().collect();
     options.segment_size = Some(8 << 10);
@@ -24,7 +24,7 @@ fn only(scheme: Scheme, others: &[Scheme]) -> impl Fn(EndpointOptions) -> Endpoi
     }
 }
 
-/// 2 % lost, 3 % doubled, and any of sixteen next.
+/// Network with 2 % loss, 3 % duplicates, and reordering among sixteen packets.
 fn trouble() -> Impairments {
     let share = |part| Probability::new(part).unwrap();
     let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::from_micros(2) };
@@ -37,7 +37,7 @@ fn trouble() -> Impairments {
     Impairments::both(conditions).order(order).distance(Nanos::new(800))
 }
 
-/// Numbers that look random, the same each time.
+/// Repeatable random numbers.
 struct TestRng(u64);
 
 impl TestRng {
@@ -51,10 +51,10 @@ impl TestRng {
     }
 }
 
-/// A place of its own for each of a batch.
+/// Distance of the memory of a batch's transfers.
 const STRIDE: u64 = 0x1_0000;
 
-/// A thousand transfers both ways and eighty reads, each by a scheme at random, in batches.
+/// A thousand transfers in both directions and eighty reads, each with a random scheme, in batches.
 #[test]
 fn mixed_schemes_random_transfers_and_reads_arrive() {
     const BATCH: u64 = 50;
@@ -117,7 +117,7 @@ fn mixed_schemes_random_transfers_and_reads_arrive() {
     net.assert_clean();
 }
 
-/// Threads that share an endpoint choose as they like.
+/// Threads that share an endpoint choose schemes independently.
 #[test]
 fn mixed_schemes_threads_choose_independently() {
     const TRANSFERS: u64 = 24;
@@ -184,7 +184,7 @@ fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
     });
     let region = net.region(1, TARGET, 1 << 20).remote;
     let by = |scheme| SendOptions::default().scheme(scheme);
-    // Not on here.
+    // The scheme is not active on this node.
     let error = net.end(0).send(SOURCE, &region, 0, 10, by(Scheme::SenderWindow)).unwrap_err();
     assert!(matches!(error, SendError::Scheme { scheme: Scheme::SenderWindow, .. }), "{error}");
     assert!(error.to_string().contains("goes by Registry, Selective;"), "{error}");
@@ -192,7 +192,7 @@ fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
     let readable = net.end(1).open_readable(reader, CardRange::new(TARGET, 1000)).unwrap().remote;
     let error = net.end(0).read(&readable, 0, SOURCE, 10, by(Scheme::SenderWindow)).unwrap_err();
     assert!(matches!(error, ReadError::Send(SendError::Scheme { .. })), "{error}");
-    // Not on there: learnt by the refusal, or before it by asking.
+    // The scheme is not active on the peer: reported by a refusal, or by a query before the transfer.
     net.send_with(0, SOURCE, &region, 0, 10, by(Scheme::Selective));
     net.settle();
     let done = net.completions[0].pop_front().unwrap();
@@ -209,13 +209,13 @@ fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
         matches!(&error, SendError::Peer { mismatch: Mismatch::Scheme { ours: Scheme::Selective, .. }, .. }),
         "{error}"
     );
-    // By the card's schemes nobody but the receiver tells, whatever the default is.
+    // With the card's schemes only the receiver can notify, whatever the default is.
     let told = by(Scheme::Selective).notify(SendNotify::Sender);
     let node = net.end(0).node();
     let own = net.end(0).open_region(node, CardRange::new(at(TARGET, 0x10_0000), 1000)).unwrap().remote;
     let error = net.end(0).send(SOURCE, &own, 0, 10, told).unwrap_err();
     assert!(error.to_string().contains("Notify::Receiver"), "{error}");
-    // What both have works on.
+    // A scheme that both nodes have works.
     net.carry(SOURCE, &region, 0, &bytes(1, 30_000));
     net.assert_clean();
 }
@@ -239,7 +239,7 @@ fn mixed_schemes_need_card_capability() {
     assert!(matches!(open("ni: {}", &strange), EndpointError::Schemes { .. }));
 }
 
-/// A card goes from several schemes to one and back, and a node that is started anew is found anew.
+/// A card changes from several schemes to one and back, and a restarted node is queried again.
 #[test]
 fn mixed_schemes_restart_and_change_are_handled() {
     let mut net = Testbed::impaired(2, trouble(), 3, every);
@@ -251,7 +251,7 @@ fn mixed_schemes_restart_and_change_are_handled() {
     ];
     for (round, change) in choices.into_iter().enumerate() {
         let region = net.region(1, TARGET, 1 << 20).remote;
-        // Under way when the other side goes.
+        // Transfers that are in flight when the peer restarts.
         for (n, scheme) in net.end(0).schemes().iter().enumerate() {
             let by = SendOptions::default().scheme(scheme);
             net.send_with(0, at(SOURCE, n as u64 * 50_000), &region, n as u64 * 50_000, 50_000, by);
@@ -266,7 +266,7 @@ fn mixed_schemes_restart_and_change_are_handled() {
         let card = Card::open(net.network.backend(1)).unwrap();
         net.ends[1] = Some(Endpoint::open_with(&card, &change(options(lives))).unwrap());
         net.settle();
-        // Each has ended, one way or the other.
+        // Each transfer has ended, with success or an error.
         let count = net.end(0).schemes().iter().count();
         assert_eq!(net.completions[0].drain(..).count(), count);
         net.ends[0] = None;
@@ -294,7 +294,8 @@ fn mixed_schemes_restart_and_change_are_handled() {
     }
 }
 
-/// Tables and rings so small that all schemes wait for each other: none for ever, and no event is lost while a host does not look.
+/// Tables and rings so small that all schemes wait for each other: no transfer waits for ever, and no event is lost while a host does not
+/// poll.
 #[test]
 fn mixed_schemes_small_tables_and_late_polls_deliver() {
     let card = described("ni: { commands: 4, sending_contexts: 2, registry_entries: 2, escape_slots: 1 }");
@@ -317,7 +318,7 @@ fn mixed_schemes_small_tables_and_late_polls_deliver() {
             handed += 1;
         }
         net.poll(0).unwrap();
-        // The receiver's host looks now and then.
+        // The receiver's host polls only occasionally.
         if dice.below(200) == 0 {
             net.poll(1).unwrap();
             looks += 1;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What node `from` sends to node `to` in round `n`: length, and the place of it in the memory of both.
+/// Length of the transfer from node `from` to node `to` in round `n`, and its offset in the memory of both.
 fn plan(from: u64, to: u64, n: u64) -> (usize, u64) {
     let length = [1, 700, 16_384, 40_000, 100_001][((from * 3 + to * 5 + n) % 5) as usize];
     (length, (from * 8 + to) * 0x8_0000 + n * 0x2_0000 + from)
@@ -58,7 +58,7 @@ fn nodes_all_to_all_random_order_arrives() {
     }
 }
 
-/// A node that is gone costs its own transfers, and nobody else's.
+/// A removed node affects only its own transfers.
 #[test]
 fn nodes_failed_node_affects_only_its_transfers() {
     let mut net = Testbed::nodes(4, &CardDescription::default(), random(3), |options| options);
@@ -102,7 +102,7 @@ fn nodes_transfer_to_self_arrives() {
     }
 }
 
-/// A resend reads the source again: it must not have been written over.
+/// A retransmission reads the source again, so that the source must not be overwritten.
 #[test]
 fn nodes_transfer_to_self_overlapping_source_is_refused() {
     let mut net = Testbed::new(DeliveryOrder::InOrder);
@@ -114,7 +114,7 @@ fn nodes_transfer_to_self_overlapping_source_is_refused() {
             assert!(matches!(error, SendError::Overlap { .. }), "{error}");
         }
     }
-    // Side by side, and where nothing is moved.
+    // Adjacent ranges, and an empty transfer.
     for (source, offset, length) in [(100, 0, 100), (0, 100, 100), (5, 5, 0)] {
         net.put(0, at(TARGET, source), &bytes(source, 100));
         net.send(0, at(TARGET, source), &own, offset, length);
@@ -123,7 +123,7 @@ fn nodes_transfer_to_self_overlapping_source_is_refused() {
         assert!(net.get(0, at(TARGET, offset), length as usize) == bytes(source, 100)[..length as usize]);
     }
     net.notifications[0].clear();
-    // The same addresses of two cards are two places.
+    // The same addresses on two cards are different places.
     let there = net.region(1, TARGET, 1000).remote;
     net.carry(TARGET, &there, 0, &bytes(9, 1000));
     net.assert_clean();

@@ -1,5 +1,5 @@
-//! Transfers to a host that does not poll. Only notifications of arrivals need that host: everything else is written, acknowledged and
-//! completed without it, and its mirror shows the card again after one poll.
+//! Transfers to a host that does not poll. Only notifications of arrivals need that host. Everything else is written, acknowledged and
+//! completed without it, and its mirror matches the card again after one poll.
 
 use fpga_driver::endpoint::{SendCompletion, SendTicket};
 use fpga_driver::netmodel::{Conditions, Impairments, Loss, Probability};
@@ -9,7 +9,7 @@ use super::*;
 
 const NO_NOTICE: fn() -> SendOptions = || SendOptions::default().notify(SendNotify::None);
 
-/// The sender's host is polled, the receiver's is not, until nothing is under way at the sender.
+/// Polls the sender's host only, until the sender is idle.
 fn drive_sender(net: &mut Testbed) {
     let limit = net.network.now().saturating_add(Nanos::from_secs(600));
     while !net.end(0).is_idle() {
@@ -22,7 +22,7 @@ fn drive_sender(net: &mut Testbed) {
     }
 }
 
-/// One poll of the receiver's host: its mirror shows the card.
+/// Polls the receiver's host once: its mirror then matches the card.
 fn assert_one_poll_resynchronises(net: &mut Testbed) {
     net.poll(1).unwrap();
     let end = net.end(1);
@@ -31,7 +31,7 @@ fn assert_one_poll_resynchronises(net: &mut Testbed) {
     assert_eq!(end.next_mirror_fault(), None);
 }
 
-/// `length` bytes in one transfer, with a piece of known bytes every 16 MiB and at the end.
+/// Sends `length` bytes in one transfer, with a chunk of known bytes every 16 MiB and at the end.
 fn transfer_without_receiver_polling(description: &CardDescription, length: u64) {
     const CHUNK_BYTES: usize = 100_000;
     let mut net = Testbed::of(description, DeliveryOrder::InOrder, |options| options);
@@ -73,7 +73,7 @@ fn transfer_of_1_gib_unpolled_receiver_completes() {
     transfer_without_receiver_polling(&CardDescription::default(), 1 << 30);
 }
 
-/// As many transfers of `length` bytes each as `count`, one after the other into a region.
+/// Sends `count` transfers of `length` bytes each, one after the other, into a region.
 fn send_many(net: &mut Testbed, region: &RemoteRegion, count: u64, length: u64, options: SendOptions) {
     let mut sent = 0;
     while sent < count {
@@ -107,12 +107,12 @@ fn send_without_receiver_polling(scheme: Scheme, count: u64) {
     assert!(net.get(1, TARGET, data.len()) == data);
     assert_one_poll_resynchronises(&mut net);
     assert_eq!(net.notifications[1].len(), 0, "{scheme}");
-    // Each transfer has two events of tables.
+    // Each transfer causes two table events.
     let counters = net.end(1).counters();
     assert!(counters.events_dropped + counters.events >= 2 * count, "{scheme}: {counters:?}");
     assert!(counters.events_dropped > 0);
     net.completions[0].clear();
-    // What notifies goes on as ever.
+    // Transfers with notification work as before.
     net.carry(SOURCE, &region.remote, 0, &bytes(8, 50_000));
     net.end(1).close_region(&region).unwrap();
     net.assert_clean();
@@ -130,7 +130,7 @@ fn messages_without_notification_unpolled_receiver_all_complete() {
     }
 }
 
-/// Starts a transfer as soon as the sender has room for it.
+/// Starts a transfer as soon as the sender has a free slot.
 fn offer(
     net: &mut Testbed,
     source: CardAddr,
@@ -148,8 +148,8 @@ fn offer(
     }
 }
 
-/// The receiving host's ring is filled with notifications: of each scheme, transfers that notify end in a typed error, by their deadline
-/// or by the time to give up; others go on beside them.
+/// The receiving host's ring is filled with notifications. Under each scheme, further transfers with notification end in a typed error at
+/// their deadline or give-up time; transfers without notification complete.
 #[test]
 fn notifications_without_slot_end_in_receiver_not_ready() {
     for scheme in Scheme::ALL {
@@ -191,7 +191,7 @@ fn notifications_without_slot_end_in_receiver_not_ready() {
                 assert_eq!(refusing, node, "{error}");
                 assert!(error.to_string().contains("poll the endpoint of node"), "{error}");
             }
-            // Exactly those that have arrived are notified, and then others can be.
+            // Exactly the transfers that have arrived are notified. After that, notifications work again.
             net.settle();
             assert_eq!(net.notifications[1].len(), arrived.len() - 1, "{scheme} {length}");
             net.notifications[1].clear();
@@ -203,7 +203,7 @@ fn notifications_without_slot_end_in_receiver_not_ready() {
     }
 }
 
-/// Many transfers wait for a host that is not ready: one that needs nothing of it passes them, queued before or after.
+/// Many transfers wait for a host that is not ready. A transfer that needs no notification passes them, queued before or after them.
 #[test]
 fn one_sided_transfer_passes_those_waiting_for_host() {
     for before in [true, false] {
@@ -262,7 +262,7 @@ fn notification_waits_until_receiver_polls() {
     assert_eq!((net.completions[0].len(), net.notifications[1].len()), (200, 200));
 }
 
-/// A host that polls now and then, a network that loses and reorders: whenever it has read the windows, the mirror is right.
+/// A host that polls occasionally, on a network that loses and reorders: after each read of the windows the mirror is right.
 #[test]
 fn mirror_after_dropped_events_follows_later_ones() {
     for seed in 0..6 {
@@ -297,7 +297,7 @@ fn mirror_after_dropped_events_follows_later_ones() {
     }
 }
 
-/// A read of a node whose host has not polled for long: it is served as soon as that host polls.
+/// A read from a node whose host has not polled for long is served as soon as that host polls.
 #[test]
 fn read_from_host_behind_dropped_events_is_served() {
     let mut net = Testbed::new(DeliveryOrder::InOrder);
@@ -318,7 +318,7 @@ fn read_from_host_behind_dropped_events_is_served() {
     assert_eq!(net.end(1).check_mirror().unwrap(), []);
 }
 
-/// Cards that work on a thread of their own.
+/// Cards that run in their own threads.
 #[test]
 fn threaded_cards_unpolled_receiver_transfers_complete() {
     let network = SimNetwork::builder().cards(2).threaded(ThreadOptions::default()).build().unwrap();

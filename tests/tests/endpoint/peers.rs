@@ -1,4 +1,4 @@
-//! What nodes say that they can do.
+//! Capabilities that nodes report to each other.
 
 use fpga_driver::endpoint::{Mismatch, SharedEndpoint};
 use fpga_driver::firmware::Incarnation;
@@ -41,12 +41,12 @@ fn peer_query_returns_capabilities() {
     assert_eq!((peer.packet_size_log2, peer.mask_bits, peer.schemes.0), (10, 7, 1));
     assert!(peer.capabilities.contains(Capabilities::EVENT_PUSH));
     assert_eq!(a.peer(b.node()), Some(peer));
-    // A node may ask itself, and asking is no transfer.
+    // A node may query itself, and a query is not a transfer.
     assert_eq!(a.wait_peer(a.node(), TIMEOUT).unwrap().mask_bits, 32);
     assert!(a.is_idle());
 }
 
-/// What a node could only refuse is refused before anything is sent, and what it can take is sent.
+/// A transfer that the peer would refuse is refused before anything is sent; a compatible one is sent.
 #[test]
 fn peer_incompatible_transfer_is_refused_before_send() {
     let (network, [mut a, mut b]) = different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7 }");
@@ -69,7 +69,7 @@ fn peer_incompatible_transfer_is_refused_before_send() {
     let found = mismatch(&mut a, &region, 1000);
     assert_eq!(found, Mismatch::PacketSize { ours: 512, theirs: 1024 });
     assert!(found.to_string().contains("same packet size"), "{found}");
-    // Who has not asked learns it by the refusal.
+    // A sender without a query gets the reason in the refusal.
     a.peer(b.node()).unwrap();
     let region = a.open_region(NodeId::ANY, CardRange::new(TARGET, 1000)).unwrap().remote;
     let ticket = b.send(SOURCE, &region, 0, 1000, SendOptions::default()).unwrap();
@@ -92,7 +92,7 @@ fn peer_unknown_scheme_is_refused() {
     assert!(matches!(found, Mismatch::Scheme { ours: Scheme::Selective, .. }), "{found}");
 }
 
-/// Questions and answers are lost like anything else, and asked again.
+/// Lost queries and replies are repeated.
 #[test]
 fn peer_lost_query_is_repeated() {
     let lossy = Conditions::default().loss(Loss::Independent(Probability::new(0.3).unwrap()));
@@ -113,7 +113,7 @@ fn peer_absent_node_times_out() {
     let error = net.end(0).wait_peer(NodeId::new(77), Duration::from_millis(20)).unwrap_err();
     assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
     assert!(net.network.now().saturating_sub(began) >= Nanos::from_millis(20));
-    // Asked some times, and then no more.
+    // The query is sent several times, and then no more.
     let asked = net.network.undeliverable_frames();
     assert!((3..10).contains(&asked), "{asked}");
     net.network.advance(Nanos::from_secs(1));
@@ -121,13 +121,14 @@ fn peer_absent_node_times_out() {
     assert_eq!((net.network.undeliverable_frames(), net.end(0).peer(NodeId::new(77))), (asked, None));
     let error = net.end(0).wait_peer(NodeId::ANY, TIMEOUT).unwrap_err();
     assert!(matches!(error, EndpointError::Option { .. }), "{error}");
-    // Its interface is there, its endpoint is not open.
+    // The interface of this node is there, but its endpoint is not open.
     let node = net.end(1).node();
     net.ends[1] = None;
     net.end(0).wait_peer(node, Duration::from_millis(5)).unwrap_err();
 }
 
-/// A node that was restarted is another one: what its former life had said is forgotten with the first transfer that fails for it.
+/// A restarted node has a new incarnation: the cached capabilities of its earlier incarnation are dropped with the first transfer to it
+/// that fails.
 #[test]
 fn peer_restarted_node_is_queried_again() {
     let mut net = Testbed::new(DeliveryOrder::InOrder);
@@ -144,7 +145,7 @@ fn peer_restarted_node_is_queried_again() {
     assert!(net.completions[0].pop_front().unwrap().result.is_err(), "its region is gone");
     assert_eq!(net.end(0).peer(node), None);
     assert_eq!(net.end(0).wait_peer(node, TIMEOUT).unwrap().incarnation, Incarnation::new(0xC));
-    // What the caller ends says nothing about the node.
+    // A cancel by the caller does not invalidate what is known of the peer.
     let again = net.region(1, TARGET, 1000);
     let ticket = net.send(0, SOURCE, &again.remote, 0, 1000);
     assert!(net.end(0).cancel(ticket));
@@ -152,7 +153,7 @@ fn peer_restarted_node_is_queried_again() {
     assert!(net.end(0).peer(node).is_some());
 }
 
-/// Answers to nobody's question, and answers that no node gives.
+/// Replies without a query, and replies from a node that does not exist.
 #[test]
 fn peer_unsolicited_answer_is_dropped() {
     let mut net = Testbed::new(DeliveryOrder::InOrder);
@@ -178,7 +179,7 @@ fn peer_unsolicited_answer_is_dropped() {
     answer(&mut net, NodeId::new(50), 32);
     answer(&mut net, node, 32);
     assert_eq!((net.end(0).peer(NodeId::new(50)), net.end(0).peer(node)), (None, None));
-    // One answer to each question.
+    // Each query accepts one reply.
     net.end(0).wait_peer(node, TIMEOUT).unwrap();
     answer(&mut net, node, 5);
     assert_eq!(net.end(0).peer(node).unwrap().mask_bits, 32);
@@ -188,7 +189,7 @@ fn peer_unsolicited_answer_is_dropped() {
     assert_eq!(net.end(0).counters().faults, 0);
 }
 
-/// Who would still be waiting for answers when the other side has forgotten what it had.
+/// A sender that would still wait for answers after the receiver's registry timeout is refused.
 #[test]
 fn peer_give_up_longer_than_registry_timeout_is_refused() {
     let end = |net: &Testbed, index: usize, change: &dyn Fn(&mut EndpointOptions)| {

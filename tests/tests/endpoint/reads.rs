@@ -1,10 +1,10 @@
-//! Reads: the other side writes because it was asked to.
+//! Reads: the other node writes on request.
 
 use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
 
 use super::*;
 
-/// Lets end 0 read `length` bytes at `SOURCE` of end 1.
+/// Allows end 0 to read `length` bytes at `SOURCE` of end 1.
 fn readable(net: &mut Testbed, length: u64) -> RemoteReadable {
     let reader = net.end(0).node();
     net.end(1).open_readable(reader, CardRange::new(SOURCE, length)).unwrap().remote
@@ -32,7 +32,7 @@ fn read_every_length_arrives() {
         for beside in [TARGET, at(to, length as u64)] {
             assert_eq!(net.get(0, beside, 1), [0xC3], "a neighbour was written");
         }
-        // Requests and answers are nobody else's business.
+        // Requests and answers make no completions and notifications.
         assert!(net.completions.iter().all(std::collections::VecDeque::is_empty));
         assert!(net.notifications.iter().all(std::collections::VecDeque::is_empty));
         assert_eq!(net.end(1).counters().reads_served, 1);
@@ -88,7 +88,7 @@ fn read_forbidden_range_is_refused() {
     }
     let outside = read(&mut net, &source, 0, CardAddr::new(u64::MAX - 5), 10).unwrap_err();
     assert!(matches!(outside, ReadError::Endpoint(EndpointError::RegionRange { .. })), "{outside}");
-    // Nothing is read where another read goes to, and nothing of no length needs anybody.
+    // A read must not have an overlapping target with another read. An empty read needs no packets.
     let first = read(&mut net, &source, 0, TARGET, 100).unwrap();
     let overlapping = read(&mut net, &source, 0, at(TARGET, 99), 100).unwrap_err();
     assert!(matches!(overlapping, ReadError::Overlap { .. }), "{overlapping}");
@@ -96,7 +96,7 @@ fn read_forbidden_range_is_refused() {
     net.settle();
     let done = ended(&mut net);
     assert_eq!(done.iter().map(|done| done.ticket).collect::<Vec<_>>(), [empty, first]);
-    // A reader that lies about what it was given is not answered, and gives up at its deadline.
+    // A read beyond the granted range is not answered, and ends at its deadline.
     let greedy = RemoteReadable { length: 2000, ..source };
     let soon = SendOptions::default().deadline(Duration::from_millis(5));
     net.end(0).read(&greedy, 999, TARGET, 2, soon).unwrap();
@@ -104,7 +104,7 @@ fn read_forbidden_range_is_refused() {
     let [done] = ended(&mut net).try_into().unwrap();
     assert!(matches!(done.result, Err(ReadFailure::NoAnswer { length: 2, .. })), "{done:?}");
     assert_eq!(net.end(1).counters().reads_refused, 1);
-    // Closed: the request itself is refused.
+    // After the range is closed the request itself is refused.
     net.end(1).close_readable(&handle).unwrap();
     read(&mut net, &source, 0, TARGET, 10).unwrap();
     net.settle();
@@ -113,7 +113,7 @@ fn read_forbidden_range_is_refused() {
         panic!("{done:?}")
     };
     assert_eq!(reason, NackReason::Violation);
-    // Nobody in particular is let read, nor nothing.
+    // A readable range needs a specific reader and must not be empty.
     for (reader, length) in [(NodeId::ANY, 10), (reader, 0)] {
         let error = net.end(1).open_readable(reader, CardRange::new(SOURCE, length)).unwrap_err();
         assert!(matches!(error, EndpointError::RegionRange { .. }), "{error}");
@@ -121,7 +121,7 @@ fn read_forbidden_range_is_refused() {
     net.assert_clean();
 }
 
-/// A host that does not answer costs a deadline; what it writes afterwards is refused.
+/// A host that does not answer delays the read to its deadline; its later writes are refused.
 #[test]
 fn read_late_answer_writes_nothing() {
     let mut net = Testbed::new(DeliveryOrder::InOrder);
@@ -163,8 +163,8 @@ fn read_between_nodes_and_from_self() {
     net.assert_clean();
 }
 
-/// The answer to a read that was given up is complete, and its notice is on its way to the host, when the read is asked for again: it is
-/// not the second one's.
+/// The answer to a cancelled read is complete, and its notice is in flight to the host, when the read is repeated: the notice must not end
+/// the second read.
 #[test]
 fn read_late_notice_ends_no_other_read_of_same_target() {
     let mut swallowed = 0;
@@ -177,7 +177,7 @@ fn read_late_notice_ends_no_other_read_of_same_target() {
             net.end(0).read(&source, offset, TARGET, 500, deadline).unwrap()
         };
         let first = read(&mut net, 0);
-        // The request arrives and is answered; the answer is somewhere.
+        // The request arrives and is answered; the answer is in flight.
         while net.end(1).counters().windows == 0 {
             net.poll(0).unwrap();
             net.poll(1).unwrap();
@@ -187,7 +187,7 @@ fn read_late_notice_ends_no_other_read_of_same_target() {
             net.poll(1).unwrap();
             net.network.step();
         }
-        // Events are taken before reads are ended: what is told in between is seen by the next poll.
+        // Events are taken before reads are ended: events that arrive in between are seen by the next poll.
         assert!(net.end(0).cancel_read(first).unwrap() && !net.end(0).cancel_read(first).unwrap());
         net.put(1, SOURCE, &bytes(2, 1000));
         let second = read(&mut net, 500);

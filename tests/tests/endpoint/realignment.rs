@@ -1,11 +1,11 @@
-//! Cards whose copy engine was built without data realignment: it reads from and writes to multiples of its data width alone.
+//! Cards whose copy engine has no DRE: it reads from and writes to multiples of its data width only.
 
 use super::*;
 
-/// Data widths in bits, and what sources have to be multiples of for them, in bytes.
+/// Data widths in bits, and the required source alignment in bytes.
 const WIDTHS: [(u32, u32); 3] = [(32, 4), (256, 32), (512, 64)];
 
-/// Two such cards, with tables so small that packets are refused and come again, alone or a few of a segment together.
+/// Two such cards, with tables so small that packets are refused and retransmitted, alone or a few of a segment together.
 fn net(width: u32, seed: u64, alignment: Option<u32>) -> Testbed {
     let file = described(&format!(
         "cdma: {{ dre: false, data_width: {width} }}\nni: {{ registry_entries: 2, escape_slots: 2, windows: 3 }}"
@@ -25,7 +25,7 @@ fn alignment_source_at_beat_arrives_anywhere() {
             let source = at(SOURCE, beats as u64 * u64::from(alignment));
             net.carry(source, &region.remote, 3, &bytes(width.into(), length));
         }
-        // Several at once: they get in each other's way.
+        // Several at once: they compete for the small tables.
         let data: Vec<_> = (0..6).map(|n| bytes(n, 20_000)).collect();
         for (n, data) in (0..).zip(&data) {
             net.put(0, at(SOURCE, n << 16), data);
@@ -58,7 +58,7 @@ fn alignment_source_off_beat_is_refused() {
     }
 }
 
-/// Whoever may read memory must not be able to stop the copy engine of its owner.
+/// A remote reader must not be able to stop the copy engine of the memory's owner.
 #[test]
 fn alignment_read_off_beat_is_refused_by_owner() {
     let mut net = net(512, 2, Some(64));
@@ -79,7 +79,7 @@ fn alignment_read_off_beat_is_refused_by_owner() {
     net.assert_clean();
 }
 
-/// Nobody said how the engine was built: it stops, and the error says what may be the reason and what to state.
+/// The source alignment is not configured: the engine stops, and the error names the possible reason and the option.
 #[test]
 fn alignment_not_configured_stops_engine_with_advice() {
     let mut net = net(512, 3, None);

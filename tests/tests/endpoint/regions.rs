@@ -1,4 +1,4 @@
-//! Who may write where.
+//! Write permissions of regions.
 
 use fpga_card::AccessLog;
 
@@ -22,14 +22,14 @@ fn region_wrong_key_is_refused() {
 fn region_write_outside_is_refused() {
     let mut net = Testbed::new(random(3));
     let region = net.region(1, TARGET, 10_000);
-    // A sender that lies about the region's place.
+    // A sender with a wrong address of the region.
     let before = RemoteRegion { address: CardAddr::new(TARGET.get() - 1), ..region.remote };
     assert_refused(&mut net, &before, 1000, (CardAddr::new(TARGET.get() - 1), 1));
     let behind = RemoteRegion { address: at(TARGET, 9_001), ..region.remote };
     assert_refused(&mut net, &behind, 1000, (at(TARGET, 10_000), 1000));
     let elsewhere = RemoteRegion { address: CardAddr::new(0x10_0000_0000), ..region.remote };
     assert_refused(&mut net, &elsewhere, 1000, (at(TARGET, 10_000), 1000));
-    // What the sender can know is refused before anything is sent.
+    // Errors that the sender can detect are refused before anything is sent.
     let error = net.end(0).send(SOURCE, &region.remote, 9_001, 1000, SendOptions::default()).unwrap_err();
     assert!(matches!(error, SendError::TargetRange { region: 10_000, .. }), "{error}");
     let error = net.end(0).send(SOURCE, &region.remote, u64::MAX, 2, SendOptions::default()).unwrap_err();
@@ -43,7 +43,7 @@ fn region_write_outside_is_refused() {
     net.assert_clean();
 }
 
-/// A transfer that runs over the region's end: what lies behind it stays as it was.
+/// A transfer that crosses the region's end: the memory after the region does not change.
 #[test]
 fn region_transfer_crossing_end_writes_nothing_behind() {
     for seed in 0..8 {
@@ -63,7 +63,7 @@ fn region_closed_refuses_writes() {
     net.carry(SOURCE, &region.remote, 0, &bytes(1, 10_000));
     net.end(1).close_region(&region).unwrap();
     assert_refused(&mut net, &region.remote, 10_000, (TARGET, 10_000));
-    // The next one has another key, though it is the same place.
+    // The next region has another key, though its address is the same.
     let again = net.region(1, TARGET, 10_000);
     assert_ne!(again.remote.key, region.remote.key);
     assert_refused(&mut net, &region.remote, 10_000, (TARGET, 10_000));
@@ -125,8 +125,8 @@ fn region_invalid_range_is_refused() {
     net.carry(SOURCE, &handles[14].remote, 0, &bytes(1, 4096));
 }
 
-/// A region is its owner's for as long as the owner's endpoint lives: the next owner of the card has opened nothing.
-/// Writes are posted: without a read after them, a packet of another node could be there first.
+/// A region exists only as long as its owner's endpoint: the next owner of the card has opened none. Writes are posted: without a read
+/// after them, a packet of another node could arrive first.
 #[test]
 fn region_change_returns_after_card_has_it() {
     fn last_is_read(net: &mut Testbed, change: impl FnOnce(&mut Testbed)) -> bool {

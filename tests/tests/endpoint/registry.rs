@@ -1,4 +1,4 @@
-//! The registry and its mirror, in the middle of transfers.
+//! The receive registry and its mirror, in the middle of transfers.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn registry_mask_matches_document() {
     assert_eq!(masks, expected);
 }
 
-/// Cards whose segments have more packets than may be under way to one node: stopping the sender leaves entries half full.
+/// Cards whose segments have more packets than may be in flight to one node: stopping the sender leaves entries incomplete.
 fn half_full() -> CardDescription {
     described("ni: { mask_bits: 256, packet_size: 64 }")
 }
@@ -46,7 +46,7 @@ fn packet_events(mut options: EndpointOptions) -> EndpointOptions {
     options
 }
 
-/// Lets everything arrive that is under way, without the sender going on; takes the receiver's events.
+/// Lets all packets in flight arrive while the sender is stopped, and takes the receiver's events.
 fn pause(net: &mut Testbed) {
     loop {
         net.network.step_until_idle();
@@ -69,7 +69,7 @@ fn mirror_mid_transfer_matches_card() {
         }
         let mut moments = 0;
         while !net.end(0).is_idle() {
-            // A few rounds of the sender, then a look.
+            // A few rounds of the sender, then a check.
             for round in 0..1 + (seed + moments) % 5 {
                 net.poll(0).unwrap();
                 for _ in 0..(seed * 7 + moments * 3 + round) % 40 {
@@ -113,7 +113,7 @@ fn mirror_difference_to_card_is_reported() {
         advance(&mut net);
     }
     assert_eq!(net.end(1).check_mirror().unwrap(), []);
-    // A register that falls over: from here on the card does not tell of its packets.
+    // A register bit changes by a fault: from here on the card reports no packet events.
     let bar = net.end(1).card().user_bar().unwrap().clone();
     let control = BarOffset::new(0x2000 + u64::from(ni::CONTROL));
     bar.write32(control, ni::control::ENABLE | ni::control::EVENT_ENABLE).unwrap();
@@ -130,13 +130,13 @@ fn mirror_difference_to_card_is_reported() {
         assert_eq!(mirror & card, *mirror, "the card is ahead of its events");
     }
     assert!(found[0].to_string().contains("on the card"), "{}", found[0]);
-    // Data does not depend on it.
+    // The data transfer does not depend on packet events.
     net.settle();
     assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
     assert!(net.get(1, TARGET, 100_000) == bytes(1, 100_000));
 }
 
-/// Card 1 behind a transport that can make registers lie, in the middle of a transfer: one entry half full.
+/// Card 1 on a fault-injecting backend, in the middle of a transfer: one entry is incomplete.
 fn with_false_registers(order: DeliveryOrder) -> (Testbed, Arc<FaultInjectingBackend>) {
     let file = half_full();
     let mut net = Testbed::of(&file, order, packet_events);
@@ -150,7 +150,7 @@ fn with_false_registers(order: DeliveryOrder) -> (Testbed, Arc<FaultInjectingBac
     (net, transport)
 }
 
-/// Every register of a window is made to lie, one at a time: the field that it stands for is reported, and no other.
+/// Replaces every register of a window, one at a time: the field of that register is reported, and no other.
 fn assert_each_false_register_is_found(
     net: &mut Testbed,
     transport: &FaultInjectingBackend,
@@ -216,9 +216,9 @@ fn mirror_every_registry_field_difference_is_reported() {
 
 #[test]
 fn mirror_every_escape_field_difference_is_reported() {
-    // The second packet first: it waits.
+    // The second packet arrives first, and waits in the escape channel.
     let (mut net, transport) = with_false_registers(DeliveryOrder::Script(vec![1, 2, 3, 0]));
-    // Until its event has come too, and before the next packet does.
+    // Waits until its event has arrived too, and the next packet has not.
     loop {
         net.poll(0).unwrap();
         net.poll(1).unwrap();
@@ -251,8 +251,8 @@ fn mirror_every_escape_field_difference_is_reported() {
     assert!(net.get(1, TARGET, 16_384) == bytes(1, 16_384));
 }
 
-/// What the mirror says of an entry of a card that goes by several schemes: the rules that it is received by are compared, masks of
-/// segments alone.
+/// Compares the mirror with an entry of a card that runs several schemes: the scheme is compared for all entries, the mask for segments
+/// only.
 fn assert_mirrored(net: &mut Testbed, index: u16, operation: &Operation, entry: EntryView) {
     let is_segment = entry.scheme == Scheme::Registry;
     assert_eq!(operation.scheme, Some(entry.scheme));
@@ -267,8 +267,8 @@ fn assert_mirrored(net: &mut Testbed, index: u16, operation: &Operation, entry: 
     }
 }
 
-/// Segments and messages side by side. The card sends messages by itself, so they are seen between its steps; of segments the sender's
-/// host can pause.
+/// Segments and messages at the same time. The card sends messages by itself, so they are checked between its steps. The sender's host can
+/// pause segments.
 #[test]
 fn mirror_distinguishes_segments_and_messages() {
     let every = |mut options: EndpointOptions| {
@@ -306,7 +306,7 @@ fn mirror_distinguishes_segments_and_messages() {
             for (index, operation) in operations {
                 let entry = net.end(1).tables().entry(index).unwrap();
                 let is_segment = entry.scheme == Scheme::Registry;
-                // Events may be on their way.
+                // Events may still be in flight.
                 if entry.valid && (pauses || !is_segment) {
                     assert_mirrored(&mut net, index, &operation, entry);
                     segments += u32::from(is_segment);
@@ -321,7 +321,7 @@ fn mirror_distinguishes_segments_and_messages() {
     assert!(segments > 20 && messages > 20, "{segments}, {messages}");
 }
 
-/// Opening writes it whatever an earlier owner of the card had set: the interface's reset keeps settings.
+/// Opening writes the timeout whatever an earlier owner of the card had set: a reset of the interface keeps settings.
 #[test]
 fn escape_timeout_set_by_host_is_used() {
     for micros in [250, 1_000, 40_000] {

@@ -1,4 +1,4 @@
-//! Schemes other than the registry's, whose senders live in the card: the same bytes, windows, reads and endings.
+//! Message schemes, whose senders are in the card: the same tests of bytes, memory windows, reads and endings.
 
 use fpga_driver::endpoint::{ReadFailure, SendCompletion};
 use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
@@ -13,7 +13,7 @@ const SCHEMES: [Scheme; 5] = [
     Scheme::Selective,
 ];
 
-/// Short messages: the receiver counter sends a whole one again for each packet that is lost.
+/// Options with short messages: the receiver counter retransmits a whole message for each lost packet.
 fn by(scheme: Scheme) -> impl Fn(EndpointOptions) -> EndpointOptions {
     move |mut options| {
         (options.scheme, options.segment_size) = (scheme, Some(8 << 10));
@@ -22,7 +22,7 @@ fn by(scheme: Scheme) -> impl Fn(EndpointOptions) -> EndpointOptions {
     }
 }
 
-/// What a network does to data and control packets alike.
+/// Impairments of data and control packets alike.
 fn trouble(loss: f64, copies: f64, damage: f64, depth: usize) -> Impairments {
     let share = |part| Probability::new(part).unwrap();
     let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::from_micros(2) };
@@ -61,7 +61,7 @@ fn schemes_every_length_arrives_by_every_scheme() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 12, ..ProptestConfig::default() })]
 
-    /// Random transfers both ways over random trouble: all of it, once, and nothing beside it.
+    /// Random transfers in both directions over random impairments: all bytes arrive once, and no other bytes change.
     #[test]
     fn schemes_random_transfers_over_random_impairments_arrive(
         seed in any::<u64>(),
@@ -118,7 +118,7 @@ fn schemes_reads_over_lossy_network_arrive() {
             assert_eq!(net.end(0).next_read().unwrap().result, Ok(()), "{scheme}");
         }
         assert!(net.get(0, TARGET, 200_000) == bytes(1, 200_000));
-        // Nobody answers what is not readable.
+        // A read beyond the granted range gets no answer.
         let greedy = fpga_driver::endpoint::RemoteReadable { length: 300_000, ..source };
         let soon = SendOptions::default().deadline(Duration::from_millis(5));
         net.end(0).read(&greedy, 199_999, TARGET, 2, soon).unwrap();
@@ -144,7 +144,7 @@ fn schemes_write_outside_window_is_refused() {
     }
 }
 
-/// Each side says what is wrong, instead of waiting for an answer that never comes.
+/// Each side reports the mismatch, instead of waiting for an answer that never comes.
 #[test]
 fn schemes_mismatched_nodes_refuse_each_other() {
     for (first, second) in [
@@ -189,7 +189,7 @@ fn schemes_build_without_commands_supports_registry_only() {
     Endpoint::open_with(&card, &options(1)).unwrap();
 }
 
-/// An endpoint leaves its card to the next one, whatever that goes by.
+/// A card passes from one endpoint to the next, whichever scheme that runs.
 #[test]
 fn schemes_card_changes_scheme_between_endpoints() {
     let mut net = Testbed::new(DeliveryOrder::InOrder);
@@ -251,7 +251,7 @@ fn schemes_transfers_end_by_deadline_cancel_and_silence() {
     }
 }
 
-/// More transfers than the card has room for wait at the host; the tables show what is under way.
+/// More transfers than the card has slots for wait at the host; the tables show those in progress.
 #[test]
 fn schemes_small_tables_deliver_slowly() {
     for scheme in SCHEMES {

@@ -1,4 +1,4 @@
-//! Every geometry, small tables, cards with less.
+//! Every geometry, small tables, cards with fewer features.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn builds_every_mask_and_packet_size_transfers() {
     }
 }
 
-/// A card that somebody might build, and options that fit it.
+/// A possible build of a card, and matching options.
 #[derive(Debug, Clone)]
 struct Geometry {
     mask_bits: u16,
@@ -27,7 +27,7 @@ struct Geometry {
     windows: u8,
     push: bool,
     packet_events: bool,
-    /// Packets of a segment, and the share of it in eighths above which a transfer is big.
+    /// Packets of a segment, and the threshold for big transfers in eighths of the segment.
     segment: Option<(u16, u32)>,
 }
 
@@ -55,7 +55,7 @@ fn geometry() -> impl Strategy<Value = Geometry> {
 proptest! {
     #![proptest_config(seeded(96))]
 
-    /// Every card that can be described carries transfers both ways, in any order, with whatever options fit it.
+    /// Every card that can be described carries transfers in both directions, in any order, with all matching options.
     #[test]
     fn builds_random_description_transfers_both_ways(
         geometry in geometry(),
@@ -133,7 +133,7 @@ fn builds_events_in_card_memory_suffice() {
     ] {
         let mut net = Testbed::of(&described(sections), random(seed), |options| options);
         assert!(!net.end(0).card().info().ni.as_ref().unwrap().event_push);
-        // It takes C2H channel 0 for itself.
+        // The endpoint takes C2H channel 0 for itself.
         assert!(matches!(net.end(1).card().c2h(0), Err(ResourceError::InUse { .. })));
         let there = net.region(1, TARGET, 300_000);
         for length in [1, 5000, 300_000] {
@@ -156,7 +156,7 @@ fn builds_one_channel_each_way_suffices() {
     let data = bytes(1, 300_000);
     let mut buffer = net.end(0).card().buffer(data.len()).unwrap();
     buffer.write(0, &data).unwrap();
-    // Through the endpoint's own channel, also while it works on a transfer.
+    // A write through the endpoint's own channel, also while the channel works on a transfer.
     let buffer = net.end(0).write(buffer, SOURCE).unwrap();
     net.send(0, SOURCE, &region.remote, 0, 300_000);
     for _ in 0..20 {
@@ -170,7 +170,7 @@ fn builds_one_channel_each_way_suffices() {
     let buffer_b = net.end(1).card().buffer(300_000).unwrap();
     assert!(back.read(buffer_b, TARGET).unwrap().to_vec() == data);
     assert!(net.get(0, CardAddr::new(0x80_0000), 300_000) == data);
-    // A bad address is refused as on a channel, and the endpoint goes on.
+    // A bad address is refused as on a channel, and the endpoint continues.
     let failed = net.end(0).write(buffer, CardAddr::new(u64::MAX - 5)).unwrap_err();
     assert!(failed.buffer.is_some(), "{failed}");
     net.notifications[1].clear();
@@ -178,7 +178,7 @@ fn builds_one_channel_each_way_suffices() {
     net.assert_clean();
 }
 
-/// A user's transfer that fails takes the endpoint's own with it, for they share a run; these go again.
+/// A failed user transfer fails the endpoint's own transfers with it, because they share a run; the endpoint repeats its own.
 #[test]
 fn endpoint_failed_user_write_keeps_endpoint_alive() {
     let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");

@@ -25,7 +25,7 @@ fn endpoints(network: &SimNetwork, count: usize) -> Vec<SharedEndpoint> {
         .collect()
 }
 
-/// Polls the tasks in turn until all have ended: an executor of the simplest kind.
+/// Polls the tasks in turn until all have ended: a minimal executor.
 fn run<T>(tasks: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
     let mut context = Context::from_waker(Waker::noop());
     let (mut tasks, mut results): (Vec<_>, Vec<_>) = (tasks.into_iter().enumerate().collect(), Vec::new());
@@ -42,7 +42,7 @@ fn run<T>(tasks: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Several threads per node send to all nodes and wait for their own; other threads share the arrivals.
+/// Several threads per node send to all nodes and wait for their own transfers; other threads share the arrivals.
 #[test]
 fn shared_endpoint_many_threads_on_three_nodes() {
     const NODES: usize = 3;
@@ -57,7 +57,7 @@ fn shared_endpoint_many_threads_on_three_nodes() {
         .iter()
         .map(|end| end.open_region(NodeId::ANY, CardRange::new(TARGET, 64 << 20)).unwrap().remote)
         .collect();
-    // A place of its own for each transfer, the same at both ends.
+    // Each transfer has its own place, at the same offset at both ends.
     let place =
         |from: usize, thread: usize, n: usize| ((from * THREADS + thread) * TRANSFERS + n) as u64 * 0x8000;
     let length = |thread: usize, n: usize| 1 + (thread * 7919 + n * 2791) % 0x7000;
@@ -151,7 +151,7 @@ fn shared_endpoint_tasks_on_one_thread() {
     assert!(peek(&network, 1, TARGET, 1 << 20) == bytes(1, 1 << 20));
 }
 
-/// An endpoint that one task owns.
+/// An endpoint with a single owner task.
 #[test]
 fn endpoint_completion_future_of_single_owner() {
     let mut net = Testbed::new(random(5));
@@ -161,7 +161,7 @@ fn endpoint_completion_future_of_single_owner() {
     {
         let mut done = pin!(net.end(0).completion(ticket));
         is_sent(&done);
-        // A look, and then it is dropped: the transfer stays.
+        // The future is polled once and dropped: the transfer continues.
         assert!(done.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     let end = net.end(0);
@@ -181,7 +181,7 @@ fn shared_endpoint_dropped_handles_and_cancelled_transfers() {
     let send = |n: u64| -> PendingSend {
         ends[0].send(at(SOURCE, n), &region, n, 100_000, SendOptions::default()).unwrap()
     };
-    // Nobody hears of its end, and it arrives.
+    // A transfer whose handle is dropped still arrives.
     drop(send(0));
     assert!(ends[1].inspect(Endpoint::is_idle));
     let notice = loop {
@@ -192,14 +192,14 @@ fn shared_endpoint_dropped_handles_and_cancelled_transfers() {
         }
     };
     assert_eq!((notice.address, notice.length), (TARGET, 100_000));
-    // One that is withdrawn says so, once; its neighbours do not care.
+    // A cancelled transfer reports it once; the others are not affected.
     let (mut first, mut gone, mut last) = (send(0), send(200_000), send(400_000));
     assert!(matches!(gone.try_take(), Ok(None)));
     assert!(gone.cancel());
     assert!(!gone.cancel());
     let result = gone.wait(TIMEOUT).unwrap().result;
     assert!(matches!(result, Err(TransferError::Cancelled { .. })), "{result:?}");
-    // A wait that is too short leaves everything as it is.
+    // A wait that is too short has no other effect.
     let late = last.wait(Duration::ZERO).unwrap_err();
     assert!(matches!(late, EndpointError::TimedOut { .. }), "{late}");
     for pending in [&mut first, &mut last] {
@@ -210,7 +210,7 @@ fn shared_endpoint_dropped_handles_and_cancelled_transfers() {
     assert_eq!(ends[0].counters().sender.failed, 1);
 }
 
-/// Whoever waits when an endpoint ends is told, each of them; what had ended before is still handed out.
+/// Each waiting thread gets the error when an endpoint fails; earlier completions are still returned.
 #[test]
 fn shared_endpoint_failure_reaches_every_waiter() {
     let network = SimNetwork::builder().cards(2).build().unwrap();

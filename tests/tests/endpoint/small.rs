@@ -1,4 +1,4 @@
-//! Every table with one entry: slow, and right.
+//! Every table with one entry: slow, but correct.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn small_single_transfer_slot_is_back_pressure() {
     let refused = net.end(0).send(SOURCE, &region, 0, 5000, SendOptions::default()).unwrap_err();
     assert!(refused.to_string().contains("poll completions"), "{refused}");
     net.settle();
-    // Room again, and the next one may go to another node.
+    // The slot is free again, and the next transfer may go to another node.
     let own = net.end(0).open_region(NodeId::ANY, CardRange::new(TARGET, 5000)).unwrap().remote;
     net.send(0, SOURCE, &own, 0, 5000);
     net.settle();

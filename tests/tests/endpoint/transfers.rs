@@ -1,4 +1,4 @@
-//! Notices, deadlines, several transfers at once.
+//! Notifications, deadlines, several transfers at once.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn transfer_to_absent_node_gives_up() {
     let Err(TransferError::Unanswered { node, tries, .. }) = results[1].result else {
         panic!("{:?}", results[1])
     };
-    // Silence for a second, with ever longer waits between the tries.
+    // No answer for a second, with increasing intervals between the tries.
     assert_eq!(node, NodeId::new(77));
     assert!((5..30).contains(&tries), "{tries}");
     let silence = results[1].finished.get() - results[1].started.get();
@@ -91,7 +91,7 @@ fn transfer_of_zero_bytes_sends_nothing() {
     assert_eq!(net.network.with_card(0, |card| card.counters().frames_sent), Some(0));
 }
 
-/// Among those that wait, the more important ones go first.
+/// Of the waiting transfers, those of higher priority are sent first.
 #[test]
 fn transfer_of_higher_priority_passes_waiting_ones() {
     let mut net = Testbed::new(DeliveryOrder::InOrder);
@@ -120,7 +120,7 @@ fn transfers_both_ways_concurrently() {
         let mut net = Testbed::new(random(seed));
         let there = net.region(1, TARGET, 32 << 20);
         let back = net.region(0, TARGET, 32 << 20);
-        // Big and regular ones in turn.
+        // Big and regular ones alternate.
         let lengths = [100, 200_000, 1, 16_384, 16_385, 777, 500_000, 4096, 0, 65_536, 33];
         let mut expected = Vec::new();
         for (n, length) in lengths.into_iter().enumerate() {
@@ -155,8 +155,8 @@ fn transfers_both_ways_concurrently() {
 proptest! {
     #![proptest_config(seeded(48))]
 
-    /// Several transfers with any addresses and lengths, in any delivery order: the receiver's memory is what an array would be,
-    /// and not a byte beside it changes.
+    /// Several transfers with any addresses and lengths, in any delivery order: the receiver's memory equals an array, and no adjacent byte
+    /// changes.
     #[test]
     fn transfers_random_addresses_and_lengths_match_array(
         seed in any::<u64>(),
@@ -191,8 +191,8 @@ fn telling(mut options: EndpointOptions) -> EndpointOptions {
     options
 }
 
-/// Every segment is told when it is in memory, and the transfer once, after all of them; the sender is told once. Without the option
-/// nothing is told of segments.
+/// Every segment is reported when it is in memory, and the transfer once, after all its segments. The sender gets one completion. Without
+/// the option segments are not reported.
 #[test]
 fn segment_arrivals_requested_are_reported_once() {
     const LENGTH: u64 = 5 * (16 << 10) + 77;
@@ -216,14 +216,14 @@ fn segment_arrivals_requested_are_reported_once() {
                     assert_eq!(part.incarnation.get(), 0xA);
                     parts.push((from, length, part));
                 }
-                // The notification comes with, or after, the last of them.
+                // The notification comes with, or after, the last segment.
                 let told: usize = parts.iter().map(|(_, length, _)| length).sum();
                 assert!(net.notifications[1].is_empty() || told == data.len());
             };
             while net.completions[0].is_empty() || net.notifications[1].is_empty() {
                 let work = net.poll(0).unwrap() + net.poll(1).unwrap();
                 if !net.network.step() && work == 0 {
-                    // Only a timer can go on.
+                    // Only a timer can cause further progress.
                     net.network.advance(Nanos::from_micros(10));
                 }
                 look(&mut net);
@@ -238,7 +238,7 @@ fn segment_arrivals_requested_are_reported_once() {
             assert!(parts.iter().all(|(.., part)| part.transfer == notice.transfer));
             assert!(parts.iter().all(|(.., part)| part.time <= notice.time));
             out_of_order += u32::from(!parts.is_sorted_by_key(|(from, ..)| *from));
-            // Each byte in exactly one of them.
+            // Each byte is in exactly one segment.
             parts.sort_by_key(|(from, ..)| *from);
             let mut end = 0;
             for (n, (from, length, part)) in (0..).zip(&parts) {

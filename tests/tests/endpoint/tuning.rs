@@ -1,4 +1,4 @@
-//! Parameters of schemes: each has an effect, and what cannot be is refused.
+//! Parameters of schemes: each has an effect, and invalid values are refused.
 
 use fpga_driver::endpoint::Tuning;
 use fpga_driver::netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
@@ -7,7 +7,7 @@ use super::*;
 
 const LENGTH: usize = 400_000;
 
-/// What a transfer took: nanoseconds, and packets sent again.
+/// Cost of a transfer: nanoseconds, and retransmitted packets.
 fn cost(scheme: Scheme, loss: f64, change: impl Fn(&mut EndpointOptions)) -> (u64, u64) {
     let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::from_micros(2) };
     let lost = Loss::Independent(Probability::new(loss).unwrap());
@@ -42,7 +42,7 @@ fn tuning_small_window_is_slow() {
         let narrow = tuned(scheme, 0.0, |tuning| tuning.window = Some(2)).0;
         assert!(narrow > 2 * usual, "{scheme}: {usual} and {narrow} ns");
     }
-    // The receiver's: what is beyond it comes again.
+    // The receiver's window: packets beyond it are retransmitted.
     let usual = tuned(Scheme::ReceiverWindow, 0.0, |_| {}).1;
     let narrow = tuned(Scheme::ReceiverWindow, 0.0, |tuning| tuning.window = Some(4)).1;
     assert!(narrow > usual + 50, "{usual} and {narrow} packets");
@@ -71,12 +71,12 @@ fn tuning_adaptive_timeout_follows_parameters() {
     let usual = tuned(Scheme::AdaptiveWindow, 0.0, |_| {});
     let literal = tuned(Scheme::AdaptiveWindow, 0.0, |tuning| tuning.literal = true);
     assert!(literal.1 > usual.1 + 20, "{usual:?} and {literal:?}: E2-1");
-    // By one sample there is no deviation, and everything that is later than it is sent again.
+    // One sample gives no deviation, so that every packet that is later than the sample is retransmitted.
     let one = tuned(Scheme::AdaptiveWindow, 0.0, |tuning| {
         (tuning.literal, tuning.samples) = (true, Some(1));
     });
     assert!(one != literal, "{one:?}");
-    // Whoever walks once in a hundred round trips sees hardly any that are late.
+    // A timer that checks only once in a hundred round trips finds few late packets.
     let rare = tuned(Scheme::AdaptiveWindow, 0.0, |tuning| {
         (tuning.literal, tuning.walk) = (true, Some(Nanos::from_millis(2)));
     });
@@ -104,7 +104,7 @@ fn tuning_invalid_value_is_refused_without_trace() {
     };
     let wide = |tuning: &mut Tuning| tuning.window = Some(512);
     open(Scheme::Selective, &[], &wide).unwrap();
-    // Of several, the narrowest decides; the registry has none.
+    // Of several schemes, the smallest maximum applies; the registry has none.
     open(Scheme::Registry, &[Scheme::Selective], &wide).unwrap();
     for scheme in [Scheme::ReceiverWindow, Scheme::SenderWindow, Scheme::AdaptiveWindow] {
         let error = open(Scheme::Selective, &[scheme], &wide).unwrap_err();
@@ -121,7 +121,7 @@ fn tuning_invalid_value_is_refused_without_trace() {
         let error = open(Scheme::AdaptiveWindow, &[], choose).unwrap_err();
         assert!(matches!(error, EndpointError::Tuning { .. }), "{error}");
     }
-    // The next owner of the card has none of it.
+    // The next owner of the card does not inherit the tuning.
     open(Scheme::SenderWindow, &[], &|tuning| tuning.window = Some(3)).unwrap();
     open(Scheme::SenderWindow, &[], &|_| {}).unwrap();
     let window = fpga_driver::firmware::generated::ni::SCHEME_WINDOW + 4 * Scheme::SenderWindow.value();

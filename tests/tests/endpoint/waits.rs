@@ -1,4 +1,4 @@
-//! Waits that sleep: how often they look, and that they miss nothing.
+//! Waits that sleep: how often they poll, and that they miss no event.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use fpga_tests::fault_injecting::FaultInjectingBackend;
 
 use super::*;
 
-/// Two ends whose packets are under way for so long, with interrupts or without.
+/// Two ends with a network delay of `way`, with or without interrupts.
 fn far(way: Nanos, interrupts: bool) -> Testbed {
     let mut net = Testbed::impaired(2, Impairments::default().distance(way), 1, |options| options);
     for index in [0, 1] {
@@ -24,7 +24,7 @@ fn far(way: Nanos, interrupts: bool) -> Testbed {
         }
         net.ends[index] = Some(Endpoint::open_with(&card, &options(0x30 + index as u32)).unwrap());
     }
-    // Quiet after the former life.
+    // The delay after the earlier incarnation has passed.
     net.network.advance(Nanos::from_millis(20));
     net
 }
@@ -49,7 +49,7 @@ fn wait_long_transfer_polls_rarely() {
     }
 }
 
-/// What ends between the last look and the sleep ends the sleep: at whatever moment it comes, nobody is late.
+/// An event between the last poll and the sleep ends the sleep: whenever it arrives, the wait ends without delay.
 #[test]
 fn wait_ten_thousand_sleeps_miss_no_event() {
     let mut net = far(Nanos::from_micros(50), true);
@@ -72,7 +72,7 @@ fn wait_ten_thousand_sleeps_miss_no_event() {
     net.assert_clean();
 }
 
-/// A task's polls are as rare: it sleeps inside of them.
+/// The polls of a task are as rare, because it sleeps inside of them.
 #[test]
 fn wait_task_of_long_transfer_polls_rarely() {
     let mut net = far(Nanos::from_millis(9), false);
@@ -96,7 +96,7 @@ fn wait_task_of_long_transfer_polls_rarely() {
     assert!(turns <= 12_000, "{turns} turns");
 }
 
-/// Shared endpoints on cards that work by themselves, whose waits nothing but an interrupt or a word ends.
+/// Shared endpoints on cards that run in their own threads; their waits are ended only by an interrupt or by another thread.
 fn alone(way: Nanos) -> (SimNetwork, Vec<(SharedEndpoint, Arc<FaultInjectingBackend>)>) {
     let network = SimNetwork::builder().cards(2).threaded(ThreadOptions::default());
     let network = network.impairments(Impairments::default().distance(way)).build().unwrap();
@@ -107,7 +107,7 @@ fn alone(way: Nanos) -> (SimNetwork, Vec<(SharedEndpoint, Arc<FaultInjectingBack
         card.enable_interrupts().unwrap();
         seam.ignore_timeouts(true);
         let mut options = options(0x20 + number);
-        // In real time, and a machine may stand still for a second: what is given up then is not what these tests are about.
+        // In real time a machine may stop for a second; these tests are not about transfers that are given up because of that.
         options.give_up = Duration::from_secs(60);
         (Endpoint::open_with(&card, &options).unwrap().into(), seam)
     };
@@ -115,7 +115,7 @@ fn alone(way: Nanos) -> (SimNetwork, Vec<(SharedEndpoint, Arc<FaultInjectingBack
     (network, ends)
 }
 
-/// Of threads that wait for anything, one sleeps for all, and the others until it has something for them: nobody is forgotten.
+/// Of the waiting threads one sleeps for all; the others sleep until it wakes them. Each thread gets its completions.
 #[test]
 fn wait_many_threads_miss_no_event() {
     const THREADS: usize = 4;
@@ -153,7 +153,8 @@ fn wait_many_threads_miss_no_event() {
     }
 }
 
-/// One thread sleeps; what another starts, and leaves alone, wakes it: it drives the endpoint for all.
+/// One thread sleeps. A transfer that another thread starts and does not wait for wakes it: the sleeping thread drives the endpoint for
+/// all.
 #[test]
 fn wait_sleeping_thread_drives_transfers_of_others() {
     let (network, ends) = alone(Nanos::ZERO);
@@ -171,7 +172,7 @@ fn wait_sleeping_thread_drives_transfers_of_others() {
             drop(first.send(SOURCE, &regions[1], n, 1000, SendOptions::default()).unwrap());
             assert_eq!(second.wait_notification(Duration::from_secs(600)).unwrap().address, at(TARGET, n));
         }
-        // What it waits for itself.
+        // The notification that the sleeping thread waits for.
         let mut last = second.send(SOURCE, &regions[0], 0, 1000, SendOptions::default()).unwrap();
         assert_eq!(last.wait(Duration::from_secs(600)).unwrap().result, Ok(()));
         assert_eq!(sleeper.join().unwrap().address, TARGET);
@@ -179,7 +180,7 @@ fn wait_sleeping_thread_drives_transfers_of_others() {
     assert_eq!(seam.lost_wakeups(), 0);
 }
 
-/// Waits end when they are to, though it is another thread that sleeps, and for longer.
+/// Each wait ends at its own timeout, also while another thread sleeps for longer.
 #[test]
 fn wait_waiters_end_at_own_timeout() {
     let mut net = far(Nanos::from_millis(9), true);

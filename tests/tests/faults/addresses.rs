@@ -1,4 +1,4 @@
-//! Addresses that are not there, on either side of the bus.
+//! Invalid addresses on either side of the bus.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn card_address_past_memory_is_refused_before_card() {
         assert_eq!(failed.buffer.unwrap().to_vec(), [9; 100]);
     }
     assert_eq!(card.counters(), before, "nothing reached the card");
-    // To the last byte.
+    // The last byte of memory is valid.
     h2c.write(filled(&card, &[1; 100]), CardAddr::new(MEMORY - 100)).unwrap();
     h2c.write(filled(&card, &[1; 100]), CardAddr::new(behind_windows - 100)).unwrap();
     assert_works(&network, &card, &mut h2c, 1);
@@ -87,7 +87,7 @@ fn bulk_range_beyond_address_space_moves_nothing() {
         );
     }
     assert_eq!(card.counters(), before, "nothing reached the card");
-    // Within the address space the card's answer decides.
+    // An address within the address space is left to the card.
     h2c.check_range(CardAddr::new(1 << 40), 1 << 20).unwrap();
 }
 
@@ -103,7 +103,7 @@ fn bulk_source_of_unknown_length_ends_at_memory_border() {
         [(0, 0), (1, 1), (2, 1 << 20), (3, (1 << 20) + 1), (4, room), (5, room + 1), (6, 9 << 20)]
     {
         let data = bytes(seed, length);
-        // As a pipe: what one read returns is no buffer full.
+        // As from a pipe: one read returns less than a full buffer.
         let mut source = Bounced::new(std::io::Read::chain(&data[..length / 3], &data[length / 3..]));
         let mut told = 0;
         let result = bulk::write_to_end(&card, &mut h2c, &mut source, start, wait, &mut |done| told = done);
@@ -121,7 +121,7 @@ fn bulk_source_of_unknown_length_ends_at_memory_border() {
     assert!(matches!(result, Err(BulkError::Submit(SubmitError::CardMemory { .. }))), "{result:?}");
 }
 
-/// Where nobody knows where memory ends, the AXI bus answers.
+/// A card without network interface: the driver does not know where memory ends, so that the AXI bus reports the error.
 fn unknown_memory() -> (SimNetwork, Card) {
     let network = network(described("memory: { size: 0x100000 }"));
     let card = open_with(&network, ignored());
@@ -135,7 +135,7 @@ fn bits(fault: &ChannelFault) -> Vec<StatusBit> {
 proptest! {
     #![proptest_config(seeded(48))]
 
-    /// A run in which any transfers are bad: what precedes the first bad one arrives, everything comes back once.
+    /// A run with any bad transfers: transfers before the first bad one arrive, and every buffer is returned once.
     #[test]
     fn bad_transfers_in_run_return_all_buffers_once(lengths in prop::collection::vec(1..20_000_usize, 1..20), bad in prop::collection::vec(any::<bool>(), 20)) {
         let (network, card) = unknown_memory();
@@ -160,7 +160,7 @@ proptest! {
                 std::cmp::Ordering::Equal => prop_assert_eq!(bits(&done.outcome.unwrap_err()), [StatusBit::CardWriteDecode]),
                 std::cmp::Ordering::Greater => {
                     let fault = done.outcome.unwrap_err();
-                    // A run is limited; what was queued behind it may have been a run of its own.
+                    // The length of a run is limited: transfers after the bad one may have been in another run.
                     prop_assert!(matches!(fault.cause, FaultCause::EarlierFault | FaultCause::Status(_)));
                 }
             }

@@ -1,12 +1,12 @@
-//! Devices that stop, lie or leave.
+//! Devices that stop, report wrong values, or are removed.
 
 use super::*;
 
 proptest! {
     #![proptest_config(seeded(64))]
 
-    /// Whatever counts the device makes up, and whenever: transfers end once each, buffers come back once each, nothing is
-    /// reported as done that was not, and the channel works as soon as the device is honest again.
+    /// Random completed counts at random times: transfers end once each, buffers are returned once each, no transfer is reported as
+    /// successful that was not executed, and the channel works as soon as the counts are right again.
     #[test]
     fn random_counts_end_each_transfer_once(lies in prop::collection::vec((prop::option::of(prop_oneof![0..70_u32, any::<u32>()]), 1..64_usize), 1..12), seed in any::<u64>()) {
         let network = network(CardDescription::default());
@@ -24,7 +24,7 @@ proptest! {
             }
             let mut rounds = 0;
             while channel.in_flight() > 0 {
-                // A device that reports too little makes no progress until somebody looks.
+                // A device that reports a low count makes no progress until a wait reads the registers.
                 if let Some((&ticket, _)) = seen.iter().find(|(_, outcome)| outcome.is_none()) {
                     let done = channel.wait(ticket, WaitOptions::default()).unwrap();
                     note(&mut seen, done, &mut returned);
@@ -69,7 +69,7 @@ fn stalled_run_times_out_and_aborts() {
     let network = fast_network(CardDescription::default());
     let card = open(&network);
     let mut channel = card.h2c(0).unwrap();
-    // An engine that may not fetch descriptors is busy for ever.
+    // An engine with halted descriptor fetches is busy for ever.
     halt(&card, true);
     let tickets: Vec<_> =
         (0..5).map(|_| channel.submit(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap()).collect();
@@ -84,7 +84,7 @@ fn stalled_run_times_out_and_aborts() {
     }
     assert_eq!(channel.in_flight(), 5);
     assert_pool(&card, AREA + 5, 0);
-    // Queued behind the run, never posted.
+    // Queued after the run, never posted.
     let queued = channel.submit(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap();
     assert_eq!(channel.abort().unwrap(), 6);
     assert_eq!(channel.in_flight(), 0);
@@ -94,7 +94,7 @@ fn stalled_run_times_out_and_aborts() {
         assert!(done.buffer.is_some());
     }
     assert_eq!(channel.abort().unwrap(), 0, "nothing is left to abort");
-    // A blocking call that times out stops the engine and gives the buffer back.
+    // A blocking call that times out stops the engine and returns the buffer.
     let failed = channel.write(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap_err();
     assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
     assert!(failed.buffer.is_some());
@@ -121,7 +121,7 @@ fn open_unresponsive_card_is_refused() {
 
 #[test]
 fn removed_card_mid_transfer_ends_transfers() {
-    // AllOnes: registers are lost, DMA goes on; Gone: everything is.
+    // AllOnes: registers are lost, DMA continues. Gone: registers and DMA are lost.
     for (failure, steps) in
         [CardFailure::AllOnes, CardFailure::Gone].into_iter().flat_map(|f| (0..40).map(move |s| (f, s)))
     {
@@ -135,7 +135,7 @@ fn removed_card_mid_transfer_ends_transfers() {
         for _ in 0..steps {
             network.step();
         }
-        // Behind the run, not posted.
+        // Queued after the run, not posted.
         let queued: Vec<_> = (0..3)
             .map(|n| channel.submit(card.buffer(500).unwrap(), CardAddr::new(n << 10)).unwrap())
             .collect();
@@ -164,13 +164,13 @@ fn removed_card_mid_transfer_ends_transfers() {
         let ChannelError::Gone { quarantined, .. } = gone.expect("somebody must notice") else { panic!() };
         assert_eq!((quarantined, returned), (kept, 7 - kept), "{failure:?} after {steps} steps");
         assert!(channel.next_completion().is_none());
-        // The ring itself is among what the card may still reach.
+        // The card may still reach the ring, so that it is in quarantine too.
         let stats = assert_pool(&card, 0, kept + AREA);
         assert_eq!(stats.in_use_bytes, 0);
         assert!(
             card.memory().quarantined().iter().all(|record| record.reason == QuarantineReason::DeviceGone)
         );
-        // Dead is dead: every call says so and hands buffers back.
+        // After the failure every call returns the error, and buffers are returned with it.
         let refused = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
         assert!(matches!(refused.error, SubmitError::Channel(ChannelError::Gone { .. })));
         assert!(matches!(channel.poll(), Err(ChannelError::Gone { .. })));
@@ -199,7 +199,7 @@ fn out_of_memory_is_error() {
     assert_message(&error, &["wait for transfers"]);
     assert!(matches!(card.buffer(0), Err(ResourceError::Memory { .. })));
     assert!(matches!(card.buffer(usize::MAX), Err(ResourceError::Memory { .. })));
-    // Nor does a channel that finds none stay taken.
+    // A channel that cannot be taken because memory is exhausted stays free.
     let error = card.h2c_with(1, ChannelOptions::default().descriptors(65_536)).unwrap_err();
     assert!(matches!(error, ResourceError::Memory { .. }), "{error}");
     drop(all);

@@ -1,5 +1,5 @@
-//! Bad input and failing devices: each has its typed error, and whatever happens, every buffer is back or in quarantine exactly
-//! once, and the card can be used afterwards.
+//! Bad input and failing devices: each has its typed error. In every case each buffer is either returned or in quarantine, exactly once,
+//! and the card can be used afterwards.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::expect_used, reason = "a panic is the failure report")]
 
@@ -33,7 +33,7 @@ use fpga_tests::cards::{
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 use proptest::prelude::*;
 
-/// Descriptors and write-back of one channel: one area of DMA memory.
+/// Number of allocations for descriptors and write-back of one channel.
 const AREA: usize = 1;
 const MEMORY: u64 = 0x2_0000_0000;
 
@@ -51,7 +51,7 @@ fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
     buffer
 }
 
-/// A transfer through the channel arrives.
+/// Asserts that a transfer through the channel arrives.
 fn assert_works(network: &SimNetwork, card: &Card, channel: &mut H2cChannel, seed: u64) {
     let data = bytes(seed, 20_000);
     let at = CardAddr::new(0xC_0001);
@@ -59,7 +59,7 @@ fn assert_works(network: &SimNetwork, card: &Card, channel: &mut H2cChannel, see
     assert!(peek(network, 0, at, data.len()) == data);
 }
 
-/// A message for people: names the card and is more than a word.
+/// Asserts that a message contains these parts and is longer than a word.
 fn assert_message(error: &dyn std::fmt::Display, parts: &[&str]) {
     let message = error.to_string();
     for part in ["mock:0"].iter().chain(parts) {

@@ -7,7 +7,7 @@ fn open_missing_bars_are_reported() {
     let none = network(described("bars: { user: null, dma: null, bypass: null }"));
     assert!(matches!(try_open(&none, ignored()), Err(OpenError::NoBars { .. })));
 
-    // No MSI-X table at its place, no BAR of 64 KiB: nothing is guessed, and no user logic is read.
+    // No MSI-X table in its usual BAR and no BAR of 64 KiB: the driver neither guesses nor reads user logic.
     let no_dma = network(described(
         "bars: { user: { size: 0x20000 }, dma: null, bypass: { size: 0x100000, width: 64 } }",
     ));
@@ -16,7 +16,7 @@ fn open_missing_bars_are_reported() {
     assert_eq!(*found, [(0, 0x2_0000), (1, 0x10_0000)]);
     assert_message(&error, &["name it (OpenOptions::dma_bar)"]);
     assert_eq!(no_dma.with_card(0, |card| card.counters().mmio_reads), Some(0));
-    // The option decides, and what it names is confirmed.
+    // The option selects the BAR, and the driver verifies it.
     let error = try_open(&no_dma, ignored().dma_bar(1)).unwrap_err();
     assert!(matches!(error, OpenError::NotXdma { index: 1, .. }), "{error}");
 
@@ -63,7 +63,7 @@ fn open_wrong_options_are_refused() {
 
 #[test]
 fn open_card_without_channels_lists_none() {
-    // Every channel identifier reads as something else.
+    // Every channel identifier reads as 0.
     let network = network(CardDescription::default());
     let replaced = (0..4).flat_map(|n| [0x100 * n, 0x1000 + 0x100 * n]);
     let replaced = replaced.map(|at| ReplacedRegister { bar: DMA_BAR, at, value: 0 }).collect();
@@ -86,7 +86,7 @@ fn take_missing_or_busy_channel_is_refused() {
     let error = card.clone().h2c(1).unwrap_err();
     assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
     assert_message(&error, &["channel h2c1"]);
-    // The same number in the other direction, and another number, are others.
+    // The same number in the other direction is another channel, and so is another number.
     drop(card.h2c(0).unwrap());
     assert!(card.c2h(0).is_ok());
     drop(held);
@@ -110,13 +110,13 @@ fn open_foreign_identity_is_refused() {
         let error = try_open(&network, OpenOptions::default()).unwrap_err();
         assert!(matches!(error, OpenError::Identity { .. }), "{error}");
         assert_message(&error, &[advice]);
-        // Refused means untouched: no right to do DMA, no memory mapped.
+        // A refused card is not changed: no bus mastering, no memory mapped.
         assert_closed(&network, 0);
         let card = open_with(&network, ignored());
         assert!(card.info().identity.is_none() && card.info().ni.is_none());
         assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
     }
-    // Somebody else's user logic under our subsystem id.
+    // Another owner's user logic under this project's subsystem id.
     let network = network(CardDescription::default());
     for (value, all_ones) in [(IDENTITY_MAGIC ^ 0x100, false), (0, false), (u32::MAX, true)] {
         let words = if all_ones { 0..64 } else { 0..1 };
@@ -153,7 +153,7 @@ fn open_foreign_card_never_reads_user_bar() {
         _ => usize::MAX,
     });
     assert_eq!(touched, Some(0));
-    // Unless the user says that it is there.
+    // The option states that the network interface is there.
     let card = open_with(&network, OpenOptions::default().network_interface(NetworkInterface::Expected));
     assert!(card.info().ni.is_some());
 }

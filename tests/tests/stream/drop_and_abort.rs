@@ -1,13 +1,13 @@
-//! How a stream ends, and what is left of its memory.
+//! Ends of a stream, and the state of its memory afterwards.
 
 use fpga_driver::{ChannelError, ResourceError, StreamError};
 
 use super::*;
 
-/// The ring's descriptors and metadata, and its buffers.
+/// Number of allocations: the ring's descriptors and metadata, and its buffers.
 const MEMORY: usize = 2;
 
-/// Nothing comes, and nothing can be flushed: what the card may still reach is put away, and the channel with it.
+/// No data arrives, and nothing can be flushed: memory that the card may still reach is in quarantine, and the channel is busy.
 #[test]
 fn drop_receiving_channel_without_flush_is_wedged() {
     let StreamLoopback { tx, mut rx, card, network } = Setup::strict().open(16, 512);
@@ -23,11 +23,11 @@ fn drop_receiving_channel_without_flush_is_wedged() {
     let mut rx = card.c2h_stream(1).unwrap();
     let received = rx.receive(card.buffer(64).unwrap()).unwrap();
     assert_eq!(received.to_vec(), b"on the other loop");
-    // What the card receives later goes to memory that nobody uses.
+    // The card writes later data to quarantined memory, which has no other user.
     network.with_card(0, |card| card.push_stream(0, &[1; 100], true)).unwrap();
     network.step_until_idle();
     assert_eq!(network.with_card(0, |card| card.faults().total()).unwrap(), 0);
-    // With the data it came to rest.
+    // With the data the engine became idle.
     assert!(card.c2h_stream(0).is_ok());
 }
 
@@ -39,14 +39,14 @@ fn abort_stuck_engine_reports_wedged() {
     let wedged = ends.rx.abort().unwrap_err();
     assert!(matches!(wedged, StreamError::Channel(ChannelError::Wedged { quarantined: 1, .. })), "{wedged}");
     assert!(matches!(ends.rx.next_packet(), Err(StreamError::Channel(ChannelError::Wedged { .. }))));
-    // A single buffer that is posted is put away, and not given back.
+    // A single posted buffer is in quarantine, and not returned.
     let mut ends = Setup::strict().open(2, 64);
     ends.rx.receive_with(ends.card.buffer(64).unwrap(), within(Duration::from_micros(50))).unwrap_err();
     assert!(ends.rx.abort().is_err());
     assert_eq!(ends.card.memory().stats().quarantined, 2, "the buffer and the ring");
 }
 
-/// One more packet lets the engine stop.
+/// The engine stops with one more packet.
 #[test]
 fn stop_before_last_packet_ends_in_order() {
     for mode in MODES {
@@ -79,7 +79,7 @@ fn stop_before_last_packet_ends_in_order() {
     }
 }
 
-/// A packet that does not go on is flushed: the engine stops, and the part is given up.
+/// An incomplete packet is flushed: the engine stops, and the part is discarded.
 #[test]
 fn drop_mid_packet_is_flushed() {
     let ends = Setup::strict().open(16, 512);
@@ -89,9 +89,9 @@ fn drop_mid_packet_is_flushed() {
     network.step_until_idle();
     assert!(rx.next_packet().unwrap().is_none());
     assert!(rx.abort().unwrap().is_none());
-    // The timeout is off again.
+    // The flush timeout is off again.
     assert_eq!(cards::register(&network, 0, cards::DMA_BAR, fpga_driver::BarOffset::new(0x3060)), 0);
-    // Its end is not taken for a packet.
+    // The end of the discarded packet is not returned as a packet.
     network.with_card(0, |card| card.push_stream(0, &[2; 50], true)).unwrap();
     network.with_card(0, |card| card.push_stream(0, b"whole", true)).unwrap();
     let packet = rx.wait_packet(WaitOptions::default()).unwrap();
@@ -113,13 +113,13 @@ fn abort_then_stream_continues() {
             ends.send(&data);
             ends.settle();
             assert!(ends.rx.abort().unwrap().is_none());
-            // It was complete, or comes after.
+            // The packet was complete before the abort, or comes after it.
             assert!(ends.receive() == data, "{setup:?} {n}");
         }
     }
 }
 
-/// Whoever had the card before was killed with buffers posted: the next one opens it all the same.
+/// The card's earlier owner was killed with buffers posted: the next one can still open it.
 #[test]
 fn open_stops_run_of_earlier_owner() {
     let setup = Setup::new(RunMode::Credit);
@@ -128,7 +128,7 @@ fn open_stops_run_of_earlier_owner() {
     let mut rx = card.c2h_stream(0).unwrap();
     assert!(rx.next_packet().unwrap().is_none());
     network.step_until_idle();
-    // Killed: nothing is dropped in order.
+    // Like a killed process: nothing is dropped.
     std::mem::forget(rx);
     let again = fpga_driver::Card::open(network.backend(0)).unwrap();
     assert!(cards::channels_idle(&network, 0));

@@ -1,4 +1,4 @@
-//! What cannot be believed, and what goes wrong: a typed error, nothing handed out that did not arrive, and packets as usual after.
+//! Invalid stream data and stream errors: a typed error, no data returned that did not arrive, and normal packets afterwards.
 
 use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan};
 use fpga_driver::sim::CardFailure;
@@ -11,7 +11,7 @@ use fpga_driver::{
 use super::*;
 
 impl StreamLoopback {
-    /// The next error, whatever else there is to do meanwhile.
+    /// Next error. Polls the sender meanwhile.
     fn error(&mut self) -> StreamError {
         let patience = ProgressWatchdog::new(&self.network);
         loop {
@@ -57,7 +57,7 @@ fn packet_longer_than_ring_is_reported() {
     }
 }
 
-/// Switched on behind the driver's back it looks like a lost end.
+/// A flush timeout that is enabled without the driver looks like a lost end of packet.
 #[test]
 fn flush_timeout_set_externally_is_lost_end() {
     let mut ends = Setup::strict().open(16, 512);
@@ -80,7 +80,8 @@ fn count_impossible_is_fault() {
             "{error}"
         );
         ends.network.with_card(0, |card| card.override_completed_count(None)).unwrap();
-        // The count may have been seen before the packet arrived: then it has waited in the card for the engine to be started again.
+        // The count may have been read before the packet arrived. Then the packet has waited in the card until the engine was started
+        // again.
         let data = bytes(2, 3001);
         ends.send(&data);
         let mut packet = ends.receive();
@@ -91,7 +92,7 @@ fn count_impossible_is_fault() {
     }
 }
 
-/// The engine cannot read its descriptors any more, for a while.
+/// The engine cannot fetch its descriptors for a while.
 #[test]
 fn descriptor_fetch_refused_recovers() {
     for mode in MODES {
@@ -108,7 +109,7 @@ fn descriptor_fetch_refused_recovers() {
     }
 }
 
-/// A packet that ends in the middle of being sent stays open in the card, which its completion tells; the next one continues it.
+/// A packet that fails in the middle stays open in the card, which its completion reports; the next one continues it.
 #[test]
 fn read_refused_mid_packet_is_reported_and_next_continues() {
     let setup = Setup::new(RunMode::Batch);
@@ -134,7 +135,7 @@ fn read_refused_mid_packet_is_reported_and_next_continues() {
     assert!(packet.to_vec() == [&data[..4096], b"tail"].concat());
 }
 
-/// Write-backs of the count that get lost delay packets, and lose none.
+/// Lost write-backs of the count delay packets, and lose none.
 #[test]
 fn count_writebacks_lost_delay_but_lose_nothing() {
     for setup in setups() {
@@ -211,7 +212,7 @@ fn stream_invalid_packets_are_refused() {
     let outside = ends.tx.submit_at(memory, 4000, 97);
     assert!(matches!(outside, Err(SubmitError::MemoryRange { .. })));
     assert_eq!(ends.tx.in_flight(), 0);
-    // The same bytes twice in one packet are nothing special, nor are empty parts.
+    // The same bytes twice in one packet are valid, and so are empty parts.
     ends.tx.submit_list(&[part(64, 64), part(0, 0), part(64, 64), part(3, 5)]).unwrap();
     assert_eq!(ends.receive().len(), 64 + 64 + 5);
 }

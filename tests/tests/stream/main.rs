@@ -1,6 +1,6 @@
-//! AXI4-Stream channels through the whole stack: single packets, ways to wait, what cannot be believed, and how a stream ends.
-//! The conformance cases `stream.*`, `fault.stream_*` and `cost.stream` show the rest. Whatever happens, a packet arrives whole or is
-//! said to be lost, and memory that the card may still reach is never given away.
+//! AXI4-Stream channels through the whole stack: single packets, waits, invalid data, and the ends of a stream. The conformance cases
+//! `stream.*`, `fault.stream_*` and `cost.stream` test the rest. In every case a packet arrives complete or is reported as lost, and memory
+//! that the card may still reach is never reused.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
@@ -19,17 +19,18 @@ use fpga_driver::{
 use fpga_tests::bytes;
 use fpga_tests::cards::{self, described};
 
-/// Two loops, which an engine without data leaves when the flush timeout says so: what is dropped is given back.
+/// Card sections: two stream loopbacks. Without data the engine closes a descriptor after the write flush timeout; dropped buffers are
+/// returned.
 const LOOPS: &str =
     "xdma: { stream: true, h2c_channels: 2, c2h_channels: 2 }\nstream:\n  flush_empty: true\n";
-/// The same with what the guide promises: an engine without data stays busy.
+/// Card sections: the same with the behaviour that PG195 guarantees: an engine without data stays busy.
 const STRICT: &str =
     "xdma: { stream: true, h2c_channels: 2, c2h_channels: 2 }\nstream:\n  stop_drops_empty: false\n";
 
-/// Both ways to keep a ring running.
+/// Both run modes of a ring.
 const MODES: [RunMode; 2] = [RunMode::Credit, RunMode::Batch];
 
-/// A card, and both ends of its first loop. Field order is drop order.
+/// A card, and both ends of its first loopback. Field order is drop order.
 struct StreamLoopback {
     tx: H2cStream,
     rx: C2hStream,
@@ -37,7 +38,7 @@ struct StreamLoopback {
     network: SimNetwork,
 }
 
-/// How a test's card lives.
+/// Description, run mode, and thread of a test's card.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     sections: &'static str,
@@ -59,7 +60,7 @@ impl Setup {
         let builder = if self.threaded {
             builder.threaded(ThreadOptions::default())
         } else {
-            // Idle time flies: some tests wait for seconds of it.
+            // Virtual time advances fast while the card is idle: some tests wait for seconds.
             builder.time(Nanos::new(100), Nanos::from_micros(10))
         };
         builder.build().unwrap()
@@ -79,7 +80,7 @@ impl Setup {
     }
 }
 
-/// Every mode, with a card that works when it is told to, and with one that works by itself.
+/// Every mode, with a card that runs only when it is stepped, and with one that runs in its own thread.
 fn setups() -> impl Iterator<Item = Setup> {
     [false, true]
         .into_iter()
@@ -98,7 +99,7 @@ impl StreamLoopback {
         self.tx.poll().unwrap();
     }
 
-    /// Waits until the card has everything that was sent.
+    /// Waits until the card has received everything that was sent.
     fn sent(&mut self) {
         let patience = ProgressWatchdog::new(&self.network);
         while self.tx.in_flight() > 0 {
@@ -107,7 +108,7 @@ impl StreamLoopback {
         }
     }
 
-    /// The next packet, whatever else there is to do meanwhile.
+    /// Next packet. Polls the sender meanwhile.
     fn receive(&mut self) -> Vec<u8> {
         let patience = ProgressWatchdog::new(&self.network);
         loop {
@@ -119,20 +120,20 @@ impl StreamLoopback {
         }
     }
 
-    /// A packet goes round.
+    /// Asserts that a packet passes the loopback.
     fn assert_works(&mut self, seed: u64) {
         let data = bytes(seed, 3001);
         self.send(&data);
         assert!(self.receive() == data);
     }
 
-    /// Lets the card do what it can.
+    /// Lets the card work until it is idle.
     fn settle(&mut self) {
         self.network.step_until_idle();
     }
 }
 
-/// Gives up a test that makes no progress.
+/// Fails a test that makes no progress.
 struct ProgressWatchdog<'a> {
     network: &'a SimNetwork,
     until: u64,
@@ -144,7 +145,7 @@ impl<'a> ProgressWatchdog<'a> {
     }
 
     fn relax(&self, rx: &C2hStream) {
-        // A card with a thread may need this processor to get on.
+        // A card with its own thread may need this processor to make progress.
         std::thread::yield_now();
         rx.relax();
         assert!(self.network.now().get() < self.until, "nothing comes: {:?}", rx.statistics());

@@ -39,7 +39,7 @@ fn receive_single_buffer_gets_one_packet() {
             let buffer = ends.card.buffer(32_768).unwrap();
             let buffer = ends.rx.receive(buffer).unwrap();
             assert!(buffer.to_vec() == data, "{setup:?} {length}");
-            // Its whole capacity is used again.
+            // The whole capacity of the buffer is used again.
             let buffer = ends.rx.receive(buffer).unwrap();
             assert_eq!(buffer.to_vec(), b"and another one");
         }
@@ -91,7 +91,7 @@ fn receive_timed_out_buffer_stays_posted() {
         assert!(failed.error.is_timeout() && failed.buffer.is_none(), "{}", failed.error);
         let failed = ends.rx.wait_received(soon).unwrap_err();
         assert!(failed.error.is_timeout() && failed.buffer.is_none());
-        // Neither a second one nor the ring meanwhile.
+        // Neither a second buffer nor the ring can be posted meanwhile.
         let failed = ends.rx.receive(ends.card.buffer(64).unwrap()).unwrap_err();
         assert!(matches!(failed.error, StreamError::Posted { .. }) && failed.buffer.is_some());
         assert!(matches!(ends.rx.next_packet(), Err(StreamError::Posted { .. })));
@@ -99,11 +99,11 @@ fn receive_timed_out_buffer_stays_posted() {
         assert_eq!(ends.rx.wait_received(WaitOptions::default()).unwrap().to_vec(), b"late");
         let failed = ends.rx.wait_received(soon).unwrap_err();
         assert!(matches!(failed.error, StreamError::Posted { .. }));
-        // It can be had back.
+        // An abort returns the buffer.
         ends.rx.receive_with(ends.card.buffer(128).unwrap(), soon).unwrap_err();
         assert_eq!(ends.rx.abort().unwrap().unwrap().len(), 128);
         ends.assert_works(3);
-        // And the ring, once it is posted, has to be left alone.
+        // While the ring is posted, a single buffer is refused.
         let failed = ends.rx.receive(ends.card.buffer(64).unwrap()).unwrap_err();
         assert!(matches!(failed.error, StreamError::Posted { .. }) && failed.buffer.is_some());
     }
@@ -118,7 +118,7 @@ fn send_timed_out_packet_stays_in_flight() {
     let failed = ends.tx.send_with(buffer, within(Duration::from_micros(50))).unwrap_err();
     assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })));
     assert!(failed.buffer.is_none() && ends.tx.in_flight() == 1);
-    // One that was only queued comes back at once.
+    // A packet that was only queued is returned at once.
     let queued = ends.tx.submit(ends.card.buffer_from(b"queued").unwrap()).unwrap();
     assert!(ends.tx.cancel(queued).unwrap());
     ends.network.with_card(0, |card| card.set_stream_ready(0, true)).unwrap();
@@ -143,13 +143,13 @@ fn send_started_packet_cannot_be_cancelled() {
     let data = bytes(6, 200_000);
     let ticket = tx.submit(card.buffer_from(&data).unwrap()).unwrap();
     tx.poll().unwrap();
-    // Some descriptors are through, and the FIFO is not full yet.
+    // Some descriptors have completed, and the FIFO is not full yet.
     while network.with_card(0, |card| card.counters().descriptors).unwrap() < 3 {
         network.step();
     }
     let refused = tx.cancel(ticket).unwrap_err();
     assert!(matches!(refused, ChannelError::PacketStarted { .. }), "{refused}");
-    // It goes on where it was stopped.
+    // The packet continues where it was stopped.
     let rx_options = C2hStreamOptions::default().buffers(128);
     let mut rx = card.c2h_stream_with(0, rx_options).unwrap();
     let patience = ProgressWatchdog::new(&network);

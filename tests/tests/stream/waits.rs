@@ -1,4 +1,4 @@
-//! Ways to wait for packets.
+//! Waits for packets.
 
 use std::os::fd::AsFd;
 
@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
 
-/// Silence between packets costs nothing either.
+/// Pauses between packets cost no register reads either.
 #[test]
 fn cost_receive_poll_of_slow_packets() {
     let sections = "xdma: { stream: true }\nstream:\n  logic: source\n  flush_empty: true\n  source: { gap_ns: 5000000 }\n";
@@ -52,7 +52,7 @@ fn wait_lost_interrupts_lose_no_packet() {
     }
 }
 
-/// An event loop around the descriptor: nothing is missed, and nothing is waited for in vain.
+/// An event loop on the event fd: it misses no packet, and no wait lasts without reason.
 #[test]
 fn wait_event_loop_misses_no_packet() {
     let setup = Setup { threaded: true, ..Setup::new(RunMode::Credit) };

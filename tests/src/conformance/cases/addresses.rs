@@ -1,8 +1,8 @@
-//! Host addresses that the IOMMU refuses. Memory stays as it is; what the card can know of comes back as a typed error that names
-//! channel, descriptor and address; the channel works afterwards.
+//! Host addresses that the IOMMU refuses. Memory stays unchanged. A fault that the card can detect is reported as a typed error with
+//! channel, descriptor and address. The channel works afterwards.
 //!
-//! A posted write has no answer: of a C2H transfer that goes nowhere the engine knows nothing (PG195 has no bit for it). It shows
-//! in the IOMMU's log, in a simulated card's fault log, and in the self-test, which looks at what has arrived.
+//! A posted write has no completion: the engine cannot detect that a C2H transfer was refused (PG195 has no bit for it). The fault shows in
+//! the IOMMU's log, in a simulated card's fault log, and in the self-test, which checks the data that has arrived.
 
 use fpga_card::FaultKind;
 use fpga_driver::pci::{DmaAccess, DmaPoolOptions, SharedMemory};
@@ -28,14 +28,14 @@ pub(super) const CASES: &[Case] = &[
 
 const LENGTH: usize = 8192;
 
-/// Opens the card so that every piece of memory is a mapping of its own.
+/// Opens the card so that every allocation has its own mapping.
 fn open(bench: &CaseContext<'_>) -> Opened {
     let mut memory = DmaPoolOptions::default();
     memory.region_size = 4096;
     bench.open_with(OpenOptions::default().memory(memory))
 }
 
-/// The mapping that `make` makes, if it makes one.
+/// Runs `make` and returns the mapping that it adds, if any.
 fn mapping<T>(opened: &Opened, make: impl FnOnce() -> T) -> (T, Option<Mapping>) {
     let before = opened.seam.mappings();
     let made = make();
@@ -43,7 +43,7 @@ fn mapping<T>(opened: &Opened, make: impl FnOnce() -> T) -> (T, Option<Mapping>)
     (made, new)
 }
 
-/// Attaches memory of two pages that is mapped for itself, and tells how.
+/// Registers two pages of memory that have their own mapping, and returns that mapping.
 fn register_memory(opened: &Opened, lane: &mut ChannelPair) -> (MemoryHandle, Mapping) {
     let memory = SharedMemory::memfd("two-pages", LENGTH).expect("memory");
     let (area, mapping) =
@@ -51,7 +51,7 @@ fn register_memory(opened: &Opened, lane: &mut ChannelPair) -> (MemoryHandle, Ma
     (lane.channel.register_memory(area).expect("attached"), mapping.expect("a mapping"))
 }
 
-/// The first that failed, and why; those after it, which were not executed.
+/// Returns the first failed transfer with its fault, and the later ones, which were not executed.
 fn failed(lane: &mut ChannelPair, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) {
     lane.channel.wait_ended(last, long_wait()).expect("they end");
     let first = lane.channel.next_completion().expect("one has failed");
@@ -67,13 +67,13 @@ fn failed(lane: &mut ChannelPair, last: Ticket) -> (Ticket, ChannelFault, Vec<Ti
     }
 }
 
-/// How often a card in this process has logged this; 0 elsewhere.
+/// Number of faults of this kind in the log of a card in this process; 0 for other cards.
 fn logged(bench: &CaseContext<'_>, kind: FaultKind) -> usize {
     let logged = |card: &mut fpga_card::Card| card.faults().iter().filter(|fault| fault.kind == kind).count();
     bench.simulated().and_then(|(network, number)| network.with_card(number, logged)).unwrap_or(0)
 }
 
-/// The piece of a list that cannot be read is named, whatever went before it on its channel.
+/// The error names the list entry that cannot be read, independent of earlier transfers on its channel.
 fn unmapped_source(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = open(bench);
     opened.needs(1 << 20)?;
@@ -91,7 +91,7 @@ fn unmapped_source(bench: &mut CaseContext<'_>) -> Verdict {
             let ticket = lane.channel.submit_at(good, 0, 64, first_at).expect("accepted");
             lane.channel.wait_ended(ticket, long_wait()).expect("it ends");
         }
-        // Each of one descriptor so far; then come the first one and the first piece of the list.
+        // Each earlier transfer had one descriptor; the first transfer and the list's first entry follow.
         let before = u32::try_from(lane.channel.ended() + 2).expect("an index in the ring");
         let log = logged(bench, FaultKind::HostReadRefused);
         let first = lane.channel.submit_at(good, 0, LENGTH, first_at).expect("accepted");
@@ -133,7 +133,7 @@ fn unmapped_source(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// A card in this process has a log of its own for what no bit shows.
+/// Checks the fault log of a card in this process: it reports faults that no status bit shows.
 fn assert_logged(bench: &CaseContext<'_>, at: u64) {
     if let Some((network, number)) = bench.simulated() {
         let logged = network.with_card(number, |card| {
@@ -146,7 +146,7 @@ fn assert_logged(bench: &CaseContext<'_>, at: u64) {
     }
 }
 
-/// A destination that the IOMMU does not let the card write, one way or the other.
+/// A destination that the IOMMU does not let the card write, with either kind of refusal.
 fn refused_destination(bench: &mut CaseContext<'_>, refuse: fn(&Opened, &Mapping)) -> Verdict {
     let opened = open(bench);
     opened.needs(1 << 20)?;
@@ -186,8 +186,8 @@ fn read_only_destination(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-/// The ring itself cannot be fetched any more, at the start of its run or in the middle. Its channel says so, and works as soon as it
-/// can be; its neighbour does not notice.
+/// The ring's descriptors cannot be fetched any more, at the start of its run or in the middle. Its channel reports the fault, and works as
+/// soon as they can be fetched. The neighbouring channel is not affected.
 fn unmapped_descriptors(bench: &mut CaseContext<'_>) -> Verdict {
     let probe = bench.open();
     let ways = probe.ways();
@@ -195,7 +195,7 @@ fn unmapped_descriptors(bench: &mut CaseContext<'_>) -> Verdict {
     for (way, before) in ways.into_iter().flat_map(|way| [(way, 0), (way, 3)]) {
         let opened = open(bench);
         opened.needs(1 << 20)?;
-        // The first memory that the card is asked for, so that it is mapped for itself.
+        // The channel allocates the card's first memory here, so that the ring has its own mapping.
         let (channel, ring) = mapping(&opened, || way.take(&opened.card, 0, way.options()));
         let (Ok(mut channel), Some(ring)) = (channel, ring) else { continue };
         let memory = channel
@@ -242,7 +242,7 @@ fn unmapped_descriptors(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// A machine whose IOMMU lets the card write nothing: the self-test says so, and which way.
+/// An IOMMU that refuses all writes of the card: the self-test reports it, and for which direction.
 fn validate_finds(bench: &mut CaseContext<'_>) -> Verdict {
     let seam = bench.open_backend();
     seam.restrict_all_access(Some(DmaAccess::ReadByDevice));

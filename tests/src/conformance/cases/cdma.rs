@@ -1,4 +1,4 @@
-//! The copy engine inside the card.
+//! The copy engine (CDMA) inside the card.
 
 use fpga_driver::{
     Backend as _, CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath,
@@ -23,7 +23,7 @@ pub(super) const CASES: &[Case] = &[
     case("interrupts.user", &[], |bench| ring(bench, true, WaitMode::Interrupt)),
 ];
 
-/// Where copies come from and go to, and where the ring's descriptors lie.
+/// Card addresses of the copies' sources and destinations, and of the ring's descriptors.
 pub(super) const FROM: u64 = 0;
 pub(super) const TO: u64 = 4 << 20;
 pub(super) const RING: u64 = 8 << 20;
@@ -72,7 +72,7 @@ fn copies(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Random copies within an array of bytes, overlapping ones and empty ones among them: card memory matches the array.
+/// Random copies within an array of bytes, overlapping and empty ones included: card memory matches the array.
 fn random_copies(opened: &Opened, cdma: &mut Cdma) {
     const ARRAY: usize = 1 << 20;
     let mut dice = Pcg64::new(1, 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
@@ -97,8 +97,8 @@ fn random_copies(opened: &Opened, cdma: &mut Cdma) {
     }
 }
 
-/// What an engine without data realignment cannot move goes through the host: on the card that is there, which may be able to, and on
-/// one that is not, where there can be one.
+/// Copies that an engine without DRE cannot do go through host memory: on the backend's own card, which may have a DRE, and on a build
+/// without one, where the backend has it.
 fn bounced(bench: &mut CaseContext<'_>) -> Verdict {
     bounced_on(bench)?;
     bench.on(&NO_REALIGNMENT, bounced_on)
@@ -173,7 +173,7 @@ fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
     }
     assert_eq!(opened.seam.traffic(), before, "no register was touched");
     assert!(matches!(opened.card.cdma(), Err(ResourceError::InUse { .. })));
-    // Side by side is no overlap, and memory ends behind its last byte.
+    // Adjacent ranges do not overlap, and memory ends after its last byte.
     cdma.copy(opened.at(FROM), opened.at(FROM + 100), 100).expect("the engine saw nothing of it");
     cdma.copy(CardAddr::new(end - 100), opened.at(TO), 100).expect("the last bytes of memory");
     drop(cdma);
@@ -181,7 +181,7 @@ fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Copies through a ring, several in flight; by interrupt: the engine's line is user interrupt 0.
+/// Copies through a ring, several in flight, with either wait mode: the engine's interrupt is user interrupt 0.
 fn ring(bench: &mut CaseContext<'_>, bypass: bool, wait: WaitMode) -> Verdict {
     const LENGTH: usize = 10_001;
     let opened = bench.open();
@@ -228,8 +228,8 @@ fn ring(bench: &mut CaseContext<'_>, bypass: bool, wait: WaitMode) -> Verdict {
         }
     }
     assert_eq!(ring.in_flight(), 0);
-    // A lost interrupt costs a sleep and nothing else, so who does not count it does not see it. In real time the copies may be done
-    // before anybody sleeps.
+    // A lost interrupt costs only a sleep, so that it shows only in the count. In real time the copies may be done before any thread
+    // sleeps.
     let woken = opened.seam.traffic().interrupts - interrupts;
     assert!(wait != WaitMode::Interrupt || bench.real_time() || woken > 0, "nobody was woken");
     drop(ring);

@@ -44,21 +44,21 @@ pub(super) const CASES: &[Case] = &[
     case("fault.cdma_ring_descriptors_lost", &[], descriptors_lost),
 ];
 
-/// Copies of a chain, and bytes of each: two descriptors of a ring with 12 bits of length.
+/// Number of copies in a chain, and bytes of each: two descriptors of a ring with 12 bits of length.
 const COPIES: usize = 6;
 const LENGTH: usize = 5000;
 const LENGTH_BITS: u8 = 12;
 const FIRST_DESCRIPTOR: u64 = 4096 - 64;
-/// The descriptor at which it happens, and the copy that it belongs to.
+/// Descriptor that fails, and the copy that it belongs to.
 const FAILING: u64 = 5;
 const FAILING_COPY: usize = 2;
 
-/// Bytes that the driver copies at a time when there is no ring, and that the simulated engine moves at a time.
+/// Bytes that the driver copies at a time when there is no ring, and bytes that the simulated engine moves at a time.
 const PIECE: u64 = 4 << 20;
 const MOVE: u64 = 64 << 10;
 
-/// The copy engine's errors in a copy of two pieces and a short one, each with the bytes that were copied before it; the engine works
-/// after each.
+/// Errors of the copy engine in a copy of two full chunks and a short one, each with the number of bytes copied before it. The engine works
+/// after each error.
 fn cdma_error(
     bench: &CaseContext<'_>,
     name: &str,
@@ -72,7 +72,7 @@ fn cdma_error(
     let at = block.map(|block| block.base());
     probe.close();
     let Some(at) = at else { return Err(Skip("the card has no copy engine that it names".to_owned())) };
-    // Without the network interface the driver does not know where memory ends: the card has to say.
+    // Without the network interface the driver does not know where memory ends, so that the card has to report the error.
     let opened = bench.open_with(OpenOptions::default().network_interface(NetworkInterface::Ignored));
     let mut cdma = opened.card.cdma_at(at).expect("the copy engine");
     let to = CardAddr::new(16 << 20);
@@ -97,7 +97,7 @@ fn cdma_error(
         assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
         assert_works(&mut cdma, *copied);
     }
-    // For the next owner too.
+    // The engine also works for its next owner.
     drop(cdma);
     let mut cdma = opened.card.cdma_at(at).expect("the copy engine");
     assert_works(&mut cdma, 1);
@@ -108,7 +108,7 @@ fn cdma_error(
 }
 
 fn cdma_slave_error(bench: &mut CaseContext<'_>) -> Verdict {
-    // In the first piece, at the beginning of the second, in the last.
+    // In the first chunk, at the start of the second, and in the last.
     let faults = [(1, 0), (PIECE / MOVE, PIECE), (2 * PIECE / MOVE, 2 * PIECE)].map(|(skip, copied)| {
         let error = Some("slave".to_owned());
         (Some(FaultEntry { error, skip, ..FaultEntry::new(FaultName::CdmaError) }), copied)
@@ -117,16 +117,16 @@ fn cdma_slave_error(bench: &mut CaseContext<'_>) -> Verdict {
 }
 
 fn cdma_decode_error(bench: &mut CaseContext<'_>) -> Verdict {
-    // Within what the engine can address, beyond the built-in card's memory and windows.
+    // An address that the engine can issue, beyond the built-in card's memory and windows.
     cdma_error(bench, "cdma_decode_error", CardAddr::new(1 << 40), &[(None, 0)])
 }
 
-/// From its `skip`th move of data on the engine gets no answer.
+/// Fault: from its `skip`th move of data on, the engine gets no response.
 fn stall(skip: u64) -> FaultEntry {
     FaultEntry { skip, ..FaultEntry::new(FaultName::CdmaStall) }
 }
 
-/// A copy that never ends: said to be stuck, and the card works after a reset.
+/// A copy that never ends is reported as stuck, and the card works after a reset.
 fn cdma_hangs(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_hangs");
     let opened = bench.open();
@@ -136,7 +136,7 @@ fn cdma_hangs(bench: &mut CaseContext<'_>) -> Verdict {
     assert_eq!(ExpectedError::of_cdma(&error).as_slice(), row.said, "{error}");
     bench.set_faults([]);
     if !bench.real_time() {
-        // Seconds of real time.
+        // Each takes seconds of real time.
         let again =
             cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("nothing has ended it");
         assert_eq!(ExpectedError::of_cdma(&again).as_slice(), row.said, "{again}");
@@ -147,7 +147,7 @@ fn cdma_hangs(bench: &mut CaseContext<'_>) -> Verdict {
     reset_and_copy(bench, row)
 }
 
-/// After a reset of the bus the engine copies.
+/// Resets the bus and checks that the engine copies afterwards.
 fn reset_and_copy(bench: &CaseContext<'_>, row: &FaultRow) -> Verdict {
     assert_eq!((row.memory, row.after), (MemoryOutcome::Unstopped, AfterFault::Reset));
     bench.reset();
@@ -160,7 +160,8 @@ fn reset_and_copy(bench: &CaseContext<'_>, row: &FaultRow) -> Verdict {
     Ok(())
 }
 
-/// A ring with descriptors by either path, with what its copies are to move already in the card. `None`: the card has no such path.
+/// Prepares a ring with its descriptors written by DMA or through the bypass BAR (`bypass`), and the source data in the card. `None`: the
+/// card has no such path.
 fn prepared(opened: &Opened, bypass: bool, data: &[Vec<u8>]) -> Result<Option<CdmaRing<usize>>, Skip> {
     let cdma = engine(opened)?;
     for (n, data) in data.iter().enumerate() {
@@ -185,7 +186,7 @@ fn copy(ring: &mut CdmaRing<usize>, opened: &Opened, n: usize) -> fpga_driver::T
     ring.copy(opened.at(FROM + offset), opened.at(TO + offset), LENGTH as u64, n).expect("accepted")
 }
 
-/// Every copy is back once, in order; what was done before the failing one is there, and what comes behind it was not begun.
+/// Every copy completes once, in order. The copies before the failing one are done; the copies after it are not started.
 fn in_chain(bench: &CaseContext<'_>, name: &str, error: &str, times: u64) -> Verdict {
     let row = row(name);
     for bypass in [true, false] {
@@ -244,7 +245,7 @@ fn in_chain(bench: &CaseContext<'_>, name: &str, error: &str, times: u64) -> Ver
             }
         }
         assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
-        // More than the ring has descriptors for: it comes round to where it failed.
+        // More copies than the ring has descriptors, so that it wraps around past the failed one.
         for round in 0..4 {
             let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
             for ticket in tickets {
@@ -260,7 +261,7 @@ fn in_chain(bench: &CaseContext<'_>, name: &str, error: &str, times: u64) -> Ver
     Ok(())
 }
 
-/// The bit of the status register (PG034, CDMASR).
+/// Bit of the status register (PG034, CDMASR).
 fn bit(error: &str) -> u32 {
     match error {
         "internal" => 1 << 4,
@@ -273,7 +274,7 @@ fn bit(error: &str) -> u32 {
     }
 }
 
-/// What was written through the bypass BAR does not read back: the engine is not told of it.
+/// Descriptors written through the bypass BAR do not read back: the driver does not start the engine on them.
 fn descriptors_lost(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_ring_descriptors_lost");
     let opened = bench.open();
@@ -305,7 +306,7 @@ fn descriptors_lost(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// An engine that hangs completes nothing and shows no error: who waits runs out of time, and an abort finds that it does not stop.
+/// An engine that hangs completes nothing and shows no error: a wait times out, and an abort finds that the engine does not stop.
 fn ring_hangs(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("cdma_ring_hangs");
     for bypass in [true, false] {
@@ -336,7 +337,7 @@ fn ring_hangs(bench: &mut CaseContext<'_>) -> Verdict {
         opened.close();
         reset_and_copy(bench, row)?;
         if bench.real_time() {
-            // Seconds of real time each.
+            // Each takes seconds of real time.
             break;
         }
     }

@@ -19,7 +19,7 @@ pub(super) const CASES: &[Case] = &[
 /// Bytes of card memory for each channel.
 const BYTES_PER_CHANNEL: u64 = 1 << 20;
 
-/// Every channel of the card, with a place of its own in card memory.
+/// Takes every channel of the card, each with its own part of card memory.
 fn all(opened: &Opened) -> Result<Vec<(TestSetup, Channel, CardAddr)>, Skip> {
     let names: Vec<_> = opened.card.info().xdma.channels().collect();
     opened.needs(BYTES_PER_CHANNEL * names.len() as u64)?;
@@ -31,7 +31,7 @@ fn all(opened: &Opened) -> Result<Vec<(TestSetup, Channel, CardAddr)>, Skip> {
     Ok(names.into_iter().enumerate().map(take).collect())
 }
 
-/// Puts a known content where each channel that reads from the card will read.
+/// Writes known data to the part of each channel that reads from the card.
 fn prepare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
     let Ok(mut h2c) = opened.card.h2c(0) else { return };
     for (n, (way, at)) in places.iter().enumerate() {
@@ -42,7 +42,7 @@ fn prepare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
     }
 }
 
-/// What the channels that write to the card have written there is as it has to be.
+/// Checks the data that the H2C channels have written to their parts.
 fn compare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
     let Ok(mut c2h) = opened.card.c2h(0) else { return };
     for (n, (way, at)) in places.iter().enumerate() {
@@ -66,7 +66,7 @@ fn buffer(opened: &Opened, n: usize, way: TestSetup, length: usize) -> DmaBuffer
     buffer
 }
 
-/// One thread keeps all of them busy, and waits for each by polling and by its own interrupt.
+/// One thread keeps all channels busy, and waits for each by polling and by its own interrupt.
 fn all_at_once(bench: &mut CaseContext<'_>) -> Verdict {
     const LENGTH: usize = 200_001;
     let opened = bench.open();
@@ -102,7 +102,7 @@ fn all_at_once(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// One transfer through a channel that is its place's only user.
+/// One transfer through a channel that is the only user of its part of card memory.
 fn carry(opened: &Opened, n: usize, way: TestSetup, channel: &mut Channel, at: CardAddr, length: usize) {
     let buffer = match channel.transfer(buffer(opened, n, way, length), at, long_wait()) {
         Ok(buffer) => buffer,
@@ -140,11 +140,11 @@ fn a_thread_each(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// One thread writes card memory, another one reads it: a write that has ended is there for every channel.
+/// One thread writes card memory, another one reads it: a completed write is visible to every channel.
 fn writes_visible(bench: &mut CaseContext<'_>) -> Verdict {
     const LENGTH: usize = 4096;
     const TRANSFERS: u64 = 200;
-    // Fewer than transfers, so that each is used many times.
+    // Fewer places than transfers, so that each place is used several times.
     const PLACES: u64 = 8;
     let own = bench.open();
     let opened = &own;
@@ -171,7 +171,7 @@ fn writes_visible(bench: &mut CaseContext<'_>) -> Verdict {
             for (number, place) in to_read {
                 buffer = c2h.read_with(buffer, place, long_wait()).expect("it comes");
                 assert!(buffer.to_vec() == bytes(number, LENGTH), "transfer {number}");
-                // The writer needs no more places at the end.
+                // At the end the writer needs no more free places, so that this send may fail.
                 let _ = emptied.send(place);
             }
         });

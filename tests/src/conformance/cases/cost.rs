@@ -1,5 +1,5 @@
-//! What an operation costs, counted at the seam, so that it can be held against any card: register reads and writes, interrupts.
-//! Where the card counts too, both have to say the same.
+//! Cost of an operation, counted in the backend, so that it can be compared on any card: register reads, register writes, interrupts. Where
+//! the card counts too, both counts must agree.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -20,11 +20,11 @@ pub(super) const CASES: &[Case] = &[
     case("cost.hybrid_polls_first", &[], hybrid),
 ];
 
-/// What a piece of work costs. The card's own word of its interrupts is better than the seam's: an interrupt that nobody waited
-/// for counts too. Where the card is reached by messages, each register access is one, and nothing else is.
+/// Counts the cost of `work`. The card's interrupt count is preferred to the backend's, because it includes interrupts that no wait
+/// expected. Where the card is reached by messages, each register access is one message, and there are no others.
 pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> AccessTraffic {
     let now = |card: &Card| {
-        // Posted writes are on their way yet; the answer to this comes after them, and it is no register.
+        // Posted writes may still be in flight. The response to this read follows them, and it is not a register access.
         opened.seam.config_read(0, &mut [0; 4]).expect("configuration space");
         (opened.seam.traffic(), card.counters(), opened.messages.as_ref().map(MessageCount::get))
     };
@@ -46,13 +46,13 @@ pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> AccessTraffic {
         cost.interrupts = after.interrupts - before.interrupts;
     }
     if let (Some(before), Some(after)) = (messages, messages_after) {
-        // One asked for the count itself.
+        // The query for the count is one message itself.
         assert_eq!(after - before - 1, cost.reads + cost.writes, "messages, by the server's count: {cost:?}");
     }
     cost
 }
 
-/// Shows what `transfers` of 4 KiB have cost.
+/// Reports the cost of `transfers` transfers of 4 KiB.
 fn show(bench: &CaseContext<'_>, waited: &str, way: TestSetup, transfers: usize, cost: AccessTraffic) {
     let ring = match way.mode {
         RunMode::Credit => "credit ring",
@@ -67,7 +67,7 @@ fn show(bench: &CaseContext<'_>, waited: &str, way: TestSetup, transfers: usize,
     });
 }
 
-/// `count` transfers of 4 KiB in batches that are waited for.
+/// Runs `count` batches of transfers of 4 KiB and waits for each batch.
 fn batches(
     lane: &mut ChannelPair,
     memory: fpga_driver::MemoryHandle,
@@ -120,8 +120,8 @@ fn stream(lane: &mut ChannelPair, memory: fpga_driver::MemoryHandle, length: usi
     }
 }
 
-/// A ring that is kept full reads no register and writes few, in rings with and without space between what is queued and what is
-/// fetched.
+/// A ring that is kept full reads no register and writes few. Tested with and without space in the ring between queued and fetched
+/// descriptors.
 fn full_ring(opened: &Opened, way: TestSetup) -> Verdict {
     const COUNT: u64 = 8192;
     let depth = if way.mode == RunMode::Batch { 256 } else { 64 };
@@ -141,7 +141,7 @@ fn full_ring(opened: &Opened, way: TestSetup) -> Verdict {
     Ok(())
 }
 
-/// Buffers that are queued before the first poll go in one run, whose start is the only cost; each comes back.
+/// Buffers that are queued before the first poll go in one run, whose start is the only cost. Every buffer is returned.
 fn runs(opened: &Opened, lane: &mut ChannelPair) {
     let way = lane.way;
     let most = if way.mode == RunMode::Batch { 5 } else { 2 };
@@ -165,7 +165,7 @@ fn runs(opened: &Opened, lane: &mut ChannelPair) {
     }
 }
 
-/// Polling reads no register; sixteen transfers and more share one register write.
+/// Polling reads no register; at least sixteen transfers share one register write.
 fn poll(bench: &mut CaseContext<'_>) -> Verdict {
     const DEPTH: usize = 128;
     const BATCHES: usize = 16;
@@ -185,11 +185,11 @@ fn poll(bench: &mut CaseContext<'_>) -> Verdict {
         let (passed, counted) = (began.elapsed(), all);
         assert!(all.writes <= (BATCHES * DEPTH / 16) as u64, "{way:?}: {all:?}");
         assert_eq!(all.interrupts, 0, "{way:?}: {all:?}");
-        // Whenever nothing has moved for a millisecond, status and count are looked at, as often as that can have been: in real
-        // time a busy machine may keep the card from working, and here is no saying for how long.
+        // The driver reads status and count whenever a millisecond passes without progress, hence the limit by elapsed time: in real time a
+        // busy machine may stop the card for any time.
         let looks = if bench.real_time() { passed.as_millis() } else { 0 };
         assert!(u128::from(all.reads) <= 2 * looks, "{way:?}: {all:?} in {passed:?}");
-        // But not for ever: of very many batches one is left alone, which shows that polling itself reads nothing.
+        // At least one of `BUSY` further batches must run without such a stop, which shows that polling itself reads no register.
         for _ in 0..BUSY {
             if all.reads == 0 {
                 break;
@@ -198,7 +198,7 @@ fn poll(bench: &mut CaseContext<'_>) -> Verdict {
         }
         assert_eq!(all.reads, 0, "{way:?}: each of {BUSY} batches read registers: {all:?}");
         show(bench, "polling, 128 deep", way, BATCHES * DEPTH, counted);
-        // Exact counts take a card that works in this thread.
+        // Exact counts need a card that runs in this thread.
         if !bench.real_time() {
             runs(&opened, &mut lane);
             let by_interrupt = long_wait().mode(WaitMode::Interrupt);
@@ -214,8 +214,7 @@ fn poll(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whether the card has neither MSI-X nor MSI (PCI Code and ID Assignment: capabilities 11h and 05h), so that interrupts come by the
-/// legacy line.
+/// Whether the card has neither MSI-X nor MSI (PCI Code and ID Assignment: capabilities 11h and 05h), so that it interrupts by INTx.
 fn has_line_only(opened: &Opened) -> bool {
     let found = config::capabilities(&*opened.seam).expect("configuration space");
     !found.iter().any(|capability| matches!(capability.id, 0x05 | 0x11))
@@ -226,7 +225,7 @@ fn interrupt(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(64 * 4096)?;
     opened.interrupts()?;
-    // A level has to be taken back at the card before the line can be unmasked: a write more for each wake-up.
+    // The level must be cleared at the card before the line can be unmasked: one more write per wake-up.
     let more = u64::from(has_line_only(&opened));
     for way in opened.ways() {
         for depth in [1, 16, 64, 256] {
@@ -236,8 +235,8 @@ fn interrupt(bench: &mut CaseContext<'_>) -> Verdict {
                 .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
                 .expect("attached");
             let wait = long_wait().mode(WaitMode::Interrupt);
-            // From the very first batch on. Were one let pass to warm up, its interrupt could still be on its way, taken by the
-            // poll before it and counted with the others: one too many of them, with nothing to show whose it is.
+            // Counting starts with the first batch. The interrupt of a warm-up batch could still be in flight when its poll has ended, and
+            // would then be counted with the others: one too many, of unknown origin.
             let before = executed(&opened);
             let cost = cost(&opened, || batches(&mut lane, memory, BATCHES, depth, wait));
             assert_executed(&opened, before, (BATCHES * depth) as u64, 4096);
@@ -245,7 +244,7 @@ fn interrupt(bench: &mut CaseContext<'_>) -> Verdict {
             assert!(cost.reads <= most, "{way:?} {depth}: {cost:?}");
             assert!(cost.interrupts <= most, "{way:?} {depth}: {cost:?}");
             assert!(bench.real_time() || cost.interrupts == most, "{way:?} {depth}: {cost:?}");
-            // One more: the first wait enables the interrupt.
+            // The first wait enables the interrupt with one more write.
             assert!(cost.writes <= (6 + more) * most + 1 + more, "{way:?} {depth}: {cost:?}");
             show(bench, &format!("interrupt, {depth} deep"), way, BATCHES * depth, cost);
         }
@@ -254,7 +253,7 @@ fn interrupt(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// As long as polling finds work, nothing interrupts.
+/// No interrupt is raised as long as polling finds completions.
 fn hybrid(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(64 * 4096)?;
@@ -266,7 +265,7 @@ fn hybrid(bench: &mut CaseContext<'_>) -> Verdict {
             .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
             .expect("attached");
         let wait = long_wait().mode(WaitMode::Hybrid { spin: Duration::from_secs(20) });
-        // Not after sleeping either.
+        // The same holds after a wait that slept.
         batches(&mut lane, memory, 1, 4, long_wait().mode(WaitMode::Interrupt));
         batches(&mut lane, memory, 1, 4, wait);
         let cost = cost(&opened, || batches(&mut lane, memory, 16, 64, wait));

@@ -1,4 +1,4 @@
-//! Ending in the middle: cancelled, aborted, dropped in every order. Every buffer is accounted for, and the card works.
+//! Transfers that end early: cancelled, aborted, or dropped in every order. Every buffer is accounted for, and the card works.
 
 use std::any::Any;
 
@@ -21,27 +21,27 @@ pub(super) const CASES: &[Case] = &[
 const LENGTH: usize = 100_001;
 const PLACE: u64 = 1 << 20;
 
-/// What a transfer is made of.
+/// Kind of a transfer's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A buffer, which comes back with the completion.
+    /// A buffer, which is returned with the completion.
     Buffer,
-    /// A part of attached memory.
+    /// A part of registered memory.
     Part,
-    /// Two halves of a part, which lie apart in the card.
+    /// The two halves of a part, at separate addresses in the card.
     List,
 }
 
 const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Part, Kind::List];
 
-/// Transfers under way; transfer `n` is of kind `n % 3`.
+/// Transfers in flight; transfer `n` is of kind `n % 3`.
 struct Flight {
-    /// Parts and lists lie here.
+    /// Registered memory of the parts and lists.
     memory: MemoryHandle,
     transfers: Vec<(Ticket, Kind, Vec<u8>)>,
 }
 
-/// The halves of transfer `n`.
+/// Halves of transfer `n`.
 fn halves(lane: &ChannelPair, memory: MemoryHandle, n: usize) -> [ScatterGatherEntry; 2] {
     let (offset, first) = (n * LENGTH, LENGTH / 2);
     let at = |offset: usize| lane.at(n as u64 * PLACE + offset as u64);
@@ -52,7 +52,7 @@ fn halves(lane: &ChannelPair, memory: MemoryHandle, n: usize) -> [ScatterGatherE
 }
 
 impl Flight {
-    /// Starts `count` transfers, of which the last stays in the queue. `step`: how far a card in this process has come.
+    /// Starts `count` transfers, of which the last stays in the queue. `step`: units of work that a card in this process does then.
     fn begin(
         bench: &CaseContext<'_>,
         opened: &Opened,
@@ -110,7 +110,8 @@ impl Flight {
         self.transfers[n].0
     }
 
-    /// Everything has ended: what ended well is there, everything else was aborted and gives its buffer back. Returns which were.
+    /// Checks that everything has ended: successful transfers have arrived, all others were aborted and returned their buffers. Returns the
+    /// numbers of the aborted transfers.
     fn aborted(self, lane: &mut ChannelPair) -> Vec<usize> {
         let way = lane.way;
         assert_eq!(lane.channel.in_flight(), 0);
@@ -159,7 +160,7 @@ fn lane(opened: &Opened, way: TestSetup) -> Result<ChannelPair, Skip> {
     opened.lane_with(way, way.options().max_descriptor_length(4096))
 }
 
-/// One is taken back, wherever it is; the others arrive.
+/// One transfer is cancelled at any stage; the others arrive.
 fn cancel(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     for way in opened.ways() {
@@ -197,15 +198,16 @@ fn abort(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Channels, buffer and card go in every order while transfers are under way.
+/// Channel, card, buffer and registered memory are dropped in every order while transfers are in flight.
 fn dropped(bench: &mut CaseContext<'_>) -> Verdict {
-    // A real kernel takes its time to open and close: there each of them goes first twice, and the rest is for the doors of a process.
+    // A real kernel needs time to open and close. There, every third order is enough: each object goes first twice. Backends of this
+    // process run all orders.
     let each = if bench.simulated().is_some() { 1 } else { 3 };
     let probe = bench.open();
     let ways = probe.ways();
     probe.close();
     for (n, order) in orders(4).into_iter().step_by(each).enumerate() {
-        // Every order with every way where that takes no time, with one of them elsewhere.
+        // Backends in virtual time run every order with every setup, the others with one setup per order.
         let ways = if bench.real_time() { &ways[n % ways.len()..][..1] } else { &ways[..] };
         for (k, way) in ways.iter().enumerate() {
             drop_all(bench, *way, &order, [0, 3, 10, 25, 40, 300][(n + k) % 6])?;
@@ -217,7 +219,7 @@ fn dropped(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Drops channel, card, buffer and area in `order` after `step` units of work, on a card that works.
+/// Drops channel, card, buffer and registered memory in `order` after `step` units of work, on a healthy card.
 fn drop_all(bench: &CaseContext<'_>, way: TestSetup, order: &[usize], step: usize) -> Verdict {
     let opened = bench.open();
     let mut lane = lane(&opened, way)?;
@@ -234,7 +236,7 @@ fn drop_all(bench: &CaseContext<'_>, way: TestSetup, order: &[usize], step: usiz
     ];
     for index in order {
         things[*index] = None;
-        // Between the drops the card goes on with whatever it still may do.
+        // Between the drops the card does the work that it still may do.
         if let Some((network, _)) = bench.simulated() {
             for _ in 0..3 {
                 network.step();
@@ -245,7 +247,7 @@ fn drop_all(bench: &CaseContext<'_>, way: TestSetup, order: &[usize], step: usiz
     assert_eq!((stats.in_use, stats.quarantined), (0, 0), "{way:?} {order:?}: {stats:?}");
     drop(pool);
     assert!(seam.mappings().is_empty(), "{way:?} {order:?}: still mapped");
-    // A server puts its card to rest some time after the client has left.
+    // A server makes its card idle some time after the client has disconnected, so that this cannot be checked there.
     if let (Some((network, number)), None) = (bench.simulated(), messages) {
         assert_closed(&network, number);
     }
@@ -258,7 +260,7 @@ fn not_taken(bench: &mut CaseContext<'_>) -> Verdict {
         let mut lane = lane(&opened, way)?;
         let flight = Flight::begin(bench, &opened, &mut lane, 5, 0);
         lane.channel.wait_ended(flight.ticket(4), long_wait()).expect("they end");
-        // The rings of two channels, attached memory, two buffers.
+        // The rings of two channels, registered memory, two buffers.
         opened.assert_pool(5, 0);
         drop(lane);
         opened.assert_pool(0, 0);

@@ -1,5 +1,5 @@
-//! The rows of the fault table, and the faults that take more than a scene: registers that are lost in the middle of a run without
-//! anybody noticing, a stream without an end, an error on the bus.
+//! The rows of the fault table, and the faults that need more than a scenario: registers that are lost unnoticed in the middle of a run, a
+//! stream without an end, an error on the bus.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) const CASES: &[Case] = &[
     case("fault.bus_error", &[Capability::CardFaults], bus_error),
 ];
 
-/// A case for every row that is a scene.
+/// A case for every row that is a scenario.
 pub(super) fn scenarios() -> impl Iterator<Item = Case> {
     TABLE.iter().filter(|row| row.fault.is_some()).map(|row| Case {
         name: row.case,
@@ -40,14 +40,14 @@ pub(super) fn scenarios() -> impl Iterator<Item = Case> {
     })
 }
 
-/// Bytes of one transfer of a scene, and where the transfers lie.
+/// Bytes of one transfer of a scenario, and the distance of the transfers in card memory.
 const LENGTH: usize = 5000;
 const PLACE: u64 = 0x1_0000;
-/// Beyond the memory of every card there is.
+/// Address beyond the memory of every card.
 const UNMAPPED_ADDRESS: CardAddr = CardAddr::new(1 << 44);
 
-/// Runs a row on every way it is for. What leaves the card well is done on one opened card: opening takes a kernel tenths of a
-/// second.
+/// Runs a row with every setup it applies to. Rows that leave the card healthy run on one opened card, because opening takes tenths of a
+/// second in a kernel.
 pub(in crate::conformance) fn scenario(row: &FaultRow, bench: &mut CaseContext<'_>) -> Verdict {
     let AppliesTo::Channels(direction, mode) = row.on else { return Ok(()) };
     let mut opened = open(row, bench)?;
@@ -57,7 +57,7 @@ pub(in crate::conformance) fn scenario(row: &FaultRow, bench: &mut CaseContext<'
         .filter(|way| direction.is_none_or(|only| only == way.direction))
         .filter(|way| mode.is_none_or(|only| only == way.mode))
         .collect();
-    // Seconds of real time each.
+    // Each takes seconds of real time.
     let slow = row.memory == MemoryOutcome::Quarantined && bench.real_time();
     if slow {
         ways.truncate(1);
@@ -74,14 +74,14 @@ pub(in crate::conformance) fn scenario(row: &FaultRow, bench: &mut CaseContext<'
     Ok(())
 }
 
-/// The row's fault is that nothing is at a card address.
+/// Whether the row's fault is an address without a slave.
 fn nowhere(row: &FaultRow) -> bool {
     row.fault == Some(FaultMethod::DecodeError)
 }
 
-/// Opens the card as a row needs it.
+/// Opens the card with the options that a row needs.
 fn open(row: &FaultRow, bench: &CaseContext<'_>) -> Result<Opened, Skip> {
-    // Where memory ends the driver knows from the network interface, and lets nothing past it.
+    // With the network interface the driver knows where memory ends, and refuses addresses beyond it.
     let choice = if nowhere(row) { NetworkInterface::Ignored } else { NetworkInterface::BySubsystem };
     let mut opened = bench.open_with(OpenOptions::default().network_interface(choice));
     if nowhere(row) {
@@ -94,10 +94,10 @@ fn open(row: &FaultRow, bench: &CaseContext<'_>) -> Result<Opened, Skip> {
     Ok(opened)
 }
 
-/// Who makes a fault. One that several can make is the same fault to the driver.
+/// Source of a fault. The driver cannot distinguish the sources of one fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FaultSource {
-    /// What stands between driver and card.
+    /// The fault-injecting backend.
     Seam,
     /// A hook of the simulated card.
     Hook,
@@ -128,7 +128,7 @@ impl FaultSource {
     }
 }
 
-/// The fault in the card's own words. `c2h`: number of the first C2H channel's interrupt message.
+/// Entry of the card's fault plan for this fault. `c2h`: number of the first C2H channel's interrupt message.
 fn planned(fault: FaultMethod, way: TestSetup, c2h: u16) -> Option<FaultEntry> {
     let channel = Some(if way.to_card() { ChannelName::H2c(0) } else { ChannelName::C2h(0) });
     let on = |name, on| FaultEntry { on: Some(on), ..FaultEntry::new(name) };
@@ -173,7 +173,7 @@ fn planned(fault: FaultMethod, way: TestSetup, c2h: u16) -> Option<FaultEntry> {
     })
 }
 
-/// What a card file calls a status bit.
+/// Name of a status bit in a card file.
 const fn status_name(bit: StatusBit) -> Option<&'static str> {
     Some(match bit {
         StatusBit::AlignMismatch => "align_mismatch",
@@ -197,7 +197,7 @@ const fn status_name(bit: StatusBit) -> Option<&'static str> {
     })
 }
 
-/// What was seen.
+/// Observed result of a scenario.
 #[derive(Debug, Default)]
 struct Seen {
     said: Vec<ExpectedError>,
@@ -207,7 +207,7 @@ struct Seen {
 
 impl Seen {
     fn say(&mut self, said: Option<ExpectedError>) {
-        // Once each: what ends several transfers is said of each of them.
+        // Each error is recorded once: an error that ends several transfers is reported for each of them.
         if let Some(said) = said
             && !self.said.contains(&said)
         {
@@ -216,7 +216,7 @@ impl Seen {
     }
 }
 
-/// One scene; the card afterwards, open and well.
+/// Runs one scenario. Returns the card, open and healthy.
 fn scenario_on(
     row: &FaultRow,
     bench: &CaseContext<'_>,
@@ -246,7 +246,7 @@ fn scenario_on(
         tickets.push(lane.channel.submit(buffer, at).expect("accepted"));
     }
     let wait = if row.by_interrupt { WaitMode::Interrupt } else { WaitMode::Poll };
-    // What is expected to end ends, however busy the machine is; what is not is waited for shortly.
+    // Expected completions get a long timeout, because the machine may be busy; expected timeouts get a short one.
     let limit =
         if row.said.contains(&ExpectedError::TimedOut) { Duration::from_millis(200) } else { crate::TIMEOUT };
     let wait = WaitOptions::default().mode(wait).timeout(limit);
@@ -290,13 +290,13 @@ fn scenario_on(
     assert_eq!(seen.back + seen.kept, 3, "{what}: every buffer is accounted for");
     assert_eq!(seen.kept == 0, row.memory == MemoryOutcome::Returned, "{what}: {seen:?}");
     let quarantined = opened.card.memory().stats().quarantined;
-    // The ring is kept with them.
+    // The ring is in quarantine with them.
     assert_eq!(quarantined, if seen.kept == 0 { 0 } else { seen.kept + 1 }, "{what}: {seen:?}");
     end(row, bench, &opened, maker);
     after(row, bench, opened, lane)
 }
 
-/// Makes the fault.
+/// Starts the fault.
 fn begin(row: &FaultRow, bench: &CaseContext<'_>, opened: &Opened, lane: &ChannelPair, maker: FaultSource) {
     let dma = opened.card.info().roles.dma.index;
     let (direction, base) = (lane.way.direction, channel_base(lane.way.direction, 0));
@@ -313,7 +313,7 @@ fn begin(row: &FaultRow, bench: &CaseContext<'_>, opened: &Opened, lane: &Channe
         Some(FaultMethod::Interrupts(what)) => opened.seam.interrupts(what),
         Some(FaultMethod::Status(bit)) => {
             let at = |offset: fpga_driver::BarOffset| (dma, offset.get());
-            // It never starts, and shows why.
+            // The engine never starts, and shows the status bit.
             opened.seam.drop_writes(vec![
                 at(ChannelBlock::CONTROL.address(base)),
                 at(SgdmaBlock::CREDITS.address(sgdma_base(direction, 0))),
@@ -364,7 +364,7 @@ fn end(row: &FaultRow, bench: &CaseContext<'_>, opened: &Opened, maker: FaultSou
     }
 }
 
-/// What is to work afterwards works.
+/// Checks that the object named in the row works afterwards.
 fn after(
     row: &FaultRow,
     bench: &CaseContext<'_>,
@@ -399,16 +399,16 @@ fn after(
     Ok(again)
 }
 
-/// Registers are lost while DMA works: transfers complete by their write-back until the driver reads a register. That happens after the
-/// next doorbell, or earlier in real time, where the card may take longer for a transfer than the driver waits before it reads the status
-/// register. From then on everything in flight is lost with the card.
+/// Registers are lost while DMA works. Transfers complete by their write-back until the driver reads a register. That happens after the
+/// next doorbell, or earlier in real time, where a transfer may take longer than the driver waits before it reads the status register. From
+/// then on everything in flight is lost with the card.
 fn all_ones_at_descriptor(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("all_ones_at_descriptor");
     let probe = bench.open();
     let mut ways = probe.ways();
     probe.close();
     if bench.real_time() {
-        // Seconds of real time each.
+        // Each takes seconds of real time.
         ways.truncate(1);
     }
     for way in ways {
@@ -451,7 +451,7 @@ fn all_ones_at_descriptor(bench: &mut CaseContext<'_>) -> Verdict {
                 (_, Some((network, number))) => {
                     crate::cards::peek(&network, number, places[n], LENGTH) == data[n]
                 }
-                // Nobody can look into a card whose registers are lost.
+                // The memory of a card whose registers are lost cannot be checked.
                 (_, None) => true,
             };
             assert!(came, "{way:?}: transfer {n} is not what was sent");
@@ -463,7 +463,7 @@ fn all_ones_at_descriptor(bench: &mut CaseContext<'_>) -> Verdict {
             assert_eq!(ExpectedError::of(&error).as_slice(), row.said, "{way:?}: {error}");
             lost.push(next);
         }
-        // The ring is quarantined with them.
+        // The ring is in quarantine with them.
         let quarantined = lost.len() + 1;
         for ticket in lost {
             let done = lane.channel.wait(ticket, patient).expect("it has ended");
@@ -477,10 +477,9 @@ fn all_ones_at_descriptor(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// A traffic source that never ends its packet: what is received of it is told to be lost, once, and the channel stops when it is
-/// asked to.
+/// A traffic source that never ends its packet: the received part is reported as lost, once, and the channel stops when requested.
 fn stream_without_end(bench: &mut CaseContext<'_>) -> Verdict {
-    // Bytes of all buffers that are posted.
+    // Total bytes of the posted buffers.
     const RING: u64 = 16 * 4096;
     let row = row("stream_without_end");
     bench.on(&ENDLESS_PACKET, |bench| {
@@ -506,7 +505,7 @@ fn stream_without_end(bench: &mut CaseContext<'_>) -> Verdict {
         rx.abort().expect("with data coming it can be stopped");
         assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
         drop(rx);
-        // The channel is free, and starts again: the packet that has no end is told of again.
+        // The channel is free and can be started again: the endless packet is reported again.
         let mut rx = opened.card.c2h_stream_with(0, options).expect("the channel");
         let told = rx.wait_packet(WaitOptions::default().timeout(crate::TIMEOUT)).map(|packet| packet.len());
         assert!(matches!(told, Err(StreamError::Packet { .. })), "{told:?}");
@@ -517,7 +516,7 @@ fn stream_without_end(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-/// What AER reports arrives as an event, once; what is in flight ends as it would have.
+/// An AER error arrives as an event, once; transfers in flight end normally.
 fn bus_error(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("bus_error");
     let opened = bench.open();

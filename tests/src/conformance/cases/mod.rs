@@ -1,4 +1,4 @@
-//! The cases, by theme.
+//! Cases by topic.
 
 mod addresses;
 mod cdma;
@@ -22,7 +22,7 @@ use super::{Capability, Case, CaseBody, CaseContext, Verdict};
 
 pub(super) use faults::scenario;
 
-/// Every case, in the order in which it is run: what others rest on first, what may leave a card in a bad way last.
+/// Every case in execution order: basic ones first, those that may leave a card in a faulty state last.
 #[must_use]
 pub fn cases() -> Vec<Case> {
     [
@@ -51,7 +51,7 @@ pub fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// One case.
+/// Builds a case from a function.
 const fn case(
     name: &'static str,
     needs: &'static [Capability],

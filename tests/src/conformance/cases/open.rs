@@ -1,4 +1,4 @@
-//! Opening, looking, closing, opening again.
+//! Opening, inspecting, closing, and opening again.
 
 use fpga_driver::ResourceError;
 use fpga_driver::registers::xdma::MAX_CHANNELS;
@@ -12,7 +12,7 @@ pub(super) const CASES: &[Case] = &[
     case("open.second_owner_is_refused", &[], one_owner),
 ];
 
-/// What the card says of itself can be, and is the same every time.
+/// The card's information is consistent, and the same at every opening.
 fn info(bench: &mut CaseContext<'_>) -> Verdict {
     let look = |bench: &CaseContext<'_>| {
         let opened = bench.open();
@@ -55,7 +55,7 @@ fn again(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// A channel has one owner at a time, and a channel that is not there says how many are.
+/// A channel has one owner at a time, and the error for a missing channel reports the number of channels.
 fn one_owner(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     for way in opened.ways() {

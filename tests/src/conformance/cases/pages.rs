@@ -1,5 +1,5 @@
-//! Memory from the system's reserve of huge pages, where there is one: it is used, it is one mapping of whole pages, and the card
-//! reaches all of it.
+//! Memory from the system's reserve of huge pages, where there is one: it is used, it is one mapping of whole pages, and the card reaches
+//! all of it.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ fn of_1_gib(bench: &mut CaseContext<'_>) -> Verdict {
     used(bench, HugePages::Prefer1GiB, 1 << 30)
 }
 
-/// Pages of this size that nobody has taken yet: Documentation/admin-guide/mm/hugetlbpage.rst of the kernel.
+/// Skips the case unless pages of this size are free: Documentation/admin-guide/mm/hugetlbpage.rst of the kernel.
 fn reserve(page: usize) -> Result<(), Skip> {
     let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page >> 10);
     let count = |name: &str| {
@@ -40,7 +40,7 @@ fn reserve(page: usize) -> Result<(), Skip> {
     )))
 }
 
-/// The size of the pages behind an address of this process, from proc_pid_smaps(5).
+/// Page size at an address of this process, from proc_pid_smaps(5).
 fn page_size(at: usize) -> Option<usize> {
     let text = fs::read_to_string("/proc/self/smaps").ok()?;
     let mut inside = false;

@@ -1,4 +1,4 @@
-//! Resets under load, handles from before, the recovery ladder, re-opening.
+//! Resets under load, stale handles, the recovery steps, re-opening.
 
 use fpga_driver::pci::{MmioError, ResetError, ResetLevel};
 use fpga_driver::recovery::RecoveryStepOutcome;
@@ -29,7 +29,7 @@ fn well(bench: &mut CaseContext<'_>) -> Verdict {
     for level in [RecoveryLevel::Channel, RecoveryLevel::Function, RecoveryLevel::Bus] {
         let report = opened.card.recover(level).expect("a ladder");
         assert!(report.well && !report.reopen, "{report:?}");
-        // What a card that was there already holds, and in what state it was left, is not known.
+        // The equipment of an external card, and the state in which it was left, are unknown.
         if bench.simulated().is_some() {
             assert!(
                 report.steps.iter().all(|rung| rung.outcome == RecoveryStepOutcome::NotNeeded),
@@ -43,13 +43,13 @@ fn well(bench: &mut CaseContext<'_>) -> Verdict {
         }
         assert_eq!(report.outcome(RecoveryLevel::Bus), None, "no further than needed");
     }
-    // The handles are as good as before.
+    // The handles are still valid.
     opened.lane(opened.ways()[0])?.assert_works(1);
     opened.close();
     Ok(())
 }
 
-/// What somebody left running on a channel that he still holds is stopped if it is forced.
+/// Forced recovery stops the run of a channel that still has an owner.
 fn recovery_channel_level(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(1 << 20)?;
@@ -65,7 +65,7 @@ fn recovery_channel_level(bench: &mut CaseContext<'_>) -> Verdict {
             let done = lane.channel.wait(ticket, long_wait()).expect("it has ended, or ends");
             assert!(done.buffer.is_some(), "{way:?}: it comes back");
             if way.mode == RunMode::Credit && done.outcome.is_ok() {
-                // It had ended before the run was stopped behind its owner's back: the next transfer finds out.
+                // The transfer had ended before the recovery stopped the run without its owner. The next transfer detects the stop.
                 let buffer = opened.card.buffer(64).expect("DMA memory");
                 let at = lane.at(0);
                 if let Err(found) = lane.channel.transfer(buffer, at, long_wait()) {
@@ -84,7 +84,7 @@ fn recovery_channel_level(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Resets the card, by the mildest means there is; the skip where there is none.
+/// Resets the card by the mildest means that it has; skips the case where it has none.
 fn reset(opened: &Opened) -> Verdict {
     let mut why = String::new();
     for level in [ResetLevel::Hot, ResetLevel::Function] {
@@ -97,7 +97,7 @@ fn reset(opened: &Opened) -> Verdict {
     Err(Skip(why))
 }
 
-/// Whether this says that the handle is from before a reset, or that the card does not answer through it.
+/// Whether the error reports a stale handle, or a card that does not answer through it.
 fn stale(error: &ChannelError) -> bool {
     matches!(
         error,
@@ -166,7 +166,7 @@ fn reset_under_load(bench: &mut CaseContext<'_>) -> Verdict {
     let probe = bench.open();
     let ways = probe.ways();
     probe.close();
-    // How far the work is by then can be decided in this process alone.
+    // Only in this process can the progress of the work at that time be chosen.
     let steps: &[usize] = if bench.simulated().is_some() { &[0, 5, 40, 400] } else { &[0] };
     for way in ways {
         for &step in steps {
@@ -182,7 +182,7 @@ fn reset_under_load(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// A handle from before a reset neither reads a number nor starts anything.
+/// A handle from before a reset reads no value and starts nothing.
 fn stale_handles(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let bar = opened.card.dma_bar().clone();

@@ -1,4 +1,4 @@
-//! Registers: identifiers, aliases of masks, and accesses that cannot be.
+//! Registers: identifiers, aliases of masks, and invalid accesses.
 
 use fpga_driver::BarOffset;
 use fpga_driver::pci::{Backend, MmioError, config};
@@ -25,7 +25,7 @@ fn identifiers(bench: &mut CaseContext<'_>) -> Verdict {
     }
     assert!(IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).expect("read").is(Target::Irq));
     assert!(ConfigBlock::IDENTIFIER.read(bar, CONFIG_BASE).expect("read").is(Target::Config));
-    // The same words in other ways.
+    // The same words, read by other methods.
     let at = ConfigBlock::IDENTIFIER.address(CONFIG_BASE);
     let word = bar.read32(at).expect("read");
     let mut block = [0; 8];
@@ -44,7 +44,7 @@ fn aliases(bench: &mut CaseContext<'_>) -> Verdict {
     let bar = opened.card.dma_bar();
     let mask = || IrqBlock::USER_ENABLE.read(bar, IRQ_BASE).expect("read").into_bits();
     let bits = UserMask::from_bits;
-    // Without interrupts enabled in configuration space nothing is sent, whatever the lines do.
+    // Without interrupts enabled in configuration space nothing is sent, whatever the state of the lines.
     IrqBlock::USER_ENABLE.write(bar, IRQ_BASE, bits(0)).expect("write");
     assert_eq!(mask(), 0);
     IrqBlock::USER_ENABLE_SET.write(bar, IRQ_BASE, bits(0b0101)).expect("write");
@@ -75,14 +75,14 @@ fn what_cannot_be(bench: &mut CaseContext<'_>) -> Verdict {
     assert!(matches!(bar.read32(BarOffset::new(2)), Err(MmioError::Misaligned { .. })));
     assert!(matches!(bar.read64(BarOffset::new(4)), Err(MmioError::Misaligned { .. })));
     assert!(bar.slice(BarOffset::new(bar.size()), 4).is_err());
-    // Whoever refuses them, no failed access may count as one that was made and changed something.
+    // The driver or the card may refuse them; no refused access may count as made or change anything.
     assert!(opened.seam.traffic().writes - before.writes <= 4);
     assert!(IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).expect("the card is well").is(Target::Irq));
     opened.close();
     Ok(())
 }
 
-/// A function whose memory decoding is off is not there: no register has a value, and nobody dies of asking.
+/// A function whose memory decoding is off does not answer: no register has a value, and the read is an error, not a crash.
 fn decoding_off(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let bar = opened.card.dma_bar().clone();
@@ -91,7 +91,7 @@ fn decoding_off(bench: &mut CaseContext<'_>) -> Verdict {
     opened.seam.config_write(header::COMMAND, &off.to_le_bytes()).expect("write");
     let at = IrqBlock::IDENTIFIER.address(IRQ_BASE);
     assert!(matches!(bar.read32(at), Err(MmioError::Gone { .. })), "{:?}", bar.read32(at));
-    // Posted: whoever notices says so, and nobody has to.
+    // Writes are posted: reporting the missing function is allowed and not required.
     let written = bar.write32(at, 0);
     assert!(matches!(written, Ok(()) | Err(MmioError::Gone { .. })), "{written:?}");
     opened.seam.config_write(header::COMMAND, &before.to_le_bytes()).expect("write");

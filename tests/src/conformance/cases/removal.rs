@@ -1,4 +1,4 @@
-//! A card that leaves at the first register access of a program, at the second, and so on.
+//! A card that is removed at the first register access of a program, at the second, and so on.
 
 use core::time::Duration;
 use std::error::Error;
@@ -21,8 +21,8 @@ pub(super) const CASES: &[Case] = &[
 
 const REMOVAL: &[Capability] = &[Capability::Removal];
 
-/// A short program: open, interrupts, transfers each way, a list, a wait by interrupt, a copy inside the card, close. It ends with
-/// the first error. `pools`: gets the pool as soon as there is one.
+/// A short program: open, interrupts, transfers in each direction, a list, a wait by interrupt, a copy inside the card, close. It ends with
+/// the first error. `pools` gets the pool as soon as there is one.
 fn program(
     seam: &Arc<FaultInjectingBackend>,
     pools: &mut Vec<fpga_driver::pci::DmaPool>,
@@ -63,12 +63,12 @@ fn program(
     Ok(())
 }
 
-/// The card leaves at the first register access, at the second, and so on until the program has run through. Whenever it does:
-/// typed errors, every buffer accounted for, and a card that opens and works once it is back.
+/// The card is removed at the first register access, at the second, and so on until the program completes. In every case there are typed
+/// errors only, every buffer is accounted for, and the card opens and works once it is back.
 fn removal(bench: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> Verdict {
     let row = row(name);
     assert_eq!((row.memory, row.after), (MemoryOutcome::Quarantined, AfterFault::Reopen));
-    // The whole card fails, not its registers alone: where it is not in this process, that is its own fault plan's work.
+    // The whole card fails, not only its registers: a card outside this process does that by its own fault plan.
     let behind = bench.simulated().is_none();
     let fault = if failure == CardFailure::AllOnes { FaultName::AllOnes } else { FaultName::SurpriseRemoval };
     let probe = bench.open();
@@ -78,7 +78,7 @@ fn removal(bench: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> Ver
         ways.retain(|way| way.mode == RunMode::Batch);
     }
     for way in ways {
-        // In real time every wait for what does not come takes its time, and accesses are not the same from run to run.
+        // In real time every wait for a missing event takes its full time, and accesses differ from run to run.
         let step = if behind {
             61
         } else if bench.real_time() {

@@ -1,6 +1,6 @@
-//! AXI4-Stream channels, on cards of such builds: packets whole and in order, back-pressure, the write flush timeout, metadata that
-//! cannot be believed. A door that has only the card that is there leaves them out. One file, because all cases use the two ends of a
-//! loop and its run modes (`Ends`, `on_loops`).
+//! AXI4-Stream channels, on cards of stream builds: packets complete and in order, back-pressure, the write flush timeout, invalid
+//! metadata. A backend with only an existing card skips them. One file, because all cases use the two ends of a loopback and its run modes
+//! (`Ends`, `on_loops`).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ pub(super) const CASES: &[Case] = &[
     case("cost.stream", &[], cost),
 ];
 
-/// What cannot be believed of a stream, as rows of the fault table.
+/// Invalid stream data, as rows of the fault table.
 pub(super) const FAULTS: &[Case] = &[
     case("fault.stream_metadata_missing", CARD, |bench| {
         let missing = fault(FaultName::MissingMetadata);
@@ -67,24 +67,24 @@ pub(super) const FAULTS: &[Case] = &[
 const CARD: &[Capability] = &[Capability::CardFaults];
 const MODES: [RunMode; 2] = [RunMode::Credit, RunMode::Batch];
 
-/// Befalls the second packet of the first C2H channel.
+/// Fault of the second packet on the first C2H channel.
 fn fault(name: FaultName) -> FaultEntry {
     FaultEntry { channel: Some(ChannelName::C2h(0)), skip: 1, ..FaultEntry::new(name) }
 }
 
-/// These words in place of its metadata.
+/// Fault that replaces the metadata by these words.
 fn words(words: [u32; 2]) -> FaultEntry {
     FaultEntry { words: Some(words), ..fault(FaultName::WrongMetadata) }
 }
 
-/// Both ends of a card's first loop. Dropped in this order.
+/// Both ends of a card's first loopback. Dropped in this order.
 struct Ends {
     tx: H2cStream,
     rx: C2hStream,
     opened: Opened,
 }
 
-/// Runs a case in both run modes, each on a card of its own.
+/// Runs a case in both run modes, each on its own card.
 fn on_loops(
     bench: &CaseContext<'_>,
     build: &Build,
@@ -117,23 +117,23 @@ impl Ends {
         self.tx.poll().expect("started");
     }
 
-    /// Gives the card's first C2H stream channel data from inside the card.
+    /// Pushes data from inside the card into its first C2H stream channel.
     fn push(&self, bench: &CaseContext<'_>, data: &[u8], end: bool) {
         let (network, number) = bench.simulated().expect("the card is in this process");
         let took = network.with_card(number, |card| card.push_stream(0, data, end));
         assert_eq!(took, Some(data.len()));
-        // A served card sleeps until it is asked something.
+        // A served card sleeps until it receives a message.
         self.opened.card.dma_bar().read32(BarOffset::ZERO).expect("a register");
     }
 
-    /// Attaches memory with this content to the sender.
+    /// Registers memory with this content at the sender.
     fn register_memory(&mut self, content: Vec<u8>) -> (Vec<u8>, MemoryHandle) {
         let area = self.opened.card.registered_memory(content.len()).expect("DMA memory");
         area.memory().write(0, &content).expect("in range");
         (content, self.tx.register_memory(area).expect("attached"))
     }
 
-    /// Does `step` until it gives something.
+    /// Repeats `step` until it returns a value.
     fn until<T>(&mut self, mut step: impl FnMut(&mut Self) -> Option<T>) -> T {
         let now = |ends: &Self| Duration::from_nanos(ends.opened.seam.now());
         let end = now(self) + TIMEOUT;
@@ -143,13 +143,13 @@ impl Ends {
                 return done;
             }
             assert!(now(self) < end, "nothing comes: {:?}", self.rx.statistics());
-            // A card with a thread may need this processor.
+            // A card with its own thread may need this processor.
             std::thread::yield_now();
             self.rx.relax();
         }
     }
 
-    /// The next packet, or what is said instead.
+    /// Next packet, or the error in its place.
     fn next(&mut self) -> Result<Vec<u8>, StreamError> {
         self.until(|ends| {
             ends.rx.next_packet().map(|packet| packet.map(|packet| packet.to_vec())).transpose()
@@ -166,7 +166,7 @@ impl Ends {
         assert!(self.receive() == data, "a packet goes round");
     }
 
-    /// Everything sent has gone, everything comes back.
+    /// Waits until everything is sent, and checks that all memory is returned.
     fn close(mut self) {
         self.until(|ends| (ends.tx.in_flight() == 0).then_some(()));
         let Self { tx, rx, opened } = self;
@@ -176,7 +176,7 @@ impl Ends {
     }
 }
 
-/// Packets of one descriptor and of many, each way.
+/// Packets of one descriptor and of several, in each direction.
 fn every_size(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 512, 4096)?;
@@ -188,7 +188,7 @@ fn every_size(bench: &mut CaseContext<'_>) -> Verdict {
         }
         let statistics = ends.rx.statistics();
         assert_eq!((statistics.packets, statistics.lost, statistics.discarded_bytes), (12, 0, 0));
-        // A packet lies in as many buffers as it fills.
+        // A packet occupies as many buffers as it fills.
         let data = bytes(20, 9000);
         ends.send(&data);
         let lengths = ends.until(|ends| {
@@ -203,7 +203,7 @@ fn every_size(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-/// One packet out of several places: descriptors of its own for each, and one end.
+/// One packet gathered from several places: one descriptor for each place, and one end of packet.
 fn gathered(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 64, 1024)?;
@@ -228,8 +228,8 @@ fn gathered(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-/// Ends of packets stay where they are: bursts of packets of any length against a queue, sent from buffers of their own, from
-/// attached memory, and gathered from two places there.
+/// Packet ends are preserved: bursts of packets of any length against a queue, sent from buffers, from registered memory, and gathered from
+/// two places in it.
 fn random(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         for (buffers, size, longest) in [(4, 64, 120), (64, 64, 2000), (16, 4096, 20_000), (256, 2048, 3000)]
@@ -246,7 +246,7 @@ fn random(bench: &mut CaseContext<'_>) -> Verdict {
                     let data = &content[offset..offset + length];
                     let (refused, data) = match below(3) {
                         0 => {
-                            // Two whole beats from elsewhere go before.
+                            // Two whole beats from another place come first.
                             let first = below(1000) * 64;
                             let parts = [(first, 128), (offset, length)];
                             let parts =
@@ -293,7 +293,7 @@ fn random(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-/// Channels of one card do not mix.
+/// Data of the channels of one card does not mix.
 fn both(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 64, 1024)?;
@@ -327,7 +327,7 @@ fn waits(bench: &mut CaseContext<'_>) -> Verdict {
                 let packet = ends.rx.wait_packet(long_wait().mode(wait)).expect("it comes");
                 assert!(packet.to_vec() == data, "{mode:?} {wait:?}: packet {n}");
             }
-            // Nothing comes: in time, and the buffers stay posted.
+            // No packet arrives: the wait ends in time, and the buffers stay posted.
             let short = WaitOptions::default().mode(wait).timeout(Duration::from_millis(3));
             let late = ends.rx.wait_packet(short).map(|packet| packet.len());
             assert!(late.as_ref().is_err_and(StreamError::is_timeout), "{late:?}");
@@ -338,7 +338,7 @@ fn waits(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-/// A ring that runs on and on: buffers go back by credits, and many times as many packets as there are buffers come whole.
+/// A circular ring: buffers are returned by credits, and far more packets than there are buffers arrive complete.
 fn credits(bench: &mut CaseContext<'_>) -> Verdict {
     const PACKETS: u64 = 500;
     for build in [SOURCE_500, SOURCE_500_SLOW] {
@@ -362,7 +362,7 @@ fn credits(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whoever takes no packets holds the sender back; nothing is lost, and everything comes as soon as he does.
+/// A receiver that takes no packets holds the sender back. Nothing is lost, and everything arrives once the receiver takes packets.
 fn back_pressure(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 4, 1024)?;
@@ -377,7 +377,7 @@ fn back_pressure(bench: &mut CaseContext<'_>) -> Verdict {
             sent
         };
         let first = fill(&mut ends);
-        // Its buffers and what lies between fill up; then nothing moves.
+        // The receiver's buffers and the FIFO fill up; then there is no more progress.
         let mut still = 0;
         let mut before = 0;
         while still < 2000 {
@@ -388,7 +388,7 @@ fn back_pressure(bench: &mut CaseContext<'_>) -> Verdict {
             ends.rx.relax();
         }
         assert!(before < first, "{mode:?}: {before} of {first} have gone");
-        // Where some count as gone there is room again.
+        // Ended transfers have freed slots for more.
         let sent = fill(&mut ends);
         assert_eq!(ends.tx.statistics().refused, 2, "one submission each time found the ring full");
         if !bench.real_time() {
@@ -396,12 +396,12 @@ fn back_pressure(bench: &mut CaseContext<'_>) -> Verdict {
                 bench.simulated().expect("virtual time is that of a card in this process");
             let holds = network.with_card(number, |card| card.counters().stream_holds);
             assert_eq!(holds, Some(1), "the port holds the channel back, since the FIFO is full");
-            // Nothing goes for as long as somebody waits.
+            // Nothing is sent while the wait lasts.
             let stood = ends.tx.statistics().still;
             let short = WaitOptions::default().timeout(Duration::from_millis(350));
             let waited = ends.tx.wait_ended(last.expect("submitted"), short);
             assert!(matches!(waited, Err(ChannelError::TimedOut { .. })), "{waited:?}");
-            // The first of three looks may find what has gone before.
+            // The first of three polls may find transfers that have ended before.
             let stood = ends.tx.statistics().still - stood;
             assert!((2..=3).contains(&stood), "{mode:?}: {:?}", ends.tx.statistics());
         }
@@ -416,9 +416,10 @@ fn back_pressure(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-/// A packet that pauses: its descriptor is closed in time, what is there arrives, and the rest is still the same packet's.
+/// A packet that pauses: its descriptor is closed after the timeout, the data so far arrives, and the rest still belongs to the same
+/// packet.
 fn flush(bench: &mut CaseContext<'_>) -> Verdict {
-    // As the guide has it: a descriptor without data is not closed.
+    // As PG195 specifies, a descriptor without data is not closed.
     on_loops(bench, &GUIDE_LOOPBACK, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 16, 512)?;
         let (network, number) = bench.simulated().expect("the card is in this process");
@@ -438,7 +439,7 @@ fn flush(bench: &mut CaseContext<'_>) -> Verdict {
             });
             assert_eq!(lengths, [100, 33], "{mode:?}: closed in between");
         }
-        // An engine that waits for data ends with some.
+        // An engine that waits for data stops with the next data.
         ends.rx.stop().expect("a register");
         ends.push(bench, &[9; 10], true);
         assert_eq!(ends.receive(), [9; 10], "{mode:?}");
@@ -450,7 +451,7 @@ fn flush(bench: &mut CaseContext<'_>) -> Verdict {
         Ok(())
     })?;
     if bench.real_time() {
-        // Where empty descriptors are closed too, a pause may use up all that are posted.
+        // Where empty descriptors are closed too, a pause may use up all posted descriptors.
         return Ok(());
     }
     on_loops(bench, &LOOPS, |bench, mode| {
@@ -460,7 +461,7 @@ fn flush(bench: &mut CaseContext<'_>) -> Verdict {
         for n in 0..3_u8 {
             assert!(ends.rx.next_packet().expect("no fault").is_none());
             ends.push(bench, &[n; 100], false);
-            // 256 clocks of 4 ns, and more.
+            // More than 256 clocks of 4 ns.
             network.advance(Nanos::from_micros(5));
             ends.push(bench, &[n; 33], true);
             assert_eq!(ends.receive(), [n; 133], "{mode:?}");
@@ -472,7 +473,8 @@ fn flush(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-/// Dropped in either order with buffers posted, or stopped by hand: everything comes back, and the channels start anew.
+/// Streams that are dropped in either order with buffers posted, or stopped explicitly: all memory is returned, and the channels can be
+/// started again.
 fn ends(bench: &mut CaseContext<'_>) -> Verdict {
     on_loops(bench, &LOOPS, |bench, mode| {
         let mut opened = bench.open();
@@ -500,7 +502,7 @@ fn ends(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-/// Polling for packets reads no register, received ones and sent ones; sixteen packets and more share a register write.
+/// Polling for packets reads no register, for received and for sent ones; at least sixteen packets share a register write.
 fn cost(bench: &mut CaseContext<'_>) -> Verdict {
     bench.on(&SOURCE, |bench| {
         let opened = bench.open();
@@ -535,7 +537,7 @@ fn cost(bench: &mut CaseContext<'_>) -> Verdict {
                         last = Some(ticket);
                     }
                     match last {
-                        // In real time a card may be faster than its user: only who waits has batches to share a write.
+                        // In real time a card may be faster than its user: only a sender that waits has batches that share a write.
                         Some(last) if bench.real_time() => tx.wait_ended(last, long_wait()).expect("they go"),
                         _ => {
                             tx.poll().expect("started");
@@ -552,13 +554,13 @@ fn cost(bench: &mut CaseContext<'_>) -> Verdict {
     })
 }
 
-/// What `run` costs, which receives or sends so many packets.
+/// Counts the cost of `run`, which receives or sends the given number of packets.
 fn measure(bench: &CaseContext<'_>, opened: &Opened, work: String, mut run: impl FnMut(u64)) {
     const COUNT: u64 = 4096;
     run(1000);
     let began = Instant::now();
     let cost = super::cost::cost(opened, || run(COUNT));
-    // Whenever nothing has moved for a millisecond, status and count are looked at: real time only, on a busy machine.
+    // The driver reads status and count whenever a millisecond passes without progress: only in real time, on a busy machine.
     let looks = if bench.real_time() { began.elapsed().as_millis() } else { 0 };
     assert!(u128::from(cost.reads) <= 2 * looks, "{work}: {cost:?}");
     assert_eq!(cost.interrupts, 0, "{work}: {cost:?}");
@@ -567,7 +569,8 @@ fn measure(bench: &CaseContext<'_>, opened: &Opened, work: String, mut run: impl
     bench.show(Cost { work, transfers: COUNT, reads, writes, interrupts });
 }
 
-/// The second packet's metadata is wrong: told of once, nothing of it is handed out, and after the next end of packet it goes on.
+/// The second packet's metadata is wrong. The error is reported once, no data of the packet is returned, and reception continues after the
+/// next end of packet.
 fn metadata(bench: &mut CaseContext<'_>, name: &str, faults: &[(FaultEntry, PacketFault)]) -> Verdict {
     let row = row(name);
     faults.iter().try_for_each(|(fault, expected)| {
@@ -583,7 +586,7 @@ fn metadata(bench: &mut CaseContext<'_>, name: &str, faults: &[(FaultEntry, Pack
                 other => panic!("{mode:?}: {other:?} and not {expected:?}"),
             };
             assert_eq!([told], row.said);
-            // Whether the lost one was the end of its packet is not known: up to the next end nothing is believed.
+            // The lost packet's end is unknown, so everything up to the next end of packet is discarded.
             assert_eq!(ends.receive(), [4; 100], "{mode:?} {expected:?}");
             assert_eq!(ends.rx.statistics().lost, 1);
             assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
@@ -594,7 +597,7 @@ fn metadata(bench: &mut CaseContext<'_>, name: &str, faults: &[(FaultEntry, Pack
     })
 }
 
-/// The end of the second packet is lost in the card, without a trace in the metadata.
+/// The end of the second packet is lost in the card, and the metadata does not show it.
 fn end_lost(bench: &mut CaseContext<'_>) -> Verdict {
     let row = row("stream_end_lost");
     on_loops(bench, &LOOPS, |bench, mode| {

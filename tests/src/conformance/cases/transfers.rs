@@ -1,4 +1,4 @@
-//! Data: every direction and run mode, every way to wait, buffers, parts of attached memory, lists, memory of the caller's.
+//! Data: every direction and run mode, every wait mode, buffers, parts of registered memory, lists, the caller's memory.
 
 use std::collections::VecDeque;
 
@@ -31,11 +31,11 @@ pub(super) const CASES: &[Case] = &[
 
 const HYBRID: WaitMode = WaitMode::Hybrid { spin: core::time::Duration::from_micros(30) };
 
-/// Lengths and offsets around everything that has an edge: bytes, beats, pages, descriptors.
+/// Lengths and offsets around every boundary: bytes, beats, pages, descriptors.
 const LENGTHS: [usize; 11] = [1, 3, 64, 65, 4095, 4096, 4097, 8192, 65_537, 300_000, (1 << 20) + 5];
 const OFFSETS: [u64; 4] = [0, 1, 63, 4095];
 
-/// The ways of one run mode; the skip if there is none.
+/// Setups of one run mode; skips the case if there is none.
 fn ways(opened: &Opened, mode: RunMode) -> impl Iterator<Item = TestSetup> {
     opened.ways().into_iter().filter(move |way| way.mode == mode)
 }
@@ -61,7 +61,7 @@ fn sizes(bench: &mut CaseContext<'_>, mode: RunMode, wait: WaitMode) -> Verdict 
     Ok(())
 }
 
-/// A repeatable source of numbers.
+/// Repeatable random numbers.
 struct TestRng(Pcg64);
 
 impl TestRng {
@@ -69,16 +69,16 @@ impl TestRng {
         Self(Pcg64::new(u128::from(seed), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96))
     }
 
-    /// A number below `end`.
+    /// Random number below `end`.
     fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.0.next_u64() % end.max(1) as u64).unwrap_or(0)
     }
 }
 
-/// Bytes that a ring of any shape moves at once.
+/// Page size: bytes that a ring of any shape moves at once.
 const PAGE: usize = 4096;
 
-/// Host memory, card memory, and two arrays that say what has to be in them: whole pages.
+/// Host memory, card memory, and two arrays with their expected contents: whole pages.
 struct Model {
     memory: MemoryHandle,
     host: Vec<u8>,
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// Every byte is as it has to be, those that no transfer was to touch too.
+    /// Checks every byte, including those that no transfer may change.
     fn check(&self, lane: &mut ChannelPair) {
         let mut host = vec![0; self.host.len()];
         lane.channel.memory(self.memory).expect("attached").read(0, &mut host).expect("inside");
@@ -118,10 +118,10 @@ impl Model {
     }
 }
 
-/// Buffers under way on a channel whose other transfers are parts: ticket, length, and what has to arrive in host memory.
+/// Buffers in flight on a channel whose other transfers are parts: ticket, length, and the data expected in host memory.
 type Buffers = VecDeque<(Ticket, usize, Option<Vec<u8>>)>;
 
-/// Submits as soon as there is room.
+/// Submits as soon as the ring has space.
 fn submit(
     lane: &mut ChannelPair,
     mut transfer: impl FnMut(&mut ChannelPair) -> Result<Ticket, SubmitError>,
@@ -136,7 +136,7 @@ fn submit(
     }
 }
 
-/// Takes the completions there are: those of buffers, in order; success of parts is only counted.
+/// Collects the available completions: those of buffers, in order. Successful parts make none; they are only counted.
 fn take(lane: &mut ChannelPair, buffers: &mut Buffers) {
     while let Some(done) = lane.channel.next_completion() {
         let (ticket, length, data) = buffers.pop_front().expect("a buffer makes a completion, a part none");
@@ -150,8 +150,8 @@ fn take(lane: &mut ChannelPair, buffers: &mut Buffers) {
     }
 }
 
-/// Parts of any place and length and buffers between them, many in flight, in one direction; they are executed in order, in rings
-/// that turn over many times.
+/// Parts of any offset and length with buffers between them, many in flight, in one direction. They are executed in order, in rings that
+/// wrap around many times.
 fn registered(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(64 << 10)?;
@@ -222,7 +222,7 @@ fn parts(opened: &Opened, way: TestSetup, options: ChannelOptions) -> Verdict {
     Ok(())
 }
 
-/// Lists of scattered pieces, each list one transfer, one at a time and several in a small ring.
+/// Lists of scattered entries, each list one transfer, one at a time and several in a small ring.
 fn lists(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(LISTS as u64)?;
@@ -235,10 +235,10 @@ fn lists(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Bytes on either side between which lists go.
+/// Bytes of host memory and of card memory that the lists use.
 const LISTS: usize = 128 << 10;
 
-/// Lists of which one in `wait` is waited for.
+/// Submits lists and waits for one in `wait` of them.
 fn scattered(opened: &Opened, way: TestSetup, options: ChannelOptions, wait: usize) -> Verdict {
     const PAGES: usize = LISTS / PAGE;
     let mut lane = opened.lane_with(way, options)?;
@@ -248,7 +248,7 @@ fn scattered(opened: &Opened, way: TestSetup, options: ChannelOptions, wait: usi
     let mut last = None;
     for _ in 0..20 * wait {
         let mut pieces = Vec::new();
-        // One piece a page on either side, so that destinations do not overlap.
+        // One entry per page on either side, so that destinations do not overlap.
         let turn = dice.below(PAGES);
         for page in 0..PAGES {
             if dice.below(3) == 0 {
@@ -272,7 +272,7 @@ fn scattered(opened: &Opened, way: TestSetup, options: ChannelOptions, wait: usi
     Ok(())
 }
 
-/// A caller's memory is mapped once, used without a copy, and given back.
+/// A caller's memory is mapped once, used without a copy, and returned.
 fn callers_memory(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let size = 64 << 10;

@@ -46,13 +46,13 @@ pub(super) const CASES: &[Case] = &[
     case("user_interrupts.reset_ends_waits", &[Capability::BusReset], reset),
 ];
 
-/// Lines that nothing else of the card uses.
+/// Lines that the card uses for nothing else.
 const LINE: u8 = 3;
 const OTHER: u8 = 7;
-/// Time in which nothing happens.
+/// Time in which no interrupt arrives.
 const NOTHING: Duration = Duration::from_millis(60);
 
-/// Without an MSI-X table nothing shows which BAR is the core's.
+/// Opens the card with a given DMA BAR: without an MSI-X table the driver cannot find it.
 fn open_on(bench: &CaseContext<'_>) -> Opened {
     bench.open_with(OpenOptions::default().dma_bar(DMA_BAR))
 }
@@ -76,7 +76,7 @@ fn arm_for_next(bench: &mut CaseContext<'_>) -> Verdict {
 fn build(bench: &CaseContext<'_>, build: &Build) -> Verdict {
     bench.on(build, |bench| {
         let opened = open_on(bench);
-        // They share vectors with each other.
+        // These lines share vectors with each other.
         for line in [LINE, LINE + 2] {
             rises_on(bench, &opened, line);
         }
@@ -85,7 +85,7 @@ fn build(bench: &CaseContext<'_>, build: &Build) -> Verdict {
     })
 }
 
-/// A rise is one interrupt, however long the line is high; it does not come again before the line has fallen.
+/// A rise is one interrupt, however long the line is high. The next interrupt needs a fall first.
 fn rises_on(bench: &CaseContext<'_>, opened: &Opened, line: u8) {
     let irq = take(opened, line);
     assert_nothing(&irq);
@@ -101,7 +101,7 @@ fn rises_on(bench: &CaseContext<'_>, opened: &Opened, line: u8) {
     assert_eq!(irq.count(), 3);
 }
 
-/// What the design asks for before anybody waits is there for the first wait: before the line is taken, and after.
+/// A request of the design before the first wait is reported to that wait, whether it comes before or after the line is taken.
 fn early(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     bench.user_line(LINE, High);
@@ -114,7 +114,7 @@ fn early(bench: &mut CaseContext<'_>) -> Verdict {
         assert_eq!(irq.wait(TIMEOUT), Ok(1), "the message says it, though the line is low again");
     }
     drop(irq);
-    // What was never taken is not the next owner's.
+    // An interrupt that was not collected is not reported to the next owner.
     bench.user_line(LINE, High);
     bench.user_line(LINE, Low);
     assert_nothing(&take(&opened, LINE));
@@ -130,7 +130,8 @@ fn pulses(bench: &mut CaseContext<'_>) -> Verdict {
             bench.user_line(LINE, Pulse);
         }
         let seen = irq.wait(TIMEOUT).expect("it comes");
-        // A message may still be on its way where the card works by itself; where lines are found high, pulses are one.
+        // A message may still be in flight where the card runs in its own thread. Where the driver samples the level, several pulses count
+        // as one.
         let mut seen = seen;
         while irq.delivery() == Delivery::Message && seen < count {
             seen += irq.wait(TIMEOUT).expect("the others come");
@@ -213,7 +214,7 @@ fn rearm_low(irq: &UserInterrupt) {
     assert_eq!(irq.is_pending(), Ok(false));
 }
 
-/// Two threads wait for one line, and each interrupt is one's of them.
+/// Two threads wait for one line, and each interrupt wakes exactly one of them.
 fn sleeping_waiters(bench: &mut CaseContext<'_>) -> Verdict {
     if !bench.real_time() {
         return Err(crate::conformance::Skip("nobody sleeps where time is virtual".to_owned()));
@@ -225,7 +226,7 @@ fn sleeping_waiters(bench: &mut CaseContext<'_>) -> Verdict {
             let irq = irq.clone();
             scope.spawn(move || irq.wait(TIMEOUT).expect("one for each"))
         });
-        // Whoever has not come to sleep by then finds the interrupt all the same.
+        // A thread that does not sleep yet by then finds the interrupt all the same.
         for _ in 0..2 {
             let before = irq.count();
             bench.user_line(LINE, High);
@@ -233,7 +234,7 @@ fn sleeping_waiters(bench: &mut CaseContext<'_>) -> Verdict {
                 thread::yield_now();
             }
             bench.user_line(LINE, Low);
-            // A line that rises again before anybody saw it low has risen once.
+            // A line that rises again before its low level was read has risen once.
             rearm_low(&irq);
         }
         waiters.map(|waiter| waiter.join().expect("no panic")).iter().sum()
@@ -268,7 +269,7 @@ fn readable(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// A task that waits: it is not ready before, costs no more than a look every now and then, and is ready with the interrupt.
+/// A waiting task: it is not ready before the interrupt, costs only an occasional poll, and is ready with the interrupt.
 fn future(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     let irq = take(&opened, LINE);
@@ -296,7 +297,7 @@ fn future(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// A line that nobody serves neither wakes channels that wait by interrupt nor makes its own waiter spin.
+/// A line that stays high neither wakes channels that wait by interrupt nor makes its own waiter spin.
 fn high_line(bench: &CaseContext<'_>, opened: Opened) -> Verdict {
     const TRANSFERS: u64 = 20;
     opened.needs(1 << 20)?;
@@ -312,7 +313,7 @@ fn high_line(bench: &CaseContext<'_>, opened: Opened) -> Verdict {
         }
         let traffic = opened.seam.traffic();
         let woken = traffic.interrupts - before.0.interrupts;
-        // A write to check by and the transfer: two waits each, of which a shared interrupt wakes both.
+        // A checking write and the transfer: two waits each, and a shared interrupt wakes both.
         assert!(woken <= 6 * TRANSFERS, "{way:?}: woken {woken} times for {TRANSFERS} transfers");
     }
     let (sleeps, traffic) = (opened.seam.sleeps(), opened.seam.traffic());
@@ -361,7 +362,7 @@ fn refusals(bench: &mut CaseContext<'_>) -> Verdict {
     assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
     let error = opened.card.user_interrupts(&[OTHER, LINE]).expect_err("somebody has it");
     assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
-    // None of several is taken.
+    // A refused request for several lines takes none of them.
     drop((take(&opened, OTHER), irq));
     drop(take(&opened, LINE));
     opened.close();
@@ -372,7 +373,7 @@ fn removed(bench: &mut CaseContext<'_>) -> Verdict {
     for failure in [CardFailure::Gone, CardFailure::AllOnes] {
         let opened = bench.open();
         let irq = take(&opened, LINE);
-        // The next look finds nobody.
+        // The next register access finds no card.
         opened.seam.fail_after(0, failure);
         let waited = irq.wait(TIMEOUT);
         assert!(
@@ -397,7 +398,7 @@ fn reset(bench: &mut CaseContext<'_>) -> Verdict {
     let waited = irq.wait(TIMEOUT);
     assert!(matches!(waited, Err(UserInterruptError::Reset { line: LINE, .. })), "{waited:?}");
     drop((irq, opened));
-    // The card is well, and its lines can be taken anew.
+    // The card is healthy, and its lines can be taken again.
     let opened = bench.open();
     assert_nothing(&take(&opened, LINE));
     opened.close();

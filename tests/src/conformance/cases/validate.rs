@@ -8,7 +8,7 @@ use crate::conformance::case_context::Opened;
 
 pub(super) const CASES: &[Case] = &[case("validate.passes", &[], passes)];
 
-/// The self-test on the memory that cases use. Real time has other threads in it.
+/// Runs the self-test on the memory that cases use, with a long timeout, because other threads run in real time.
 pub(super) fn report(opened: &Opened) -> validate::Report {
     let mut options = ValidateOptions::default().timeout(crate::TIMEOUT);
     options.scratch = opened.card.info().ni.is_none().then_some(opened.scratch);
@@ -27,7 +27,7 @@ fn passes(bench: &mut CaseContext<'_>) -> Verdict {
         assert!(report.test(name).is_none_or(|test| test.status != Status::Skip), "{name} was not tried");
     }
     assert!(report.count(Status::Pass) > 10, "{report:#?}");
-    // What a simulated card can do for sure; what has a limit of its own is left out, as real time has other threads in it.
+    // Checks that a simulated card must pass. Checks with their own time limit are excluded, because other threads run in real time.
     if bench.simulated().is_some() {
         for name in [
             "transfer.h2c1",

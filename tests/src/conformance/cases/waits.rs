@@ -1,4 +1,4 @@
-//! Ways to wait: event descriptors, deadlines, calls that contradict the card's state.
+//! Waits: event fds, deadlines, calls that contradict the card's state.
 
 use core::time::Duration;
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     case("deadline.other_transfers_continue", &[], others),
 ];
 
-/// Whether the descriptor becomes readable within `seconds`.
+/// Whether the event fd becomes readable within `seconds`.
 fn is_readable(events: &ChannelEvents, seconds: i64) -> bool {
     let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
     rustix::event::poll(&mut [PollFd::new(&events.as_fd(), PollFlags::IN)], Some(&limit)) == Ok(1)
@@ -39,7 +39,7 @@ fn interrupts(opened: &Opened) -> u64 {
     opened.card.counters().map_or(0, |counters| counters.interrupts)
 }
 
-/// An event loop: arm, poll, sleep on the descriptor, take. Nothing ends without a wake-up, and nothing else wakes.
+/// An event loop: arm, poll, sleep on the event fd, collect. No transfer ends without a wake-up, and there are no other wake-ups.
 fn readable(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(64 << 10)?;
@@ -49,7 +49,7 @@ fn readable(bench: &mut CaseContext<'_>) -> Verdict {
         let events = lane.channel.events().expect("interrupts are enabled");
         let mut before = 0;
         for seed in 0..=10 {
-            // What the channel's last owner did may wake the first wait once more; after that, counts are exact where time is virtual.
+            // Work of the channel's last owner may wake the first wait once more. After that, counts are exact in virtual time.
             let exact = !bench.real_time() && seed > 0;
             let (at, data) = (lane.at(0x1000), bytes(seed, 5000));
             let buffer = lane.buffer(at, &data);
@@ -63,7 +63,7 @@ fn readable(bench: &mut CaseContext<'_>) -> Verdict {
                     break;
                 }
                 assert!(!exact || !is_readable(&events, 0), "{way:?}: nothing has ended yet");
-                // A card inside this thread works now, one beyond the bus has worked already.
+                // A card in this thread does its work now; an external card has done it already.
                 if let Some((network, _)) = bench.simulated() {
                     network.step_until_idle();
                 }
@@ -109,7 +109,7 @@ fn must_be_enabled(bench: &mut CaseContext<'_>) -> Verdict {
         let at = lane.at(0);
         let waited = lane.channel.transfer(buffer, at, long_wait().mode(WaitMode::Interrupt));
         match waited {
-            // It had ended before there was anything to wait for.
+            // The transfer had ended before the wait.
             Ok(_) => assert!(bench.real_time(), "{way:?}: it cannot have ended"),
             Err(failed) => {
                 let expected =
@@ -118,7 +118,7 @@ fn must_be_enabled(bench: &mut CaseContext<'_>) -> Verdict {
                 assert!(failed.buffer.is_some(), "{way:?}: the buffer comes back");
             }
         }
-        // A transfer that cannot be waited for by interrupt can be waited for otherwise.
+        // A transfer that cannot be waited for by interrupt can be waited for by polling.
         let buffer = opened.card.buffer(4096).expect("DMA memory");
         let ticket = lane.channel.submit(buffer, at).expect("accepted");
         let done = match lane.channel.wait(ticket, long_wait().mode(WaitMode::Interrupt)) {
@@ -126,7 +126,7 @@ fn must_be_enabled(bench: &mut CaseContext<'_>) -> Verdict {
             waited => waited,
         };
         assert_eq!(done.expect("it ends").outcome, Ok(4096), "{way:?}");
-        // To stop what was never started is no mistake.
+        // Disarming a channel that was never armed is not an error.
         lane.channel.disarm().expect("disarmed");
         lane.assert_works(1);
     }
@@ -146,7 +146,7 @@ fn must_be_enabled(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whatever waited before, however long the transfer is, and whatever is under way before it.
+/// Every wait mode works after every other, for every length, and with any earlier transfers in flight.
 fn modes(bench: &mut CaseContext<'_>) -> Verdict {
     const SPIN: WaitMode = WaitMode::Hybrid { spin: Duration::from_micros(10) };
     let opened = bench.open();
@@ -176,12 +176,12 @@ fn modes(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whoever waits for the network looks for a moment, and then sleeps until the card interrupts: nothing else ends its waits here.
+/// A wait for the network polls for a short time and then sleeps until the card interrupts: nothing else ends its waits here.
 fn endpoints_sleep(bench: &mut CaseContext<'_>) -> Verdict {
     sleeps(bench.open())
 }
 
-/// Without an MSI-X table nothing shows which BAR is the core's.
+/// The same with INTx. The DMA BAR is given, because without an MSI-X table the driver cannot find it.
 fn is_level_triggered(bench: &mut CaseContext<'_>) -> Verdict {
     bench.on(&LEGACY_LINE, |bench| sleeps(bench.open_with(OpenOptions::default().dma_bar(DMA_BAR))))
 }
@@ -199,12 +199,12 @@ fn sleeps(opened: Opened) -> Verdict {
     let mut buffer = opened.card.buffer_from(&data).expect("DMA memory");
     buffer = end.write(buffer, opened.at(0)).expect("card memory takes it");
     let region = end.open_region(end.node(), CardRange::new(opened.at(2 << 20), 1 << 20)).expect("a region");
-    // The first one fetches events where the interface cannot push them.
+    // The first channel fetches events where the interface cannot push them.
     let last = opened.card.info().xdma.c2h_channels.saturating_sub(1);
     let Ok(mut back) = opened.card.c2h(last) else {
         return Err(Skip("no channel to check by beside the endpoint's".to_owned()));
     };
-    // The time after which a new life sends has to pass first: no interrupt ends that.
+    // The first send includes the delay after which a new incarnation may send: no interrupt ends that delay.
     let carry = |end: &mut Endpoint| {
         let options = SendOptions::default();
         let ticket = end.send(opened.at(0), &region.remote, 0, LENGTH as u64, options).expect("accepted");
@@ -213,7 +213,7 @@ fn sleeps(opened: Opened) -> Verdict {
         assert_eq!(notice.length, LENGTH as u64);
     };
     carry(&mut end);
-    // Nothing comes, and the time is over: one sleep, or a few where the longest one is shorter than that.
+    // Nothing arrives before the timeout: one sleep, or a few where the longest sleep is shorter than the timeout.
     let (turns, sleeps, traffic) = (end.counters().turns, opened.seam.sleeps(), opened.seam.traffic());
     let late = end.wait_notification(Duration::from_millis(150));
     assert!(matches!(late, Err(EndpointError::NoArrival { .. })), "{late:?}");
@@ -238,7 +238,7 @@ fn sleeps(opened: Opened) -> Verdict {
     Ok(())
 }
 
-/// A wait that ends before its transfer stops the engine and gives the buffer back; the channel works on.
+/// A wait whose deadline passes before its transfer ends stops the engine and returns the buffer; the channel continues to work.
 fn deadline(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(8 << 20)?;
@@ -278,7 +278,7 @@ fn deadline(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// A transfer that does not end is waited for as long as it was given, by any means.
+/// A wait for a transfer that does not end lasts for its timeout in every wait mode.
 fn never_ends(bench: &CaseContext<'_>, opened: &Opened, lane: &mut ChannelPair) {
     let (way, at) = (lane.way, lane.at(0));
     halt(&opened.card, way.direction, true);
@@ -304,7 +304,7 @@ fn never_ends(bench: &CaseContext<'_>, opened: &Opened, lane: &mut ChannelPair) 
     lane.assert_works(9);
 }
 
-/// The transfer that is given up is one of several: the others arrive.
+/// The abandoned transfer is one of several: the others arrive.
 fn others(bench: &mut CaseContext<'_>) -> Verdict {
     let opened = bench.open();
     opened.needs(8 << 20)?;
@@ -321,7 +321,7 @@ fn others(bench: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// `halted`: the engine does nothing until the transfer is given up, and whether it knows of the others by then.
+/// `halted`: the engine does nothing until the transfer is abandoned; the value says whether the others are posted to it by then.
 fn others_of(opened: &Opened, way: TestSetup, halted: Option<bool>) -> Verdict {
     const LENGTH: usize = 300_001;
     let mut lane = opened.lane_with(way, way.options().max_descriptor_length(64 << 10))?;

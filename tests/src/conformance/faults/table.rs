@@ -1,4 +1,4 @@
-//! The rows.
+//! Rows of the fault table.
 
 use fpga_driver::registers::xdma::ChannelError as StatusBit;
 use fpga_driver::{Direction, RunMode};
@@ -7,7 +7,7 @@ use super::{AfterFault, AppliesTo, ExpectedError, FaultMethod, FaultRow, MemoryO
 use crate::conformance::Capability;
 use crate::fault_injecting::InterruptFault;
 
-/// A fault that a scene shows.
+/// A fault that a scenario shows.
 macro_rules! scene {
     ($name:literal, $what:literal, $fault:expr) => {
         FaultRow {
@@ -35,8 +35,8 @@ macro_rules! in_chain {
     };
 }
 
-/// A fault that a case of its own shows; like most of them on channels of both directions and run modes, without a word, with
-/// everything as it was afterwards, and by every door.
+/// A fault that a case of its own shows. Defaults, as for most of them: channels of both directions and run modes, no error, everything as
+/// before afterwards, on every backend.
 const fn row(name: &'static str, case: &'static str, what: &'static str) -> FaultRow {
     FaultRow {
         name,
